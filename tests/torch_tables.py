@@ -14,13 +14,15 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import (
     PipelineScheduleMulti,
+    _Action,
+    _add_send_recv,
     _PipelineScheduleRuntime,
     get_schedule_class,
 )
 
 from experiments.benchmarks.others.torch_schedules import SHIPPED, StandIn
 from placements import Block, Kind, Placement
-from runtime.torch_pipelining.table import Op, TorchOrder
+from runtime.torch_pipelining.table import Op, TorchOrder, parse_order
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
@@ -37,6 +39,17 @@ def shipped(name: str, num_ranks: int, num_micro_batches: int, defer: bool = Fal
     runtime.pipeline_order = order
     runtime._prepare_schedule_with_comms(order)
     return runtime
+
+
+def table(rows: dict[int, list[object]]) -> TorchOrder:
+    """A table of torch's own actions."""
+    return parse_order("".join(",".join("" if a is None else str(a) for a in rows[r]) + "\n" for r in rows))
+
+
+def with_transfers(order: TorchOrder) -> TorchOrder:
+    """A table of computations with sends and receives where torch puts them."""
+    rows = {rank: [_Action.from_str(str(c)) for c in row if c] for rank, row in enumerate(order.cells)}
+    return table(_add_send_recv(rows, order.rank_of.__getitem__, len(order.rank_of)))
 
 
 @st.composite

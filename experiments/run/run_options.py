@@ -40,13 +40,8 @@ NUM_LAYERS = 8
 log = logging.getLogger(__name__)
 
 
-def check_runtime_options(options: RuntimeOptions, *, is_batch: bool = False) -> None:
-    """Reject wrong options before any work starts.
-
-    Args:
-        options: Options of the run.
-        is_batch: Whether its micro-batches are of a file, so that they may differ.
-    """
+def check_runtime_options(options: RuntimeOptions) -> None:
+    """Reject wrong options before any work starts."""
     if options.model == GIVEN_MODEL:
         _check_given(options)
     if options.save_weights is not None:
@@ -54,16 +49,9 @@ def check_runtime_options(options: RuntimeOptions, *, is_batch: bool = False) ->
             check_save_path(options.save_weights)
         except StateDictError as error:
             raise OptionError(f"runtime.{error}") from None
-    ahead = options.order_ahead_ms is not None or options.order_ahead_work is not None
-    if ahead and (not is_batch or options.sequence_lengths is None):
-        name = "order_ahead_work" if options.order_ahead_ms is None else "order_ahead_ms"
-        raise OptionError(
-            f"runtime.{name}: is for micro-batches that differ; give search.micro_batches and "
-            "runtime.sequence_lengths, or leave it out"
-        )
     if options.post_validation and (other := not_post_validated(options, options)):
         raise OptionError(f"runtime.post_validation: is not for a run with {other}; leave one of the two out")
-    if options.clocks and (ahead or options.programs is not None):
+    if options.clocks and options.programs is not None:
         raise OptionError(
             "runtime.clocks: true makes clocks for one order of the blocks, and iterations run others; use "
             "runtime.clocks=false"

@@ -58,7 +58,7 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
     """Do all steps of a run; return the figures of its schedule and its plan."""
     check_energy_options(options)
     options = replace(options, runtime=without_own_clocks(options.runtime))
-    check_runtime_options(options.runtime, is_batch=options.search.micro_batches is not None)
+    check_runtime_options(options.runtime)
     directory = output_directory()
     problem = read_problem(options)
     placement = problem.placement

@@ -98,13 +98,6 @@ class RunOptions(UserRunOptions):
             ProfileError: The file of latencies is wrong.
         """
         self.check_ranges()
-        sources = [
-            name
-            for name in ("programs", "order_ahead_ms", "order_ahead_work")
-            if getattr(self, name) is not None
-        ]
-        if len(sources) > 1:
-            raise ScriptError(f"{sources[0]}: is not for a run with {sources[1]}; leave one out")
         if self.checkpoint_every and self.checkpoints is None:
             raise ScriptError(
                 f"checkpoint_every: {self.checkpoint_every} needs a folder for checkpoints; give one"

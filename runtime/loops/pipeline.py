@@ -28,8 +28,7 @@ from runtime.loops.joining import Given, join, own_process
 from runtime.loops.loop_state import LoopState
 from runtime.loops.prefetched_loader import PrefetchedLoader
 from runtime.models.user.given import Loss, LossWeight, Modules
-from runtime.orders.offered import ProgramFolder, ProgramSource
-from runtime.orders.switching import ProgramSwitch
+from runtime.orders.offered import ProgramFolder, ProgramSource, ProgramSwitch
 from runtime.program.calls import ScriptError
 from runtime.training.zero import Zero1
 from runtime.transport.agreement import succeeded

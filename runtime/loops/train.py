@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,9 +28,7 @@ from runtime.loops.iterations import BlockLoss, Iterations
 from runtime.loops.post_validated import PostValidatedIterations
 from runtime.loops.run_checkpoints import RunCheckpoints, TerminatedError, Termination, termination
 from runtime.models import Model, ParameterShard, save_state_dict_file
-from runtime.orders.ahead import OrderAhead
-from runtime.orders.offered import ProgramFolder, ProgramSource
-from runtime.orders.switching import ProgramSwitch
+from runtime.orders.offered import ProgramFolder, ProgramSwitch
 from runtime.plans.plan_client import PlanSource
 from runtime.profiling.process_memory import peak_rss_mib
 from runtime.training.post_validation import Validated
@@ -82,15 +80,15 @@ def train(context: DeviceContext) -> None:
         PipelineError: A loss is not finite; checkpoints are as they were before that iteration.
         TerminatedError: The process was told to end, and all that was done is in a checkpoint.
     """
-    with termination(context.process.options) as asked, ExitStack() as at_end:
+    with termination(context.process.options) as asked:
         try:
-            _train(context, asked, at_end)
+            _train(context, asked)
         except TerminatedError as ended:
             _report(context.process, str(ended))
             raise
 
 
-def _train(context: DeviceContext, asked: Termination, at_end: ExitStack) -> None:
+def _train(context: DeviceContext, asked: Termination) -> None:
     script, process, transport, model = context.script, context.process, context.transport, context.model
     options = process.options
     iterations = Iterations(context)
@@ -105,7 +103,8 @@ def _train(context: DeviceContext, asked: Termination, at_end: ExitStack) -> Non
     if options.post_validation:
         _train_post_validated(training, first)
     else:
-        _train_with_barriers(training, first, ProgramSwitch(context, _programs(context, at_end)))
+        source = None if options.programs is None else ProgramFolder(options.programs)
+        _train_with_barriers(training, first, ProgramSwitch(context, source))
     checkpoints.wait()
     if options.verify == "all":
         _keep(process, "parameters", model.state())
@@ -248,27 +247,6 @@ def _train_post_validated(training: _Training, first: int) -> None:
 def _state(model: Model) -> TrainingState:
     """Return what a checkpoint keeps of a model."""
     return TrainingState(model.state(), model.optimizer, {"optimizer": model.optimizer.shared_state()})
-
-
-def _programs(context: DeviceContext, at_end: ExitStack) -> ProgramSource | None:
-    """Return where programs for iterations come from; only device 0 searches them.
-
-    Raises:
-        ScriptError: What is asked for is not for this run.
-    """
-    options, script, model = context.process.options, context.script, context.script.model
-    if options.programs is not None:
-        return ProgramFolder(options.programs)
-    work, time_ms = options.order_ahead_work, options.order_ahead_ms
-    if (work is None and time_ms is None) or context.process.device > 0:
-        return None
-
-    def tokens_of(iteration: int) -> list[int]:
-        number = script.num_micro_batches
-        return [model.tokens_of(iteration, n, number) for n in range(number)]
-
-    ahead = OrderAhead(script, tokens_of, work=work, time_ms=time_ms, ahead=0 if options.blocking else 1)
-    return at_end.enter_context(ahead)
 
 
 def _follow_program(iterations: Iterations, switch: ProgramSwitch, process: Process, iteration: int) -> str:

@@ -77,15 +77,6 @@ class UserRunOptions:
         "folder of programs that iterations run: iteration_N.json for iteration N, from_N.json from it on; "
         "null: the scripts alone",
     )
-    order_ahead_ms: float | None = option(
-        None,
-        "time in which a process beside searches the order of the next iteration's micro-batches; null: off",
-        "ms",
-        above=0,
-    )
-    order_ahead_work: float | None = option(
-        None, "the same in units of work, which the iteration's end waits for; null: off", above=0
-    )
     post_validation: bool = option(
         False,
         "true: devices step before the norm of all gradients is known, and take a step back that was to be "
@@ -128,7 +119,5 @@ def not_post_validated(options: UserRunOptions, model: UserModelOptions) -> str 
         "zero=1": model.zero == 1,
         f"weight_versions={model.weight_versions}": model.weight_versions != WeightMode.FLUSH,
         "programs": options.programs is not None,
-        "order_ahead_ms": options.order_ahead_ms is not None,
-        "order_ahead_work": options.order_ahead_work is not None,
     }
     return next((name for name, is_there in found.items() if is_there), None)

@@ -1,4 +1,4 @@
-"""What talks to `runtime.server`: `ServerClient` for users and infrastructure, `PlanClient` for scripts.
+"""Clients of `runtime.server`: `ServerClient` for users and infrastructure, `PlanClient` for scripts.
 
 A `PlanClient` asks in a thread of its own. Its question waits at the server until there is a new plan, which
 is handed over only when the script asks, between two iterations. A server that is away never holds up
@@ -40,13 +40,11 @@ _PAUSE_S = 0.05
 class ServerError(RuntimeError):
     """The server refused a request, or is not there; the message says why in one line.
 
-    Args:
-        message: The line.
+    Attributes:
         status: Status of HTTP; None if there was no answer.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
-        """Keep the status beside the message."""
         super().__init__(message)
         self.status = status
 
@@ -71,12 +69,11 @@ class ServerClient:
 
     Args:
         url: Address of the server, such as ``http://127.0.0.1:8080``.
-        timeout_s: How long an answer may take.
-        token: What the server wants to be told, if anything; by default that of the environment.
+        timeout_s: Longest time of an answer.
+        token: Token of the server, if it wants one; by default the environment's.
     """
 
     def __init__(self, url: str, timeout_s: float = 30.0, token: str | None = None) -> None:
-        """Ask nothing yet."""
         self._url = url.rstrip("/")
         self._timeout_s = timeout_s
         self._headers = {"Content-Type": "application/json"}
@@ -86,12 +83,7 @@ class ServerClient:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def register(self, schedule: Schedule, num_plans: int = 200) -> str:
-        """Register a job and return its id.
-
-        Args:
-            schedule: What an iteration runs.
-            num_plans: Evenly spaced deadlines of its frontier.
-        """
+        """Register a job with `num_plans` evenly spaced deadlines of its frontier, and return its id."""
         from schedsearch.schedule_file import schedule_to_dict  # loads scipy, which no script needs
 
         body = {"schedule": schedule_to_dict(schedule), "num_plans": num_plans}
@@ -102,11 +94,9 @@ class ServerClient:
 
         Once all blocks have one, the server computes the frontier.
         """
+        fields = ("clock_mhz", "time_ms", "energy_mj")
         blocks = {
-            block: [
-                {"clock_mhz": point.clock_mhz, "time_ms": point.time_ms, "energy_mj": point.energy_mj}
-                for point in points
-            ]
+            block: [{name: getattr(point, name) for name in fields} for point in points]
             for block, points in profile.points.items()
         }
         body = {"blocking_power_w": profile.blocking_power_w, "blocks": blocks}
@@ -142,10 +132,10 @@ class ServerClient:
         """Tell of a straggler (Perseus, Table 2), and return the ``version`` deployed now.
 
         Args:
-            job: Job whose plans are concerned.
+            job: Id of the job.
             id: Name of the accelerator; 3 and "3" are the same one.
             delay_s: Seconds from now until it is a straggler.
-            degree: How many times the shortest iteration it takes; 1 if it is back to normal.
+            degree: Its iteration time over the shortest one; 1 if it is back to normal.
         """
         body = {"id": id, "delay_s": delay_s, "degree": degree}
         return dict(self._ask("POST", f"{_path(job)}/straggler", body))
@@ -154,12 +144,11 @@ class ServerClient:
         """Return the deployed plan, or None if none is newer than a version.
 
         Args:
-            job: Job whose plan is asked for.
+            job: Id of the job.
             newer_than: The version that is known already; 0 for none.
-            wait_s: For how many seconds the server may wait for such a plan, at most 60.
+            wait_s: Seconds that the server may wait for such a plan, at most 60.
         """
-        query: dict[str, float] = {"newer_than": newer_than}
-        query |= {"wait_s": wait_s} if wait_s else {}
+        query = {"newer_than": newer_than} | ({"wait_s": wait_s} if wait_s else {})
         answer = self._ask("GET", f"{_path(job)}/deployed?{urlencode(query)}", wait_s=wait_s)
         if answer is None:
             return None
@@ -202,13 +191,13 @@ class PlanClient:
     Args:
         url: Address of the server.
         job: Its id there.
-        interval_s: Seconds from one question to the next where the server does not make them wait: it is
-            away, or the job has no frontier.
-        wait_s: How long each question waits at the server for a new plan, which it gets at once; at most 60.
+        interval_s: Seconds between questions that the server does not let wait: it is away, or the job has no
+            frontier.
+        wait_s: Seconds that each question waits at the server for a new plan, which it gets at once; at most
+            60.
     """
 
     def __init__(self, url: str, job: str, interval_s: float = 1.0, wait_s: float = 30.0) -> None:
-        """Begin to ask."""
         self._server = ServerClient(url, timeout_s=10.0)
         self._job, self._interval_s, self._wait_s = job, interval_s, wait_s
         self._lock = threading.Lock()
@@ -228,17 +217,20 @@ class PlanClient:
 
     def poll(self, wait_s: float = 0.0) -> bool:
         """Ask once and return whether there is a newer plan; trouble is logged when it begins."""
-        known = self._newest
+        version = self._newest.version if self._newest is not None else 0
         try:
-            version = known.version if known is not None else 0
             found = self._server.deployed(self._job, version, wait_s)
         except ServerError as error:
             if error.status != _CONFLICT:  # which says that the job is not ready yet
-                self._complain(error)
+                with self._lock:
+                    is_known, self._is_away = self._is_away, True
+                if not is_known:
+                    _LOG.warning("newer plans cannot be asked for, the last one stays in use: %s", error)
             return False
         with self._lock:
             self._is_away = False
-            if found is not None and (self._newest is known or _is_newer(found, self._newest)):
+            newest = self._newest
+            if found is not None and (newest is None or newest.version < found.version):
                 self._newest = found
         return found is not None
 
@@ -252,24 +244,9 @@ class PlanClient:
             least_s = _PAUSE_S if self.poll(self._wait_s) else self._interval_s
             self._end.wait(max(start_s + least_s - time.monotonic(), 0))
 
-    def _complain(self, error: ServerError) -> None:
-        with self._lock:
-            is_known, self._is_away = self._is_away, True
-        if not is_known:
-            _LOG.warning("newer plans cannot be asked for, the last one stays in use: %s", error)
-
-
-def _is_newer(plan: DeployedPlan, than: DeployedPlan | None) -> bool:
-    """Compare two answers to questions that were asked at once."""
-    return than is None or plan.version > than.version
-
 
 def plans_from_environment() -> PlanSource | None:
-    """Return the plans of the job that the environment names, or None if it names no server.
-
-    Raises:
-        ScriptError: There is a server but no job.
-    """
+    """Return the plans of the job that the environment names, or None if it names no server."""
     url, job = os.environ.get(SERVER_VARIABLE), os.environ.get(JOB_VARIABLE)
     if not url:
         return None
@@ -279,11 +256,7 @@ def plans_from_environment() -> PlanSource | None:
 
 
 def upload_from_environment(profile: Profile) -> None:
-    """Upload a profile of the job that the environment names.
-
-    Raises:
-        ServerError: The server refuses it, or is away.
-    """
+    """Upload a profile of the job that the environment names."""
     ServerClient(os.environ[SERVER_VARIABLE]).upload(os.environ[JOB_VARIABLE], profile)
 
 

@@ -1,4 +1,4 @@
-"""What a plan says of an iteration, in the form in which it is put beside a measured one."""
+"""A planned iteration, in the form in which it is put beside a measured one."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ class PlannedIteration:
     """An iteration as it was planned, in the times of the profile.
 
     Attributes:
-        schedule: Gives orders and memory.
-        profile: Gives the power of waiting.
         points: Cost of each (block, micro-batch) at its clock.
-        start_ms: When each starts.
+        start_ms: Start of each.
         time_ms: Length of the iteration.
         energy_mj: Energy of all devices over that time.
         memory_unit: Unit of the placement's memory, where it is known.

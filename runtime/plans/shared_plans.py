@@ -1,10 +1,8 @@
 """How all devices of a run go over to a new plan at the same iteration.
 
-Device 0 alone asks the source of plans; what it is told goes to all others through the transport, once
-before each iteration. So every device takes the same plan from the same iteration on, whatever the server
-and the network do. Perseus has a client in each process; two of these could learn of a plan in different
-iterations. A server that named an iteration instead would have to know how far each job is, and every device
-would have to reach it before then.
+Device 0 alone asks the source of plans; the answer goes to all others through the transport, once before
+each iteration. Perseus has a client in each process; two of these could learn of a plan in different
+iterations. A server that named an iteration instead would have to know how far each job is.
 """
 
 from __future__ import annotations
@@ -12,28 +10,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from placements import Placement
 from runtime.plans.plan_client import DeployedPlan, PlanSource
 from runtime.transport.protocol import Transport
 
 _LOG = logging.getLogger(__name__)
-Told = TypeVar("Told")
 
 
 class SharedPlans:
-    """The plans of a run, the same on all devices.
+    """The plans of a run, the same on all devices; every device must make it, and call it alike.
 
     Attributes:
-        is_used: Whether the run has a source of plans; without one nothing is sent.
-
-    Args:
-        source: Asked by device 0; what the others give is not looked at.
-        placement: Placement of the run.
-        num_micro_batches: Micro-batches of one iteration.
-        transport: Reaches the other devices.
-        device: This one.
+        is_used: Whether device 0 has a source of plans; without one nothing is sent.
     """
 
     def __init__(
@@ -44,28 +33,23 @@ class SharedPlans:
         transport: Transport,
         device: int,
     ) -> None:
-        """Let all devices know whether device 0 has a source; every device must call this."""
         self._source = source if device == 0 else None
         self._placement, self._num_micro_batches = placement, num_micro_batches
         self._transport = transport
-        self.is_used = _from_device_0(self._source is not None, transport)
+        self.is_used: bool = transport.collect(self._source is not None)[0]
 
     def at_iteration_boundary(self) -> DeployedPlan | None:
-        """Return the plan to run from this iteration on, or None to go on as before.
-
-        Every device must call it before each iteration, and gets the same.
-        """
+        """Return the plan to run from this iteration on, or None to go on as before."""
         if not self.is_used:
             return None
-        return _from_device_0(self._fitting() if self._source is not None else None, self._transport)
+        plan: DeployedPlan | None = self._transport.collect(self._fitting() if self._source else None)[0]
+        return plan
 
     def _fitting(self) -> DeployedPlan | None:
         """Return a new plan; one of another schedule is refused, because no device could run it."""
         assert self._source is not None
         plan = self._source.at_iteration_boundary()
-        if plan is None:
-            return None
-        if (reason := self._misfit(plan)) is not None:
+        if plan is not None and (reason := self._misfit(plan)) is not None:
             _LOG.warning("plan %d is not run: it %s; is it for this schedule?", plan.version, reason)
             return None
         return plan
@@ -97,9 +81,3 @@ def shared_plans(
     finally:
         if source is not None:
             source.close()
-
-
-def _from_device_0(told: Told, transport: Transport) -> Told:
-    """Return what device 0 gave; every device must call it."""
-    given: list[Told] = transport.collect(told)
-    return given[0]

@@ -1,4 +1,4 @@
-"""Programs: what each device runs, sends and receives, in order; made of schedules and proved safe.
+"""Programs: the runs, sends and receives of each device, in order; made of schedules and proved safe.
 
 It knows neither torch nor times. Read `tensor_flow` (which tensors blocks hand over, and which block is
 whose backward), `data_parallel` (who has which share of them), `tensor_spec` (their shapes and types),

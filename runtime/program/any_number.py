@@ -17,7 +17,7 @@ class ParametricPrograms:
     """The looped programs of all devices, each of whose blocks and messages is in a loop of its device.
 
     Attributes:
-        programs: Programs as they were, for their own number of micro-batches.
+        programs: Programs for their own number of micro-batches.
         looped: Looped programs by device.
         shift: Micro-batches per round.
         least: The fewest micro-batches that they can have.
@@ -29,18 +29,11 @@ class ParametricPrograms:
     least: int
 
     def at(self, num_micro_batches: int) -> Programs:
-        """Return the programs for so many micro-batches.
-
-        Args:
-            num_micro_batches: Number of micro-batches: at least `least`, and a whole number of rounds more.
-        """
+        """Return the programs for at least `least` micro-batches, a whole number of rounds more."""
         more = num_micro_batches - self.programs.num_micro_batches
         assert num_micro_batches >= self.least and more % self.shift == 0
-        instructions = tuple(self._at(looped, more) for looped in self.looped)
-        return replace(self.programs, num_micro_batches=num_micro_batches, instructions=instructions)
 
-    def _at(self, looped: LoopedProgram, more: int) -> tuple[Instruction, ...]:
-        def moved(section: Straight | Loop) -> Straight | Loop:
+        def moved(looped: LoopedProgram, section: Straight | Loop) -> Straight | Loop:
             if isinstance(section, Loop):
                 return replace(section, rounds=section.rounds + more // self.shift)
             return tuple(
@@ -48,19 +41,22 @@ class ParametricPrograms:
                 for each in section
             )
 
-        return LoopedProgram(tuple(map(moved, looped.sections))).unroll()
+        instructions = tuple(
+            LoopedProgram(tuple(moved(looped, section) for section in looped.sections)).unroll()
+            for looped in self.looped
+        )
+        return replace(self.programs, num_micro_batches=num_micro_batches, instructions=instructions)
 
 
 def parametric(programs: Programs, looped: Sequence[LoopedProgram], shift: int) -> ParametricPrograms | None:
     """Return looped programs as programs of any number of micro-batches, or None if their loops are not.
 
-    The fewest are those for which some loop does not run at all, but a round if those would be none.
-
-    Every block and every message of a device must be in a loop, for every micro-batch of a round.
+    Every block and every message of a device must be in a loop, for every micro-batch of a round. With the
+    fewest micro-batches some loop does not run at all, or runs one round if none were left.
 
     Args:
         programs: Programs of all devices.
-        looped: What `runtime.program.loops.find_loops` found in each.
+        looped: Their loops; see `runtime.program.loops.find_loops`.
         shift: Micro-batches per round.
     """
     if not any(each.loops for each in looped) or not all(_is_whole(each, shift) for each in looped):

@@ -1,4 +1,4 @@
-"""What a script asks for, recorded but not carried out, so that it is checked before any process waits."""
+"""Calls of a script, recorded but not carried out, so that it is checked before any process waits."""
 
 from __future__ import annotations
 
@@ -29,17 +29,11 @@ ACTIONS = (*VERBS.values(), "send", "receive", "prefetch")
 
 
 class ScriptError(ValueError):
-    """A script does not run what its placement says, or was started in the wrong way."""
+    """A script does not fit its placement, or was started in the wrong way."""
 
 
 class Transfer(NamedTuple):
-    """What a message carries: the tensor that a block hands to another.
-
-    Attributes:
-        producer: The block that made it.
-        consumer: The block that takes it.
-        micro_batch: Micro-batch of both.
-    """
+    """The tensor that a block, its producer, hands to another of the same micro-batch."""
 
     producer: str
     consumer: str
@@ -54,7 +48,7 @@ class Message(NamedTuple):
     """A tensor on its way from one device to another.
 
     Attributes:
-        transfer: What it carries.
+        transfer: Tensor that it carries.
         source: The device that sends it.
         target: The device that receives it.
         part: Which of how many equal parts of it; None for the whole.
@@ -81,12 +75,8 @@ class BlockCall(NamedTuple):
     """A call of `Device.run`.
 
     Attributes:
-        block: Name of the block.
-        micro_batch: Number of the micro-batch.
-        clock_mhz: The clock asked for before it, or None.
-        mode: How a forward block runs; see `runtime.program.tensor_flow.MODES`.
-        stream: Stream of the device that it runs on.
-        keep_weights: As of `runtime.program.instructions.Run`.
+        clock_mhz: The clock asked for before it, or None. The others are those of
+            `runtime.program.instructions.Run`.
     """
 
     block: str
@@ -102,32 +92,25 @@ class BlockCall(NamedTuple):
 
 
 class Verb:
-    """What a script calls to run a block of one kind; all come to the caller's `compute`."""
+    """The method of a script's device that runs blocks of one kind; all come to the device's `compute`."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        """Be called so."""
+        """Take the name of the attribute."""
         self._name = name
 
     def __get__(self, caller: Verbs, owner: type) -> Callable[..., None]:
-        """Return what runs a block, or writes that down; options are the other fields of `BlockCall`."""
+        """Return the function that runs a block, or writes that down."""
         return partial(caller.compute, self._name)
 
 
 class Verbs(ABC):
-    """What a script calls to run blocks, a verb for each kind of `VERBS`."""
+    """The methods of a script's device that run blocks, a verb for each kind of `VERBS`."""
 
     forward, backward, backward_input, backward_weight, recompute = Verb(), Verb(), Verb(), Verb(), Verb()
 
     @abstractmethod
     def compute(self, verb: str, block: str, micro_batch: int, **how: Any) -> None:
-        """Run a block, or write that down.
-
-        Args:
-            verb: What the script called.
-            block: Name of the block.
-            micro_batch: Number of the micro-batch.
-            how: The other fields of `BlockCall`.
-        """
+        """Run a block, or write that down; `how` has the other fields of `BlockCall`."""
 
 
 @dataclass
@@ -138,17 +121,13 @@ class Calls(Verbs):
 
     Attributes:
         placement: With which a verb must agree; None to take any.
-        runs: Blocks, in order.
-        sends: What is sent, in order; once for each target.
-        receives: What is received, in order.
-        instructions: All of these, in order.
+        runs: Calls of blocks, in order.
+        instructions: Runs, sends and receives, in order.
         lines: The line of the script that each of them stands on.
     """
 
     placement: Placement | None = None
     runs: list[BlockCall] = field(default_factory=list)
-    sends: list[tuple[Transfer, int]] = field(default_factory=list)
-    receives: list[tuple[Transfer, int]] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
 
@@ -161,12 +140,7 @@ class Calls(Verbs):
         stream: str = COMPUTE,
         keep_weights: bool = False,
     ) -> None:
-        """Write down a run of any block.
-
-        Raises:
-            ScriptError: The clock is none that a GPU can be asked for or is one of a block beside the stream
-                ``compute``, or there is no such mode.
-        """
+        """Write down a run of any block; a ScriptError refuses its clock or its mode."""
         run = BlockCall(block, micro_batch, clock_mhz, mode, stream, keep_weights)
         if mode not in MODES:
             raise ScriptError(f"line {_line()}: {run} has mode={mode!r}; write one of {', '.join(MODES)}")
@@ -184,26 +158,33 @@ class Calls(Verbs):
         self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
     ) -> None:
         """Write down a send."""
-        self.sends.append((Transfer(producer, consumer, micro_batch), target))
         self._add(Send(producer, consumer, micro_batch, target, part))
 
     def receive(
         self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
     ) -> None:
         """Write down a receive."""
-        self.receives.append((Transfer(producer, consumer, micro_batch), source))
         self._add(Receive(producer, consumer, micro_batch, source, part))
 
-    def prefetch(
-        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
-    ) -> None:
-        """Write down a receive, which is ahead of other blocks than the one that takes it."""
-        self.receive(producer, consumer, micro_batch, source=source, part=part)
+    prefetch = receive
+    """A receive that is ahead of other blocks than the one that takes it."""
 
     @property
     def count(self) -> int:
         """Number of calls."""
         return len(self.instructions)
+
+    @property
+    def sends(self) -> list[tuple[Transfer, int]]:
+        """The tensors that are sent, in order, each with its target."""
+        found = (each for each in self.instructions if isinstance(each, Send))
+        return [(Transfer(each.producer, each.consumer, each.micro_batch), each.target) for each in found]
+
+    @property
+    def receives(self) -> list[tuple[Transfer, int]]:
+        """The tensors that are received, in order, each with its source."""
+        found = (each for each in self.instructions if isinstance(each, Receive))
+        return [(Transfer(each.producer, each.consumer, each.micro_batch), each.source) for each in found]
 
     @property
     def asks_for_clocks(self) -> bool:
@@ -216,13 +197,12 @@ class Calls(Verbs):
         Raises:
             ScriptError: Some have and some have not; the message names one of each with its line.
         """
-        runs = iter(self.runs)
+        lines = (
+            line for each, line in zip(self.instructions, self.lines, strict=True) if isinstance(each, Run)
+        )
         found: dict[bool, tuple[BlockCall, int]] = {}
-        for each, line in zip(self.instructions, self.lines, strict=True):
-            if isinstance(each, Run):
-                run = next(runs)
-                if run.stream != COMPUTE:
-                    continue
+        for run, line in zip(self.runs, lines, strict=True):
+            if run.stream == COMPUTE:
                 found.setdefault(run.clock_mhz is None, (run, line))
         if len(found) == 2:
             (bare, line), (clocked, other_line) = found[True], found[False]
@@ -232,12 +212,7 @@ class Calls(Verbs):
             )
 
     def compute(self, verb: str, block: str, micro_batch: int, **how: Any) -> None:
-        """Write down the run of a block.
-
-        Raises:
-            ScriptError: It is another kind of block than the verb is for, or a backward block with a mode;
-                or see `run`.
-        """
+        """Write down the run of a block of the verb's kind; only a forward block has a mode."""
         known = self.placement.by_name.get(block) if self.placement else None
         if known is not None and VERBS.get(known.kind) != verb:
             raise ScriptError(
@@ -254,15 +229,9 @@ class Calls(Verbs):
 
 
 class OfStages:
-    """A device, or what stands for it, that is called with the names of copies and knows their stages.
-
-    Args:
-        device: Is called with the names of stages.
-        stages: The stage of each block.
-    """
+    """A device that is called with the names of copies, and calls another with the names of their stages."""
 
     def __init__(self, device: Any, stages: Mapping[str, str]) -> None:
-        """Call the device."""
         self._device, self._stages = device, stages
 
     def __getattr__(self, verb: str) -> Callable[..., None]:
@@ -279,19 +248,12 @@ class OfStages:
 def carry_out(
     instructions: Iterable[Instruction], device: Any, clocks_mhz: Iterable[int | None] = ()
 ) -> None:
-    """Call a device, or what stands for one, with each instruction in turn; blocks at these clocks."""
+    """Call a device, or its stand-in, with each instruction in turn, blocks at these clocks."""
     clocks = iter(clocks_mhz)
     for each in instructions:
         if isinstance(each, Run):
-            clock_mhz = next(clocks, None)
-            device.run(
-                each.block,
-                each.micro_batch,
-                clock_mhz=clock_mhz,
-                mode=each.mode,
-                stream=each.stream,
-                keep_weights=each.keep_weights,
-            )
+            how = {"mode": each.mode, "stream": each.stream, "keep_weights": each.keep_weights}
+            device.run(each.block, each.micro_batch, clock_mhz=next(clocks, None), **how)
         elif isinstance(each, Send):
             device.send(each.producer, each.consumer, each.micro_batch, target=each.target, part=each.part)
         else:

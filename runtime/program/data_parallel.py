@@ -63,7 +63,7 @@ def in_shares(producer: Block, consumer: Block) -> bool:
 
 
 def holders(producer: Block, consumer: Block, target: int) -> tuple[int, ...]:
-    """Return the producer's devices that have what a device of the consumer takes."""
+    """Return the producer's devices that have the input of a device of the consumer."""
     if in_shares(producer, consumer):
         return producer.groups[coordinate(consumer, target).group]
     return producer.devices

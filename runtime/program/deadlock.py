@@ -12,18 +12,15 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from runtime.program.calls import Message, message_of
-from runtime.program.error_grid import ProgramPosition, UnsafeProgramsError, all_of, at, cycle_from, fault
+from runtime.program.error_grid import ProgramPosition, UnsafeProgramsError, all_of, at, fault
 from runtime.program.handover import (
     check_channels,
     check_local_order,
     check_matched,
     check_modes,
     check_needed,
-    check_parts,
     check_runs,
-    check_sources,
-    check_specs,
-    check_streams,
+    check_shares,
     check_weights,
     run_text,
 )
@@ -36,20 +33,18 @@ __all__ = ["UnsafeProgramsError", "check", "check_updates"]
 def check(programs: Programs) -> Programs:
     """Return the programs if they are safe to launch.
 
-    - Every block of every micro-batch runs once on each of its devices.
+    - Every block of every micro-batch runs once on each of its devices, on its stream.
     - A forward block runs in a mode of the placement; what one decision is about all runs in the same.
-    - Every block runs on its stream.
     - Weights that data-parallel groups gather stay for a next run alone. All devices of a block keep them
       after the same runs, as they run a block alike, so they gather them at the same runs.
-    - Every message has one send and one receive, and somebody needs it; of a block in data-parallel groups,
-      it is of the right group.
+    - Every message has one send and one receive, which know it as a tensor of the same shape and type, where
+      the programs say that. Somebody needs it; of a block in data-parallel groups, it is of the right group.
     - Every block runs after its inputs and after what it follows on its devices; nothing is sent before
       it is there.
     - Each channel's (source, target) messages are sent and received in the same order, so they need no
       tags.
     - A tensor that comes in parts comes so to all devices of a group, to each its own part. The run of the
       block gathers them, so this is one of its collectives.
-    - Both ends of a message know it as a tensor of the same shape and type, where the programs say that.
     - The devices that share blocks run these in the same order, so collectives match.
     - All programs finish even if every operation blocks until its peer arrives. Then they also finish
       where sends and receives do not block, with any amount of buffering: an operation that waits for
@@ -66,29 +61,22 @@ def check(programs: Programs) -> Programs:
     """
     check_runs(programs)
     check_modes(programs)
-    check_streams(programs)
     check_weights(programs)
     check_needed(programs)
-    check_matched(programs)
+    ends = check_matched(programs)
     check_local_order(programs)
-    check_sources(programs)
-    check_channels(programs)
-    check_parts(programs)
-    check_specs(programs)
+    check_channels(programs, *ends)
+    check_shares(programs)
     _check_collectives(programs)
     _check_rendezvous(programs)
     return programs
 
 
 def check_updates(programs: Programs, micro_batches_per_update: int) -> None:
-    """Ensure that programs finish although the copies of a stage wait for each other at each update.
+    """Ensure that safe programs finish although the copies of a stage wait for each other at each update.
 
     An update within an iteration begins on each copy when the gradients of so many of its micro-batches are
-    complete, beside what the copy does then. The next block of the stage waits until it has begun on all.
-
-    Args:
-        programs: Safe ones; see `check`.
-        micro_batches_per_update: Micro-batches of each copy that make an update.
+    complete, beside the copy's other work. The next block of the stage waits until it has begun on all.
 
     Raises:
         UnsafeProgramsError: Copies make their updates in other orders, or wait for each other in a cycle.
@@ -123,27 +111,17 @@ def _check_collectives(programs: Programs) -> None:
     wide = [block for block in programs.placement.blocks if len(block.devices) > 1]
     for group in sorted({block.devices for block in wide}):
         shared = {block.name for block in wide if set(block.devices).issuperset(group)}
-        orders: list[list[tuple[ProgramPosition, Run]]] = [[] for _ in group]
+        orders: dict[int, list[tuple[ProgramPosition, Run]]] = {device: [] for device in group}
         for position, run in all_of(programs, Run):
-            if run.block in shared and position[0] in group:
-                orders[group.index(position[0])].append((position, run))
-        for other in orders[1:]:
-            _check_same_order(programs, orders[0], other)
-
-
-def _check_same_order(
-    programs: Programs,
-    order: Sequence[tuple[ProgramPosition, Run]],
-    other: Sequence[tuple[ProgramPosition, Run]],
-) -> None:
-    for (here, first), (there, second) in zip(order, other, strict=True):
-        if first != second:
-            raise fault(
-                programs,
-                f"device {here[0]} runs {run_text(first)} where device {there[0]} runs {run_text(second)}, "
-                "but they run both together",
-                [here, there],
-            )
+            if run.block in shared and position[0] in orders:
+                orders[position[0]].append((position, run))
+        for together in zip(*orders.values(), strict=True):
+            (here, first), *others = together
+            for there, second in others:
+                if first != second:
+                    text = f"device {here[0]} runs {run_text(first)} where device {there[0]} runs "
+                    text += f"{run_text(second)}, but they run both together"
+                    raise fault(programs, text, [here, there])
 
 
 _Waits = Mapping[ProgramPosition, Sequence[ProgramPosition]]
@@ -178,31 +156,23 @@ class Rendezvous(NamedTuple):
 
 
 def _check_rendezvous(programs: Programs, after: _Waits = MappingProxyType({})) -> None:
-    """Ensure that no operations wait for each other."""
-    rendezvous = Rendezvous.of(programs, after)
-    sorter = TopologicalSorter(rendezvous.waits)
+    """Ensure that no operations wait for each other; an error shows the devices that do."""
+    operations, waits = Rendezvous.of(programs, after)
+    sorter = TopologicalSorter(waits)
     try:
         sorter.prepare()
+        return
     except CycleError:
-        raise _deadlock(programs, rendezvous, sorter) from None
-
-
-def _deadlock(
-    programs: Programs, rendezvous: Rendezvous, sorter: TopologicalSorter[Run | Message]
-) -> UnsafeProgramsError:
-    """Do all that can be done, and return the error that shows the devices that wait for each other."""
-    done: set[Run | Message] = set()
+        done: set[Run | Message] = set()
     while ready := sorter.get_ready():
         done.update(ready)
         sorter.done(*ready)
-    left = [[i for i, each in enumerate(own) if each not in done] for own in rendezvous.operations]
+    left = [[i for i, each in enumerate(own) if each not in done] for own in operations]
     stands = {device: places[0] for device, places in enumerate(left) if places}
-
-    def waits_for(device: int) -> int:
-        needed = rendezvous.waits[rendezvous.operations[device][stands[device]]]
-        return next(other for each, other in needed.items() if each not in done)
-
-    cycle = cycle_from(min(stands), waits_for)
-    waits = "; ".join(f"device {d} at '{at(programs, (d, stands[d]))}'" for d in cycle)
-    places = [(d, stands[d]) for d in cycle]
-    return fault(programs, f"devices wait for each other in a cycle: {waits}", places)
+    path = [min(stands)]
+    while path[-1] not in path[:-1]:
+        needed = waits[operations[path[-1]][stands[path[-1]]]]
+        path.append(next(other for each, other in needed.items() if each not in done))
+    places = [(device, stands[device]) for device in path[path.index(path[-1]) : -1]]
+    cycle = "; ".join(f"device {device} at '{at(programs, (device, i))}'" for device, i in places)
+    raise fault(programs, f"devices wait for each other in a cycle: {cycle}", places)

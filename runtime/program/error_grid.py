@@ -1,8 +1,8 @@
-"""What is wrong with programs, as text: a row per device around the places, these in brackets."""
+"""Faults of programs as text: a row per device around the places, these in brackets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send, quoted
@@ -36,27 +36,11 @@ def at(programs: Programs, position: ProgramPosition) -> Instruction:
 
 def fault(programs: Programs, message: str, positions: Sequence[ProgramPosition]) -> UnsafeProgramsError:
     """Return the error with the lines of the fault and the programs around it, its places in brackets."""
-    return UnsafeProgramsError(f"{message}{_lines(programs, positions)}\n{grid(programs, positions)}")
-
-
-def _lines(programs: Programs, positions: Sequence[ProgramPosition]) -> str:
-    """Return where the positions stand in the scripts, in parentheses; nothing if there are none."""
+    picture = f"\n{grid(programs, positions)}" if positions else ""
     known = [(device, index) for device, index in positions if programs.lines and programs.lines[device]]
     places = dict.fromkeys(f"device_{device}.py line {programs.lines[device][i]}" for device, i in known)
-    return f" ({', '.join(places)})" if places else ""
-
-
-def cycle_from(start: int, waits_for: Callable[[int], int]) -> list[int]:
-    """Follow which device waits for which until one comes up again; return those of the cycle, in order.
-
-    >>> cycle_from(0, {0: 2, 1: 2, 2: 1}.__getitem__)
-    [2, 1]
-    """
-    path: list[int] = []
-    while start not in path:
-        path.append(start)
-        start = waits_for(start)
-    return path[path.index(start) :]
+    lines = f" ({', '.join(places)})" if places else ""
+    return UnsafeProgramsError(f"{message}{lines}{picture}")
 
 
 def grid(programs: Programs, positions: Sequence[ProgramPosition], around: int = 3) -> str:
@@ -75,49 +59,37 @@ def grid(programs: Programs, positions: Sequence[ProgramPosition], around: int =
     1 |          [0>F0.0] F1.0     ...
     (F1.0 runs F1 of micro-batch 0, F1.0>2 sends its tensor to device 2, 0>F0.0 receives from device 0)
     """
+    if programs.cells:
+        return excerpt(programs.cells, positions, around)
     labels = [[_label(instruction) for instruction in program] for program in programs.instructions]
     return f"{excerpt(labels, positions, around)}\n{_LEGEND}"
 
 
 def excerpt(rows: Sequence[Sequence[str]], positions: Sequence[ProgramPosition], around: int = 3) -> str:
-    """Draw the positions' rows of a table, with the first positions below each other.
-
-    Args:
-        rows: The cells of each device, in order.
-        positions: What to put in brackets; at least one.
-        around: How many cells to show before and after each.
+    """Draw the positions' rows of a table, with the first positions below each other; see `grid`.
 
     >>> print(excerpt([["0F0", "0F1", "0B0", "0B1"]], [(0, 0)], around=1))
     0 | [0F0] 0F1   ...
     """
     devices = sorted({device for device, _ in positions})
-    shown = {
-        device: _row(rows[device], {i for d, i in positions if d == device}, around) for device in devices
-    }
-    lead = max(before for _, before in shown.values())
-    cells = {device: [""] * (lead - before) + row for device, (row, before) in shown.items()}
-    width = max(len(cell) for row in cells.values() for cell in row)
-    pad = len(str(devices[-1]))
+    shown: dict[int, tuple[list[str], int]] = {}
+    for device in devices:
+        labels, marked = rows[device], {i for d, i in positions if d == device}
+        cells: list[str] = []
+        lead, previous = 0, -1
+        for i in (i for i in range(len(labels)) if any(abs(i - mark) <= around for mark in marked)):
+            cells += ["..."] if i > previous + 1 else []
+            lead = len(cells) if i == min(marked) else lead
+            cells.append(f"[{labels[i]}]" if i in marked else labels[i])
+            previous = i
+        cells += ["..."] if previous < len(labels) - 1 else []
+        shown[device] = (cells or ["[]"]), lead
+    width = max(len(cell) for cells, _ in shown.values() for cell in cells)
+    most, pad = max(lead for _, lead in shown.values()), len(str(devices[-1]))
     return "\n".join(
-        f"{device:>{pad}} | " + " ".join(cell.ljust(width) for cell in row).rstrip()
-        for device, row in cells.items()
+        f"{device:>{pad}} | " + " ".join(cell.ljust(width) for cell in [""] * (most - lead) + cells).rstrip()
+        for device, (cells, lead) in shown.items()
     )
-
-
-def _row(labels: Sequence[str], marked: set[int], around: int) -> tuple[list[str], int]:
-    """Return a device's cells near the marked ones, and how many of them come before the first of these."""
-    cells: list[str] = []
-    before = 0
-    shown = [i for i in range(len(labels)) if any(abs(i - mark) <= around for mark in marked)]
-    for previous, i in zip([-1, *shown], shown, strict=False):
-        if i > previous + 1:
-            cells.append("...")
-        if i == min(marked):
-            before = len(cells)
-        cells.append(f"[{labels[i]}]" if i in marked else labels[i])
-    if not shown or shown[-1] < len(labels) - 1:
-        cells.append("..." if shown else "[]")
-    return cells, before
 
 
 def _label(instruction: Instruction) -> str:

@@ -6,7 +6,7 @@ Whether they finish is `runtime.program.deadlock`'s affair.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Iterable, Set
 
 from placements import Kind
 from runtime.program.calls import Message, message_of
@@ -22,72 +22,92 @@ from runtime.program.tensor_flow import (
     stage_decisions,
     tensor_inputs,
 )
-from runtime.program.tensor_spec import TensorSpec
-from schedsearch.schedule import Instance
+
+_Item = tuple[int, int, tuple[str, ...]]
+"""(micro-batch, device, names): the run of a block, or the receive of a producer's tensor for a consumer."""
 
 
 def check_runs(programs: Programs) -> None:
     """Ensure that every block of every micro-batch runs once on each of its devices; of copies, one does."""
     expected = {
-        (device, (block.name, n))
+        (n, device, (block.name,))
         for block in programs.placement.blocks
         for device in block.devices
         for n in range(programs.num_micro_batches)
         if (block.name, n) not in programs.left_out
     }
-    seen: dict[tuple[int, Instance], ProgramPosition] = {}
-    for position, run in all_of(programs, Run):
-        key = (position[0], (run.block, run.micro_batch))
-        if key not in expected:
-            raise fault(
-                programs,
-                f"device {position[0]} runs {run_text(run)}, which is none of its blocks and micro-batches",
-                [position],
-            )
-        if key in seen:
-            raise fault(programs, f"device {position[0]} runs {run_text(run)} twice", [seen[key], position])
-        seen[key] = position
-    if missing := sorted(expected - seen.keys(), key=lambda key: (key[1][1], key[0], key[1][0])):
-        device, instance = missing[0]
-        run = Run(*instance)
-        raise fault(programs, f"device {device} never runs {run_text(run)}", _mentions(programs, device, run))
+    found = (((run.micro_batch, here[0], (run.block,)), here) for here, run in all_of(programs, Run))
+    _check_once(programs, "runs", expected, found, "which is none of its blocks and micro-batches")
+
+
+def check_needed(programs: Programs) -> None:
+    """Ensure that each device receives the tensors that its blocks need from others, each once."""
+    by_name = programs.placement.by_name
+    needed = {
+        (n, device, (producer, consumer))
+        for consumer, producers in tensor_inputs(programs.placement).items()
+        for producer in producers
+        for device in set(by_name[consumer].devices).difference(by_name[producer].devices)
+        for n in range(programs.num_micro_batches)
+        if programs.left_out.isdisjoint(((producer, n), (consumer, n)))
+    }
+    found = (
+        ((each.micro_batch, here[0], (each.producer, each.consumer)), here)
+        for here, each in all_of(programs, Receive)
+    )
+    _check_once(programs, "receives", needed, found, "which nothing there needs")
+
+
+def _check_once(
+    programs: Programs,
+    verb: str,
+    expected: Set[_Item],
+    found: Iterable[tuple[_Item, ProgramPosition]],
+    stray: str,
+) -> None:
+    """Ensure that programs do each expected item once, and no other."""
+    seen: dict[_Item, ProgramPosition] = {}
+    for item, position in found:
+        if item not in expected or item in seen:
+            text = f"device {position[0]} {verb} {_item_text(item)}"
+            text += " twice" if item in seen else f", {stray}"
+            raise fault(programs, text, [seen[item], position] if item in seen else [position])
+        seen[item] = position
+    if missing := expected - seen.keys():
+        n, device, names = min(missing)
+        text = f"device {device} never {verb} {_item_text((n, device, names))}"
+        raise fault(programs, text, _mentions(programs, device, names[-1], n))
 
 
 def check_modes(programs: Programs) -> None:
-    """Ensure that forward blocks run in modes of the placement, those of a decision all in the same."""
+    """Ensure that blocks run on their streams and in modes of the placement, alike where one decision is."""
     placement = programs.decided
     decision_of, again = stage_decisions(placement), computed_again(placement)
     first: dict[tuple[str | int, int], tuple[ProgramPosition, Run]] = {}
     for position, run in all_of(programs, Run):
-        text = f"device {position[0]} runs {run_text(run)} in mode {run.mode!r}"
-        if placement.by_name[run.block].kind is not Kind.F:
+        block, text = placement.by_name[run.block], _runs(position, run)
+        if run.stream != block.stream:
+            text += f" on the stream {run.stream!r}, but it is a block of {block.stream!r}"
+            raise fault(programs, text, [position])
+        text += f" in mode {run.mode!r}"
+        if block.kind is not Kind.F:
             if run.mode != KEEP:
                 raise fault(programs, f"{text}, but a backward block has that of its forward", [position])
             continue
         decision = decision_of.get(run.block)
         names = MODES if decision is None else placement.decisions[decision].names
-        if run.block in again:
-            names = (RECOMPUTE,)
+        names = (RECOMPUTE,) if run.block in again else names
         if run.mode not in names:
             raise fault(programs, f"{text}, but its modes are {', '.join(names)}", [position])
         key = run.block if decision is None else decision
         other, same = first.setdefault((key, run.micro_batch), (position, run))
         if run.mode != same.mode:
-            decided = f"device {other[0]} runs {run_text(same)} in mode {same.mode!r}"
-            raise fault(programs, f"{text}, but {decided}, and one choice is for both", [other, position])
-
-
-def check_streams(programs: Programs) -> None:
-    """Ensure that every block runs on the stream that the placement says."""
-    for position, run in all_of(programs, Run):
-        stream = programs.placement.by_name[run.block].stream
-        if run.stream != stream:
-            text = f"device {position[0]} runs {run_text(run)} on the stream {run.stream!r}"
-            raise fault(programs, f"{text}, but it is a block of {stream!r}", [position])
+            text += f", but {_runs(other, same)} in mode {same.mode!r}, and one choice is for both"
+            raise fault(programs, text, [other, position])
 
 
 def check_weights(programs: Programs) -> None:
-    """Ensure that weights stay gathered for a next run alone, and only those of data-parallel groups."""
+    """Ensure that weights stay gathered for a next run alone, and in data-parallel groups alone."""
     stages = pair_backward(programs.placement)
     last: dict[tuple[int, str], tuple[ProgramPosition, Run]] = {}
     for position, run in all_of(programs, Run):
@@ -101,150 +121,74 @@ def check_weights(programs: Programs) -> None:
             raise fault(programs, text, [position])
 
 
-def check_needed(programs: Programs) -> None:
-    """Ensure that what is received is what the device's blocks need from others, each once."""
-    placement = programs.placement
-    needed = {
-        (device, producer, consumer, n)
-        for consumer, producers in tensor_inputs(placement).items()
-        for producer in producers
-        for device in placement.by_name[consumer].devices
-        if device not in placement.by_name[producer].devices
-        for n in range(programs.num_micro_batches)
-        if programs.left_out.isdisjoint(((producer, n), (consumer, n)))
-    }
-    seen: dict[tuple[int, str, str, int], ProgramPosition] = {}
-    for position, receive in all_of(programs, Receive):
-        key = (position[0], receive.producer, receive.consumer, receive.micro_batch)
-        if key not in needed:
-            text = f"device {position[0]} receives {_message_text(receive)}, which nothing there needs"
-            raise fault(programs, text, [position])
-        if key in seen:
-            text = f"device {position[0]} receives {_message_text(receive)} twice"
-            raise fault(programs, text, [seen[key], position])
-        seen[key] = position
-    if missing := sorted(needed - seen.keys(), key=lambda key: (key[3], key)):
-        device, producer, consumer, n = missing[0]
-        text = f"device {device} never receives {quoted(producer)} for {quoted(consumer)} of micro-batch {n}"
-        raise fault(programs, text, _mentions(programs, device, Run(consumer, n)))
+_Messages = dict[Message, ProgramPosition]
 
 
-def check_matched(programs: Programs) -> None:
-    """Ensure that every send has its receive at the other end, and the other way round."""
-    received = {
-        message_of(position[0], receive): (position, receive)
-        for position, receive in all_of(programs, Receive)
-    }
-    sent: dict[Message, ProgramPosition] = {}
-    for position, send in all_of(programs, Send):
-        key = message_of(position[0], send)
-        text = f"device {position[0]} sends {_message_text(send)} to device {send.target}{_in_part(send)}"
-        if key in sent:
-            raise fault(programs, f"{text} twice", [sent[key], position])
-        if key not in received:
-            there = _mentions(programs, send.target, Run(send.consumer, send.micro_batch))
-            raise fault(programs, f"{text}, which does not receive it from there", [position, *there])
-        sent[key] = position
-    for key, (position, receive) in received.items():
-        if key not in sent:
-            text = f"device {position[0]} receives {_message_text(receive)} from device {receive.source}"
-            text += _in_part(receive)
-            there = _mentions(programs, receive.source, Run(receive.producer, receive.micro_batch))
-            raise fault(programs, f"{text}, which does not send it there", [position, *there])
+def check_matched(programs: Programs) -> tuple[_Messages, _Messages]:
+    """Return the sends and the receives if each has the other at its other end."""
+    received = {message_of(here[0], each): here for here, each in all_of(programs, Receive)}
+    sent: _Messages = {}
+    for here, send in all_of(programs, Send):
+        message = message_of(here[0], send)
+        text = f"device {here[0]} sends {_message_text(send)} to device {send.target}{_in_part(send)}"
+        if message in sent:
+            raise fault(programs, f"{text} twice", [sent[message], here])
+        if message not in received:
+            there = _mentions(programs, send.target, send.consumer, send.micro_batch)
+            raise fault(programs, f"{text}, which does not receive it from there", [here, *there])
+        sent[message] = here
+    for message, here in received.items():
+        if message not in sent:
+            receive = at(programs, here)
+            assert isinstance(receive, Receive)
+            text = f"device {here[0]} receives {_message_text(receive)} from device {receive.source}"
+            there = _mentions(programs, receive.source, receive.producer, receive.micro_batch)
+            text += f"{_in_part(receive)}, which does not send it there"
+            raise fault(programs, text, [here, *there])
+    return sent, received
 
 
-def check_local_order(programs: Programs) -> None:
-    """Ensure that runs and sends come after what they need on their own device."""
-    needs = _needs(programs)
-    for device, program in enumerate(programs.instructions):
-        there: set[tuple[_Item, int]] = set()
-        for index, instruction in enumerate(program):
-            n = instruction.micro_batch
-            if isinstance(instruction, Receive):
-                there.add(((instruction.producer, instruction.consumer), n))
-            elif isinstance(instruction, Send):
-                _check_there(programs, (device, index), [(instruction.producer,)], there)
-            else:
-                _check_there(programs, (device, index), needs[device, instruction.block], there)
-                there.add(((instruction.block,), n))
+def check_channels(programs: Programs, sent: _Messages, received: _Messages) -> None:
+    """Ensure that messages of a channel keep their order, and that both ends know the same shape and type."""
+    channels: dict[tuple[int, int], tuple[list[Message], list[Message]]] = defaultdict(lambda: ([], []))
+    for end, found in enumerate((sent, received)):
+        for message in found:
+            channels[message.source, message.target][end].append(message)
+    for (source, target), ends in sorted(channels.items()):
+        for message, other in zip(*ends, strict=True):
+            here, there = sent[message], received[other]
+            problem = ""
+            if message != other:
+                problem = f", which there receives {_message_text(at(programs, there))}"
+            elif programs.specs and (spec := _spec(programs, here)) != (theirs := _spec(programs, there)):
+                problem = f" as {spec}, which receives it as {theirs}"
+            if problem:
+                text = (
+                    f"device {source} sends {_message_text(at(programs, here))} to device {target}{problem}"
+                )
+                raise fault(programs, text, [here, there])
 
 
-def check_sources(programs: Programs) -> None:
-    """Ensure that what is received comes from a device that has it, and not another share of the samples."""
-    by_name = programs.placement.by_name
-    for position, receive in all_of(programs, Receive):
-        if receive.source not in holders(by_name[receive.producer], by_name[receive.consumer], position[0]):
-            text = f"device {position[0]} receives {_message_text(receive)} from device {receive.source}"
-            raise fault(programs, f"{text}, which has another share of the samples", [position])
+def check_shares(programs: Programs) -> None:
+    """Ensure that each device receives its own share of the samples, or its own part of a tensor.
 
-
-_Item = tuple[str] | tuple[str, str]
-"""Something to wait for: (block that ran on the device) or (producer, consumer) of a received tensor."""
-
-
-def _check_there(
-    programs: Programs, position: ProgramPosition, needs: Sequence[_Item], there: Container[tuple[_Item, int]]
-) -> None:
-    instruction = at(programs, position)
-    for item in needs:
-        n = instruction.micro_batch
-        if (item, n) not in there and (item[0], n) not in programs.left_out:
-            verb = "runs" if len(item) == 1 else "receives"
-            late = f"before it {verb} {quoted(item[0])} of that micro-batch"
-            raise fault(programs, f"device {position[0]} has '{instruction}' {late}", [position])
-
-
-def _needs(programs: Programs) -> dict[tuple[int, str], list[_Item]]:
-    """Return for each (device, block) what it waits for: its tensors, its `after` and its partner."""
-    placement = programs.placement
-    pairs = pair_backward(placement)
-    tensors = tensor_inputs(placement)
-    needs: dict[tuple[int, str], list[_Item]] = {}
-    for block in placement.blocks:
-        partner = [pairs[block.name]] if block.kind is not Kind.F else []
-        for device in block.devices:
-            local = [
-                (name,) for name in [*partner, *block.after] if device in placement.by_name[name].devices
-            ]
-            remote = [
-                (name, block.name)
-                for name in tensors[block.name]
-                if device not in placement.by_name[name].devices
-            ]
-            needs[device, block.name] = [*local, *remote]
-    return needs
-
-
-def check_channels(programs: Programs) -> None:
-    """Ensure that the messages of a channel are received in the order in which they are sent."""
-    sent: dict[tuple[int, int], list[tuple[ProgramPosition, Send]]] = defaultdict(list)
-    received: dict[tuple[int, int], list[tuple[ProgramPosition, Receive]]] = defaultdict(list)
-    for position, send in all_of(programs, Send):
-        sent[position[0], send.target].append((position, send))
-    for position, receive in all_of(programs, Receive):
-        received[receive.source, position[0]].append((position, receive))
-    for channel in sorted(sent):
-        for (here, send), (there, receive) in zip(sent[channel], received[channel], strict=True):
-            if message_of(here[0], send) != message_of(there[0], receive):
-                text = f"device {channel[0]} sends {_message_text(send)} to device {channel[1]}"
-                raise fault(programs, f"{text}, which there receives {_message_text(receive)}", [here, there])
-
-
-def check_parts(programs: Programs) -> None:
-    """Ensure that a tensor which comes in parts comes to all devices of a group, to each its own part.
-
-    The run of the block gathers them, where its devices meet anyway.
+    A tensor that comes in parts comes so to all devices of a group; the run of the block gathers them, where
+    its devices meet anyway.
     """
     by_name = programs.placement.by_name
     first: dict[tuple[str, str, int, tuple[int, ...]], tuple[ProgramPosition, Receive]] = {}
     for position, receive in all_of(programs, Receive):
-        producer, consumer = by_name[receive.producer], by_name[receive.consumer]
-        text = f"device {position[0]} receives {_message_text(receive)}{_in_part(receive)}"
-        expected = part_for(producer, consumer, position[0])
+        ends = by_name[receive.producer], by_name[receive.consumer]
+        text = f"device {position[0]} receives {_message_text(receive)}"
+        if receive.source not in holders(*ends, position[0]):
+            text += f" from device {receive.source}, which has another share of the samples"
+            raise fault(programs, text, [position])
+        text += _in_part(receive)
+        expected = part_for(*ends, position[0])
         if receive.part not in (None, expected):
             own = "all of it" if expected is None else f"all of it, or part {expected[0]} of {expected[1]}"
             raise fault(programs, f"{text}, but it takes {own}", [position])
-        team = coordinate(consumer, position[0]).team
+        team = coordinate(ends[1], position[0]).team
         key = receive.producer, receive.consumer, receive.micro_batch, team
         other, same = first.setdefault(key, (position, receive))
         if (receive.part is None) != (same.part is None):
@@ -252,27 +196,34 @@ def check_parts(programs: Programs) -> None:
             raise fault(programs, f"{text}, but {theirs}, and they gather it together", [other, position])
 
 
-def check_specs(programs: Programs) -> None:
-    """Ensure that sender and receiver expect the same; a wire would take the one for the other."""
-    if not programs.specs:
-        return
-    ends: dict[Message, tuple[ProgramPosition, TensorSpec]] = {}
-    for position, receive in all_of(programs, Receive):
-        ends[message_of(position[0], receive)] = position, _spec(programs, position, receive)
-    for here, send in all_of(programs, Send):
-        spec = _spec(programs, here, send)
-        there, expected = ends[message_of(here[0], send)]
-        if spec != expected:
-            text = f"device {here[0]} sends {_message_text(send)} to device {there[0]} as {spec}"
-            raise fault(programs, f"{text}, which receives it as {expected}", [here, there])
+def check_local_order(programs: Programs) -> None:
+    """Ensure that runs and sends come after their inputs on their own device.
 
-
-def _spec(programs: Programs, position: ProgramPosition, message: Send | Receive) -> TensorSpec:
-    spec = programs.specs[position[0]].get((message.producer, message.consumer))
-    if spec is None:
-        text = f"device {position[0]} has no shape and type for {_message_text(message)}"
-        raise fault(programs, text, [position])
-    return spec
+    A run needs its tensors, its `after` and its partner.
+    """
+    by_name, pairs = programs.placement.by_name, pair_backward(programs.placement)
+    tensors = tensor_inputs(programs.placement)
+    for device, program in enumerate(programs.instructions):
+        there: set[tuple[tuple[str, ...], int]] = set()
+        for index, each in enumerate(program):
+            n = each.micro_batch
+            needs: list[tuple[str, ...]] = []
+            if isinstance(each, Send):
+                needs = [(each.producer,)]
+            elif isinstance(each, Run):
+                partner = [pairs[each.block]] if each.block in pairs else []
+                before = [*partner, *by_name[each.block].after]
+                needs = [(name,) for name in before if device in by_name[name].devices]
+                needs += [
+                    (name, each.block) for name in tensors[each.block] if device not in by_name[name].devices
+                ]
+            for item in needs:
+                if (item, n) not in there and (item[0], n) not in programs.left_out:
+                    verb = "runs" if len(item) == 1 else "receives"
+                    late = f"before it {verb} {quoted(item[0])} of that micro-batch"
+                    raise fault(programs, f"device {device} has '{each}' {late}", [(device, index)])
+            if not isinstance(each, Send):
+                there.add(((each.block,) if isinstance(each, Run) else (each.producer, each.consumer), n))
 
 
 def run_text(run: Run) -> str:
@@ -280,26 +231,39 @@ def run_text(run: Run) -> str:
     return f"{quoted(run.block)} of micro-batch {run.micro_batch}"
 
 
-def _message_text(message: Send | Receive) -> str:
-    return f"{quoted(message.producer)} for {quoted(message.consumer)} of micro-batch {message.micro_batch}"
+def _runs(position: ProgramPosition, run: Run) -> str:
+    return f"device {position[0]} runs {run_text(run)}"
+
+
+def _item_text(item: _Item) -> str:
+    return f"{' for '.join(map(quoted, item[2]))} of micro-batch {item[0]}"
+
+
+def _message_text(message: object) -> str:
+    assert isinstance(message, Send | Receive)
+    return _item_text((message.micro_batch, 0, (message.producer, message.consumer)))
 
 
 def _in_part(message: Send | Receive) -> str:
     return "" if message.part is None else f" as part {message.part[0]} of {message.part[1]}"
 
 
-def _mentions(programs: Programs, device: int, run: Run) -> list[ProgramPosition]:
+def _spec(programs: Programs, position: ProgramPosition) -> object:
+    message = at(programs, position)
+    assert isinstance(message, Send | Receive)
+    spec = programs.specs[position[0]].get((message.producer, message.consumer))
+    if spec is None:
+        text = f"device {position[0]} has no shape and type for {_message_text(message)}"
+        raise fault(programs, text, [position])
+    return spec
+
+
+def _mentions(programs: Programs, device: int, block: str, micro_batch: int) -> list[ProgramPosition]:
     """Return where a program first has to do with a block; its begin if nowhere, nothing if no device."""
     if device not in range(programs.placement.num_devices):
         return []
-    places = [
-        (device, index)
-        for index, instruction in enumerate(programs.instructions[device])
-        if instruction.micro_batch == run.micro_batch
-        and run.block in ([instruction.block] if isinstance(instruction, Run) else _ends(instruction))
-    ]
-    return places[:1] or [(device, 0)]
-
-
-def _ends(message: Send | Receive) -> list[str]:
-    return [message.producer, message.consumer]
+    for index, each in enumerate(programs.instructions[device]):
+        names = (each.block,) if isinstance(each, Run) else (each.producer, each.consumer)
+        if each.micro_batch == micro_batch and block in names:
+            return [(device, index)]
+    return [(device, 0)]

@@ -1,4 +1,4 @@
-"""Programs: what each device runs, sends and receives, in order; and how a schedule becomes programs.
+"""Programs: the runs, sends and receives of each device, in order, and their text.
 
 A program says nothing of clocks and times: it is the same for every frequency plan of a schedule.
 """
@@ -21,7 +21,7 @@ from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 
 
 class ProgramTextError(ValueError):
-    """A line is not the text of an instruction; the message shows the line and what would do."""
+    """A line is not the text of an instruction; the message shows the line and the right forms."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Receive:
 
     def __str__(self) -> str:
         """Return the one-line text that `parse_instruction` reads."""
-        return f"receive {_tensor(self)} from {self.source}{_part_text(self.part)}"
+        return f"receive {_message_text(self, f'from {self.source}')}"
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,6 @@ class Run:
     """Wait for a block's inputs, then run it, together with its other devices.
 
     Attributes:
-        block: Name of the block.
-        micro_batch: Number of the micro-batch.
         mode: How a forward block runs, one of `MODES`; its backward follows it.
         stream: Stream of its devices that it runs on, as the placement says.
         keep_weights: Whether weights that its data-parallel groups gather for it stay for their next run.
@@ -77,15 +75,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Send:
-    """Send a block's tensor, without waiting for its arrival.
-
-    Attributes:
-        producer: The block whose output or gradient it is.
-        consumer: The block that takes it.
-        micro_batch: Micro-batch of both blocks.
-        target: The device that receives it.
-        part: As of `Receive`.
-    """
+    """Send a block's tensor to a target device, without waiting for its arrival; see `Receive`."""
 
     producer: str
     consumer: str
@@ -95,7 +85,7 @@ class Send:
 
     def __str__(self) -> str:
         """Return the one-line text that `parse_instruction` reads."""
-        return f"send {_tensor(self)} to {self.target}{_part_text(self.part)}"
+        return f"send {_message_text(self, f'to {self.target}')}"
 
 
 Instruction = Receive | Run | Send
@@ -151,6 +141,7 @@ class Programs:
             micro-batches of a batch and no modes; empty where all are alike.
         lines: For each device the line of its script on which each instruction stands; empty where there are
             no scripts.
+        cells: For each device the cells of another tool's table that its instructions were read from.
     """
 
     placement: Placement
@@ -159,19 +150,16 @@ class Programs:
     specs: tuple[TensorSpecs, ...] = ()
     batch: tuple[int, ...] = ()
     lines: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
+    cells: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        """Hold the rule that every look-up relies on; `runtime.program.deadlock.check` proves the others."""
+        """Check lengths, on which every look-up relies; `runtime.program.deadlock.check` proves the rest."""
         assert len(self.instructions) == self.placement.num_devices
         assert len(self.specs) in (0, self.placement.num_devices)
         assert len(self.batch) in (0, self.num_micro_batches)
 
     def with_specs(self, spec_between: Callable[[str, str], TensorSpec]) -> Programs:
-        """Return the programs with the spec of every message at both its ends.
-
-        Args:
-            spec_between: Returns what a block (first name) hands to another.
-        """
+        """Return the programs with the spec of each message, by producer and consumer, at both ends."""
         specs = tuple(
             {
                 (each.producer, each.consumer): spec_between(each.producer, each.consumer)
@@ -181,6 +169,14 @@ class Programs:
             for program in self.instructions
         )
         return replace(self, specs=specs)
+
+    def changed(self, change: Callable[[int, Instruction], Instruction]) -> Programs:
+        """Return the programs with each instruction of each device changed, in order."""
+        instructions = tuple(
+            tuple(change(device, each) for each in program)
+            for device, program in enumerate(self.instructions)
+        )
+        return replace(self, instructions=instructions)
 
     @cached_property
     def chosen(self) -> tuple[Chosen, ...]:
@@ -238,16 +234,13 @@ class Programs:
                 for target in block.devices
             }
             return tuple(sorted(pair for pair in ends if pair[0] != pair[1]))
-        return tuple(
-            sorted(
-                {
-                    (device, instruction.target)
-                    for device, program in enumerate(self.instructions)
-                    for instruction in program
-                    if isinstance(instruction, Send)
-                }
-            )
+        sends = (
+            (device, each.target)
+            for device, program in enumerate(self.instructions)
+            for each in program
+            if isinstance(each, Send)
         )
+        return tuple(sorted(set(sends)))
 
     def __str__(self) -> str:
         """Return the text of all programs, a line for each instruction under a line for its device."""
@@ -263,12 +256,9 @@ def left_out(placement: Placement, chosen: Sequence[Chosen]) -> frozenset[tuple[
     return frozenset((name, n) for n, each in enumerate(chosen) for name in of_each[each])
 
 
-def _part_text(part: Part | None) -> str:
-    return "" if part is None else f" part {part[0]} of {part[1]}"
-
-
-def _tensor(message: Send | Receive) -> str:
-    return f"{quoted(message.producer)} -> {quoted(message.consumer)} #{message.micro_batch}"
+def _message_text(message: Send | Receive, end: str) -> str:
+    part = "" if message.part is None else f" part {message.part[0]} of {message.part[1]}"
+    return f"{quoted(message.producer)} -> {quoted(message.consumer)} #{message.micro_batch} {end}{part}"
 
 
 def quoted(name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ Straight = tuple[Instruction, ...]
 
 @dataclass(frozen=True)
 class LoopedProgram:
-    """A program as loops, with what comes before, between and after them.
+    """A program as loops, with straight sections before, between and after them.
 
     Attributes:
         sections: Sections in their order; no straight section is empty or next to another.
@@ -76,7 +76,7 @@ class LoopedProgram:
 
 
 def find_loops(instructions: Sequence[Instruction], shift: int = 1) -> LoopedProgram:
-    """Find the loop that covers most of a program, then in what is left the next one, and so on.
+    """Find the loop that covers most of a program, then in the rest the next one, and so on.
 
     Each block and each message is in one loop only: whatever of them is left over beside it is warmup or
     cooldown. Of loops that cover the same, one with the smallest body comes first, then one that does not
@@ -99,22 +99,26 @@ def find_loops(instructions: Sequence[Instruction], shift: int = 1) -> LoopedPro
     assert shift >= 1
     sections: list[Straight | Loop] = [tuple(instructions)]
     taken: set[Instruction] = set()
-    while found := _best(sections, shift, taken):
-        place, (begin, period, rounds) = found
+    while found := [
+        loop
+        for index, section in enumerate(sections)
+        if not isinstance(section, Loop)
+        for loop in _loops(section, index, shift, taken)
+    ]:
+        best = max(found)
+        place, begin, period = -best.minus_section, -best.minus_begin, -best.minus_period
         section = sections[place]
         assert not isinstance(section, Loop)
-        loop = Loop(section[begin : begin + period], rounds, shift)
+        loop = Loop(section[begin : begin + period], best.covered // period, shift)
         taken |= set(map(kind, loop.body))
-        sections[place : place + 1] = [section[:begin], loop, section[begin + period * rounds :]]
+        sections[place : place + 1] = [section[:begin], loop, section[begin + best.covered :]]
     return LoopedProgram(tuple(section for section in sections if section))
 
 
 def best_loops(programs: Programs) -> tuple[int, tuple[LoopedProgram, ...]]:
-    """Find the loops of programs whose number of micro-batches per round is not known.
+    """Return the micro-batches per round whose loops cover most, and the looped programs by device.
 
-    Returns:
-        That number, of those up to the number of devices the one whose loops cover most; and by device what
-        `find_loops` finds with it.
+    At most as many as devices are tried.
     """
     shifts = range(1, programs.placement.num_devices + 1)
     candidates = ((shift, loops_of_each(programs, shift)) for shift in shifts)
@@ -122,7 +126,7 @@ def best_loops(programs: Programs) -> tuple[int, tuple[LoopedProgram, ...]]:
 
 
 def loops_of_each(programs: Programs, shift: int) -> tuple[LoopedProgram, ...]:
-    """Return what `find_loops` finds in the program of each device."""
+    """Return the looped program of each device; see `find_loops`."""
     return tuple(find_loops(program, shift) for program in programs.instructions)
 
 
@@ -133,74 +137,43 @@ def kind(instruction: Instruction) -> Instruction:
     return replace(instruction, micro_batch=0)
 
 
-def _best(
-    sections: Sequence[Straight | Loop], shift: int, taken: Container[Instruction]
-) -> tuple[int, _Found] | None:
-    """Return the place of a straight section, and the loop in it that covers most."""
-    found = [
-        (_preference(section, loop), -place, loop)
-        for place, section in enumerate(sections)
-        if not isinstance(section, Loop)
-        for loop in _free_loops(section, shift, taken)
-    ]
-    if not found:
-        return None
-    _, place, loop = max(found)
-    return -place, loop
-
-
-def _free_loops(section: Straight, shift: int, taken: Container[Instruction]) -> Iterator[_Found]:
-    """Yield the loops of a section that have nothing of what is taken."""
-    num_taken = list(itertools.accumulate((kind(each) in taken for each in section), initial=0))
-    for loop in _loops(section, shift):
-        if num_taken[loop.begin] == num_taken[loop.begin + loop.period]:
-            yield loop
-
-
 class _Found(NamedTuple):
-    begin: int
-    period: int
-    rounds: int
+    """A loop in a straight section, by preference.
 
-    @property
-    def covered(self) -> int:
-        return self.period * self.rounds
+    Attributes:
+        covered: Instructions that it stands for.
+        minus_period: Instructions of its body, negative.
+        starts_well: Whether it does not begin with a send.
+        minus_begin: Place of its first instruction in the section, negative.
+        minus_section: Index of the section, negative.
+    """
 
-
-def _preference(program: Sequence[Instruction], loop: _Found) -> tuple[int, int, bool, int]:
-    return loop.covered, -loop.period, not isinstance(program[loop.begin], Send), -loop.begin
-
-
-def _loops(program: Sequence[Instruction], shift: int) -> Iterator[_Found]:
-    for period, places in _recurrences(program, shift).items():
-        for begin, length in _consecutive(places):
-            if length >= period:
-                for spare in range(length % period + 1):
-                    yield _Found(begin + spare, period, 1 + length // period)
+    covered: int
+    minus_period: int
+    starts_well: bool
+    minus_begin: int
+    minus_section: int
 
 
-def _recurrences(program: Sequence[Instruction], shift: int) -> dict[int, list[int]]:
-    """Return for each period the places whose instruction comes again a period on; ascending."""
+def _loops(section: Straight, index: int, shift: int, taken: Container[Instruction]) -> Iterator[_Found]:
+    """Yield the loops of a section that have no taken instruction."""
     places_of: dict[Instruction, list[int]] = defaultdict(list)
-    for place, instruction in enumerate(program):
-        places_of[instruction].append(place)
+    for place, each in enumerate(section):
+        places_of[each].append(place)
     recurrences: dict[int, list[int]] = defaultdict(list)
-    for place, instruction in enumerate(program):
-        for again in places_of.get(_later(instruction, shift), ()):
+    for place, each in enumerate(section):
+        for again in places_of.get(_later(each, shift), ()):
             if again > place:
                 recurrences[again - place].append(place)
-    return recurrences
-
-
-def _consecutive(places: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yield (begin, length) of each run of consecutive integers in an ascending list.
-
-    >>> list(_consecutive([1, 2, 3, 7]))
-    [(1, 3), (7, 1)]
-    """
-    for _, group in itertools.groupby(enumerate(places), key=lambda each: each[1] - each[0]):
-        run = [place for _, place in group]
-        yield run[0], len(run)
+    num_taken = list(itertools.accumulate((kind(each) in taken for each in section), initial=0))
+    for period, places in recurrences.items():
+        for _, group in itertools.groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
+            consecutive = [place for _, place in group]
+            rounds, spare = divmod(len(consecutive), period)
+            for begin in range(consecutive[0], consecutive[0] + spare + 1) if rounds else ():
+                if num_taken[begin] == num_taken[begin + period]:
+                    starts_well = not isinstance(section[begin], Send)
+                    yield _Found(period * (rounds + 1), -period, starts_well, -begin, -index)
 
 
 def _later(instruction: Instruction, micro_batches: int) -> Instruction:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import NamedTuple
 
 from placements import Kind, Placement
 from placements.copies.replicas import copies_in
-from runtime.program.data_parallel import Part, coordinate, crosses_nodes, holders, part_for
-from runtime.program.instructions import Instruction, Programs, Receive, Run, Send, left_out
+from runtime.program.data_parallel import coordinate, crosses_nodes, holders, part_for
+from runtime.program.error_grid import all_of
+from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 from runtime.program.tensor_flow import (
     KEEP,
     RECOMPUTE,
@@ -34,14 +36,7 @@ SCATTER = ("auto", "always", "never")
 
 
 class Route(NamedTuple):
-    """The way of a tensor from one device to another, the same for every micro-batch.
-
-    Attributes:
-        producer: The block whose output or gradient it is.
-        consumer: The block that takes it.
-        source: The device that sends it, one of the producer's.
-        target: The device that receives it, one of the consumer's.
-    """
+    """The way of a producer's output or gradient to a consumer, the same for every micro-batch."""
 
     producer: str
     consumer: str
@@ -63,12 +58,11 @@ def messages(placement: Placement) -> tuple[Route, ...]:
     Raises:
         UnrunnablePlacementError: See `runtime.program.tensor_flow.pair_backward`.
     """
-    found = []
+    found, by_name = [], placement.by_name
     for consumer, producers in tensor_inputs(placement).items():
         for producer in producers:
-            receiver = placement.by_name[consumer]
-            for i, target in enumerate(receiver.devices):
-                sources = holders(placement.by_name[producer], receiver, target)
+            for i, target in enumerate(by_name[consumer].devices):
+                sources = holders(by_name[producer], by_name[consumer], target)
                 if target not in sources:
                     found.append(Route(producer, consumer, sources[i % len(sources)], target))
     return tuple(found)
@@ -113,38 +107,47 @@ def lower(schedule: Schedule, *, is_batch: bool = False) -> Programs:
         send B1 -> B0 #0 to 0
     """
     schedule = replace(schedule, placement=schedule.placement.by_gpu)
-    mode_of = {} if is_batch else _modes(schedule)
-    batch = tuple(chosen[0] for chosen in schedule.chosen) if is_batch else ()
+    placement, chosen = schedule.placement, schedule.chosen
     if is_batch:
-        check_batch(schedule.placement)
-    gone = left_out(schedule.placement, schedule.chosen if is_batch else ())
-    again = computed_again(schedule.placement)
-    instructions: list[list[Instruction]] = [[] for _ in range(schedule.placement.num_devices)]
-    for operator in sorted(_operators(schedule)):
-        if operator.message is None:
-            run = Run(operator.block, operator.micro_batch)
-            block = schedule.placement.by_name[operator.block]
-            mode = RECOMPUTE if run.block in again else mode_of.get((run.block, run.micro_batch), KEEP)
-            run = replace(run, mode=mode, stream=block.stream)
-            for device in block.devices:
-                instructions[device].append(run)
-        else:
-            producer, consumer, source, target = operator.message
-            if (consumer, operator.micro_batch) in gone:
-                continue
-            instructions[source].append(Send(producer, consumer, operator.micro_batch, target))
-            instructions[target].append(Receive(producer, consumer, operator.micro_batch, source))
-    programs = tuple(map(tuple, instructions))
-    return Programs(schedule.placement, schedule.num_micro_batches, programs, batch=batch)
+        check_batch(placement)
+    decided = {} if is_batch else stage_decisions(placement)
+    again = computed_again(placement)
+    routes: dict[str, list[Route]] = {block.name: [] for block in placement.blocks}
+    for route in messages(placement):
+        routes[route.producer].append(route)
+    runs = {(each.block, each.micro_batch) for each in schedule.blocks}
+    operators: list[tuple[_Place, tuple[tuple[int, Instruction], ...]]] = []
+    for start, n, name in schedule.blocks:
+        block = schedule.block(name, n)
+        mode = RECOMPUTE if name in again else KEEP
+        if name in decided:
+            mode = placement.decisions[decided[name]].names[chosen[n][decided[name]]]
+        run = Run(name, n, mode, placement.by_name[name].stream)
+        operators.append(
+            ((start, True, block.devices, n, name, name), tuple((d, run) for d in block.devices))
+        )
+        for _, consumer, source, target in routes[name]:
+            if (consumer, n) in runs:
+                place = (start + block.time, False, (source, target), n, consumer, name)
+                ends = (source, Send(name, consumer, n, target)), (target, Receive(name, consumer, n, source))
+                operators.append((place, ends))
+    instructions: list[list[Instruction]] = [[] for _ in range(placement.num_devices)]
+    for _, at_devices in sorted(operators, key=itemgetter(0)):
+        for device, instruction in at_devices:
+            instructions[device].append(instruction)
+    batch = tuple(each[0] for each in chosen) if is_batch else ()
+    return Programs(placement, schedule.num_micro_batches, tuple(map(tuple, instructions)), batch=batch)
+
+
+_Place = tuple[int, bool, tuple[int, ...], int, str, str]
+"""Place in the global order: tick, whether it is a run, devices, micro-batch, consumer or block, producer."""
 
 
 def check_batch(placement: Placement) -> None:
     """Ensure that every micro-batch of a batch can do without the blocks that it leaves out.
 
-    A forward and its backward are left out together. What runs has an input and is used, and each loss runs.
-
-    Raises:
-        UnrunnablePlacementError: One cannot.
+    A forward and its backward are left out together. A block that runs has an input and is used, and each
+    loss runs.
     """
     plain = replace(placement, decisions=())
     pairs = pair_backward(plain)
@@ -152,25 +155,21 @@ def check_batch(placement: Placement) -> None:
         gone = {block.name for block in choice.blocks if not block.time}
         for name in [block.name for block in placement.topological_order if block.kind is not Kind.O]:
             forward = pairs.get(name, name)
+            inputs, consumers = forward_inputs(plain, name), forward_consumers(plain, name)
+            lacks, why = "", ""
             if (name in gone) != (forward in gone):
-                alone = name if name in gone else forward
-                raise _lacking(alone, choice.name, f"{forward} and {name} go together")
-            if name not in gone and name == forward:
-                for others, what in (
-                    (forward_inputs(plain, name), "has no input"),
-                    (forward_consumers(plain, name), "is of no use"),
-                ):
-                    if others and gone.issuperset(others):
-                        raise _lacking(others[0], choice.name, f"{name} then {what}")
-            elif computes_loss(plain, name):
-                raise _lacking(name, choice.name, "it computes the loss")
-
-
-def _lacking(block: str, micro_batch: str, why: str) -> UnrunnablePlacementError:
-    return UnrunnablePlacementError(
-        f"search.micro_batches: {block} does not run {micro_batch}, where its time is 0, but {why}; give it "
-        "a time above 0"
-    )
+                lacks, why = (name if name in gone else forward), f"{forward} and {name} go together"
+            elif name not in gone and name == forward and inputs and gone.issuperset(inputs):
+                lacks, why = inputs[0], f"{name} then has no input"
+            elif name not in gone and name == forward and consumers and gone.issuperset(consumers):
+                lacks, why = consumers[0], f"{name} then is of no use"
+            elif name in gone and computes_loss(plain, name):
+                lacks, why = name, "it computes the loss"
+            if lacks:
+                raise UnrunnablePlacementError(
+                    f"search.micro_batches: {lacks} does not run {choice.name}, where its time is 0, but "
+                    f"{why}; give it a time above 0"
+                )
 
 
 class CopiesUpdate(NamedTuple):
@@ -179,8 +178,8 @@ class CopiesUpdate(NamedTuple):
     Attributes:
         stage: Name of the stage's forward block.
         number: Number of the update, from 1 on.
-        last: (block, micro-batch) whose gradients are the last that the copy adds.
-        next: The next of the stage that the copy runs, which waits for the update.
+        last: Block and micro-batch whose gradients the copy adds last.
+        next: Block and micro-batch of the stage that the copy runs next; it waits for the update.
     """
 
     stage: str
@@ -192,10 +191,7 @@ class CopiesUpdate(NamedTuple):
 def updates_of(placement: Placement, order: Iterable[Instance], each: int) -> Iterator[CopiesUpdate]:
     """Yield the updates that a device makes together with other copies, but for the last of an iteration.
 
-    Args:
-        placement: What runs where.
-        order: The (block, micro-batch) pairs that the device runs, in order.
-        each: Micro-batches of each copy that make an update.
+    `each` is the micro-batches of each copy that make an update.
     """
     copies, pairs = copies_in(placement), pair_backward(placement)
     alone = Counter(copy.stage for copy in copies.values())
@@ -215,10 +211,6 @@ def updates_of(placement: Placement, order: Iterable[Instance], each: int) -> It
 
 def with_updates(schedule: Schedule, micro_batches_per_update: int) -> Schedule:
     """Return a schedule in the same orders, in which copies of a stage wait for each other at each update.
-
-    Args:
-        schedule: A valid schedule, one GPU for each device.
-        micro_batches_per_update: Micro-batches of each copy that make an update.
 
     Raises:
         CyclicOrderError: They wait for each other in a cycle.
@@ -241,16 +233,6 @@ def with_updates(schedule: Schedule, micro_batches_per_update: int) -> Schedule:
     return as_soon_as_possible(placement, schedule.num_micro_batches, orders, schedule.chosen, waits)
 
 
-def _modes(schedule: Schedule) -> dict[Instance, str]:
-    """Return the mode of each forward block of each micro-batch of which one is decided."""
-    decisions = schedule.placement.decisions
-    return {
-        (name, n): decisions[i].names[chosen[i]]
-        for name, i in stage_decisions(schedule.placement).items()
-        for n, chosen in enumerate(schedule.chosen)
-    }
-
-
 def scattered(programs: Programs, scatter: str) -> Programs:
     """Return programs in which tensors go in parts to blocks that several devices compute together.
 
@@ -263,35 +245,21 @@ def scattered(programs: Programs, scatter: str) -> Programs:
     """
     by_name, placement = programs.placement.by_name, programs.placement
 
-    def part_of(each: Send | Receive, target: int) -> Part | None:
-        producer, consumer = by_name[each.producer], by_name[each.consumer]
-        team, part = coordinate(consumer, target).team, part_for(producer, consumer, target)
-        if scatter == "always" or crosses_nodes(placement, holders(producer, consumer, target), team):
-            return part
-        return None
-
     def changed(device: int, each: Instruction) -> Instruction:
         if isinstance(each, Run):
             return each
-        return replace(each, part=part_of(each, each.target if isinstance(each, Send) else device))
+        target = each.target if isinstance(each, Send) else device
+        ends = by_name[each.producer], by_name[each.consumer]
+        team = coordinate(ends[1], target).team
+        pays = scatter == "always" or crosses_nodes(placement, holders(*ends, target), team)
+        return replace(each, part=part_for(*ends, target) if pays else None)
 
-    if scatter == "never":
-        return programs
-    instructions = tuple(
-        tuple(changed(device, each) for each in program)
-        for device, program in enumerate(programs.instructions)
-    )
-    return replace(programs, instructions=instructions)
+    return programs if scatter == "never" else programs.changed(changed)
 
 
 def scattered_in_words(programs: Programs) -> str:
     """Return which tensors go in parts, and which whole; empty if none goes in parts."""
-    ways: dict[tuple[str, str], Part | None] = {
-        (each.producer, each.consumer): each.part
-        for program in programs.instructions
-        for each in program
-        if isinstance(each, Receive)
-    }
+    ways = {(each.producer, each.consumer): each.part for _, each in all_of(programs, Receive)}
     parts = [f"{producer} -> {consumer} in {part[1]}" for (producer, consumer), part in ways.items() if part]
     whole = [f"{producer} -> {consumer}" for (producer, consumer), part in ways.items() if not part]
     if not parts:
@@ -308,50 +276,36 @@ def keeping_weights(programs: Programs, sharded: Collection[str], uses: int) -> 
         uses: Runs for which they stay; 1 to gather them for each, 0 to gather them once an iteration.
     """
     stages = pair_backward(programs.placement)
+    runs = Counter((device, stages.get(run.block, run.block)) for (device, _), run in all_of(programs, Run))
+    done = Counter[tuple[int, str]]()
 
-    def changed(program: Sequence[Instruction]) -> tuple[Instruction, ...]:
-        runs = Counter(stages.get(each.block, each.block) for each in program if isinstance(each, Run))
-        done = Counter[str]()
-        found = list(program)
-        for i, each in enumerate(program):
-            if isinstance(each, Run) and (stage := stages.get(each.block, each.block)) in sharded:
-                done[stage] += 1
-                is_last = done[stage] == runs[stage] or (uses > 0 and done[stage] % uses == 0)
-                found[i] = replace(each, keep_weights=not is_last)
-        return tuple(found)
+    def changed(device: int, each: Instruction) -> Instruction:
+        if not isinstance(each, Run) or (stage := stages.get(each.block, each.block)) not in sharded:
+            return each
+        done[device, stage] += 1
+        count = done[device, stage]
+        is_last = count == runs[device, stage] or (uses > 0 and count % uses == 0)
+        return replace(each, keep_weights=not is_last)
 
-    return replace(programs, instructions=tuple(map(changed, programs.instructions)))
+    return programs.changed(changed)
 
 
 class RecomputeError(ValueError):
-    """Blocks cannot be computed again; the message says why, and what would do, in one line."""
+    """Blocks cannot be computed again; the message says why, with the remedy, in one line."""
 
 
 def recomputed(programs: Programs, recompute: str | Sequence[object]) -> Programs:
-    """Return programs in which some forward blocks are computed again in every micro-batch.
-
-    Args:
-        programs: Any.
-        recompute: As of `blocks_to_recompute`.
-
-    Raises:
-        RecomputeError: See `blocks_to_recompute`.
-    """
+    """Return programs in which some forward blocks are computed again; see `blocks_to_recompute`."""
     again = blocks_to_recompute(programs.decided, recompute)
 
-    def changed(each: Instruction) -> Instruction:
+    def changed(_: int, each: Instruction) -> Instruction:
         return replace(each, mode=RECOMPUTE) if isinstance(each, Run) and each.block in again else each
 
-    instructions = tuple(tuple(map(changed, program)) for program in programs.instructions)
-    return replace(programs, instructions=instructions)
+    return programs.changed(changed)
 
 
 def blocks_to_recompute(placement: Placement, recompute: str | Sequence[object]) -> tuple[str, ...]:
-    """Return the forward blocks that are to be computed again in every micro-batch.
-
-    Args:
-        placement: What runs where.
-        recompute: Their names, or ``all``.
+    """Return the forward blocks to compute again in every micro-batch, given their names, or ``all``.
 
     Raises:
         RecomputeError: There is no such forward block, or the schedule decides on its mode.
@@ -384,7 +338,7 @@ def orders_of(programs: Programs) -> list[list[Instance]]:
 
 
 def by_lane(placement: Placement, orders: Sequence[Sequence[Instance]]) -> list[list[Instance]]:
-    """Return what each lane of a placement runs, given what each device does, in order."""
+    """Return the order of each lane of a placement, given the order of each device."""
     return [
         [each for each in orders[device] if placement.by_name[each[0]].stream == stream]
         for device, stream in placement.lanes
@@ -392,45 +346,13 @@ def by_lane(placement: Placement, orders: Sequence[Sequence[Instance]]) -> list[
 
 
 def schedule_of(programs: Programs) -> Schedule:
-    """Return the schedule that programs are of: every block as soon as its order and its inputs allow.
-
-    Args:
-        programs: Safe ones; see `runtime.program.deadlock.check`.
-    """
+    """Return the schedule of safe programs: every block as soon as its order and its inputs allow."""
     number, orders = programs.num_micro_batches, by_lane(programs.placement, orders_of(programs))
     return as_soon_as_possible(programs.placement, number, orders, programs.chosen)
 
 
 def overfull(programs: Programs) -> tuple[int, int, int] | None:
-    """Return the first device that holds more than its memory, how much, and what it has; None if all fit.
-
-    Args:
-        programs: Safe ones.
-    """
+    """Return the first device that holds more than its memory, with both numbers; None if all fit."""
     peaks = peak_memory(schedule_of(programs)).tolist()
     rows = zip(peaks, programs.placement.memory or peaks, strict=True)
     return next(((device, held, has) for device, (held, has) in enumerate(rows) if held > has), None)
-
-
-class _Operator(NamedTuple):
-    """A run, or a message as one operator; the fields are the sort key of the global order."""
-
-    tick: int
-    is_run: bool
-    devices: tuple[int, ...]
-    micro_batch: int
-    block: str
-    message: Route | None
-
-
-def _operators(schedule: Schedule) -> Iterator[_Operator]:
-    by_producer: dict[str, list[Route]] = {block.name: [] for block in schedule.placement.blocks}
-    for message in messages(schedule.placement):
-        by_producer[message.producer].append(message)
-    runs = {(each.block, each.micro_batch) for each in schedule.blocks}
-    for start, micro_batch, name in schedule.blocks:
-        block = schedule.block(name, micro_batch)
-        yield _Operator(start, True, block.devices, micro_batch, name, None)
-        for message in (each for each in by_producer[name] if (each.consumer, micro_batch) in runs):
-            ends = (message.source, message.target)
-            yield _Operator(start + block.time, False, ends, micro_batch, message.consumer, message)

@@ -8,7 +8,7 @@ more buffer. A receive is moved only where programs stay safe even if every oper
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from graphlib import TopologicalSorter
 
@@ -25,16 +25,10 @@ def _one(producer: str, consumer: str) -> int:
     return 1
 
 
-def _size(each: Receive, size_bytes: Size) -> int:
-    """Return the bytes of a message: of a part of a tensor its share."""
-    whole = size_bytes(each.producer, each.consumer)
-    return whole if each.part is None else -(-whole // each.part[1])
-
-
 def prefetch_receives(
     programs: Programs, blocks_ahead: int, most_bytes: int | None = None, size_bytes: Size = _one
 ) -> Programs:
-    """Return programs that post each receive up to so many blocks of its device earlier.
+    """Return programs that post each receive earlier, by up to `blocks_ahead` blocks of its device.
 
     A receive stays where the operation before it must come before the message is sent. So it passes no
     other receive of its channel, whose message is sent before.
@@ -50,19 +44,21 @@ def prefetch_receives(
     for device, program in enumerate(order.programs):
         posted = _posted_before(program, size_bytes)
         for place, instruction in enumerate(tuple(program)):
-            if isinstance(instruction, Receive):
-                size = _size(instruction, size_bytes)
-                room = None if most_bytes is None else most_bytes - size
-                _move(order, device, place, blocks_ahead, posted, size, room)
+            runs_left, size = blocks_ahead, posted[place + 1] - posted[place]
+            while isinstance(instruction, Receive) and place > 0:
+                runs_left -= isinstance(order.programs[device][place - 1], Run)
+                is_full = most_bytes is not None and posted[place - 1] + size > most_bytes
+                if runs_left < 0 or is_full or not order.swap(device, place):
+                    break
+                posted[place] = posted[place - 1] + size
+                place -= 1
     return replace(programs, instructions=tuple(map(tuple, order.programs)))
 
 
 def peak_posted(programs: Programs, size_bytes: Size = _one) -> tuple[int, ...]:
     """Return the most memory of receives that are posted and not yet taken, by device.
 
-    Args:
-        programs: Safe ones.
-        size_bytes: Size of a whole tensor; 1 by default, so that messages are counted.
+    A size is 1 by default, so that messages are counted.
     """
     peaks = []
     for program in programs.instructions:
@@ -72,12 +68,13 @@ def peak_posted(programs: Programs, size_bytes: Size = _one) -> tuple[int, ...]:
     return tuple(peaks)
 
 
-def _posted_before(program: tuple[Instruction, ...] | list[Instruction], size_bytes: Size) -> list[int]:
-    """Return what is posted and not yet taken before each instruction, and after the last."""
+def _posted_before(program: Sequence[Instruction], size_bytes: Size) -> list[int]:
+    """Return the bytes that are posted and not yet taken before each instruction, and after the last."""
     posted, waiting, bytes_now = [0], dict[tuple[str, int], int](), 0
     for each in program:
         if isinstance(each, Receive):
-            size = _size(each, size_bytes)
+            whole = size_bytes(each.producer, each.consumer)
+            size = whole if each.part is None else -(-whole // each.part[1])
             consumer = each.consumer, each.micro_batch
             waiting[consumer] = waiting.get(consumer, 0) + size
             bytes_now += size
@@ -85,22 +82,6 @@ def _posted_before(program: tuple[Instruction, ...] | list[Instruction], size_by
             bytes_now -= waiting.pop((each.block, each.micro_batch), 0)
         posted.append(bytes_now)
     return posted
-
-
-def _move(
-    order: _Order, device: int, place: int, blocks_ahead: int, posted: list[int], size: int, room: int | None
-) -> None:
-    """Move the receive at a place of a device's program to the front, as far as it may go."""
-    program = order.programs[device]
-    while place > 0:
-        before = program[place - 1]
-        blocks_ahead -= isinstance(before, Run)
-        if blocks_ahead < 0 or (room is not None and posted[place - 1] > room):
-            return
-        if not order.swap(device, place):
-            return
-        posted[place] = posted[place - 1] + size
-        place -= 1
 
 
 class _Order:
@@ -136,7 +117,7 @@ class _Order:
         return True
 
     def _between(self, earlier: OrderNode, later: OrderNode, device: int) -> set[OrderNode]:
-        """Return what must come before `later`, itself included, and is not before `earlier` already.
+        """Return `later` and all that must precede it but does not precede `earlier` already.
 
         That `earlier` is just before it on the device does not count.
         """

@@ -21,7 +21,7 @@ class ProgramFileError(ValueError):
 
 
 def programs_to_dict(programs: Programs) -> dict[str, Any]:
-    """Return the file form as plain data: each device's program as lines, and what its messages carry."""
+    """Return the file form as plain data: each device's program as lines, and the specs of its messages."""
     batch = {"batch": list(programs.batch)} if programs.batch else {}
     return {
         "schema_version": SCHEMA_VERSION,
@@ -80,21 +80,15 @@ def specs_of_devices(field: Field, placement: Placement) -> tuple[TensorSpecs, .
 
 
 def _of_each_device(field: Field, placement: Placement) -> list[Field]:
-    rows = field.items()
-    if len(rows) != placement.num_devices:
-        raise ProgramFileError(
-            f"{field.where}: has {len(rows)} entries; give one for each of {placement.name}'s "
-            f"{placement.num_devices} devices"
-        )
+    rows, number = field.items(), placement.num_devices
+    if len(rows) != number:
+        text = f"has {len(rows)} entries; give one for each of {placement.name}'s {number} devices"
+        raise ProgramFileError(f"{field.where}: {text}")
     return rows
 
 
 def for_single_gpus(placement: Placement) -> Placement:
-    """Return a placement if each of its devices is one GPU.
-
-    Raises:
-        ProgramFileError: One stands for several.
-    """
+    """Return a placement if each of its devices is one GPU."""
     if placement.num_gpus:
         raise ProgramFileError(
             f"placement.num_gpus: is {list(placement.num_gpus)}, but a program is that of one GPU; give each "

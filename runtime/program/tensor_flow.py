@@ -1,4 +1,4 @@
-"""Which forward block a backward block differentiates, which tensors flow, and what decides on modes.
+"""Forward blocks of backward blocks, the tensors that flow, and the decisions on modes.
 
 A placement only says what is after what. This module reads the chain rule out of that structure: the
 backward of f needs the gradient from the backward of everything that f feeds. The mode of a forward block,
@@ -55,8 +55,20 @@ def pair_backward(placement: Placement) -> Mapping[str, str]:
         elif block.kind not in (Kind.F, Kind.R):
             pairs[block.name] = _partner(placement, block, pairs)
     pairs |= _computed_again(placement, pairs)
-    _check_every_input_half_has_weight_half(placement, pairs)
-    _check_groups(placement, pairs)
+    by_name = placement.by_name
+    trained = {forward for name, forward in pairs.items() if by_name[name].kind is Kind.W}
+    for name, forward in pairs.items():
+        if by_name[name].kind is Kind.I and forward not in trained:
+            raise UnrunnablePlacementError(
+                f"{name}: has no W block, so the weights of {forward} would not be trained; "
+                "add a W block after it, or make it of kind B"
+            )
+        ours, theirs = (by_name[each].data_parallel for each in (name, forward))
+        if ours != theirs:
+            raise UnrunnablePlacementError(
+                f"{name}: its data_parallel is {ours}, that of {forward}, whose gradient it computes, "
+                f"{theirs}; give both the same"
+            )
     return pairs
 
 
@@ -80,9 +92,9 @@ def forward_consumers(placement: Placement, block: str) -> tuple[str, ...]:
 
 def _of_slice(placement: Placement, block: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the forward blocks among some that work on the same slice of sequences as a block."""
-    own, by_name = placement.by_name[block].sequence_slice, placement.by_name
-    kinds = ((name, by_name[name]) for name in names)
-    return tuple(name for name, each in kinds if each.kind is Kind.F and each.sequence_slice == own)
+    blocks = map(placement.by_name.__getitem__, names)
+    own = placement.by_name[block].sequence_slice
+    return tuple(each.name for each in blocks if each.kind is Kind.F and each.sequence_slice == own)
 
 
 def computes_loss(placement: Placement, block: str) -> bool:
@@ -113,16 +125,10 @@ def forward_graphs(placement: Placement) -> tuple[tuple[str, ...], ...]:
 
 
 def gradient_inputs(placement: Placement, pairs: Mapping[str, str], block: str) -> tuple[str, ...]:
-    """Return the backward blocks whose gradients a B or I block sums up.
+    """Return the backward blocks whose gradients a B or I block sums up, given `pair_backward`.
 
-    Args:
-        placement: What runs where.
-        pairs: What `pair_backward` returns for it.
-        block: A B or I block.
-
-    Returns:
-        One block for each consumer of its partner's output, in the order of `forward_consumers`, so that
-        sums of floats are the same on every device; empty if the partner computes a loss.
+    There is one for each consumer of its partner's output, in the order of `forward_consumers`, so that sums
+    of floats are the same on every device; none if the partner computes a loss.
     """
     sources = {
         pairs[name]: name for name in placement.by_name[block].after if _gives_gradient(placement, name)
@@ -133,22 +139,17 @@ def gradient_inputs(placement: Placement, pairs: Mapping[str, str], block: str) 
 def tensor_inputs(placement: Placement) -> Mapping[str, tuple[str, ...]]:
     """Return for every block the blocks whose tensors it takes, in the order in which it takes them.
 
-    A forward block takes outputs and a B or I block gradients. A W or R block takes none: what it needs was
-    left on its devices by its I or forward block. All other `after` are for order only.
-
-    Raises:
-        UnrunnablePlacementError: See `pair_backward`.
+    A forward block takes outputs and a B or I block gradients. A W or R block takes none: its I or forward
+    block left its inputs on its devices. All other `after` are for order only. See `pair_backward`.
     """
     pairs = pair_backward(placement)
-    inputs: dict[str, tuple[str, ...]] = {}
-    for block in placement.blocks:
+
+    def taken(block: Block) -> tuple[str, ...]:
         if block.kind is Kind.F:
-            inputs[block.name] = forward_inputs(placement, block.name)
-        elif block.kind in (Kind.W, Kind.R):
-            inputs[block.name] = ()
-        else:
-            inputs[block.name] = gradient_inputs(placement, pairs, block.name)
-    return inputs
+            return forward_inputs(placement, block.name)
+        return () if block.kind in (Kind.W, Kind.R) else gradient_inputs(placement, pairs, block.name)
+
+    return {block.name: taken(block) for block in placement.blocks}
 
 
 def stage_decisions(placement: Placement) -> Mapping[str, int]:
@@ -183,8 +184,7 @@ def stage_decisions(placement: Placement) -> Mapping[str, int]:
                 raise UnrunnablePlacementError(
                     f"{where}.{gone[0]}: is left out, but a run needs it; give it a time of 1 tick at least"
                 )
-    found: dict[str, int] = {}
-    again = any(block.kind is Kind.R for block in placement.blocks)
+    again = computed_again(placement)
     pairs = pair_backward(placement) if placement.decisions or placement.has_streams or again else {}
     for name, forward in pairs.items():
         ours, theirs = (placement.by_name[each].stream for each in (name, forward))
@@ -193,10 +193,10 @@ def stage_decisions(placement: Placement) -> Mapping[str, int]:
                 f"blocks ({name}).stream: is {ours!r}, that of {forward}, whose gradient it computes, "
                 f"{theirs!r}; give both the same"
             )
-    blocks_again = computed_again(placement) if again else frozenset()
+    found: dict[str, int] = {}
     for name, i in placement.decision_of.items():
         forward = pairs.get(name, name)
-        if forward in blocks_again:
+        if forward in again:
             raise UnrunnablePlacementError(
                 f"modes[{i}]: is about {forward}, which an R block computes again; leave one of them out"
             )
@@ -213,13 +213,21 @@ def _gives_gradient(placement: Placement, name: str) -> bool:
 
 
 def _partner(placement: Placement, block: Block, pairs: Mapping[str, str]) -> str:
-    of_slice = [
-        name
+    arrived = {
+        pairs[name]
         for name in block.after
         if placement.by_name[name].sequence_slice == block.sequence_slice and _gives_gradient(placement, name)
+    }
+    near = set(block.after).union(*(placement.by_name[name].after for name in arrived))
+    candidates = [
+        forward.name
+        for forward in placement.blocks
+        if forward.name in near
+        and forward.kind is Kind.F
+        and set(forward.devices) == set(block.devices)
+        and forward.sequence_slice == block.sequence_slice
+        and forward.name not in pairs.values()
     ]
-    arrived = {pairs[name] for name in of_slice}
-    candidates = _candidates(placement, block, arrived, taken=set(pairs.values()))
     if not candidates:
         raise UnrunnablePlacementError(
             f"{block.name}: no forward block on {_devices(block)} that it could be the backward of; "
@@ -240,28 +248,13 @@ def _partner(placement: Placement, block: Block, pairs: Mapping[str, str]) -> st
     return best
 
 
-def _candidates(placement: Placement, block: Block, arrived: set[str], taken: set[str]) -> list[str]:
-    """Return the free forward blocks on the block's devices that it is after or whose gradient arrived."""
-    near = set(block.after).union(*(placement.by_name[name].after for name in arrived))
-    return [
-        forward.name
-        for forward in placement.blocks
-        if forward.name in near
-        and forward.kind is Kind.F
-        and set(forward.devices) == set(block.devices)
-        and forward.sequence_slice == block.sequence_slice
-        and forward.name not in taken
-    ]
-
-
 def _partner_of_weight_half(placement: Placement, block: Block, pairs: Mapping[str, str]) -> str:
     taken = {forward for name, forward in pairs.items() if placement.by_name[name].kind is Kind.W}
+    before = [placement.by_name[name] for name in block.after]
     halves = [
-        name
-        for name in block.after
-        if placement.by_name[name].kind is Kind.I
-        and set(placement.by_name[name].devices) == set(block.devices)
-        and pairs[name] not in taken
+        each.name
+        for each in before
+        if each.kind is Kind.I and set(each.devices) == set(block.devices) and pairs[each.name] not in taken
     ]
     if not halves:
         raise UnrunnablePlacementError(
@@ -272,12 +265,7 @@ def _partner_of_weight_half(placement: Placement, block: Block, pairs: Mapping[s
 
 
 def _computed_again(placement: Placement, pairs: Mapping[str, str]) -> dict[str, str]:
-    """Return for each R block the forward block that it computes again.
-
-    Raises:
-        UnrunnablePlacementError: It is after no forward block of its devices, or that one's backward is not
-            after it; or another R block computes it again.
-    """
+    """Return for each R block the forward block that it computes again."""
     found: dict[str, str] = {}
     before = {(forward, each) for name, forward in pairs.items() for each in placement.by_name[name].after}
     for block in placement.blocks:
@@ -292,26 +280,6 @@ def _computed_again(placement: Placement, pairs: Mapping[str, str]) -> dict[str,
                 )
             found[block.name] = own[0]
     return found
-
-
-def _check_every_input_half_has_weight_half(placement: Placement, pairs: Mapping[str, str]) -> None:
-    trained = {forward for name, forward in pairs.items() if placement.by_name[name].kind is Kind.W}
-    for name, forward in pairs.items():
-        if placement.by_name[name].kind is Kind.I and forward not in trained:
-            raise UnrunnablePlacementError(
-                f"{name}: has no W block, so the weights of {forward} would not be trained; "
-                "add a W block after it, or make it of kind B"
-            )
-
-
-def _check_groups(placement: Placement, pairs: Mapping[str, str]) -> None:
-    for name, forward in pairs.items():
-        ours, theirs = (placement.by_name[each].data_parallel for each in (name, forward))
-        if ours != theirs:
-            raise UnrunnablePlacementError(
-                f"{name}: its data_parallel is {ours}, that of {forward}, whose gradient it computes, "
-                f"{theirs}; give both the same"
-            )
 
 
 def _number(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What messages carry: the shape and element type of the tensor that a block hands to another.
+"""Tensor specs of messages: the shape and element type of the tensor that a block hands to another.
 
 On the wire nothing says what a message is. So each device's program does, and both ends are compared
 before anything starts.
@@ -27,7 +27,7 @@ class TensorSpecError(ValueError):
 
 
 class TensorSpec(NamedTuple):
-    """What is known of a tensor before it is there.
+    """Shape and element type of a tensor, known before it is there.
 
     Attributes:
         dtype: Name of its element type, as in torch.
@@ -43,7 +43,7 @@ class TensorSpec(NamedTuple):
         return cls(str(dtype).removeprefix("torch."), tuple(shape))
 
     def with_tokens(self, count: int) -> TensorSpec:
-        """Return the spec of a micro-batch whose samples have so many tokens."""
+        """Return the spec of a micro-batch, given the tokens of its samples."""
         return TensorSpec(self.dtype, tuple(size if size >= 0 else -size * count for size in self.shape))
 
     @property
@@ -60,7 +60,7 @@ class TensorSpec(NamedTuple):
         )
 
     def num_bytes(self, element_bytes: int, tokens: int) -> int:
-        """Return the size of a tensor of so many tokens, in bytes."""
+        """Return the size of a tensor in bytes."""
         return math.prod(self.with_tokens(tokens).shape) * element_bytes
 
     def __str__(self) -> str:
@@ -94,32 +94,23 @@ def _sizes(shape: tuple[int, ...]) -> tuple[int | str, ...]:
 
 
 def specs_from_plain(data: object, where: str) -> dict[TensorEdge, TensorSpec]:
-    """Return the specs of plain data.
-
-    Args:
-        data: Plain data as `specs_to_plain` returns it; lists may stand for tuples.
-        where: What to call the data in an error.
+    """Return the specs of plain data as of `specs_to_plain`; `where` names them in an error.
 
     Raises:
         TensorSpecError: They are something else, or name an edge twice.
     """
     specs: dict[TensorEdge, TensorSpec] = {}
     for row in Field(data, where, TensorSpecError).items("a list of forms"):
-        spec, edges = _row(row)
-        for edge in edges:
+        row.only(("dtype", "shape", "edges"))
+        dtype = row["dtype"].text("the name of a type", "give one such as 'float64'")
+        spec = TensorSpec(dtype, tuple(map(_size, row["shape"].items("a list of sizes"))))
+        for edge in row["edges"].typed(tuple[tuple[str, str], ...]):
             if edge in specs:
                 raise TensorSpecError(
                     f"{row.where}: {edge[0]} -> {edge[1]} has a form already; give one only"
                 )
             specs[edge] = spec
     return specs
-
-
-def _row(row: Field) -> tuple[TensorSpec, list[TensorEdge]]:
-    row.only(("dtype", "shape", "edges"))
-    dtype = row["dtype"].text("the name of a type", "give one such as 'float64'")
-    sizes = row["shape"].items("a list of sizes")
-    return TensorSpec(dtype, tuple(map(_size, sizes))), [*row["edges"].typed(tuple[tuple[str, str], ...])]
 
 
 def _size(field: Field) -> int:

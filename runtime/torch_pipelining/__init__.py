@@ -1,8 +1,6 @@
-"""Schedules as tables of torch.distributed.pipelining and back, and the proof that such tables are safe.
+"""Schedules as tables of torch.distributed.pipelining and back, and the proof that tables are safe.
 
-It does not import torch. Read `table` (a row for each rank, a cell for each action), `streams` (what such
-tables leave out: streams and modes), `csv` (from schedules and back), `lowering` (the messages of a table,
-placed as torch does), then the proof: `check` (all of it), `computations` (each once, forward before
-backward) and `waits` (whether ranks wait for each other in a cycle); and `receives` (those that hold up
-collectives, and tables that receive late).
+It does not import torch. Read `table` (a row for each rank, a cell for each action), `streams` (streams and
+modes, which tables leave out), `lowering` (a table as programs of ours), `csv` (from schedules and back) and
+`check` (the proof, which is ours of programs, with torch's own rules).
 """

@@ -1,10 +1,10 @@
-"""Schedules as tables of torch.distributed.pipelining, and such tables as schedules.
+"""Schedules as tables of torch.distributed.pipelining, and tables as schedules.
 
 torch runs one chain of stages, each on one rank. What a table cannot say is lost: times, memory, clocks,
 modes, streams (see `runtime.torch_pipelining.streams`) and optimizer blocks; torch's user steps the
 optimizer. As a program it turns one file into the other::
 
-    python -m runtime.torch_csv [--receives late] schedule.json schedule.csv
+    python -m runtime.torch_csv schedule.json schedule.csv
     python -m runtime.torch_csv schedule.csv schedule.json
 """
 
@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from placements import Block, Kind, Placement
+from placements import Kind, Placement
 from placements.forms.texts import write_json, write_text
-from placements.pieces import Piece, blocks_of
+from runtime.program.error_grid import UnsafeProgramsError
+from runtime.program.handover import check_runs
+from runtime.program.lower import orders_of
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward, tensor_inputs
-from runtime.torch_pipelining.computations import check_computations
-from runtime.torch_pipelining.lowering import UnsafeOrderError
-from runtime.torch_pipelining.receives import with_late_receives
+from runtime.torch_pipelining.lowering import programs_of_table
 from runtime.torch_pipelining.streams import left_out
 from runtime.torch_pipelining.table import (
     Action,
@@ -33,7 +33,7 @@ from runtime.torch_pipelining.table import (
     TorchOrder,
     read_torch_csv,
 )
-from schedsearch.schedule import CyclicOrderError, Instance, Schedule, ScheduledBlock, as_soon_as_possible
+from schedsearch.schedule import CyclicOrderError, Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.schedule_file import ScheduleFileError, read_schedule, schedule_to_dict
 from schedsearch.validate import validate
 
@@ -56,27 +56,25 @@ def stage_of(placement: Placement) -> dict[str, int]:
                 placement, f"{block.name} runs on several devices and a stage of torch on one rank"
             )
         if not all(each.time for each in placement.alternatives(block.name)):
-            raise NoTorchFormError(
-                f"{placement.name} has no form in torch, because a mode leaves {block.name} out and torch "
-                "runs every stage; use search.export=streams"
-            )
+            reason = f"a mode leaves {block.name} out and torch runs every stage"
+            raise _no_form(placement, reason, "use search.export=streams")
     try:
         pairs, inputs = pair_backward(placement), tensor_inputs(placement)
     except UnrunnablePlacementError as error:
         raise NoTorchFormError(f"{placement.name} has no form in torch: {error}") from None
-    forward = [block for block in placement.topological_order if block.kind is Kind.F]
-    if lacking := [block.name for block in forward if block.name not in pairs.values()]:
-        raise _no_form(placement, f"torch differentiates all stages, and {lacking[0]} has no backward block")
+    forward = [block.name for block in placement.topological_order if block.kind is Kind.F]
     expected: tuple[str, ...] = ()
-    for block in forward:
-        if inputs[block.name] != expected:
-            taken = " and ".join(inputs[block.name]) or "no other block"
-            raise _no_form(placement, f"its stages are no chain: {block.name} takes the output of {taken}")
-        expected = (block.name,)
+    for name in forward:
+        if name not in pairs.values():
+            raise _no_form(placement, f"torch differentiates all stages, and {name} has no backward block")
+        if inputs[name] != expected:
+            taken = " and ".join(inputs[name]) or "no other block"
+            raise _no_form(placement, f"its stages are no chain: {name} takes the output of {taken}")
+        expected = (name,)
     for device in range(placement.num_devices):
         if not placement.on(device):
             raise _no_form(placement, f"device {device} runs no block, and each rank of torch runs a stage")
-    stages = {block.name: stage for stage, block in enumerate(forward)}
+    stages = {name: stage for stage, name in enumerate(forward)}
     return stages | {name: stages[partner] for name, partner in pairs.items()}
 
 
@@ -123,20 +121,16 @@ def torch_order(schedule: Schedule) -> TorchOrder:
     rows = []
     for device in range(schedule.placement.num_devices):
         row: list[TorchCell] = []
-        previous: Instance | None = None
+        end = 0
         for each in schedule.order(device):
             name, n = each
             action, before = Action(stages[name], kinds[name], n), row[-1] if row else None
-            if (
-                previous is not None
-                and schedule.start_of[each] < schedule.end_of[previous]
-                and isinstance(before, Action)
-                and {before.op, action.op} == {Op.FORWARD, Op.BACKWARD}
-            ):
+            ops = {action.op, before.op if isinstance(before, Action) else action.op}
+            if isinstance(before, Action) and schedule.start_of[each] < end and ops == set("FB"):
                 row[-1] = Overlap(tuple(sorted((before, action), key=lambda one: one.op is Op.BACKWARD)))
             else:
                 row.append(action)
-            previous = each
+            end = schedule.end_of[each]
         rows.append(tuple(row))
     return TorchOrder(tuple(rows))
 
@@ -144,56 +138,34 @@ def torch_order(schedule: Schedule) -> TorchOrder:
 def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
     """Return the schedule of a table, each block as soon as its rank's order allows; transfers take no time.
 
-    A forward, an input half and a weight half take a tick each and a whole backward two; a forward holds one
-    unit of memory until the end of its backward. Where a stage runs some backwards in halves, its whole ones
-    become two halves, one right after the other. Bubbles and overlaps are left out.
-
     Args:
         order: Order in either form; sends and receives are not looked at.
-        name: Name of the placement, whose blocks are ``F<stage>`` and ``B<stage>``, or ``I<stage>``,
-            ``W<stage>``.
+        name: Name of the placement; see `runtime.torch_pipelining.lowering.programs_of_table`.
 
     Raises:
-        UnsafeOrderError: A stage does not compute each micro-batch once, or ranks wait for each other.
+        UnsafeProgramsError: A stage does not compute each micro-batch once, or ranks wait for each other.
 
     >>> from runtime.torch_pipelining.table import parse_order
     >>> from schedsearch.picture import picture
     >>> print(picture(schedule_of(parse_order("0F0,0F1,0I0,0W0,0B1"))))
     0 | F.0 F.1 I.0 W.0 I.1 W.1
     """
-    num_micro_batches = check_computations(order)
-    split = {action.stage for _, action in order.actions() if action.op is Op.INPUT}
-    orders: list[list[Instance]] = []
-    for rank in range(len(order.cells)):
-        computed = [action for _, action in order.on(rank) if action.op.is_compute]
-        orders.append([instance for action in computed for instance in _instances(action, split)])
-    placement = Placement(name, len(order.cells), _blocks(order, split))
+    programs = programs_of_table(order, name)
+    check_runs(programs)
     try:
-        return validate(as_soon_as_possible(placement, num_micro_batches, orders))
+        return validate(
+            as_soon_as_possible(programs.placement, programs.num_micro_batches, orders_of(programs))
+        )
     except CyclicOrderError as error:
-        raise UnsafeOrderError(str(error)) from None
+        raise UnsafeProgramsError(str(error)) from None
 
 
-def _instances(action: Action, split: set[int]) -> list[Instance]:
-    stage, op, n = action
-    assert n is not None, "a computation is of a micro-batch"
-    halved = op is Op.BACKWARD and stage in split
-    return [(f"{letter}{stage}", n) for letter in ((Op.INPUT, Op.WEIGHT) if halved else (op,))]
-
-
-def _blocks(order: TorchOrder, split: set[int]) -> tuple[Block, ...]:
-    pieces = []
-    for stage, rank in order.rank_of.items():
-        times, memory = ((1, 1, 1), (1, 0, -1)) if stage in split else ((1, 2), (1, -1))
-        pieces.append(Piece(f"F{stage}", (rank,), times, memory))
-    return tuple(blocks_of(pieces))
-
-
-def _no_form(placement: Placement, reason: str) -> NoTorchFormError:
-    return NoTorchFormError(
-        f"{placement.name} has no form in torch, because {reason}; "
-        "run it with schedsearch run, or use a chain such as placement=v_shape"
-    )
+def _no_form(
+    placement: Placement,
+    reason: str,
+    remedy: str = "run it with schedsearch run, or use a chain such as placement=v_shape",
+) -> NoTorchFormError:
+    return NoTorchFormError(f"{placement.name} has no form in torch, because {reason}; {remedy}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -201,41 +173,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m runtime.torch_csv", description=main.__doc__)
     parser.add_argument("source", type=Path, help="a schedule.json, or a CSV of torch")
     parser.add_argument("target", type=Path, help="where to write the other one")
-    parser.add_argument(
-        "--receives",
-        choices=("torch", "late"),
-        default="torch",
-        help="where a table receives: torch places sends and receives when it loads the table (the default), "
-        "or they are in the table, received as late as is safe",
-    )
     paths = parser.parse_args(arguments)
-    if paths.target.resolve() == paths.source.resolve():
-        sys.stderr.write(f"{paths.target}: is the file that is read; choose another path to write to\n")
-        return 2
+    source, target = paths.source, paths.target
     try:
-        if paths.source.suffix == ".json":
-            schedule = read_schedule(paths.source)
+        if target.resolve() == source.resolve():
+            raise TorchCsvError(f"{target}: is the file that is read; choose another path to write to")
+        if source.suffix == ".json":
+            schedule = read_schedule(source)
             order = torch_order(schedule)
-            table = with_late_receives(order) if paths.receives == "late" else order
-            write_text(paths.target, str(table))
+            write_text(target, str(order))
             if lost := left_out(schedule, order):
-                sys.stderr.write(f"{paths.target}: {lost}\n")
+                sys.stderr.write(f"{target}: {lost}\n")
         else:
-            write_json(paths.target, schedule_to_dict(_read(paths.source)))
+            write_json(target, schedule_to_dict(schedule_of(read_torch_csv(source), source.stem)))
     except (ScheduleFileError, TorchCsvError) as error:
         sys.stderr.write(f"{error}\n")
-        return 2
-    except NoTorchFormError as error:
-        sys.stderr.write(f"{paths.source}: {error}\n")
-        return 2
+    except (NoTorchFormError, UnsafeProgramsError) as error:
+        sys.stderr.write(f"{source}: {str(error).splitlines()[0]}\n")
     except OSError as error:
-        sys.stderr.write(f"{paths.target}: cannot be written ({error.strerror}); choose another path\n")
-        return 2
-    return 0
-
-
-def _read(path: Path) -> Schedule:
-    try:
-        return schedule_of(read_torch_csv(path), path.stem)
-    except UnsafeOrderError as error:
-        raise TorchCsvError(f"{path}: {error.reason}") from None
+        sys.stderr.write(f"{target}: cannot be written ({error.strerror}); choose another path\n")
+    else:
+        return 0
+    return 2

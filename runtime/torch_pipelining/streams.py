@@ -1,4 +1,4 @@
-"""What torch's table of a schedule leaves out: on which stream and in which mode a block runs, and when."""
+"""Streams, modes and times of a schedule, which torch's table leaves out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stream_table(schedule: Schedule) -> str:
 
 
 def left_out(schedule: Schedule, order: TorchOrder) -> str:
-    """Return in a line what a schedule says and its table for torch does not; empty where that is nothing.
+    """Return a line on the streams and modes that a table for torch leaves out; empty for none.
 
     Args:
         schedule: A valid one.

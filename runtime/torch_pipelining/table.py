@@ -1,14 +1,13 @@
 """The tables in which torch.distributed.pipelining writes schedules: a row per rank, a cell per action.
 
 A cell is text such as ``0F3`` (stage 0, forward, micro-batch 3), ``7I2``, ``3RECV_B1`` or
-``(0F1;3B0)OVERLAP_F_B``, or empty for a bubble. This module reads and writes them; what makes a table safe
-is `runtime.torch_pipelining.check`'s affair. It does not import torch.
+``(0F1;3B0)OVERLAP_F_B``, or empty for a bubble.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -26,7 +25,7 @@ class TorchCsvError(ValueError):
 
 
 class Op(StrEnum):
-    """What an action does, as torch spells it.
+    """The verb of an action, as torch spells it.
 
     F forward, B whole backward, I and W its input and weight halves; `SEND_F` sends an output and names the
     stage that made it, `RECV_F` receives one and names the stage that takes it, likewise `SEND_B` and
@@ -57,24 +56,13 @@ class Op(StrEnum):
         return self in (Op.SEND_F, Op.SEND_B)
 
     @property
-    def is_receive(self) -> bool:
-        """Whether it receives."""
-        return self in (Op.RECV_F, Op.RECV_B)
-
-    @property
     def is_of_stage(self) -> bool:
         """Whether it is of a stage as a whole, so that no micro-batch is named."""
         return self in (Op.UNSHARD, Op.RESHARD, Op.REDUCE_GRAD)
 
 
 class Action(NamedTuple):
-    """One action of one stage.
-
-    Attributes:
-        stage: From 0 on.
-        op: What it does.
-        micro_batch: Micro-batch, from 0 on; None for what is of a stage as a whole.
-    """
+    """One action of one stage, on a micro-batch; None where it is of the stage as a whole."""
 
     stage: int
     op: Op
@@ -86,11 +74,7 @@ class Action(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """Computations that torch hands to one function, which may overlap them; as it is, one after the other.
-
-    Attributes:
-        actions: Computations only, at least one.
-    """
+    """Computations that torch hands to one function; as torch is, it runs them one after the other."""
 
     actions: tuple[Action, ...]
 
@@ -100,7 +84,7 @@ class Overlap(NamedTuple):
 
 
 TorchCell = Action | Overlap | None
-"""What a rank does at a step; None for a bubble."""
+"""A rank's work at a step; None for a bubble."""
 
 _OVERLAP = "OVERLAP_F_B"
 _ACTION = re.compile(rf"([0-9]+)({'|'.join(sorted(Op, key=len, reverse=True))})([0-9]*)")
@@ -108,23 +92,20 @@ _ACTION = re.compile(rf"([0-9]+)({'|'.join(sorted(Op, key=len, reverse=True))})(
 
 @dataclass(frozen=True)
 class TorchOrder:
-    """A table of actions.
-
-    Attributes:
-        cells: For each rank what it does, in order; shape ``(num_ranks, any)``.
-    """
+    """A table: for each rank its cells, in order; shape ``(num_ranks, any)``."""
 
     cells: tuple[tuple[TorchCell, ...], ...]
 
     @cached_property
     def has_transfers(self) -> bool:
-        """Whether it is in the form ``compute_comms``: any cell says more than what is computed."""
-        return any(not action.op.is_compute for rank in range(len(self.cells)) for _, action in self.on(rank))
+        """Whether it is in the form ``compute_comms``: any cell is no computation."""
+        return any(not action.op.is_compute for _, action in self.actions())
 
     def on(self, rank: int) -> Iterator[tuple[ProgramPosition, Action]]:
-        """Yield a rank's actions with the positions of their cells; those of an overlap one by one."""
+        """Yield a rank's actions with the positions of their cells, overlapping ones one by one."""
         for index, cell in enumerate(self.cells[rank]):
-            for action in actions_of(cell):
+            actions = () if cell is None else cell.actions if isinstance(cell, Overlap) else (cell,)
+            for action in actions:
                 yield (rank, index), action
 
     def actions(self) -> Iterator[tuple[ProgramPosition, Action]]:
@@ -147,15 +128,8 @@ class TorchOrder:
         return csv_text(rows[0], rows[1:]) if rows else ""
 
 
-def actions_of(cell: TorchCell) -> Sequence[Action]:
-    """Return the actions of a cell, in the order in which torch carries them out."""
-    if cell is None:
-        return ()
-    return cell.actions if isinstance(cell, Overlap) else (cell,)
-
-
 def parse_cell(text: str) -> TorchCell:
-    """Return what a cell says.
+    """Return the action of a cell.
 
     Raises:
         TorchCsvError: It is no action; or torch would take it for another one than it says, since it heeds
@@ -205,27 +179,22 @@ def parse_order(text: str) -> TorchOrder:
     Raises:
         TorchCsvError: A cell is no action, or there is none.
     """
-    rows: list[tuple[TorchCell, ...]] = []
+    rows: list[list[TorchCell]] = []
     for _, row in csv_lines(text, TorchCsvError):
-        rows.append(tuple(_parse_at(cell, len(rows), i) for i, cell in enumerate(row)))
-    order = TorchOrder(tuple(rows))
+        rows.append([])
+        for cell in row:
+            try:
+                rows[-1].append(parse_cell(cell))
+            except TorchCsvError as error:
+                place = f"row {len(rows)} (rank {len(rows) - 1}), cell {len(rows[-1]) + 1}"
+                raise TorchCsvError(f"{place}: {error}") from None
+    order = TorchOrder(tuple(map(tuple, rows)))
     if not order.rank_of:
         raise TorchCsvError("has no computation in any cell; give a schedule that torch's _dump_csv wrote")
     return order
 
 
 def read_torch_csv(path: str | Path) -> TorchOrder:
-    """Return the table of a file.
-
-    Raises:
-        TorchCsvError: The file cannot be read, or a cell is no action.
-    """
+    """Return the table of a file; see `parse_order`."""
     with in_file(path, TorchCsvError):
         return parse_order(read_csv(path, TorchCsvError, "a CSV of torch"))
-
-
-def _parse_at(text: str, row: int, index: int) -> TorchCell:
-    try:
-        return parse_cell(text)
-    except TorchCsvError as error:
-        raise TorchCsvError(f"row {row + 1} (rank {row}), cell {index + 1}: {error}") from None

@@ -2,17 +2,16 @@
 
 As a program::
 
-    python -m runtime.check [--collectives] FILES...
+    python -m runtime.check FILES...
     python -m runtime.check --communicators SCRIPTS_OR_PROGRAMS
     python -m runtime.check --nccl SCRIPTS_OR_PROGRAMS
 
 Each file is a folder of generated scripts, a ``programs.json``, or a CSV of torch.distributed.pipelining,
 with or without sends and receives. There is a line for each on the standard output: what was proved, or the
 fault and the place where it is. With ``--communicators`` a line follows for each communicator that scripts or
-a ``programs.json`` need: its devices, and the channels that it carries. With ``--collectives`` a CSV is not
-safe if its receives can hold up collectives of its computations. With ``--nccl`` a line follows for each way
-to carry them out on NCCL: when the iteration ends in virtual time, with the placement's times, or what waits
-for what if it does not end. Exit code 0 if all are safe, 1 if one is not, 2 if one cannot be read.
+a ``programs.json`` need: its devices, and the channels that it carries. With ``--nccl`` a line follows for
+each way to carry them out on NCCL: when the iteration ends in virtual time, with the placement's times, or
+what waits for what if it does not end. Exit code 0 if all are safe, 1 if one is not, 2 if one cannot be read.
 """
 
 from __future__ import annotations
@@ -31,9 +30,7 @@ from runtime.program.instructions import Programs, Run, Send
 from runtime.program.lower import schedule_of
 from runtime.program.program_file import ProgramFileError, read_programs
 from runtime.program.tensor_flow import UnrunnablePlacementError
-from runtime.torch_pipelining.check import check_order
-from runtime.torch_pipelining.lowering import UnsafeOrderError
-from runtime.torch_pipelining.receives import check_collectives
+from runtime.torch_pipelining.check import proof_of
 from runtime.torch_pipelining.table import TorchCsvError, read_torch_csv
 from runtime.transport.communicators import DIRECTED, PAIR, Communicator, communicators
 from runtime.virtual.play import play
@@ -45,16 +42,14 @@ SAFE, UNSAFE, UNREADABLE = 0, 1, 2
 """Exit codes."""
 
 
-def check_file(path: str | Path, collectives: bool = False) -> str:
+def check_file(path: str | Path) -> str:
     """Return what was proved of a file or folder, in one line.
 
     Args:
         path: See above.
-        collectives: Whether the computations of a table of torch have collectives, which receives hold up.
 
     Raises:
-        UnsafeProgramsError: Programs are not safe; the message has the place of the fault.
-        UnsafeOrderError: A table of torch is not safe; the message has the place of the fault.
+        UnsafeProgramsError: Programs or a table are not safe; the message has the place of the fault.
         ProgramFileError: Programs cannot be read.
         ScriptError: Scripts cannot be read.
         TorchCsvError: A table cannot be read.
@@ -73,11 +68,7 @@ def check_file(path: str | Path, collectives: bool = False) -> str:
         return _proved(read_programs(path))
     if path.suffix == ".py":
         raise ProgramFileError(f"{path}: is one script; give the folder with the scripts of all devices")
-    order = read_torch_csv(path)
-    proof = check_order(order)
-    if collectives:
-        check_collectives(order)
-    return str(proof)
+    return proof_of(read_torch_csv(path))
 
 
 def _check_scripts(folder: Path) -> str:
@@ -168,11 +159,11 @@ def communicators_of(programs: Programs, sharing: str) -> tuple[Communicator, ..
     return communicators(programs.placement, programs.channels, sharing)
 
 
-def _verdict(path: Path, collectives: bool) -> tuple[str, int]:
+def _verdict(path: Path) -> tuple[str, int]:
     """Return what was proved of a file, or its fault, with the exit code."""
     try:
-        return f"safe: {check_file(path, collectives)}", SAFE
-    except (UnsafeProgramsError, UnsafeOrderError) as error:
+        return f"safe: {check_file(path)}", SAFE
+    except UnsafeProgramsError as error:
         return f"unsafe: {error}", UNSAFE
 
 
@@ -192,16 +183,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="play scripts or programs on a model of NCCL: when they end, or what waits for what",
     )
-    parser.add_argument(
-        "--collectives",
-        action="store_true",
-        help="refuse a CSV whose receives hold up collectives of its computations, such as those of experts",
-    )
     worst = SAFE
     parsed = parser.parse_args(arguments)
     for path in map(Path, parsed.files):
         try:
-            verdict, exit_code = _verdict(path, parsed.collectives)
+            verdict, exit_code = _verdict(path)
             sys.stdout.write(f"{path}: {verdict}\n")
             worst = max(worst, exit_code)
             lines: list[str] = []

@@ -56,10 +56,8 @@ def test_what_a_run_cannot_do_is_refused_before_the_search(tmp_path: Path) -> No
     assert error.startswith("runtime.sequence_lengths: has 3 lengths for 4 micro-batches")
     error = refusal("run", [*OPTIONS, given, "runtime.sequence_lengths=[1,2,3,99]"], out)
     assert error.startswith("runtime.sequence_lengths[3]: 99 is not a whole number from 1 to sequence_length")
-    error = refusal("run", [*OPTIONS, "runtime.order_ahead_work=1"], out)
-    assert error.startswith("runtime.order_ahead_work: is for micro-batches that differ; give search.micro_")
     lengths = "runtime.sequence_lengths=[4,24,8,12]"
-    error = refusal("run", [*OPTIONS, given, lengths, "runtime.order_ahead_ms=1"], out)
+    error = refusal("run", [*OPTIONS, given, lengths, "runtime.programs=folder"], out)
     assert error.startswith("runtime.clocks: true makes clocks for one order of the blocks")
     absent = table(tmp_path / "batch.csv", "4,F0,0\n4,B0,0\n")
     error = refusal("run", [*OPTIONS, absent], out)

@@ -58,11 +58,7 @@ def deployed(server: ServerClient, job: str) -> DeployedPlan:
 
 
 def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
-    process: ServerProcess,
-    server: ServerClient,
-    job: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    process: ServerProcess, server: ServerClient, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = deployed(server, job)
     original = PlanClient.at_iteration_boundary
@@ -115,21 +111,18 @@ def test_a_script_with_clocks_follows_no_server(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("clocks", "reason"),
+    ("number", "more", "reason"),
     [
-        (dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 4), "has clocks of F0 for 4 micro-batches, not 3"),
-        (
-            dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 3) | {"F2": (900,) * 2},
-            "has clocks of F2, which v_shape has not",
-        ),
-        (dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * 3) | {"O0": (900,)}, None),
+        (4, {}, "has clocks of F0 for 4 micro-batches, not 3"),
+        (3, {"F2": (900,) * 2}, "has clocks of F2, which v_shape has not"),
+        (3, {"O0": (900,)}, None),
     ],
     ids=["other micro-batches", "more blocks", "optimizer"],
 )
 def test_a_plan_must_have_the_blocks_and_micro_batches_of_the_run(
-    clocks: dict[str, tuple[int, ...]], reason: str | None, caplog: pytest.LogCaptureFixture
+    number: int, more: dict[str, tuple[int, ...]], reason: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan = DeployedPlan(7, 1.0, clocks)
+    plan = DeployedPlan(7, 1.0, dict.fromkeys(("F0", "F1", "B1", "B0"), (900,) * number) | more)
 
     class Source:
         def at_iteration_boundary(self) -> DeployedPlan:
@@ -193,19 +186,9 @@ def test_a_server_without_a_job_is_a_mistake(monkeypatch: pytest.MonkeyPatch) ->
         plans_from_environment()
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        [],
-        {},
-        {"version": "x", "time_ms": 1, "clock_mhz": {}},
-        {"version": None, "time_ms": 1, "clock_mhz": {}},
-        {"version": 1, "time_ms": 1, "clock_mhz": [1410]},
-        {"version": 1, "time_ms": 1, "clock_mhz": {"F0": 1410}},
-        {"version": 1, "time_ms": 1, "clock_mhz": {"F0": ["fast"]}},
-    ],
-)
-def test_what_is_no_plan_is_not_run(monkeypatch: pytest.MonkeyPatch, answer: object) -> None:
+@pytest.mark.parametrize("clocks", [[1410], {"F0": 1410}, {"F0": ["fast"]}, None])
+def test_what_is_no_plan_is_not_run(monkeypatch: pytest.MonkeyPatch, clocks: object) -> None:
+    answer = {"version": 1, "time_ms": 1, "clock_mhz": clocks} if clocks else []
     monkeypatch.setattr(ServerClient, "_ask", lambda *arguments, **named: answer)
     with pytest.raises(ServerError, match="http://a: answers with something else than a plan"):
         ServerClient("http://a").deployed("any")

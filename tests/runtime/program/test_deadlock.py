@@ -66,15 +66,9 @@ def changed(programs: Programs, device: int, program: Sequence[Instruction]) -> 
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("num_devices", [2, 4, 6])
 @pytest.mark.parametrize("inference", [False, True])
-def test_gpipe_on_every_shape_is_safe(shape: str, num_devices: int, inference: bool) -> None:
-    check(lower(gpipe(SHAPES[shape](num_devices, inference=inference), 5)))
-
-
-@pytest.mark.parametrize("num_devices", [1, 2, 4])
-def test_1f1b_is_safe(num_devices: int) -> None:
-    check(lower(one_f_one_b(v_shape(num_devices), 6)))
+def test_gpipe_on_every_shape_is_safe(shape: str, inference: bool) -> None:
+    check(lower(gpipe(SHAPES[shape](4, inference=inference), 5)))
 
 
 @given(trained_placements())

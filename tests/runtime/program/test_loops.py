@@ -49,12 +49,6 @@ def covered(program: list[Instruction], begin: int, period: int, shift: int) -> 
     return rounds * period if rounds > 1 else 0
 
 
-@given(st.lists(st.tuples(st.sampled_from("FBW"), st.integers(0, 3)), min_size=1, max_size=6, unique=True))
-def test_a_repeated_body_is_found(body: list[tuple[str, int]]) -> None:
-    program = [Run(block, micro_batch + 4 * n) for n in range(5) for block, micro_batch in body]
-    assert find_loops(program, shift=4).covered == len(program)
-
-
 def test_gpipe_loops_over_both_of_its_halves() -> None:
     looped = find_loops(lower(gpipe(v_shape(2), 8)).instructions[0])
     assert [[str(instruction) for instruction in loop.body] for loop in looped.loops] == [
@@ -63,12 +57,6 @@ def test_gpipe_loops_over_both_of_its_halves() -> None:
     ]
     assert [loop.rounds for loop in looped.loops] == [8, 8]
     assert looped.straight == ()
-
-
-def test_two_micro_batches_a_round() -> None:
-    program = [Run(block, n + own) for n in range(0, 8, 2) for block in ("F0", "B0") for own in (0, 1)]
-    (loop,) = find_loops(program, shift=2).loops
-    assert (len(loop.body), loop.rounds, loop.first_micro_batch) == (4, 4, 0)
 
 
 @pytest.mark.parametrize(

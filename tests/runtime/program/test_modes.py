@@ -24,8 +24,6 @@ from runtime.program.lower import lower
 from runtime.program.program_file import programs_to_dict, read_programs
 from runtime.program.tensor_flow import UnrunnablePlacementError, stage_decisions
 from runtime.verify.saved_programs import check_file
-from runtime.virtual.play import play
-from runtime.virtual.rules import Communication
 from schedsearch.baselines import gpipe, one_f_one_b
 
 
@@ -44,12 +42,8 @@ def test_runs_carry_the_mode_of_their_micro_batch() -> None:
     programs = check(lower(schedule))
     lines = str(programs).splitlines()
     assert sum("run F1" in line and line.endswith("recompute") for line in lines) == 4
-    assert [line.strip() for line in lines if "run F0" in line] == [
-        "run F0 #0 recompute",
-        "run F0 #1",
-        "run F0 #2 recompute",
-        "run F0 #3",
-    ]
+    runs = ["run F0 #0 recompute", "run F0 #1", "run F0 #2 recompute", "run F0 #3"]
+    assert [line.strip() for line in lines if "run F0" in line] == runs
     assert not [line for line in lines if "run B" in line and line.endswith("recompute")]
     assert programs.chosen == schedule.chosen
     for start, n, name in schedule.blocks:
@@ -74,11 +68,6 @@ def test_modes_that_repeat_stand_in_the_loop(tmp_path: Path) -> None:
     assert check(more) == lower(in_modes(one_f_one_b(v_shape(2), 10), by_stage_and_micro_batch))
 
 
-def test_time_that_modes_take_is_played() -> None:
-    schedule = in_modes(one_f_one_b(v_shape(3), 5), by_stage_and_micro_batch)
-    assert play(lower(schedule), Communication.DIRECTED).time == schedule.makespan
-
-
 def changed(mode: str, block: str = "F0") -> Programs:
     def change(program: list[Instruction]) -> None:
         at = program.index(next(each for each in program if isinstance(each, Run) and each.block == block))
@@ -98,12 +87,8 @@ def test_modes_that_do_not_fit_are_unsafe() -> None:
 
 
 def test_devices_of_a_block_run_it_in_one_mode() -> None:
-    wide = Placement(
-        "wide",
-        2,
-        (Block("F0", Kind.F, (0, 1), 1, 1), Block("B0", Kind.B, (0, 1), 2, -1, after=("F0",))),
-    )
-    programs = lower(in_modes(gpipe(wide, 2), lambda _, n: n))
+    blocks = Block("F0", Kind.F, (0, 1), 1, 1), Block("B0", Kind.B, (0, 1), 2, -1, after=("F0",))
+    programs = lower(in_modes(gpipe(Placement("wide", 2, blocks), 2), lambda _, n: n))
     assert check(programs).chosen == ((0,), (1,))
     apart = edited(programs, 1, lambda program: program.__setitem__(0, Run("F0", 0, "recompute")))
     with pytest.raises(UnsafeProgramsError, match=r"mode 'recompute', but device 0 .* mode 'keep', and one"):

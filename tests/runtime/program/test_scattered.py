@@ -15,7 +15,7 @@ from runtime.models import ModelOptions
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 from runtime.program.lower import lower, scattered, scattered_in_words
-from runtime.program.prefetch import peak_posted, prefetch_receives
+from runtime.program.prefetch import prefetch_receives
 from runtime.transport.in_memory import Network
 from schedsearch.baselines import gpipe
 
@@ -25,18 +25,14 @@ OPTIONS = ModelOptions(
 
 
 TWO_TEAMS = chain_of(((0, 1), 1), ((2, 3), 1))
-FOURS = chain_of(((0, 1, 2, 3), 1), ((4, 5, 6, 7), 1))
 GROUPS = chain_of(((0, 1, 2, 3), 2), ((4, 5, 6, 7), 2))
-TO_FOUR = chain_of(((0, 1), 1), ((2, 3, 4, 5), 1))
 FROM_ONE = chain_of(((0,), 1), ((1, 2, 3), 1))  # 160 elements in three parts
 TO_TENSOR = chain_of(((0, 1), 2), ((2, 3), 1))
 SHARED = chain_of(((0, 1), 1), ((1, 2), 1), ((3, 4), 1))
 FEWER = {
     "two": (TWO_TEAMS, 2),
-    "four": (FOURS, 4),
     "groups": (GROUPS, 2),
     "to_tensor": (TO_TENSOR, None),
-    "to_four": (TO_FOUR, None),
     "from_one": (FROM_ONE, None),
     "shared": (SHARED, None),
 }
@@ -90,13 +86,6 @@ def test_processes_gather_what_they_receive(tmp_path: Path) -> None:
     assert comparison_of(run(programs, tmp_path / "b", launcher="fork", exact=False)).is_equal
 
 
-def test_buffers_of_receives_are_those_of_parts() -> None:
-    programs = lower(gpipe(TWO_TEAMS, 3))
-    size: Callable[[str, str], int] = lambda producer, consumer: 8  # noqa: E731
-    assert peak_posted(programs, size) == (8, 8, 8, 8)
-    assert peak_posted(scattered(programs, "always"), size) == (4, 4, 4, 4)
-
-
 def test_by_itself_tensors_go_in_parts_from_node_to_node_alone() -> None:
     stages = (((0, 1), 1), ((2, 3), 1), ((4, 5), 1))
     for nodes, ways in ((None, set()), ((0, 0, 0, 0, 1, 1), {("F1", "F2"), ("B2", "B1")})):
@@ -115,10 +104,7 @@ def test_what_goes_whole_is_said() -> None:
 
 
 def changed(programs: Programs, device: int, change: Callable[[Instruction], Instruction]) -> Programs:
-    own = tuple(
-        tuple(map(change, each)) if i == device else each for i, each in enumerate(programs.instructions)
-    )
-    return replace(programs, instructions=own)
+    return programs.changed(lambda at, each: change(each) if at == device else each)
 
 
 def test_wrong_parts_are_refused() -> None:

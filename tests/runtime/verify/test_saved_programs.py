@@ -274,7 +274,7 @@ def test_the_worst_file_gives_the_exit_code_of_the_program(scripts: Path, saved:
         f"{clock}: row 1 (rank 0), cell 1: '0F0@1410' is read by torch as '0F0', without '@1410'; take that "
         "out: a cell has no place for a clock or a remark\n"
     )
-    assert f"{broken}: unsafe: rank 1 runs 1B1, but the stages run 1 micro-batches forward" in done.stdout
+    assert f"{broken}: unsafe: device 1 runs B1 of micro-batch 1, which is none of its blocks" in done.stdout
 
 
 @pytest.mark.parametrize("module", ["runtime.check", "runtime.torch_csv"])
