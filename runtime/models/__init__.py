@@ -5,7 +5,7 @@ way, wherever they come from. It knows placements and the collectives between sh
 nor messages. `core` has the options and the layers, `zoo` the modules of the models that come with the
 project, `user` what a user's module may do and where it comes from. At the root: `architectures` are the
 models by name, `body` calls the modules, `bodies` makes one of the options, `loss_shares` says what each loss
-counts, `model` has the parameters of one device, `state_dict` reads and writes them in `tensor_files`,
+counts, `model` has the parameters of one device, `state_dict` reads and writes them in files,
 `optimizer` moves them, `weight_versions` keeps older versions while they are read,
 `sharded_weights` gathers those of which each group holds a part, `split_backward` cuts a
 backward in two halves, `offloading` puts what it needs on the host, and `blocks` runs forward and backward

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from placements import Block, Kind, Placement
+from placements import Kind, Placement
 from placements.block import COMPUTE
 from runtime.models.core.layer_counts import most_shards
 from runtime.models.core.layered_block import LayeredBlock
@@ -24,7 +24,7 @@ from runtime.program.tensor_spec import TensorSpec
 
 
 class Architecture(NamedTuple):
-    """How a model is cut into the blocks of a placement.
+    """A model that is cut into the blocks of a placement.
 
     Attributes:
         blocks: Returns the module of each forward block, or raises a `ModelError`.
@@ -59,13 +59,22 @@ def zoo_blocks(placement: Placement, options: ModelOptions) -> Mapping[str, Laye
     if placement.num_slices > 1 and options.name != "gpt":
         raise cannot_be_cut(f"the model {options.name!r}")
     for block in placement.blocks:
-        if block.kind is Kind.F:
-            _check_cuts(block, options)
-        elif block.kind is Kind.W and options.checkpoints is not None:
+        if block.kind is Kind.W and options.checkpoints is not None:
             raise ModelError(
                 f"{options.checkpoints} segments are computed again in whole backwards, and that of "
                 f"{placement.name} is split ({block.name}); use null",
                 "checkpoints",
+            )
+        if block.kind is not Kind.F:
+            continue
+        if (count := len(block.groups[0])) > options.vocab_size:
+            raise ModelError(f"{options.vocab_size} rows cannot be cut over {count} devices", "vocab_size")
+        if options.micro_batch_size % block.num_shares:
+            raise ModelError(
+                f"{options.micro_batch_size} samples have no equal shares for the "
+                f"{block.data_parallel} data-parallel groups of {block.name}; use a multiple of "
+                f"{block.data_parallel}",
+                "micro_batch_size",
             )
     with torch.device("meta"):
         return ARCHITECTURES[options.name].blocks(placement, options)
@@ -76,34 +85,31 @@ class ZooSource(ModuleSource):
 
     Its modules draw no random numbers, and their blocks can be cut over several devices.
 
-    Args:
-        options: Options of the model.
-        placement: What runs where.
-
     Raises:
         ModelError: See `zoo_blocks`.
     """
 
     def __init__(self, options: ModelOptions, placement: Placement) -> None:
-        """Build the modules of all blocks; without values that takes no memory."""
         self.name = f"the model {options.name!r}"
-        self.loss_weight = None if options.sequence_lengths is None else _num_tokens
+        # Each token of samples of any length counts the same.
+        self.loss_weight = None if options.sequence_lengths is None else lambda *targets: targets[0].numel()
         self._options, self._placement = options, placement
         self._blocks = zoo_blocks(placement, options)
         self._dtype: torch.dtype = getattr(torch, options.dtype)
 
     def modules(self, names: Sequence[str]) -> Mapping[str, nn.Module]:
-        """Return all."""
+        """Return all modules; without values they take no memory."""
         return self._blocks
 
     def forms(self, names: Sequence[str]) -> dict[str, Forms]:
-        """Return the forms of what blocks hand over, which are known without running any."""
-        return {
-            name: tuple(
-                TensorSpec.of(self._dtype, shape)
-                for shape in ([()] if computes_loss(self._placement, name) else self._blocks[name].returns)
-            )
+        """Return the forms of the blocks' outputs, which are known without running any."""
+        shapes = {
+            name: [()] if computes_loss(self._placement, name) else self._blocks[name].returns
             for name in names
+        }
+        return {
+            name: tuple(TensorSpec.of(self._dtype, shape) for shape in returns)
+            for name, returns in shapes.items()
         }
 
     def values(self, tensor: Tensor) -> Tensor:
@@ -113,7 +119,7 @@ class ZooSource(ModuleSource):
         return initial_values(description, self._options.seed, self._dtype)
 
     def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
-        """Return what gives each block that reads its part of a slice of the text.
+        """Return a function that gives each block that reads its part of a slice of the text.
 
         Raises:
             ModelError: The text cannot be read, or is too short.
@@ -137,11 +143,6 @@ class ZooSource(ModuleSource):
         return batch
 
 
-def _num_tokens(*targets: Tensor) -> int:
-    """Return what the loss of a micro-batch counts whose samples have any length: each token the same."""
-    return targets[0].numel()
-
-
 def fits(placement: Placement, name: str) -> bool:
     """Tell whether a model can run a placement, given enough layers and heads."""
     try:
@@ -154,12 +155,8 @@ def fits(placement: Placement, name: str) -> bool:
 def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
     """Return the first model that fits: of ``gpt``, ``mt5``, ``flava`` and, for any graph, ``synthetic``.
 
-    Layers of four blocks that do not all compute are those of ``moe``.
-
-    Args:
-        placement: What is to run.
-        num_heads: Attention heads there are, or None for enough; ``flava`` cuts them over the devices of a
-            group.
+    Layers of four blocks that do not all compute are those of ``moe``. Without a number of attention heads
+    there are enough for ``flava``, which cuts them over the devices of a group.
 
     >>> from placements.shapes import k_shape, m_shape, nn_shape
     >>> suitable_model(m_shape()), suitable_model(nn_shape()), suitable_model(k_shape())
@@ -173,15 +170,3 @@ def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
         most = most_shards(block for part in flava.parts(placement) for block in part)
         return found if num_heads >= most else "synthetic"
     return found
-
-
-def _check_cuts(block: Block, options: ModelOptions) -> None:
-    if (count := len(block.groups[0])) > options.vocab_size:
-        raise ModelError(f"{options.vocab_size} rows cannot be cut over {count} devices", "vocab_size")
-    if options.micro_batch_size % block.num_shares:
-        raise ModelError(
-            f"{options.micro_batch_size} samples have no equal shares for the "
-            f"{block.data_parallel} data-parallel groups of {block.name}; use a multiple of "
-            f"{block.data_parallel}",
-            "micro_batch_size",
-        )

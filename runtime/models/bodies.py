@@ -1,4 +1,4 @@
-"""What the options say a model computes, as a body of blocks, and what is checked of it before it runs."""
+"""The body of blocks that the options ask for, and its checks before it runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from placements import Kind, Placement
+from placements import Placement
 from runtime.models.architectures import ZooSource
 from runtime.models.body import Body
 from runtime.models.core.compiling import check_compile
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
-from runtime.models.core.parameters import Parameter
 from runtime.models.optimizer import Optimizer
 from runtime.models.user.tracing import forms_from_plain, forms_to_plain, trace
 from runtime.models.user.user_file import UserFile
@@ -20,15 +19,11 @@ from schedsearch.semantics.versions import WeightMode
 
 
 def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | None = None) -> Body:
-    """Return what the model computes.
-
-    Args:
-        options: The model.
-        placement: What runs where.
-        own: The forward blocks that are computed here; None for all.
+    """Return the body of a model, of which these forward blocks are computed here; None for all.
 
     Raises:
-        ModelError: The model does not fit the placement, or a user's file does not make one.
+        ModelError: The model does not fit the placement, or a user's file does not make one; or blocks share
+            a parameter although each is to be updated by itself.
     """
     if options.name == GIVEN_MODEL:
         raise ModelError(
@@ -45,7 +40,16 @@ def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | 
             trace(body)
         else:
             body.forms |= forms_from_plain(options.handed_over, body.names)
-    _check_separate(options, placement, body)
+    holder: dict[str, str] = {}
+    for block in body.names if options.weight_versions != WeightMode.FLUSH else ():
+        for parameter in body.parameters(block):
+            other = holder.setdefault(parameter.name, block)
+            if other != block:
+                raise ModelError(
+                    f"{options.weight_versions} updates every block by itself, but {other} and {block} "
+                    f"share {parameter.name}; use {WeightMode.FLUSH} or the model 'synthetic'",
+                    "weight_versions",
+                )
     return body
 
 
@@ -56,13 +60,13 @@ def check_parameters(options: ModelOptions, placement: Placement, body: Body) ->
         ModelError: A group matches no parameter, or the optimizer does not take the parameters, or parts of
             them.
     """
-    found: dict[str, Parameter] = {}
-    cut: list[str] = []
-    for block in placement.topological_order:
-        for parameter in body.parameters(block.name) if block.kind is Kind.F else ():
-            found[parameter.name] = parameter
-            if parameter.split is not None and len(block.groups[0]) > 1:
-                cut.append(parameter.name)
+    found = {each.name: each for block in body.names for each in body.parameters(block)}
+    cut = [
+        each.name
+        for block in body.names
+        for each in body.parameters(block)
+        if each.split is not None and len(placement.by_name[block].groups[0]) > 1
+    ]
     options.check_parameters(list(found), cut)
     if options.uses_torch_optimizer:
         values = [torch.empty(each.shape, device="meta").requires_grad_() for each in found.values()]
@@ -70,7 +74,7 @@ def check_parameters(options: ModelOptions, placement: Placement, body: Body) ->
 
 
 def traced(options: ModelOptions, placement: Placement) -> ModelOptions:
-    """Return the options with what the blocks of a user's model hand over, so that no process need find it.
+    """Return the options with the forms between the blocks of a user's model, so that no process traces it.
 
     Raises:
         ModelError: See `body_of`.
@@ -78,26 +82,3 @@ def traced(options: ModelOptions, placement: Placement) -> ModelOptions:
     if options.name != USER_MODEL or options.handed_over is not None:
         return options
     return replace(options, handed_over=forms_to_plain(body_of(options, placement).forms))
-
-
-def _check_separate(options: ModelOptions, placement: Placement, body: Body) -> None:
-    """Ensure that every block can be updated by itself, where that is asked for.
-
-    Raises:
-        ModelError: Blocks share a parameter, or have replicas of theirs.
-    """
-    if options.weight_versions == WeightMode.FLUSH:
-        return
-    holder: dict[str, str] = {}
-    for block in placement.topological_order:
-        if block.kind is not Kind.F:
-            continue
-        for parameter in body.parameters(block.name):
-            other = holder.setdefault(parameter.name, block.name)
-            if other != block.name:
-                raise ModelError(
-                    f"{options.weight_versions} updates every block by itself, "
-                    f"but {other} and {block.name} share {parameter.name}; use {WeightMode.FLUSH} or the "
-                    "model 'synthetic'",
-                    "weight_versions",
-                )

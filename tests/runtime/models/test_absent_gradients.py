@@ -260,7 +260,7 @@ def test_saved_weights_have_the_buffers_of_the_end(tmp_path: Path) -> None:
     model = Model(options, v_shape(), {"F0": WHOLE}, body=body)
     data = model.data(2)
     for micro_batch in range(2):
-        model.forward("F0", [], data.read("F0", 0, micro_batch))
+        model.forward("F0", [], data.read("F0", 0, micro_batch), model.weights("F0"))
     assert int(body.buffer_values("F0.tokens").sum()) == 10
 
 

@@ -19,7 +19,6 @@ from runtime.models import (
     ModelError,
     ModelOptions,
     body_of,
-    fits,
     suitable_model,
     zoo_blocks,
 )
@@ -147,12 +146,6 @@ def test_replicas_are_summed_in_one_order_on_all_shards() -> None:
 def model_on(device: int, network: Network, options: ModelOptions, placement: Placement) -> Model:
     transport = MemoryTransport.of(network, placement, (), device)
     return Model(options, placement, transport.shards, groups=transport.groups)
-
-
-def test_another_type_is_bitwise_equal_to_the_replay(tmp_path: Path) -> None:
-    found = comparison_of(in_process(BOTH_TO_TENSOR, tmp_path, "gpt", dtype="bfloat16"))
-    assert found.bitwise_equal
-    assert found.max_gradient_error < 0.3
 
 
 def test_processes_with_adamw_recompute_and_checkpoints(tmp_path: Path) -> None:
@@ -300,10 +293,9 @@ def data(iteration, micro_batch):
         (TIED, chain_of(((0, 1), 2), ((2,), 1), ((1, 2, 3, 4), 4))),
         (CNN, on_gpus(v_shape(4, inference=True), 2, 2)),
         (TWO_TENSORS, chain_of(((0, 1), 2), ((2, 3), 2))),
-        (TWO_TENSORS, chain_of(((0,), 1), ((1, 2, 3), 3))),
         (TWO_TENSORS, chain_of(((0, 1), 2), ((0,), 1), split_backward=True)),
     ],
-    ids=["cnn", "tied", "cnn_inference", "shares_of_several_tensors", "more_groups", "fewer_groups"],
+    ids=["cnn", "tied", "cnn_inference", "shares_of_several_tensors", "fewer_groups"],
 )
 def test_ones_own_model_in_groups(text: str, placement: Placement, tmp_path: Path) -> None:
     programs = check(lower(gpipe(placement, 3)))
@@ -407,20 +399,16 @@ def test_replicas_that_are_cut_otherwise_are_refused() -> None:
 
 
 def test_what_stands_beside_the_stages_is_told_by_its_devices() -> None:
-    def table_of(placement: Placement, block: str) -> list[str]:
-        return [parameter.name for parameter in body_of(OPTIONS, placement).parameters(block)]
-
-    m = on_gpus(m_shape(2), 2)
-    assert table_of(m, "E") == ["embedding.tokens", "embedding.positions"]
-    assert table_of(m, "F0")[0].startswith("layer0")
-    wide_stages = chain_of(((0, 1, 2), 1), ((3, 4), 1))
-    assert {name.split(".")[0] for name in table_of(wide_stages, "F0")} == {"embedding", "layer0", "layer1"}
-    assert table_of(wide_stages, "F1")[-1] == "output.tokens"
+    body = body_of(OPTIONS, on_gpus(m_shape(2), 2))
+    assert [each.name for each in body.parameters("E")] == ["embedding.tokens", "embedding.positions"]
+    assert body.parameters("F0")[0].name.startswith("layer0")
+    body = body_of(OPTIONS, chain_of(((0, 1, 2), 1), ((3, 4), 1)))
+    names = {each.name.split(".")[0] for each in body.parameters("F0")}
+    assert names == {"embedding", "layer0", "layer1"}
+    assert body.parameters("F1")[-1].name == "output.tokens"
 
 
 def test_what_fits_on_several_gpus_is_chosen() -> None:
-    for shape, name in ((v_shape, "gpt"), (m_shape, "gpt"), (nn_shape, "mt5"), (k_shape, "flava")):
-        assert suitable_model(on_gpus(shape(4), 4, 2)) == name
-        assert fits(on_gpus(shape(4), 4, 2), name)
+    assert suitable_model(on_gpus(nn_shape(4), 4, 2)) == "mt5"
     assert suitable_model(on_gpus(k_shape(2), 4), num_heads=4) == "synthetic"
     assert suitable_model(on_gpus(k_shape(2), 4, 2), num_heads=4) == "flava"
