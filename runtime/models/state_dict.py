@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,7 +58,8 @@ def check_state_dict_file(path: str | Path, options: ModelOptions, placement: Pl
         ModelError: The model does not fit the placement.
     """
     body = body_of(options, placement)
-    with _opened(Path(path)) as (_, shapes):
+    with _opened(Path(path)) as file:
+        shapes = _shapes(file)
         known = _check_has(shapes, body, body.names, path)
         for name in shapes:
             if name not in known:
@@ -74,15 +74,16 @@ def load_state_dict_file(model: Model, path: str | Path) -> None:
     Raises:
         StateDictError: One of them is missing or of another shape, or the file cannot be read.
     """
-    with _opened(Path(path)) as (tensors, shapes), torch.no_grad():
+    with _opened(Path(path)) as file, torch.no_grad():
+        shapes = _shapes(file)
         _check_has(shapes, model.body, model.groups, path)
         names = _state_names(model.body, model.groups)
         for shard, weight in model.parameters.items():
             name = next(each for each in names[shard.name] if each in shapes)
-            weight.copy_(tensors[name][_place(shard, shapes[name])])
+            weight.copy_(file.get_slice(name)[_place(shard, shapes[name])])
         for block in model.groups:
             for name, (key, before) in model.body.state_buffers(block).items():
-                model.body.load_buffer(key, tensors[name][...].to(before.dtype).clone())
+                model.body.load_buffer(key, file.get_tensor(name).to(before.dtype).clone())
 
 
 def check_save_path(path: Path) -> None:
@@ -133,21 +134,25 @@ def save_state_dict_file(
             file.truncate(len(header) + sum(map(_num_bytes, specs.values())))
 
     def write() -> None:
-        _write(temporary, starts, own)
+        with temporary.open("r+b") as file:
+            for name, (spec, values, dim, first) in own.items():
+                rows = values.detach().cpu().contiguous().reshape(math.prod(spec.shape[:dim]), -1)
+                stride = math.prod(spec.shape[dim:]) * rows.itemsize
+                before = first * math.prod(spec.shape[dim + 1 :]) * rows.itemsize
+                for i, row in enumerate(rows):
+                    file.seek(starts[name] + i * stride + before)
+                    file.write(row.view(torch.uint8).numpy().data)
+            file.flush()
+            os.fsync(file.fileno())
 
     def rename() -> None:
         temporary.replace(path)
 
-    steps = (
-        create if is_first else None,
-        lambda: _write(temporary, starts, own),
-        rename if is_first else None,
-    )
     try:
-        for step in steps:
+        for step, is_ours in ((create, is_first), (write, True), (rename, is_first)):
             reason = ""
             try:
-                if step is not None:
+                if is_ours:
                     step()
             except OSError as error:
                 reason = str(error)
@@ -196,19 +201,6 @@ def _layout(specs: Mapping[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
 
 def _num_bytes(spec: TensorSpec) -> int:
     return spec.num_bytes(getattr(torch, spec.dtype).itemsize, 0)
-
-
-def _write(path: Path, starts: Mapping[str, int], own: Mapping[str, _OwnTensor]) -> None:
-    with path.open("r+b") as file:
-        for name, (spec, values, dim, first) in own.items():
-            rows = values.detach().cpu().contiguous().reshape(math.prod(spec.shape[:dim]), -1)
-            stride = math.prod(spec.shape[dim:]) * rows.itemsize
-            before = first * math.prod(spec.shape[dim + 1 :]) * rows.itemsize
-            for i, row in enumerate(rows):
-                file.seek(starts[name] + i * stride + before)
-                file.write(row.view(torch.uint8).numpy().data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _place(shard: ParameterShard, shape: Sequence[int]) -> tuple[Any, ...]:
@@ -262,23 +254,19 @@ def _check_has(
     return known
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[Mapping[str, Any], dict[str, tuple[int, ...]]]]:
-    """Yield the tensors of a file, of which an index reads a part and nothing else, and their shapes.
-
-    Raises:
-        StateDictError: It is not there, or holds no named tensors.
-    """
+def _opened(path: Path) -> Any:
+    """Open a file, as a context, of whose tensors any part can be read."""
     if not path.is_file():
         raise StateDictError(f"load_weights: {path} is not a file; give a state dict of safetensors")
     try:
-        file: Any = safetensors.safe_open(path, framework="pt")
+        return safetensors.safe_open(path, framework="pt")
     except (OSError, safetensors.SafetensorError) as error:
         reason = " ".join(str(error).split())[:160]
         raise StateDictError(
             f"load_weights: {path} is not a whole file of safetensors ({reason}); save it with "
             "safetensors.torch.save_model"
         ) from None
-    with file:
-        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-        yield slices, {name: tuple(value.get_shape()) for name, value in slices.items()}
+
+
+def _shapes(file: Any) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
