@@ -26,9 +26,8 @@ from runtime.program.tensor_spec import TensorSpec
 class Architecture(NamedTuple):
     """A model that is cut into the blocks of a placement.
 
-    Attributes:
-        blocks: Returns the module of each forward block, or raises a `ModelError`.
-        check: Raises a `ModelError` unless the placement is such that the model can be cut into its blocks.
+    It returns the module of each forward block, or checks that the placement is such that it can be cut into
+    its blocks; both raise a `ModelError`.
     """
 
     blocks: Callable[[Placement, ModelOptions], Mapping[str, LayeredBlock]]
@@ -119,11 +118,7 @@ class ZooSource(ModuleSource):
         return initial_values(description, self._options.seed, self._dtype)
 
     def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
-        """Return a function that gives each block that reads its part of a slice of the text.
-
-        Raises:
-            ModelError: The text cannot be read, or is too short.
-        """
+        """Return a function that gives each block that reads its part of a slice of the text."""
         text, num_graphs = (
             Text(self._options, num_micro_batches, device),
             len(forward_graphs(self._placement)),

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from placements import Kind, Placement
 from placements.block import COMPUTE
+from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import OF_BRANCHES, ModelError
 from runtime.models.loss_shares import LossShares
 from runtime.models.model import Model
@@ -134,7 +135,7 @@ class Blocks:
         self._in_shares = {edge for edge in edges if in_shares(by_name[edge[0]], by_name[edge[1]])}
         pairs = pair_backward(placement)
         self._trained = set(pairs.values())
-        self._forward_of = {block.name: block.name for block in placement.blocks} | pairs
+        self._forward_of = {block.name: block.name for block in placement.blocks} | dict(pairs)
         self._forward_inputs = {name: forward_inputs(placement, name) for name in model.groups}
         self._computes_loss = {name for name in model.groups if computes_loss(placement, name)}
         self.store = WeightStore(
@@ -397,14 +398,17 @@ class Blocks:
         trains = block in self._trained
         own = self._own_shares(block, arrived, micro_batch)
         inputs = [value.detach().requires_grad_(trains) for value in own]
-        is_cut = trains and mode == RECOMPUTE and self._model.options.checkpoints is not None
+        checkpoints = self._model.options.checkpoints
+        is_cut = trains and mode == RECOMPUTE and checkpoints is not None
         again = trains and mode == RECOMPUTE and not is_cut
         before = _State(self._model, block) if again else None
         segments: list[Tensor] = []
         offloaded: Offloaded | None = None
         with torch.set_grad_enabled(trains and not again):
             if is_cut:
-                with self._model.in_segments(block) as segments:
+                module = self._model.body.modules[block]
+                assert isinstance(module, LayeredBlock) and checkpoints is not None
+                with module.in_segments(checkpoints) as segments:
                     output = self._computed(block, micro_batch, inputs)
             elif trains and mode == OFFLOAD:
                 offloaded = Offloaded([*inputs, *self.store.weights(block, micro_batch).values()])

@@ -20,13 +20,8 @@ class LossShares:
     """The part of each loss in its update.
 
     Where forward blocks make several graphs, of which each reads micro-batches of its own, an update's tokens
-    are those of all graphs. A block of one of them returns a loss that is divided by their number.
-
-    Args:
-        weight: Weight of a loss whose block has read a sample, such as its number of tokens.
-        data: Data of the blocks.
-        placement: Placement of the blocks.
-        micro_batches_per_update: Micro-batches whose gradients make one update.
+    are those of all graphs. A block of one of them returns a loss that is divided by their number. The weight
+    of a loss whose block has read a sample is such as its number of tokens.
     """
 
     def __init__(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import torch
@@ -27,15 +26,9 @@ ReplicaGroups = tuple[Team, ...]
 
 
 class ParameterShard(NamedTuple):
-    """Part of a parameter that a tensor is.
+    """Part of a parameter: a shard of `num_shards` along a dimension, and a share of the shard.
 
-    Attributes:
-        name: Name of the parameter.
-        shard: Index of the shard; 0 for a parameter that is not cut.
-        num_shards: Number of shards of the parameter; 1 if it is not cut.
-        dim: The dimension that is cut.
-        share: Index of the part of the shard, where data-parallel groups hold one each; else 0.
-        num_shares: Number of such parts, along the same dimension; 1 if each group holds the shard.
+    Shares are cut along the same dimension, where data-parallel groups hold one each (ZeRO-3).
     """
 
     name: str
@@ -54,10 +47,8 @@ class ParameterShard(NamedTuple):
 def replicated_parameters(body: Body, placement: Placement) -> dict[ReplicaGroups, list[str]]:
     """Return the parameters of which several teams hold replicas, by these teams.
 
-    They belong to blocks with data-parallel groups, or to several blocks on different devices.
-
-    Returns:
-        Teams, ascending -> names in the order of the blocks; the same in every process.
+    They belong to blocks with data-parallel groups, or to several blocks on different devices. Teams ascend,
+    names are in the order of the blocks; both are the same in every process.
 
     Raises:
         ModelError: Teams that share a parameter cut it otherwise, or have some devices in common.
@@ -126,11 +117,11 @@ class Model:
     Attributes:
         dtype: Type of outputs and their gradients; with mixed precision the type in which blocks compute.
             Losses, parameters and sums of their gradients are of the options' type.
-        shards: For each of its forward blocks the shards, and which one it computes.
-        groups: For each of its forward blocks the data-parallel groups, and which one it computes.
+        shards: Shards of each of its forward blocks.
+        groups: Data-parallel groups of each of its forward blocks.
         replicas: The names of the parameters with replicas, by the teams that hold them; of all devices.
         buckets: The same, by the blocks that have them.
-        sharded_blocks: The forward blocks of this device of which it holds a part with ZeRO-3.
+        sharded_blocks: The forward blocks of which it holds a part with ZeRO-3.
         peak_gathered_bytes: Peak of the sharded parameters gathered at one time.
 
     Args:
@@ -280,12 +271,6 @@ class Model:
         with autocast(self.options.precision, self.device):
             return self.body.forward(block, inputs, sample, weights)
 
-    def in_segments(self, block: str) -> AbstractContextManager[list[Tensor]]:
-        """Let a block keep the inputs of segments of its layers alone, which its backward computes again."""
-        module = self.body.modules[block]
-        assert isinstance(module, LayeredBlock) and self.options.checkpoints is not None
-        return module.in_segments(self.options.checkpoints)
-
     def branches(self, block: str) -> tuple[str, ...]:
         """Return the blocks whose positions a forward block joins; see `LayeredBlock.branches`."""
         module = self.body.modules.get(block)
@@ -327,10 +312,7 @@ class Model:
         return torch.cat([*(_gradient(weight).flatten() for weight in weights), has_one])
 
     def set_gradients(self, names: Iterable[str], total: Tensor) -> None:
-        """Take gradients out of a row of `flat_gradients`, or of the sum of several.
-
-        A parameter of which no replica has a gradient gets none, so that the optimizer leaves it alone.
-        """
+        """Take gradients out of a row of `flat_gradients`, or the sum of several, where any has one."""
         weights = [self._weights[name] for name in names]
         *pieces, used = torch.split(total, [*(weight.numel() for weight in weights), len(weights)])
         for weight, piece, uses in zip(weights, pieces, used.tolist(), strict=True):

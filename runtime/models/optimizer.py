@@ -98,10 +98,7 @@ class Optimizer:
     Attributes:
         loss_scale: Factor of losses in fp16, or None.
 
-    Args:
-        options: Say which optimizer, its learning rate and weight decay.
-        parameters: In an order that is always the same.
-        names: Names of the parameters; only groups of parameters need them.
+    The order of the parameters is always the same; their names are for groups of parameters alone.
 
     Raises:
         ModelError: PyTorch's class refuses the parameters.

@@ -111,12 +111,9 @@ class ShardedWeight:
 
 
 class ShardedBlock:
-    """The sharded parameters of a forward block on one device.
+    """The sharded parameters of a forward block on one device, by their names in its module.
 
-    Args:
-        module: Module of the block.
-        weights: Parameters by their names in the module.
-        took: Called when some of them have been gathered.
+    It calls `took` when some of them have been gathered.
     """
 
     def __init__(

@@ -48,11 +48,8 @@ _LEAST_BYTES = 1024
 class _Graph(NamedTuple):
     """The form of a graph; its steps are numbered as they are met, breadth first from the output.
 
-    Attributes:
-        kinds: The class of each step.
-        leaves: For each step that ends at a leaf the index of the input, or `_NONE` for a weight.
-        edges: For each step the (step, index of its gradient) that each of its own gradients goes to; `_NONE`
-            for one that nobody wants.
+    Leaves are indices of inputs by step, `_NONE` for a weight. Edges are for each step the (step, index of
+    its gradient) that each of its own gradients goes to; `_NONE` for one that nobody wants.
     """
 
     kinds: list[type]
@@ -63,12 +60,9 @@ class _Graph(NamedTuple):
 class _Plan(NamedTuple):
     """Where a graph is cut.
 
-    Attributes:
-        begins: The (step, index of its gradient) at which the second half begins.
-        parts: Runs of the second half, in the order of their first steps: positions in `begins`, and the
-            steps that add to weights.
-        used_up: Saved tensors of steps that the second half does not run: (step, attribute).
-        has_functions: Whether the second half begins at a custom function, which does not keep itself alive.
+    The second half begins at (step, index of its gradient); its runs are positions among these, and steps
+    that add to weights. Used up are saved tensors, (step, attribute), of steps that it does not run. If it
+    begins at a custom function, that does not keep itself alive.
     """
 
     begins: list[tuple[int, int]]
@@ -80,10 +74,8 @@ class _Plan(NamedTuple):
 class WeightHalf(NamedTuple):
     """The second half of a backward, which can be run once. By default there is nothing to do.
 
-    Attributes:
-        gradients: Gradients that the first half kept.
-        parts: Edges where each run begins, with which gradients, and its weights; None for all.
-        owner: Keeps the graph alive.
+    Its parts are runs: edges where they begin, with which gradients, and weights, None for all. The owner
+    keeps the graph alive.
     """
 
     gradients: tuple[Tensor, ...] = ()
@@ -120,13 +112,8 @@ class SplitBackward:
     ) -> tuple[list[Tensor | None], WeightHalf]:
         """Return the gradients of the inputs, and the work that is left.
 
-        Saved tensors that the second half does not need are freed, as far as nothing else holds them. Without
-        inputs all is left to do.
-
-        Args:
-            output: With its graph.
-            gradient: Gradient of the output.
-            inputs: Leaves of the graph; one that has no part in it has no gradient.
+        Saved tensors that the second half does not need are freed, as far as nothing else holds them. Inputs
+        are leaves; one that has no part in the graph has no gradient. Without inputs all is left to do.
         """
         root = get_gradient_edge(output)
         if not inputs:

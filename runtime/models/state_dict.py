@@ -35,14 +35,7 @@ class StateDictError(ModelError):
 
 
 class _OwnTensor(NamedTuple):
-    """A tensor that a process writes.
-
-    Attributes:
-        spec: Type and shape of the whole.
-        values: The whole, or a part.
-        dim: The dimension that is cut.
-        first: Index along it at which the part begins.
-    """
+    """A tensor that a process writes: the whole, or a part that begins at an index of a dimension."""
 
     spec: TensorSpec
     values: Tensor
@@ -106,15 +99,9 @@ def save_state_dict_file(
 ) -> None:
     """Write the state dict of the whole model to one file, each process its own part.
 
-    Every process must call it at the same place, with a file that all of them see. It appears when it is
-    whole.
-
-    Args:
-        model: Model of this process.
-        path: Path of the file.
-        collect: Returns every process's value in all (see `runtime.transport.protocol.Transport.collect`);
-            by default this is the only process.
-        is_first: Whether this process is the first, which makes the file.
+    Every process must call it at the same place, with a file that all of them see; the first process makes
+    it. It appears when it is whole. A function returns every process's value in all (see
+    `runtime.transport.protocol.Transport.collect`); by default this is the only process.
 
     Raises:
         StateDictError: See `check_save_path`; or the file cannot be written.
@@ -207,11 +194,9 @@ def _place(shard: ParameterShard, shape: Sequence[int]) -> tuple[Any, ...]:
     """Return the index of a shard in the whole tensor, as `torch.tensor_split` cuts."""
     if shard.num_shards == shard.num_shares == 1:
         return (...,)
-    begin, size = 0, shape[shard.dim]
-    for index, count in ((shard.shard, shard.num_shards), (shard.share, shard.num_shares)):
-        small, larger = divmod(size, count)
-        begin, size = begin + index * small + min(index, larger), small + (index < larger)
-    return (*[slice(None)] * shard.dim, slice(begin, begin + size))
+    rows = shard._replace(dim=0).of(torch.arange(shape[shard.dim]))
+    begin = int(rows[0]) if len(rows) else 0
+    return (*[slice(None)] * shard.dim, slice(begin, begin + len(rows)))
 
 
 def _state_names(body: Body, blocks: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -56,13 +56,7 @@ def read_versions(
     num_micro_batches: int,
     orders: Sequence[Sequence[Instance]],
 ) -> ReadVersions:
-    """Return the versions that are read in an iteration.
-
-    Args:
-        options: Options of the model; they say how weights are updated.
-        placement: Placement of the blocks.
-        num_micro_batches: Micro-batches of an iteration.
-        orders: For each device the (block, micro-batch) pairs that it runs, in order; unused with a flush.
+    """Return the versions that are read in an iteration, of each device's order; unused with a flush.
 
     Raises:
         ModelError: The orders cannot be run so.
@@ -96,12 +90,8 @@ class WeightStore:
             complete. It returns a function that waits for other devices' gradients, which is called before
             the update is made, and that before the next run of the block; None where no other has any.
 
-    Args:
-        model: Holds the newest.
-        versions: Versions of the weights that are read.
-        num_micro_batches: Micro-batches of an iteration.
-        beside: Forward blocks of other streams than ``compute``: `on_complete` is not called with them, as
-            another thread would.
+    The model holds the newest. Beside are forward blocks of other streams than ``compute``: `on_complete` is
+    not called with them, as another thread would.
     """
 
     def __init__(

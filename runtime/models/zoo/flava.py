@@ -65,10 +65,7 @@ class HiddenBytes(Output):
 class CrossBlock(LayeredBlock):
     """Layers of the cross-encoder, over text and image one after the other: twice the positions.
 
-    Args:
-        options: Give the sizes.
-        branches: The last blocks of image and text.
-        varies: Whether some micro-batch may leave one out.
+    The branches are the last blocks of image and text, of which some micro-batch may leave one out.
     """
 
     def __init__(self, options: ModelOptions, branches: tuple[str, str], varies: bool) -> None:

@@ -162,13 +162,9 @@ class _Router(Normed):
 
 
 class _Routes(NamedTuple):
-    """The ways of the tokens, as one shard sees them.
+    """Numbers of rows that a shard sends to and gets from each, and has for each of its experts.
 
-    Attributes:
-        sent: Number of rows that it sends to each shard.
-        received: Number of rows that it gets from each shard.
-        by_expert: Number of rows of each of its experts.
-        order: Places, among the rows that it gets, of its experts' rows, expert by expert.
+    The order has the places of its experts' rows among those that it gets, expert by expert.
     """
 
     sent: list[int]

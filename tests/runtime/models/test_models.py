@@ -175,7 +175,6 @@ def test_a_placement_that_does_not_fit_is_refused(placement: Placement, name: st
 
 
 def test_what_fits_is_chosen() -> None:
-    assert suitable_model(x_shape()) == "gpt"
     assert suitable_model(NN_WITH_OUTPUT) == "mt5"
     assert suitable_model(two_joins(2)) == "flava"
     assert suitable_model(k_shape(8), num_heads=8) == "flava"
@@ -257,6 +256,11 @@ GOOD = {"name": "gpt", "hidden_size": 8, "sequence_length": 4, "micro_batch_size
 def test_wrong_options_are_named(change: dict[str, object], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         ModelOptions.from_dict(GOOD | change)
+
+
+def test_missing_option_is_named() -> None:
+    with pytest.raises(ModelError, match="lacks the field 'hidden_size'"):
+        ModelOptions.from_dict({"name": "gpt"})
 
 
 def test_wrong_name_heads_and_text_are_named() -> None:
