@@ -55,6 +55,10 @@ def usual_learning_rate(optimizer: str, num_parameters: int) -> float:
     return min(0.001, float(f"{6e-4 * (1.25e8 / max(num_parameters, 1)) ** 0.4:.2g}"))
 
 
+KeptState = Callable[[], None]
+"""Takes steps back."""
+
+
 class _Plain:
     """SGD or AdamW by PyTorch's functions, with the attributes that PyTorch's classes have.
 
@@ -188,7 +192,7 @@ class Optimizer:
         if not taken:
             del self._inner.state[weight]
 
-    def kept_state(self, weights: Sequence[Tensor]) -> Callable[[], None]:
+    def kept_state(self, weights: Sequence[Tensor]) -> KeptState:
         """Return a function that takes the steps from now on back, of these parameters, to the same bits."""
         rows = []
         for weight in weights:
@@ -213,6 +217,10 @@ class Optimizer:
                 self._schedule.load_state_dict(schedule)
 
         return restore
+
+    def restore(self, kept: KeptState) -> None:
+        """Take back the steps since a state was kept, to the same bits."""
+        kept()
 
     def shared_state(self) -> dict[str, float]:
         """Return the state that all parameters and processes share; empty where nothing is to be kept."""

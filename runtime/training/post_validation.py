@@ -18,6 +18,7 @@ from torch import Tensor
 
 from placements import Placement
 from runtime.models.model import Model
+from runtime.models.optimizer import KeptState
 from runtime.training.clipping import EPSILON, norm_of, scale_by_norm
 from runtime.training.update import Update
 
@@ -41,7 +42,7 @@ class Validated(NamedTuple):
 
 class _Pending(NamedTuple):
     gradients: list[tuple[Tensor, Tensor]]
-    before: Callable[[], None] | None
+    before: KeptState | None
     others: Callable[[], list[Any]]
 
 
@@ -106,7 +107,7 @@ class EarlyStep:
             norm = norm_of([part for part, _, _ in collected], self._placement)
             again = not self._max_norm / (norm + EPSILON) >= 1 or not all(may for _, may, _ in collected)
         if again and before is not None:
-            before()
+            self._model.optimizer.restore(before)
         for weight, gradient in gradients:
             weight.grad = gradient
         if again and self._max_norm is not None and norm is not None:
