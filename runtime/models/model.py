@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from placements import Placement
-from runtime.models.bodies import body_of
+from runtime.models.architectures import body_of
 from runtime.models.body import Body
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import ModelError, ModelOptions

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from placements import Placement
-from runtime.models.bodies import body_of
+from runtime.models.architectures import body_of
 from runtime.models.body import Body
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.model import Model, ParameterShard

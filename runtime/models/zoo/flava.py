@@ -90,8 +90,7 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     """Return the module of each forward block.
 
     Raises:
-        ModelError: The forward blocks are not two branches and a join, there are fewer layers than stages of
-            a branch, layers per block that are not these stages', or fewer heads than devices of a group.
+        ModelError: The forward blocks are not two branches and a join, or layers or heads do not fit them.
     """
     image, text, cross = parts(placement)
     check_holders(placement, (*image, *text, *cross), options)

@@ -34,9 +34,8 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     """Return the module of each forward block.
 
     Raises:
-        ModelError: The placement's forward blocks are not chains of stages, or there are fewer layers than
-            stages, layers per block that are not these stages', or fewer heads than devices of a group; or
-            slices of a stage stand on several devices, or their lengths are not those of a sequence.
+        ModelError: The placement's forward blocks are not chains of stages, or layers, heads or slices do not
+            fit them.
     """
     chains = chains_of_stages(placement)
     check_holders(placement, [block for chain in chains for block in stages(chain)], options)

@@ -42,8 +42,8 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     """Return the module of each forward block.
 
     Raises:
-        ModelError: The placement's forward blocks are not chains of layers, or not of as many layers as the
-            options say; or experts, heads or tokens cannot be cut over the devices of a group.
+        ModelError: The placement's forward blocks are not chains of layers, or layers, experts, heads or
+            tokens do not fit them.
     """
     chains = chains_of_layers(placement)
     check_holders(placement, [block for chain in chains for block in chain], options)

@@ -40,9 +40,8 @@ class DecoderBlock(LayeredBlock):
     def forward(self, *given: Tensor) -> Any:
         """Return hidden values and the encoder's output, or the scalar loss.
 
-        Args:
-            given: For the first block of the decoder the encoder's output, and its bytes; for the others
-                hidden values, the encoder's output, and for the last the true bytes.
+        The first block is given the encoder's output, and its bytes; others hidden values, the encoder's
+        output, and the last one the true bytes.
         """
         if self.start is None:
             hidden, memory = given[:2]
@@ -57,8 +56,7 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     """Return the module of each forward block.
 
     Raises:
-        ModelError: The forward blocks are not such a chain, or there are fewer layers than stages, layers per
-            block that are not these stages', or fewer heads than devices of a group.
+        ModelError: The forward blocks are not such a chain, or layers or heads do not fit it.
     """
     chain, middle = encoder_and_decoder(placement)
     check_holders(placement, stages(chain), options)
