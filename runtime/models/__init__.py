@@ -1,4 +1,4 @@
-"""Models that blocks compute: transformers for Tessel's shapes, a synthetic one for any graph, and users'.
+"""Models of the blocks: transformers for Tessel's shapes, a synthetic one for any graph, and users' own.
 
 A forward block is a torch module, with its shards if it is cut over several devices; all are called in one
 way, wherever they come from. It knows placements and the collectives between shards, and neither schedules
