@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from places import ROOT
-from small_runs import TIED, chain_of, check_cut, comparison_of, launched, on_gpus, summed_copies
+from small_runs import TIED, chain_of, comparison_of, launched, on_gpus, summed_copies
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
@@ -29,7 +29,6 @@ from runtime.program.instructions import Instruction, Programs, Receive, Send
 from runtime.program.lower import Route, lower, messages, recomputed
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
 from runtime.transport.in_memory import MemoryTransport, Network
-from runtime.verify.reference import ReferenceCase
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.validate import validate
 
@@ -89,11 +88,6 @@ def test_devices_equal_the_model_in_one_piece(placement: Placement, name: str, t
     found = comparison_of(in_process(placement, tmp_path, name))
     assert found.bitwise_equal
     assert found.is_equal, found
-
-
-@pytest.mark.parametrize(("placement", "name"), [CASES["v_both"], CASES["nn_data"]], ids=["v", "nn"])
-def test_every_parameter_is_trained_in_every_copy(placement: Placement, name: str) -> None:
-    check_cut(ReferenceCase(replace(OPTIONS, name=name), placement, 3, 2))
 
 
 def test_replicas_stay_replicas() -> None:

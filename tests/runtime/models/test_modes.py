@@ -40,10 +40,6 @@ def by_stage_and_micro_batch(decision: int, micro_batch: int) -> int:
     return (decision + micro_batch) % 3
 
 
-def first_stage_alone(decision: int, micro_batch: int) -> int:
-    return int(decision == 0)
-
-
 @settings(max_examples=6)
 @given(data=st.data())
 def test_any_modes_change_no_bit(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -100,18 +96,6 @@ def test_offloading_holds_what_is_not_kept_on_the_host(tmp_path: Path) -> None:
     ):
         assert after < before / 2, device
         assert host >= before - after, "some of it is memory that a part of is kept on the device too"
-
-
-def test_recomputing_holds_less(tmp_path: Path) -> None:
-    """What each device holds at the most, as it notes of itself, follows the modes of its stage."""
-    schedule, model = gpipe(v_shape(2), 3), SMALL_GPT | {"micro_batch_size": 4}
-    found = []
-    for number, mode_of in enumerate((lambda *_: 0, first_stage_alone, lambda *_: 1)):
-        run_ = run(in_modes(schedule, mode_of), tmp_path / str(number), model, trace=True)
-        found.append(peaks(run_))
-    kept, first, both = found
-    assert first[0] == both[0] < kept[0] / 2
-    assert first[1] == kept[1] > 2 * both[1]
 
 
 def random(*shape: int) -> Tensor:
