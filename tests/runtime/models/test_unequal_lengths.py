@@ -15,7 +15,7 @@ from placements import Block, Kind, Placement
 from placements.forms.texts import write_json
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
-from runtime.models import ModelError, ModelOptions, body_of
+from runtime.models import WHOLE, ModelError, ModelOptions, body_of
 from runtime.models.blocks import Blocks
 from runtime.models.model import Model
 from runtime.program.deadlock import UnsafeProgramsError, check
@@ -245,7 +245,7 @@ def test_a_gpt_leaves_out_no_block() -> None:
 
 def test_zeros_that_stand_for_a_failed_block_have_the_length_of_the_micro_batch() -> None:
     placement = v_shape(2)
-    blocks = Blocks(placement, Model(GPT, placement, {}), 4)
+    blocks = Blocks(placement, Model(GPT, placement, {"F0": WHOLE}), 4)
     blocks.begin(0)
     blocks.failure = ValueError()
     made = blocks.run("F0", 1, [])
