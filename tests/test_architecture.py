@@ -49,7 +49,7 @@ OWNERS = {
     "IPython": ["schedsearch/figures/"],  # where it runs already
     "pandas": ["schedsearch/notebook.py", "experiments/collect.py", "experiments/sweep.py"],
     "pynvml": ["runtime/clocks/nvml.py"],
-    "safetensors": ["runtime/models/tensor_files.py"],
+    "safetensors": ["runtime/models/state_dict.py"],
     "torch": [
         "runtime/",
         "experiments/benchmarks/inputs/processes.py",

@@ -1,20 +1,26 @@
-"""What the blocks compute: transformers for Tessel's shapes, a synthetic model for any graph, and one's own.
+"""Models of the blocks: transformers for Tessel's shapes, a synthetic one for any graph, and users' own.
 
 A forward block is a torch module, with its shards if it is cut over several devices; all are called in one
 way, wherever they come from. It knows placements and the collectives between shards, and neither schedules
 nor messages. `core` has the options and the layers, `zoo` the modules of the models that come with the
-project, `user` what a user's module may do and where it comes from. At the root: `architectures` are the
-models by name, `body` calls the modules, `bodies` makes one of the options, `loss_shares` says what each loss
-counts, `model` has the parameters of one device, `state_dict` reads and writes them in `tensor_files`,
-`optimizer` moves them, `weight_versions` keeps older versions while they are read,
-`sharded_weights` gathers those of which each group holds a part, `split_backward` cuts a
-backward in two halves, `offloading` puts what it needs on the host, and `blocks` runs forward and backward
-blocks one by one.
+project, `user` the ways in which a user's module comes in. At the root: `architectures` are the models by
+name, and make of options the `body` that calls the modules; `loss_shares` weighs losses, `model` has
+the parameters of one device, `state_dict` reads and writes them in files, `optimizer` moves them,
+`weight_versions` keeps older versions while they are read, `sharded_weights` gathers parameters in parts,
+`split_backward` cuts a backward in two halves, `offloading` puts saved tensors on the host, and `blocks` runs
+forward and backward blocks one by one.
 """
 
-from runtime.models.architectures import MODEL_NAMES, fits, suitable_model, zoo_blocks
+from runtime.models.architectures import (
+    MODEL_NAMES,
+    body_of,
+    check_parameters,
+    fits,
+    suitable_model,
+    traced,
+    zoo_blocks,
+)
 from runtime.models.blocks import Blocks
-from runtime.models.bodies import body_of, check_parameters, traced
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens
 from runtime.models.model import Model, ParameterShard

@@ -1,34 +1,40 @@
-"""The models that come with the project, by name: which placements they fit, and their modules."""
+"""Models by name: which placements they fit, their modules, and the body of blocks that options ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from placements import Block, Kind, Placement
+from placements import Kind, Placement
 from placements.block import COMPUTE
+from runtime.models.body import Body
+from runtime.models.core.compiling import check_compile
 from runtime.models.core.layer_counts import most_shards
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.parameters import description_of, initial_values
 from runtime.models.core.slices import cannot_be_cut
 from runtime.models.core.tokens import Text
+from runtime.models.optimizer import Optimizer
 from runtime.models.user.packing import Forms
 from runtime.models.user.sources import Batches, ModuleSource
+from runtime.models.user.tracing import forms_from_plain, forms_to_plain, trace
+from runtime.models.user.user_file import UserFile
 from runtime.models.zoo import flava, gpt, moe, mt5, synthetic
 from runtime.program.tensor_flow import computes_loss, forward_graphs
 from runtime.program.tensor_spec import TensorSpec
+from schedsearch.semantics.versions import WeightMode
 
 
 class Architecture(NamedTuple):
-    """How a model is cut into the blocks of a placement.
+    """A model that is cut into the blocks of a placement.
 
-    Attributes:
-        blocks: Returns the module of each forward block, or raises a `ModelError`.
-        check: Raises a `ModelError` unless the placement is such that the model can be cut into its blocks.
+    It returns the module of each forward block, or checks that the placement is such that it can be cut into
+    its blocks; both raise a `ModelError`.
     """
 
     blocks: Callable[[Placement, ModelOptions], Mapping[str, LayeredBlock]]
@@ -59,13 +65,22 @@ def zoo_blocks(placement: Placement, options: ModelOptions) -> Mapping[str, Laye
     if placement.num_slices > 1 and options.name != "gpt":
         raise cannot_be_cut(f"the model {options.name!r}")
     for block in placement.blocks:
-        if block.kind is Kind.F:
-            _check_cuts(block, options)
-        elif block.kind is Kind.W and options.checkpoints is not None:
+        if block.kind is Kind.W and options.checkpoints is not None:
             raise ModelError(
                 f"{options.checkpoints} segments are computed again in whole backwards, and that of "
                 f"{placement.name} is split ({block.name}); use null",
                 "checkpoints",
+            )
+        if block.kind is not Kind.F:
+            continue
+        if (count := len(block.groups[0])) > options.vocab_size:
+            raise ModelError(f"{options.vocab_size} rows cannot be cut over {count} devices", "vocab_size")
+        if options.micro_batch_size % block.num_shares:
+            raise ModelError(
+                f"{options.micro_batch_size} samples have no equal shares for the "
+                f"{block.data_parallel} data-parallel groups of {block.name}; use a multiple of "
+                f"{block.data_parallel}",
+                "micro_batch_size",
             )
     with torch.device("meta"):
         return ARCHITECTURES[options.name].blocks(placement, options)
@@ -76,34 +91,31 @@ class ZooSource(ModuleSource):
 
     Its modules draw no random numbers, and their blocks can be cut over several devices.
 
-    Args:
-        options: Options of the model.
-        placement: What runs where.
-
     Raises:
         ModelError: See `zoo_blocks`.
     """
 
     def __init__(self, options: ModelOptions, placement: Placement) -> None:
-        """Build the modules of all blocks; without values that takes no memory."""
         self.name = f"the model {options.name!r}"
-        self.loss_weight = None if options.sequence_lengths is None else _num_tokens
+        # Each token of samples of any length counts the same.
+        self.loss_weight = None if options.sequence_lengths is None else lambda *targets: targets[0].numel()
         self._options, self._placement = options, placement
         self._blocks = zoo_blocks(placement, options)
         self._dtype: torch.dtype = getattr(torch, options.dtype)
 
     def modules(self, names: Sequence[str]) -> Mapping[str, nn.Module]:
-        """Return all."""
+        """Return all modules; without values they take no memory."""
         return self._blocks
 
     def forms(self, names: Sequence[str]) -> dict[str, Forms]:
-        """Return the forms of what blocks hand over, which are known without running any."""
-        return {
-            name: tuple(
-                TensorSpec.of(self._dtype, shape)
-                for shape in ([()] if computes_loss(self._placement, name) else self._blocks[name].returns)
-            )
+        """Return the forms of the blocks' outputs, which are known without running any."""
+        shapes = {
+            name: [()] if computes_loss(self._placement, name) else self._blocks[name].returns
             for name in names
+        }
+        return {
+            name: tuple(TensorSpec.of(self._dtype, shape) for shape in returns)
+            for name, returns in shapes.items()
         }
 
     def values(self, tensor: Tensor) -> Tensor:
@@ -113,11 +125,7 @@ class ZooSource(ModuleSource):
         return initial_values(description, self._options.seed, self._dtype)
 
     def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
-        """Return what gives each block that reads its part of a slice of the text.
-
-        Raises:
-            ModelError: The text cannot be read, or is too short.
-        """
+        """Return a function that gives each block that reads its part of a slice of the text."""
         text, num_graphs = (
             Text(self._options, num_micro_batches, device),
             len(forward_graphs(self._placement)),
@@ -137,11 +145,6 @@ class ZooSource(ModuleSource):
         return batch
 
 
-def _num_tokens(*targets: Tensor) -> int:
-    """Return what the loss of a micro-batch counts whose samples have any length: each token the same."""
-    return targets[0].numel()
-
-
 def fits(placement: Placement, name: str) -> bool:
     """Tell whether a model can run a placement, given enough layers and heads."""
     try:
@@ -154,12 +157,8 @@ def fits(placement: Placement, name: str) -> bool:
 def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
     """Return the first model that fits: of ``gpt``, ``mt5``, ``flava`` and, for any graph, ``synthetic``.
 
-    Layers of four blocks that do not all compute are those of ``moe``.
-
-    Args:
-        placement: What is to run.
-        num_heads: Attention heads there are, or None for enough; ``flava`` cuts them over the devices of a
-            group.
+    Layers of four blocks that do not all compute are those of ``moe``. Without a number of attention heads
+    there are enough for ``flava``, which cuts them over the devices of a group.
 
     >>> from placements.shapes import k_shape, m_shape, nn_shape
     >>> suitable_model(m_shape()), suitable_model(nn_shape()), suitable_model(k_shape())
@@ -175,13 +174,67 @@ def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
     return found
 
 
-def _check_cuts(block: Block, options: ModelOptions) -> None:
-    if (count := len(block.groups[0])) > options.vocab_size:
-        raise ModelError(f"{options.vocab_size} rows cannot be cut over {count} devices", "vocab_size")
-    if options.micro_batch_size % block.num_shares:
+def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | None = None) -> Body:
+    """Return the body of a model, of which these forward blocks are computed here; None for all.
+
+    Raises:
+        ModelError: The model does not fit the placement, or a user's file does not make one; or blocks share
+            a parameter although each is to be updated by itself.
+    """
+    if options.name == GIVEN_MODEL:
         raise ModelError(
-            f"{options.micro_batch_size} samples have no equal shares for the "
-            f"{block.data_parallel} data-parallel groups of {block.name}; use a multiple of "
-            f"{block.data_parallel}",
-            "micro_batch_size",
+            f"{GIVEN_MODEL!r} has no modules but those that a script of your own gives to "
+            f"runtime.Pipeline; start that script, or use the model {USER_MODEL!r}",
+            "name",
         )
+    check_compile(options, placement)
+    if options.name != USER_MODEL:
+        body = Body(options, placement, ZooSource(options, placement))
+    else:
+        body = Body(options, placement, UserFile(options), None if options.handed_over is None else own)
+        if options.handed_over is None:
+            trace(body)
+        else:
+            body.forms |= forms_from_plain(options.handed_over, body.names)
+    holder: dict[str, str] = {}
+    for block in body.names if options.weight_versions != WeightMode.FLUSH else ():
+        for parameter in body.parameters(block):
+            other = holder.setdefault(parameter.name, block)
+            if other != block:
+                raise ModelError(
+                    f"{options.weight_versions} updates every block by itself, but {other} and {block} "
+                    f"share {parameter.name}; use {WeightMode.FLUSH} or the model 'synthetic'",
+                    "weight_versions",
+                )
+    return body
+
+
+def check_parameters(options: ModelOptions, placement: Placement, body: Body) -> None:
+    """Ensure that the optimizer's options are for the parameters that a model has.
+
+    Raises:
+        ModelError: A group matches no parameter, or the optimizer does not take the parameters, or parts of
+            them.
+    """
+    found = {each.name: each for block in body.names for each in body.parameters(block)}
+    cut = [
+        each.name
+        for block in body.names
+        for each in body.parameters(block)
+        if each.split is not None and len(placement.by_name[block].groups[0]) > 1
+    ]
+    options.check_parameters(list(found), cut)
+    if options.uses_torch_optimizer:
+        values = [torch.empty(each.shape, device="meta").requires_grad_() for each in found.values()]
+        Optimizer(options, values, list(found))
+
+
+def traced(options: ModelOptions, placement: Placement) -> ModelOptions:
+    """Return the options with the forms between the blocks of a user's model, so that no process traces it.
+
+    Raises:
+        ModelError: See `body_of`.
+    """
+    if options.name != USER_MODEL or options.handed_over is not None:
+        return options
+    return replace(options, handed_over=forms_to_plain(body_of(options, placement).forms))

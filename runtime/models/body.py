@@ -1,8 +1,8 @@
-"""What the blocks compute: each is a torch module, with its shards if it is cut over several devices.
+"""The modules behind the forward blocks, each a torch module, with its shards if it is cut over devices.
 
-It holds no parameter that is trained: modules are called with the tensors that `runtime.models.model` has for
-them, and only their names, forms and buffers are known here. Where the modules come from it does not know;
-see `runtime.models.user.sources`.
+A body holds no parameter that is trained: modules are called with the tensors that `runtime.models.model`
+has for them, and only their names, forms and buffers are known here. It does not know where the modules come
+from; see `runtime.models.user.sources`.
 """
 
 from __future__ import annotations
@@ -36,27 +36,21 @@ from runtime.transport.shards import Shards, share_shape
 class Body:
     """The modules behind the forward blocks.
 
-    A block computes any share of the samples, if it has data-parallel groups: its inputs, what it reads and
-    its output are then of those samples, which are dimension 0 of each, and its loss is the mean over them.
+    A block computes any share of the samples, if it has data-parallel groups: its inputs, its data and its
+    output are then of those samples, which are dimension 0 of each, and its loss is the mean over them.
     Where the forward blocks make several separate graphs, a loss is divided by their number.
 
     Attributes:
-        options: Type, seed and compiler.
-        placement: What runs where.
         names: The forward blocks, in topological order.
-        source: Where the modules come from.
         dtype: Type of all floats.
         modules: By block, as far as they are known here.
-        read_names: The names of what the modules of some blocks read, if they have such.
-        forms: What each block hands over; to be found out where the source does not know it.
+        read_names: The names of the arguments that the modules of some blocks read, if they have such.
+        forms: Forms of each block's outputs; to be found out where the source does not know them.
 
     Args:
-        options: See above.
-        placement: What runs where.
-        source: Where the modules come from.
         own: The forward blocks that are computed here; None for all.
-        keeps_names: Whether parameters keep their modules' names, as those of a model that was cut, if no two
-            have the same; else they begin with the first block that has them.
+        keeps_names: Whether parameters keep their modules' names, as in a model that was cut, if no two have
+            the same; else they begin with the first block that has them.
 
     Raises:
         ModelError: The source has no module for a block, or something is trained in a block without a
@@ -71,10 +65,7 @@ class Body:
         own: Collection[str] | None = None,
         keeps_names: bool = False,
     ) -> None:
-        """Take the modules, and name their parameters."""
-        self.options = options
-        self.placement = placement
-        self.source = source
+        self.options, self.placement, self.source = options, placement, source
         self.dtype: torch.dtype = getattr(torch, options.dtype)
         self._carried_dtype = compute_type(options.precision, options.dtype)
         self.names = [block.name for block in placement.topological_order if block.kind is Kind.F]
@@ -86,7 +77,8 @@ class Body:
             )
         self.modules = {name: modules[name] for name in self.names if name in modules}
         self._check_devices()
-        self._check_slices()
+        if placement.num_slices > 1 and not all(map(self.slice_of, self.modules)):
+            raise cannot_be_cut(source.name)
         self.read_names: dict[str, Mapping[str, tuple[str, ...]]] = {
             block: {INPUTS: getattr(module, INPUT_NAMES, ()), TARGETS: getattr(module, TARGET_NAMES, ())}
             for block, module in self.modules.items()
@@ -103,266 +95,11 @@ class Body:
         self._how = {block: compiled(call, block, options.compile) for block in self.modules}
         self._held: dict[str, dict[str, Tensor]] = {}
         self._changes_buffers: dict[str, bool] = {}
-        self.loaded: dict[str, Tensor] = {}
+        self._loaded: dict[str, Tensor] = {}
         self.forms: dict[str, Forms] = dict(source.forms(self.names))
 
-    def parameters(self, block: str) -> tuple[Parameter, ...]:
-        """Return the parameters of the block's module; those with one name are shared.
-
-        Of a block that is not computed here it may know none.
-        """
-        return tuple({each.name: each for each in self._parameters.get(block, {}).values()}.values())
-
-    def local_names(self, block: str) -> dict[str, str]:
-        """Return the names of the block's parameters by those that its module has for them."""
-        return {local: each.name for local, each in self._parameters[block].items()}
-
-    def initial(self, parameter: Parameter) -> Tensor:
-        """Return the values that the modules' code gives the parameter, for the caller to keep."""
-        return self.source.values(self._tensor_of[parameter.name])
-
-    def initial_of(self, block: str) -> dict[str, Tensor]:
-        """Return new initial parameters of the block's module, by the module's names."""
-        return {local: self.initial(each).to(self.dtype) for local, each in self._parameters[block].items()}
-
-    def output_shape(self, block: str, forms: Mapping[str, Forms] | None = None) -> tuple[int, ...]:
-        """Return the shape of what a block hands over: of its one output, or of all packed into one.
-
-        Args:
-            block: A forward block.
-            forms: What blocks hand over in a micro-batch that has shapes of its own.
-        """
-        return packed_shape(self._carried(block, forms), self._carried_dtype)
-
-    def _carried(self, block: str, forms: Mapping[str, Forms] | None) -> Forms:
-        """Return the forms of what a block hands over, with floats as blocks compute them."""
-        float_dtype = str(self.dtype).removeprefix("torch.")
-        return tuple(
-            TensorSpec.of(self._carried_dtype, form.shape) if form.dtype == float_dtype else form
-            for form in (forms or self.forms)[block]
-        )
-
-    @property
-    def weight_of_loss(self) -> Callable[[Sample], float] | None:
-        """What a loss counts whose block has read a sample; None if all count the same."""
-        return None if self.source.loss_weight is None else self._loss_weight
-
-    def _loss_weight(self, sample: Sample) -> float:
-        """Return what the source's function makes of the targets.
-
-        Raises:
-            ModelError: It fails, or returns no number of at least 0.
-        """
-        function = self.source.loss_weight
-        assert function is not None
-        try:
-            with seeded(digest(self.source.seed, "loss_weight"), torch.device("cpu")):
-                weight = float(function(*sample.targets))
-        except Exception as error:  # whatever a user's function raises
-            raise ModelError(f"loss_weight of {self.source.name} fails with {error!r}; mend it") from error
-        if not 0 <= weight < math.inf:
-            raise ModelError(
-                f"loss_weight of {self.source.name} returned {weight}; return a number of at least 0"
-            )
-        return weight
-
-    def place(self, shards: Mapping[str, Shards]) -> None:
-        """Let blocks compute these of their shards, and reach the others."""
-        for block, own in shards.items():
-            for layer in self.modules[block].modules():
-                if isinstance(layer, ShardedLayer):
-                    layer.shards = own
-
-    def data(self, num_micro_batches: int, device: torch.device | str) -> ModelData:
-        """Return what the blocks read.
-
-        Raises:
-            ModelError: It cannot be read.
-        """
-        of_data = f"data of {self.source.name}"
-        reading = Reading(
-            self.placement,
-            self.read_names,
-            self.dtype,
-            device,
-            lambda reason: ModelError(f"{of_data} {reason}", "path"),
-        )
-        return SourceData(self.source, reading, num_micro_batches, device)
-
-    def forward(self, block: str, inputs: Sequence[Tensor], sample: Sample, weights: Weights) -> Tensor:
-        """Run a block's module, and return its loss or its output, of which several are packed into one.
-
-        Args:
-            block: A forward block.
-            inputs: What the blocks that it is after handed over, in that order.
-            sample: What it reads.
-            weights: Its parameters, or this device's shards of them, by name.
-
-        Raises:
-            ModelError: The module fails, changes a buffer that it must not, or returns no tensor or others
-                than at first.
-        """
-        parameters = {local: weights[each.name] for local, each in self._parameters[block].items()}
-        device = next(value.device for value in (*inputs, *sample.inputs, *parameters.values()))
-        held = self.held_buffers(block, device)
-        first, buffers = block not in self._changes_buffers, dict(held)
-        if self._changes_buffers.get(block, True):  # what earlier ones read, their backward may need
-            buffers = {name: value.clone() for name, value in held.items()}
-        before = {name: (value, value._version) for name, value in buffers.items()}
-        # What a captured graph makes, it makes on the default device; modules without a seed make nothing.
-        is_default = sample.seed is not None and device.type == "cuda"
-        with seeded(sample.seed, device), device if is_default else nullcontext():
-            outputs = self.call(block, inputs, sample, parameters, buffers, self._how[block])
-        changed = {
-            name: value
-            for name, value in buffers.items()
-            if before[name][0] is not value
-            or before[name][1] != value._version
-            or (first and not torch.equal(held[name], value))  # not all operators count the versions
-        }
-        if first or changed:
-            self._changes_buffers[block] = bool(changed)
-            self._check_changed(block, held, changed)
-        if self._changes_buffers[block]:
-            self.hold_buffers(block, {name: value.detach() for name, value in buffers.items()})
-        check_tensors(self.placement, block, outputs)
-        if computes_loss(self.placement, block):
-            return outputs[0] / self._num_graphs
-        outputs = tuple(
-            value.to(self._carried_dtype) if value.dtype == self.dtype else value for value in outputs
-        )
-        expected = tuple(
-            TensorSpec(form.dtype, share_shape(form.shape, sample.num_shares))
-            for form in self._carried(block, sample.forms)
-        )
-        found_forms = forms_of(outputs)
-        if len(expected) != len(found_forms) or not all(
-            form.fits(*found) for form, found in zip(expected, found_forms, strict=True)
-        ):
-            found, wanted = (", ".join(map(str, forms)) for forms in (found_forms, expected))
-            raise ModelError(
-                f"module: {block} returned {found}, and {wanted} was expected from other micro-batches; let "
-                "it return the same types and shapes for every one"
-                + ("" if sample.forms is None else ", or sizes that are linear in those that are read")
-            )
-        return packed(outputs, self._carried_dtype)
-
-    def call(
-        self,
-        block: str,
-        inputs: Sequence[Tensor],
-        sample: Sample,
-        parameters: Mapping[str, Tensor],
-        buffers: dict[str, Tensor],
-        how: Call = call,
-    ) -> tuple[Tensor, ...]:
-        """Return what the module, or the loss after it, returns; the module is called in a given way.
-
-        Buffers that the module replaces are replaced.
-        """
-        # Blocks of which a micro-batch leaves out some inputs take tensors of one form.
-        producers = forward_inputs(self.placement, block)[: len(inputs)]
-        arguments = [
-            argument
-            for producer, value in zip(producers, inputs, strict=True)
-            for argument in unpacked(value, self._arrives(producer, value, sample.forms))
-        ]
-        arguments += sample.inputs
-        ends, loss = computes_loss(self.placement, block), self.source.loss
-        takes_targets = loss is None or bool(self.read_names[block][TARGETS])
-        if ends and takes_targets:
-            arguments += sample.targets
-        given = {**parameters, **buffers}
-        outputs = several(self._called[block](given, tuple(arguments), how))
-        buffers.update({name: given[name] for name in buffers})
-        if not ends or loss is None:
-            return outputs
-        return several(loss(*outputs) if takes_targets else loss(*outputs, *sample.targets))
-
-    def _arrives(self, producer: str, value: Tensor, forms: Mapping[str, Forms] | None) -> Forms:
-        """Return the forms of what was packed into a value; blocks are tried in the parameters' type."""
-        is_own = value.dtype == self.dtype
-        return (forms or self.forms)[producer] if is_own else self._carried(producer, forms)
-
-    def buffers(self, block: str, device: torch.device | str) -> dict[str, Tensor]:
-        """Return new buffers of the block's module, by the module's names."""
-        return {
-            name: self._buffer(block, name, value).to(
-                device, self.dtype if value.is_floating_point() else None, copy=True
-            )
-            for name, value in self.modules[block].named_buffers()
-        }
-
-    def held_buffers(self, block: str, device: torch.device | str = "cpu") -> dict[str, Tensor]:
-        """Return the buffers that the next call of a block finds, on a device; they are not to be changed."""
-        if block not in self._held:
-            self._held[block] = self.buffers(block, device)
-        return self._held[block]
-
-    def hold_buffers(self, block: str, buffers: dict[str, Tensor]) -> None:
-        """Let the next call of a block find these buffers."""
-        self._held[block] = buffers
-
-    def kept_buffers(self) -> dict[str, dict[str, Tensor]]:
-        """Return what the next call of each block finds; calls replace it and change none of it."""
-        return dict(self._held)
-
-    def restore_buffers(self, kept: Mapping[str, dict[str, Tensor]]) -> None:
-        """Let the next calls find what was kept."""
-        self._held = dict(kept)
-
-    def _check_changed(self, block: str, held: Mapping[str, Tensor], changed: Mapping[str, Tensor]) -> None:
-        """Ensure that buffers can be changed, so that their last values are those of the model in one piece.
-
-        Raises:
-            ModelError: They cannot.
-        """
-        for name, value in changed.items():
-            own, others = self.modules[block].get_buffer(name), {**self.modules}
-            del others[block]
-            if self.placement.by_name[block].data_parallel > 1:
-                raise changes_buffer(block, name, "its data-parallel groups would each have another")
-            if any(own is each for module in others.values() for each in module.buffers()):
-                raise changes_buffer(block, name, "other blocks have the same buffer")
-            if forms_of([value]) != forms_of([held[name]]):
-                raise changes_buffer(block, name, f"into one of {forms_of([value])[0]}")
-
-    def state_names(self, block: str) -> dict[str, tuple[str, ...]]:
-        """Return the names in the state dict of the whole model of each of a block's parameters."""
-        return {each.name: tuple(self._aliases[each.name]) for each in self._parameters[block].values()}
-
-    def state_buffers(self, block: str) -> dict[str, tuple[str, Tensor]]:
-        """Return the buffers of a block that a state dict has: the name there -> key and form."""
-        names = _names_in_whole(block, self.modules[block])
-        return {
-            whole: (f"{block}.{name}", value)
-            for name, value in self.modules[block].named_buffers()
-            for whole in names.get(name, ())
-        }
-
-    def buffer_values(self, key: str) -> Tensor:
-        """Return the values of a buffer, in its own type."""
-        block, _, name = key.partition(".")
-        own = self.modules[block].get_buffer(name)
-        return (
-            self._held[block][name].to(own.dtype) if block in self._held else self._buffer(block, name, own)
-        )
-
-    def load_buffer(self, key: str, values: Tensor) -> None:
-        """Give a buffer other values."""
-        self.loaded[key] = values
-        self._held.pop(key.partition(".")[0], None)
-
-    def _buffer(self, block: str, name: str, value: Tensor) -> Tensor:
-        key = f"{block}.{name}"
-        return self.loaded[key] if key in self.loaded else self.source.values(value)
-
     def _check_devices(self) -> None:
-        """Ensure that blocks on several devices have modules that can be cut, or take a share of the samples.
-
-        Raises:
-            ModelError: One has not.
-        """
+        """Ensure that blocks on several devices can be cut, or take a share of the samples."""
         for name, module in self.modules.items():
             block = self.placement.by_name[name]
             is_cut = any(isinstance(layer, ShardedLayer) for layer in module.modules())
@@ -372,20 +109,6 @@ class Body:
                     "module runs on one; put it on one device, or a share of the samples on each "
                     f"(data_parallel: {count}), or use the model 'synthetic'"
                 )
-
-    def _check_slices(self) -> None:
-        """Ensure that blocks of slices of a sequence have modules that keep keys and values.
-
-        Raises:
-            ModelError: They have not.
-        """
-        if self.placement.num_slices > 1 and not all(map(self.slice_of, self.modules)):
-            raise cannot_be_cut(self.source.name)
-
-    def slice_of(self, block: str) -> SlicedBlock | None:
-        """Return the module of a block that computes a slice of a sequence; None of one that does not."""
-        module = self.modules[block]
-        return module if isinstance(module, SlicedBlock) else None
 
     def _name_parameters(self, keeps_names: bool) -> None:
         """Name every parameter as it says itself, or by the first block that has it."""
@@ -409,11 +132,7 @@ class Body:
                 self._aliases.setdefault(found.name, {}).update(dict.fromkeys(names))
 
     def _check_trained(self) -> None:
-        """Ensure that only blocks with nothing to train have no backward block, unless none has one.
-
-        Raises:
-            ModelError: Another one has none.
-        """
+        """Ensure that only blocks with nothing to train have no backward block, unless none has one."""
         trained = set(pair_backward(self.placement).values())
         for name in self.names if trained else ():
             of_block = [] if name in trained else [each.name for each in self.parameters(name) if each.trains]
@@ -424,9 +143,238 @@ class Body:
                     "requires_grad_(False)"
                 )
 
+    def place(self, shards: Mapping[str, Shards]) -> None:
+        """Let blocks compute these of their shards, and reach the others."""
+        for block, own in shards.items():
+            for layer in self.modules[block].modules():
+                if isinstance(layer, ShardedLayer):
+                    layer.shards = own
+
+    def slice_of(self, block: str) -> SlicedBlock | None:
+        """Return the module of a block that computes a slice of a sequence; None of one that does not."""
+        module = self.modules[block]
+        return module if isinstance(module, SlicedBlock) else None
+
+    def parameters(self, block: str) -> tuple[Parameter, ...]:
+        """Return the different parameters of a block's module; of a block computed elsewhere perhaps none."""
+        return tuple({each.name: each for each in self._parameters.get(block, {}).values()}.values())
+
+    def local_names(self, block: str) -> dict[str, str]:
+        """Return the names of the block's parameters by the names in its module."""
+        return {local: each.name for local, each in self._parameters[block].items()}
+
+    def initial(self, parameter: Parameter) -> Tensor:
+        """Return the values that the modules' code gives the parameter, for the caller to keep."""
+        return self.source.values(self._tensor_of[parameter.name])
+
+    def initial_of(self, block: str) -> dict[str, Tensor]:
+        """Return new initial parameters of the block's module, by the module's names."""
+        return {local: self.initial(each).to(self.dtype) for local, each in self._parameters[block].items()}
+
+    def output_shape(self, block: str, sample: Sample | None = None) -> tuple[int, ...]:
+        """Return the shape of a block's output for all samples, or of all packed into one, or of its loss.
+
+        Where micro-batches differ in their shapes it is the shape of the sample's, and where samples differ
+        in their tokens a size is `runtime.program.tensor_spec.TOKENS`.
+        """
+        if computes_loss(self.placement, block):
+            return ()
+        return packed_shape(self._carried(block, sample), self._carried_dtype)
+
+    def _carried(self, block: str, sample: Sample | None) -> Forms:
+        """Return the forms of a block's outputs, with floats as blocks compute them."""
+        float_dtype = str(self.dtype).removeprefix("torch.")
+        return tuple(
+            TensorSpec.of(self._carried_dtype, form.shape) if form.dtype == float_dtype else form
+            for form in ((sample and sample.forms) or self.forms)[block]
+        )
+
+    @property
+    def weight_of_loss(self) -> Callable[[Sample], float] | None:
+        """Weight of the loss of a block that has read a sample; None if all count the same."""
+        return None if self.source.loss_weight is None else self._loss_weight
+
+    def _loss_weight(self, sample: Sample) -> float:
+        function = self.source.loss_weight
+        assert function is not None
+        try:
+            with seeded(digest(self.source.seed, "loss_weight"), torch.device("cpu")):
+                weight = float(function(*sample.targets))
+        except Exception as error:  # whatever a user's function raises
+            raise ModelError(f"loss_weight of {self.source.name} fails with {error!r}; mend it") from error
+        if not 0 <= weight < math.inf:
+            raise ModelError(
+                f"loss_weight of {self.source.name} returned {weight}; return a number of at least 0"
+            )
+        return weight
+
+    def data(self, num_micro_batches: int, device: torch.device | str) -> ModelData:
+        """Return the data that the blocks read; a `ModelError` says why they cannot be read."""
+
+        def error(reason: str) -> ModelError:
+            return ModelError(f"data of {self.source.name} {reason}", "path")
+
+        reading = Reading(self.placement, self.read_names, self.dtype, device, error)
+        return SourceData(self.source, reading, num_micro_batches, device)
+
+    def forward(self, block: str, inputs: Sequence[Tensor], sample: Sample, weights: Weights) -> Tensor:
+        """Run a block's module, and return its loss or its output, of which several are packed into one.
+
+        Inputs are the outputs of the blocks that it is after, in that order; weights may be shards.
+
+        Raises:
+            ModelError: The module fails, changes a buffer that it must not, or returns no tensor or others
+                than at first.
+        """
+        parameters = {local: weights[each.name] for local, each in self._parameters[block].items()}
+        device = next(value.device for value in (*inputs, *sample.inputs, *parameters.values()))
+        held = self.held_buffers(block, device)
+        first, buffers = block not in self._changes_buffers, dict(held)
+        if self._changes_buffers.get(block, True):  # the backward of earlier ones may need them
+            buffers = {name: value.clone() for name, value in held.items()}
+        before = {name: (value, value._version) for name, value in buffers.items()}
+        # A captured graph makes tensors on the default device; modules without a seed make none.
+        is_default = sample.seed is not None and device.type == "cuda"
+        with seeded(sample.seed, device), device if is_default else nullcontext():
+            outputs = self.call(block, inputs, sample, parameters, buffers, self._how[block])
+        changed = {
+            name: value
+            for name, value in buffers.items()
+            if before[name][0] is not value
+            or before[name][1] != value._version
+            or (first and not torch.equal(held[name], value))  # not all operators count the versions
+        }
+        if first or changed:
+            self._changes_buffers[block] = bool(changed)
+            self._check_changed(block, held, changed)
+        if self._changes_buffers[block]:
+            self.hold_buffers(block, {name: value.detach() for name, value in buffers.items()})
+        check_tensors(self.placement, block, outputs)
+        if computes_loss(self.placement, block):
+            loss: Tensor = outputs[0] / self._num_graphs
+            return loss if self.options.precision is None else loss.to(self.dtype)
+        outputs = tuple(
+            value.to(self._carried_dtype) if value.dtype == self.dtype else value for value in outputs
+        )
+        expected = tuple(
+            TensorSpec(form.dtype, share_shape(form.shape, sample.num_shares))
+            for form in self._carried(block, sample)
+        )
+        forms = forms_of(outputs)
+        fits = [form.fits(*given) for form, given in zip(expected, forms, strict=False)]
+        if len(expected) != len(forms) or not all(fits):
+            found, wanted = (", ".join(map(str, each)) for each in (forms, expected))
+            raise ModelError(
+                f"module: {block} returned {found}, and {wanted} was expected from other micro-batches; let "
+                "it return the same types and shapes for every one"
+                + ("" if sample.forms is None else ", or sizes that are linear in those that are read")
+            )
+        return packed(outputs, self._carried_dtype)
+
+    def call(
+        self,
+        block: str,
+        inputs: Sequence[Tensor],
+        sample: Sample,
+        parameters: Mapping[str, Tensor],
+        buffers: dict[str, Tensor],
+        how: Call = call,
+    ) -> tuple[Tensor, ...]:
+        """Return the outputs of the module, called in a given way, or of the loss after it.
+
+        Buffers that the module replaces are replaced.
+        """
+        # Blocks of which a micro-batch leaves out some inputs take tensors of one form.
+        producers = forward_inputs(self.placement, block)[: len(inputs)]
+        arguments: list[Tensor] = []
+        for producer, value in zip(producers, inputs, strict=True):
+            is_own = value.dtype == self.dtype  # blocks are tried in the parameters' type
+            forms = (sample.forms or self.forms)[producer] if is_own else self._carried(producer, sample)
+            arguments += unpacked(value, forms)
+        arguments += sample.inputs
+        ends, loss = computes_loss(self.placement, block), self.source.loss
+        takes_targets = loss is None or bool(self.read_names[block][TARGETS])
+        if ends and takes_targets:
+            arguments += sample.targets
+        given = {**parameters, **buffers}
+        outputs = several(self._called[block](given, tuple(arguments), how))
+        buffers.update({name: given[name] for name in buffers})
+        if not ends or loss is None:
+            return outputs
+        return several(loss(*outputs) if takes_targets else loss(*outputs, *sample.targets))
+
+    def buffers(self, block: str, device: torch.device | str) -> dict[str, Tensor]:
+        """Return new buffers of the block's module, by the module's names."""
+        return {
+            name: self._buffer(block, name, value).to(
+                device, self.dtype if value.is_floating_point() else None, copy=True
+            )
+            for name, value in self.modules[block].named_buffers()
+        }
+
+    def held_buffers(self, block: str, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+        """Return the buffers that the next call of a block finds, on a device; they are not to be changed."""
+        if block not in self._held:
+            self._held[block] = self.buffers(block, device)
+        return self._held[block]
+
+    def hold_buffers(self, block: str, buffers: dict[str, Tensor]) -> None:
+        """Let the next call of a block find these buffers."""
+        self._held[block] = buffers
+
+    def kept_buffers(self) -> dict[str, dict[str, Tensor]]:
+        """Return the buffers that the next call of each block finds; calls replace, but never change them."""
+        return dict(self._held)
+
+    def restore_buffers(self, kept: Mapping[str, dict[str, Tensor]]) -> None:
+        """Let the next calls find these buffers again."""
+        self._held = dict(kept)
+
+    def _check_changed(self, block: str, held: Mapping[str, Tensor], changed: Mapping[str, Tensor]) -> None:
+        """Ensure that the last values of changed buffers are those of the model in one piece."""
+        for name, value in changed.items():
+            own = self.modules[block].get_buffer(name)
+            others = [module for other, module in self.modules.items() if other != block]
+            if self.placement.by_name[block].data_parallel > 1:
+                raise changes_buffer(block, name, "its data-parallel groups would each have another")
+            if any(own is each for module in others for each in module.buffers()):
+                raise changes_buffer(block, name, "other blocks have the same buffer")
+            if forms_of([value]) != forms_of([held[name]]):
+                raise changes_buffer(block, name, f"into one of {forms_of([value])[0]}")
+
+    def state_names(self, block: str) -> dict[str, tuple[str, ...]]:
+        """Return the names in the state dict of the whole model of each of a block's parameters."""
+        return {each.name: tuple(self._aliases[each.name]) for each in self._parameters[block].values()}
+
+    def state_buffers(self, block: str) -> dict[str, tuple[str, Tensor]]:
+        """Return the buffers of a block that a state dict has: the name there -> key and form."""
+        names = _names_in_whole(block, self.modules[block])
+        return {
+            whole: (f"{block}.{name}", value)
+            for name, value in self.modules[block].named_buffers()
+            for whole in names.get(name, ())
+        }
+
+    def buffer_values(self, key: str) -> Tensor:
+        """Return the values of a buffer, in its own type."""
+        block, _, name = key.partition(".")
+        own = self.modules[block].get_buffer(name)
+        if block in self._held:
+            return self._held[block][name].to(own.dtype)
+        return self._buffer(block, name, own)
+
+    def load_buffer(self, key: str, values: Tensor) -> None:
+        """Give a buffer other values."""
+        self._loaded[key] = values
+        self._held.pop(key.partition(".")[0], None)
+
+    def _buffer(self, block: str, name: str, value: Tensor) -> Tensor:
+        key = f"{block}.{name}"
+        return self._loaded[key] if key in self._loaded else self.source.values(value)
+
 
 def _names_in_whole(block: str, module: nn.Module) -> Mapping[str, tuple[str, ...]]:
-    """Return the names in the whole model's state dict of each of a block's, those of `cut` as before it."""
+    """Return the names in the whole model's state dict of each of a block's; of `cut` as before it."""
     before = names_in_model(module)
     return {name: (f"{block}.{name}",) for name in module.state_dict()} if before is None else before
 

@@ -1,4 +1,4 @@
-"""What the loss of each micro-batch counts in an update, where micro-batches have unequal numbers of tokens.
+"""Weights of losses in an update, where micro-batches have unequal numbers of tokens.
 
 A loss is the mean over the tokens of a micro-batch, or of one data-parallel group's share of it. The mean
 over all tokens of an update is the sum of these, each times its part of the update's tokens. The part is
@@ -17,16 +17,11 @@ from runtime.transport.shards import Shards
 
 
 class LossShares:
-    """The parts of an update that losses are.
+    """The part of each loss in its update.
 
     Where forward blocks make several graphs, of which each reads micro-batches of its own, an update's tokens
-    are those of all graphs.
-
-    Args:
-        weight: What a loss counts whose block has read a sample, such as its number of tokens.
-        data: What is read.
-        placement: What runs where.
-        micro_batches_per_update: Micro-batches whose gradients make one update.
+    are those of all graphs. A block of one of them returns a loss that is divided by their number. The weight
+    of a loss whose block has read a sample is such as its number of tokens.
     """
 
     def __init__(
@@ -36,51 +31,38 @@ class LossShares:
         placement: Placement,
         micro_batches_per_update: int,
     ) -> None:
-        """Begin with the first iteration."""
-        self._weight, self._data, self._placement = weight, data, placement
-        self._each = micro_batches_per_update
-        self._graphs = [
-            [block for block in graph if computes_loss(placement, block)]
-            for graph in forward_graphs(placement)
-        ]
+        self._weight, self._data, self._each = weight, data, micro_batches_per_update
+        graphs = forward_graphs(placement)
+        self._graphs = [[block for block in graph if computes_loss(placement, block)] for graph in graphs]
         self.begin(0)
 
     def begin(self, iteration: int) -> None:
-        """Forget what was read of another iteration."""
+        """Forget the samples of another iteration."""
         self._iteration = iteration
         self._totals: dict[tuple[str, int], float] = {}
 
     def share(self, block: str, micro_batch: int, groups: Shards) -> float:
         """Return the part of an update that a block's loss of a micro-batch is, on one of its groups.
 
-        Args:
-            block: Block that computes the loss.
-            micro_batch: Micro-batch of the iteration begun last.
-            groups: The block's data-parallel groups, and which one it is.
-
         Raises:
-            ModelError: Nothing in the update counts.
+            ModelError: All targets of the update have weight 0.
         """
         update = micro_batch // self._each
         if (block, update) not in self._totals:
-            self._totals[block, update] = self._total(block, update, groups.count)
+            place = next(graph.index(block) for graph in self._graphs if block in graph)
+            self._totals[block, update] = sum(
+                self._weight_of(graph[place], n, index, groups.count)
+                for n in range(update * self._each, (update + 1) * self._each)
+                for graph in self._graphs
+                for index in range(groups.count)
+            )
         total = self._totals[block, update]
         if total == 0:
             raise ModelError(
                 f"module: loss_weight is 0 for all targets of iteration {self._iteration}, so no loss "
                 "counts; let one in each update be positive"
             )
-        sample = self._data.read(block, self._iteration, micro_batch).share(groups.index, groups.count)
-        # A block of one of several graphs returns a loss that is divided by their number.
-        return self._weight(sample) / total * len(self._graphs)
+        return self._weight_of(block, micro_batch, groups.index, groups.count) / total * len(self._graphs)
 
-    def _total(self, block: str, update: int, num_groups: int) -> float:
-        """Return what all losses of an update count together."""
-        place = next(graph.index(block) for graph in self._graphs if block in graph)
-        micro_batches = range(update * self._each, (update + 1) * self._each)
-        return sum(
-            self._weight(self._data.read(graph[place], self._iteration, n).share(index, num_groups))
-            for n in micro_batches
-            for graph in self._graphs
-            for index in range(num_groups)
-        )
+    def _weight_of(self, block: str, micro_batch: int, index: int, count: int) -> float:
+        return self._weight(self._data.read(block, self._iteration, micro_batch).share(index, count))

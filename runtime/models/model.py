@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from placements import Kind, Placement
-from runtime.models.bodies import body_of
+from placements import Placement
+from runtime.models.architectures import body_of
 from runtime.models.body import Body
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import ModelError, ModelOptions
@@ -19,25 +18,17 @@ from runtime.models.core.precision import autocast, compute_type
 from runtime.models.optimizer import Optimizer
 from runtime.models.sharded_weights import ShardedBlock, ShardedWeight, sharded_parameters
 from runtime.models.user.reading import ModelData, Sample
-from runtime.program.tensor_flow import computes_loss
-from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.protocol import Team
-from runtime.transport.shards import WHOLE, Shards, share_shape
+from runtime.transport.shards import WHOLE, Shards
 
 ReplicaGroups = tuple[Team, ...]
 """The teams that hold replicas of the same parameters, ascending; each holds one, cut over its devices."""
 
 
 class ParameterShard(NamedTuple):
-    """Which part of which parameter a tensor is.
+    """Part of a parameter: a shard of `num_shards` along a dimension, and a share of the shard.
 
-    Attributes:
-        name: The parameter's.
-        shard: Index of the shard; 0 for a parameter that is not cut.
-        num_shards: Number of shards of the parameter; 1 if it is not cut.
-        dim: The dimension that is cut.
-        share: Index of the part of the shard, where data-parallel groups hold one each; else 0.
-        num_shares: Number of such parts, along the same dimension; 1 if each group holds the shard.
+    Shares are cut along the same dimension, where data-parallel groups hold one each (ZeRO-3).
     """
 
     name: str
@@ -56,20 +47,19 @@ class ParameterShard(NamedTuple):
 def replicated_parameters(body: Body, placement: Placement) -> dict[ReplicaGroups, list[str]]:
     """Return the parameters of which several teams hold replicas, by these teams.
 
-    They are those of blocks with data-parallel groups, and those that blocks on different devices share.
-
-    Returns:
-        Teams, ascending -> names in the order of the blocks; the same in every process.
+    They belong to blocks with data-parallel groups, or to several blocks on different devices. Teams ascend,
+    names are in the order of the blocks; both are the same in every process.
 
     Raises:
         ModelError: Teams that share a parameter cut it otherwise, or have some devices in common.
     """
     teams: dict[str, set[Team]] = {}
     found: dict[ReplicaGroups, list[str]] = {}
-    for block in placement.topological_order:
-        if block.kind is Kind.F and len(block.groups) > 1:
+    for name in body.names:
+        block = placement.by_name[name]
+        if len(block.groups) > 1:
             found[tuple(sorted(set(block.groups)))] = []  # also where this process knows no parameter of it
-        for parameter in body.parameters(block.name) if block.kind is Kind.F else ():
+        for parameter in body.parameters(name):
             teams.setdefault(parameter.name, set()).update(block.groups)
     for name, where in teams.items():
         if len(where) > 1:
@@ -86,10 +76,7 @@ def replicated_parameters(body: Body, placement: Placement) -> dict[ReplicaGroup
 class ReplicaBucket(NamedTuple):
     """Parameters with replicas whose gradients are complete at the same time.
 
-    Attributes:
-        groups: The teams that hold replicas of them.
-        names: Names of the parameters.
-        blocks: The forward blocks that have them, on whatever device.
+    The forward blocks that have them may be on any device.
     """
 
     groups: ReplicaGroups
@@ -97,22 +84,13 @@ class ReplicaBucket(NamedTuple):
     blocks: tuple[str, ...]
 
 
-def replica_buckets(
-    replicas: Mapping[ReplicaGroups, Sequence[str]], body: Body, placement: Placement
-) -> tuple[ReplicaBucket, ...]:
+def replica_buckets(replicas: Mapping[ReplicaGroups, Sequence[str]], body: Body) -> tuple[ReplicaBucket, ...]:
     """Return the parameters with replicas by the blocks that have them; the same in every process.
 
-    Args:
-        replicas: What `replicated_parameters` returns.
-        body: What the blocks compute.
-        placement: What runs where.
-
-    Returns:
-        Those first whose earliest forward block comes last: usually its backward is the first to be over.
+    Buckets come first whose earliest forward block comes last: usually its backward is the first to be over.
     """
-    order = [block.name for block in placement.topological_order if block.kind is Kind.F]
     blocks_of: dict[str, list[str]] = {}
-    for block in order:
+    for block in body.names:
         for parameter in body.parameters(block):
             blocks_of.setdefault(parameter.name, []).append(block)
     found: dict[tuple[ReplicaGroups, tuple[str, ...]], list[str]] = {}
@@ -120,45 +98,35 @@ def replica_buckets(
         for name in names:
             found.setdefault((groups, tuple(blocks_of[name])), []).append(name)
     buckets = [ReplicaBucket(groups, tuple(names), blocks) for (groups, blocks), names in found.items()]
-    return tuple(sorted(buckets, key=lambda bucket: -order.index(bucket.blocks[0])))
+    return tuple(sorted(buckets, key=lambda bucket: -body.names.index(bucket.blocks[0])))
 
 
 class Model:
-    """The parameters that a device holds, and what its blocks compute forward.
+    """The parameters that a device holds, and its forward blocks.
 
-    Every device builds the same full tensors before it cuts them, so parameters need not be sent. Here is
-    what becomes of a parameter of a block on devices 0 to 3 in two data-parallel groups:
+    Every device builds the same full tensors before it cuts them, so parameters need not be sent. A parameter
+    of a block on devices 0 to 3 in two data-parallel groups is cut so:
 
         full tensor --cut--> shard 0 on device 0, shard 1 on device 1     (team of group 0)
         full tensor --cut--> shard 0 on device 2, shard 1 on device 3     (team of group 1)
 
     Devices 0 and 2 then hold replicas of the same shard, and so do 1 and 3: sums of their gradients keep them
-    equal (`runtime.training.copies`).
-    Blocks on different devices that name the same parameter hold replicas in the same way. Blocks of one
-    device that do so share one tensor.
+    equal (`runtime.training.copies`). Blocks on different devices that name the same parameter hold replicas
+    in the same way. Blocks of one device that do so share one tensor.
 
     Attributes:
-        options: What was asked for.
-        dtype: Type of outputs and their gradients; with mixed precision that in which blocks compute. Losses,
-            parameters and what is added up of their gradients are of the options' type.
-        device: Where they are.
-        parameters: What this device holds.
-        body: What its blocks compute.
-        shards: For each of its forward blocks the shards, and which one it computes.
-        groups: For each of its forward blocks the data-parallel groups, and which one it computes.
+        dtype: Type of outputs and their gradients; with mixed precision the type in which blocks compute.
+            Losses, parameters and sums of their gradients are of the options' type.
+        shards: Shards of each of its forward blocks.
+        groups: Data-parallel groups of each of its forward blocks.
         replicas: The names of the parameters with replicas, by the teams that hold them; of all devices.
         buckets: The same, by the blocks that have them.
-        optimizer: Optimizer of the parameters.
-        sharded_blocks: The forward blocks of this device of which it holds a part with ZeRO-3.
-        peak_gathered_bytes: The most of sharded parameters that was gathered at one time.
+        sharded_blocks: The forward blocks of which it holds a part with ZeRO-3.
+        peak_gathered_bytes: Peak of the sharded parameters gathered at one time.
 
     Args:
-        options: Shape and seed.
-        placement: What runs where.
-        shards: The forward blocks that this device computes, and which of their shards.
-        device: Where the parameters are put.
-        groups: Their data-parallel groups; blocks that it leaves out are computed for all samples.
-        body: What the blocks compute; by default what the options make. Models that run at the same time, as
+        groups: Data-parallel groups; blocks that it leaves out are computed for all samples.
+        body: Modules of the blocks; by default made of the options. Models that run at the same time, as
             threads do, need one each.
 
     Raises:
@@ -175,7 +143,6 @@ class Model:
         groups: Mapping[str, Shards] | None = None,
         body: Body | None = None,
     ) -> None:
-        """Build the parameters of the blocks."""
         self.options = options
         self.dtype = compute_type(options.precision, options.dtype)
         self.device = torch.device(device)
@@ -189,11 +156,12 @@ class Model:
         sharded = sharded_parameters(options, self.body, placement)
         self._names_sharded = {name for names in sharded.values() for name in names}
         self.replicas = {
-            groups: [name for name in names if name not in self._names_sharded]
-            for groups, names in replicated_parameters(self.body, placement).items()
+            teams: [name for name in names if name not in self._names_sharded]
+            for teams, names in replicated_parameters(self.body, placement).items()
         }
-        self.buckets = replica_buckets(self.replicas, self.body, placement)
+        self.buckets = replica_buckets(self.replicas, self.body)
         self._weights: dict[str, Tensor] = {}
+        self._shard_of: dict[str, ParameterShard] = {}
         self._sharded: dict[str, ShardedWeight] = {}
         for block in self._by_team():
             for parameter in self.body.parameters(block):
@@ -213,18 +181,11 @@ class Model:
             for block in shards
             if sharded.get(block) and self.groups[block].count > 1
         }
-        held = [
-            self._sharded[name].piece if name in self._sharded else self._weights[name]
-            for name in self._weights
-        ]
+        held = [self.parameters[shard] for shard in self._shard_of.values()]
         self.optimizer = Optimizer(options, held, list(self._weights))
 
     def _check_streams(self) -> None:
-        """Ensure that the gradients of a parameter come from one stream, so in one order.
-
-        Raises:
-            ModelError: They do not.
-        """
+        """Ensure that the gradients of a parameter come from one stream, so in one order."""
         first: dict[str, str] = {}
         stream_of = {block.name: block.stream for block in self._placement.blocks}
         for block in self.shards:
@@ -236,140 +197,9 @@ class Model:
                         f"{stream_of[other]!r}; give both the same stream"
                     )
 
-    @property
-    def draws_nothing(self) -> bool:
-        """Whether blocks draw no random numbers, of which there is one series for all streams."""
-        return self.body.source.seed is None
-
-    @property
-    def weight_of_loss(self) -> Callable[[Sample], float] | None:
-        """What a loss counts whose block has read a sample, as its tokens; None if all count the same."""
-        return self.body.weight_of_loss
-
-    def _count_gathered(self) -> None:
-        now = sum(each.num_bytes for each in self._sharded.values() if each.is_gathered)
-        self.peak_gathered_bytes = max(self.peak_gathered_bytes, now)
-
-    def whole_weights(self) -> list[Tensor]:
-        """Return what modules compute with; of sharded parameters the whole, whose memory comes and goes."""
-        return list(self._weights.values())
-
-    def hold(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with these leaf tensors, which somebody else holds too, in the place of the model's own.
-
-        Args:
-            tensors: For each parameter one of its shape; what is in it is replaced by the model's values.
-
-        Raises:
-            ModelError: Parameters are sharded.
-        """
-        if self._sharded:
-            raise ModelError("3 cannot be run in a loop of one's own; use runtime.zero=1, or 0", "zero")
-        shards = {shard.name: shard for shard in self.parameters}
-        for name, tensor in tensors.items():
-            before = self._weights[name]
-            tensor.data = before.detach()
-            self._weights[name] = self.parameters[shards[name]] = tensor
-            self.optimizer.replace(before, tensor)
-
-    def data(self, num_micro_batches: int) -> ModelData:
-        """Return what the blocks read.
-
-        Raises:
-            ModelError: It cannot be read.
-        """
-        return self.body.data(num_micro_batches, self.device)
-
-    def forward(
-        self, block: str, inputs: Sequence[Tensor], sample: Sample, weights: Weights | None = None
-    ) -> Tensor:
-        """Return a forward block's output, or its loss if no other block reads its output.
-
-        Args:
-            block: One of the blocks that this device computes.
-            inputs: The outputs of the blocks that it is after, in that order, for the group's samples.
-            sample: What the block's group reads.
-            weights: Weights of the block; by default the newest.
-        """
-        weights = self._weights if weights is None else weights
-        with autocast(self.options.precision, self.device):
-            output = self.body.forward(block, inputs, sample, weights)
-        if self.options.precision is not None:
-            ends = computes_loss(self._placement, block)
-            output = output.to(getattr(torch, self.options.dtype) if ends else self.dtype)
-        expected = TensorSpec.of(
-            output.dtype, share_shape(self.output_shape(block, sample), self.groups[block].count)
-        )
-        assert expected.fits(output.dtype, output.shape), f"{block} returned a wrong shape"
-        return output
-
-    def in_segments(self, block: str) -> AbstractContextManager[list[Tensor]]:
-        """Let a block keep the inputs of segments of its layers alone, which its backward computes again."""
-        assert self.options.checkpoints is not None
-        module = self.body.modules[block]
-        assert isinstance(module, LayeredBlock)
-        return module.in_segments(self.options.checkpoints)
-
-    def output_shape(self, block: str, sample: Sample | None = None) -> tuple[int, ...]:
-        """Return the shape of a forward block's output for all samples; its gradient has the same.
-
-        It is that of the micro-batch that a sample is of, where these differ.
-
-        A size is `runtime.program.tensor_spec.TOKENS` where samples differ in their tokens.
-        """
-        if computes_loss(self._placement, block):
-            return ()
-        return self.body.output_shape(block, None if sample is None else sample.forms)
-
-    def branches(self, block: str) -> tuple[str, ...]:
-        """Return the blocks whose positions a forward block joins; see `LayeredBlock.branches`."""
-        module = self.body.modules.get(block)
-        return module.branches if isinstance(module, LayeredBlock) else ()
-
-    def weights(self, block: str) -> dict[str, Tensor]:
-        """Return the parameters of a block, by name."""
-        return {each.name: self._weights[each.name] for each in self.body.parameters(block)}
-
-    def trained(self, block: str) -> dict[str, Tensor]:
-        """Return the parameters of a block that are trained, by name."""
-        return {name: weight for name, weight in self.weights(block).items() if weight.requires_grad}
-
-    def copy_weights(self, block: str) -> Weights:
-        """Go on with copies of a block's trained parameters, gradients with them; return the originals."""
-        before = self.weights(block)
-        shards = {shard.name: shard for shard in self.parameters}
-        for name, weight in self.trained(block).items():
-            copy = weight.detach().clone().requires_grad_()
-            copy.grad, weight.grad = weight.grad, None
-            self._weights[name] = self.parameters[shards[name]] = copy
-            self.optimizer.replace(weight, copy)
-        return before
-
-    def teams_of_replicas(self) -> list[Team]:
-        """Return the teams that hold replicas of the same shards, of all devices."""
-        teams = (team_of(groups, shard) for groups in self.replicas for shard in range(len(groups[0])))
-        return list(dict.fromkeys(teams))
-
-    def step(self, block: str | None = None) -> None:
-        """Move every parameter, or those of a block, by its gradient, and forget the gradients."""
-        self.optimizer.step(None if block is None else self.weights(block).values())
-
-    def gradients(self) -> dict[ParameterShard, Tensor]:
-        """Return the accumulated gradient of every parameter that has one, dense."""
-        return {s: _gradient(weight) for s, weight in self.parameters.items() if weight.grad is not None}
-
-    def state(self) -> dict[ParameterShard, Tensor]:
-        """Return the parameters, and what a state dict has of buffers, by names that begin with the block."""
-        return self.parameters | {
-            ParameterShard(key, 0, 1, 0): self.body.held_buffers(block, self.device)[key[len(block) + 1 :]]
-            for block in self.shards
-            for key, _ in self.body.state_buffers(block).values()
-        }
-
     def _by_team(self) -> list[str]:
-        """Return the blocks, those of one team together: so checkpoints number the parameters."""
-        groups = {name: self._placement.by_name[name].groups for name in self.shards}
-        teams = {name: groups[name][self.groups[name].index] for name in groups}
+        """Return the blocks, each team's together: so checkpoints number the parameters."""
+        teams = {name: self._placement.by_name[name].groups[self.groups[name].index] for name in self.shards}
         order = list(dict.fromkeys(teams.values()))
         return sorted(teams, key=lambda name: order.index(teams[name]))
 
@@ -389,18 +219,100 @@ class Model:
             sharded = self._sharded[name] = ShardedWeight(weight, shard.dim, groups)
             shard, weight = shard._replace(share=groups.index, num_shares=groups.count), sharded.piece
         self.parameters[shard] = weight
+        self._shard_of[name] = shard
 
-    def flat_gradients(self, names: Sequence[str]) -> Tensor:
+    def _count_gathered(self) -> None:
+        now = sum(each.num_bytes for each in self._sharded.values() if each.is_gathered)
+        self.peak_gathered_bytes = max(self.peak_gathered_bytes, now)
+
+    @property
+    def draws_nothing(self) -> bool:
+        """Whether blocks draw no random numbers, of which there is one series for all streams."""
+        return self.body.source.seed is None
+
+    def whole_weights(self) -> list[Tensor]:
+        """Return the tensors that modules compute with; of sharded parameters their memory comes and goes."""
+        return list(self._weights.values())
+
+    def hold(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on with these leaf tensors, one for each parameter, which take its values and its place.
+
+        Raises:
+            ModelError: Parameters are sharded.
+        """
+        if self._sharded:
+            raise ModelError("3 cannot be run in a loop of one's own; use runtime.zero=1, or 0", "zero")
+        for name, tensor in tensors.items():
+            tensor.data = self._weights[name].detach()
+            self._replace(name, tensor)
+
+    def copy_weights(self, block: str) -> Weights:
+        """Go on with copies of a block's trained parameters, gradients with them; return the originals."""
+        before = self.weights(block)
+        for name, weight in self.trained(block).items():
+            copy = weight.detach().clone().requires_grad_()
+            copy.grad, weight.grad = weight.grad, None
+            self._replace(name, copy)
+        return before
+
+    def _replace(self, name: str, tensor: Tensor) -> None:
+        self.optimizer.replace(self._weights[name], tensor)
+        self._weights[name] = self.parameters[self._shard_of[name]] = tensor
+
+    def data(self, num_micro_batches: int) -> ModelData:
+        """Return the data that the blocks read."""
+        return self.body.data(num_micro_batches, self.device)
+
+    def forward(self, block: str, inputs: Sequence[Tensor], sample: Sample, weights: Weights) -> Tensor:
+        """Return a forward block's output, or its loss if no other block reads its output.
+
+        Inputs are the outputs of the blocks that it is after, in that order, for the samples of its group.
+        """
+        with autocast(self.options.precision, self.device):
+            return self.body.forward(block, inputs, sample, weights)
+
+    def branches(self, block: str) -> tuple[str, ...]:
+        """Return the blocks whose positions a forward block joins; see `LayeredBlock.branches`."""
+        module = self.body.modules.get(block)
+        return module.branches if isinstance(module, LayeredBlock) else ()
+
+    def weights(self, block: str) -> dict[str, Tensor]:
+        """Return the parameters of a block, by name."""
+        return {each.name: self._weights[each.name] for each in self.body.parameters(block)}
+
+    def trained(self, block: str) -> dict[str, Tensor]:
+        """Return the parameters of a block that are trained, by name."""
+        return {name: weight for name, weight in self.weights(block).items() if weight.requires_grad}
+
+    def teams_of_replicas(self) -> list[Team]:
+        """Return the teams that hold replicas of the same shards, of all devices."""
+        teams = (team_of(groups, shard) for groups in self.replicas for shard in range(len(groups[0])))
+        return list(dict.fromkeys(teams))
+
+    def step(self, block: str | None = None) -> None:
+        """Move every parameter, or those of a block, by its gradient, and forget the gradients."""
+        self.optimizer.step(None if block is None else self.weights(block).values())
+
+    def gradients(self) -> dict[ParameterShard, Tensor]:
+        """Return the accumulated gradient of every parameter that has one, dense."""
+        return {s: _gradient(weight) for s, weight in self.parameters.items() if weight.grad is not None}
+
+    def state(self) -> dict[ParameterShard, Tensor]:
+        """Return the parameters, and the buffers of a state dict, by names that begin with the block."""
+        return self.parameters | {
+            ParameterShard(key, 0, 1, 0): self.body.held_buffers(block, self.device)[key[len(block) + 1 :]]
+            for block in self.shards
+            for key, _ in self.body.state_buffers(block).values()
+        }
+
+    def flat_gradients(self, names: Iterable[str]) -> Tensor:
         """Return the gradients of some parameters in one row, then for each of them whether it has one."""
         weights = [self._weights[name] for name in names]
         has_one = weights[0].new_tensor([weight.grad is not None for weight in weights])
         return torch.cat([*(_gradient(weight).flatten() for weight in weights), has_one])
 
-    def set_gradients(self, names: Sequence[str], total: Tensor) -> None:
-        """Take gradients out of what `flat_gradients` returns, or the sum of several such.
-
-        A parameter of which no replica has a gradient gets none, so that the optimizer leaves it alone.
-        """
+    def set_gradients(self, names: Iterable[str], total: Tensor) -> None:
+        """Take gradients out of a row of `flat_gradients`, or the sum of several, where any has one."""
         weights = [self._weights[name] for name in names]
         *pieces, used = torch.split(total, [*(weight.numel() for weight in weights), len(weights)])
         for weight, piece, uses in zip(weights, pieces, used.tolist(), strict=True):

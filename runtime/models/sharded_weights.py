@@ -6,9 +6,10 @@ given back after the use, forward and backward, unless the block's weights stay 
 a backward has made a parameter's gradient, the groups exchange it, and each adds up its part, in the order of
 the groups; so no device holds more than one layer's.
 
-The tensor that a module computes with stays the same one: only its memory comes and goes, so what autograd
-saved of it is there again in the backward. All devices of a block gather and exchange within the runs of the
-block, whose order is proved, and there in the order in which its modules run, which is the same on all.
+The tensor that a module computes with stays the same one: only its memory comes and goes, so it is there
+again in the backward where autograd saved it. All devices of a block gather and exchange within the runs of
+the block, whose order is proved, and there in the order in which its modules run, which is the same on all
+(torch's fully_shard gathers in an order of its own, and adds up in one that no run can be compared with).
 """
 
 from __future__ import annotations
@@ -33,15 +34,14 @@ from runtime.transport.shards import Shards, sum_in_order
 def sharded_parameters(options: ModelOptions, body: Body, placement: Placement) -> dict[str, list[str]]:
     """Return the names of the parameters that are sharded, by forward block; empty without ZeRO-3.
 
-    Those that several blocks share, and scalars, stay whole.
+    Parameters that several blocks share, and scalars, stay whole.
 
     Raises:
         ModelError: A block cannot be sharded, or none can.
     """
     if options.zero != 3:
         return {}
-    forward = [block for block in placement.blocks if block.kind is Kind.F]
-    in_groups = [block.name for block in forward if block.data_parallel > 1]
+    in_groups = [name for name in body.names if placement.by_name[name].data_parallel > 1]
     names = in_groups if options.sharded_blocks is None else list(options.sharded_blocks)
     for name in names:
         if name not in in_groups:
@@ -52,7 +52,7 @@ def sharded_parameters(options: ModelOptions, body: Body, placement: Placement) 
             )
     if not names:
         raise ModelError("3 needs blocks in data-parallel groups; use 0, or 1 for copies", "zero")
-    uses = Counter(each.name for block in forward for each in body.parameters(block.name))
+    uses = Counter(each.name for block in body.names for each in body.parameters(block))
     return {
         name: [each.name for each in body.parameters(name) if uses[each.name] == 1 and each.shape]
         for name in names
@@ -60,17 +60,16 @@ def sharded_parameters(options: ModelOptions, body: Body, placement: Placement) 
 
 
 class ShardedWeight:
-    """One parameter.
+    """One parameter, cut along a dimension; all devices of its groups call each method.
 
     Attributes:
-        weight: What modules compute with; its memory is there only while it is gathered.
+        weight: Tensor of the modules; its memory is there only while it is gathered.
         piece: The part of this device, which the optimizer moves.
         num_bytes: Bytes of the whole.
         is_gathered: Whether the whole is there.
     """
 
     def __init__(self, weight: Tensor, dim: int, groups: Shards) -> None:
-        """Cut a whole parameter along a dimension."""
         self.weight, self._dim, self._groups = weight, dim, groups
         own = weight.detach().tensor_split(groups.count, dim)[groups.index]
         self.piece = own.clone(memory_format=torch.contiguous_format).requires_grad_(weight.requires_grad)
@@ -79,7 +78,7 @@ class ShardedWeight:
         self.release()
 
     def gather(self) -> None:
-        """Let all groups give their parts; each device of them calls it."""
+        """Let all groups give their parts."""
         if self.is_gathered:
             return
         with torch.no_grad(), _unsafe_preserve_version_counter(self.weight):
@@ -98,7 +97,7 @@ class ShardedWeight:
             self.is_gathered = False
 
     def reduce(self) -> None:
-        """Add the groups' gradients of the part to its own; each device of them calls it."""
+        """Add the groups' gradients of the part to its own."""
         if self.weight.grad is None:
             return
         gradient, self.weight.grad = self.weight.grad.to_dense(), None
@@ -112,22 +111,23 @@ class ShardedWeight:
 
 
 class ShardedBlock:
-    """The sharded parameters of a forward block on one device.
+    """The sharded parameters of a forward block on one device, by their names in its module.
 
-    Args:
-        module: Module of the block.
-        weights: Parameters by the name that the module has for them.
-        took: Called when some of them have been gathered.
+    It calls `took` when some of them have been gathered.
     """
 
     def __init__(
         self, module: nn.Module, weights: Mapping[str, ShardedWeight], took: Callable[[], None]
     ) -> None:
-        """Find what is gathered at a time, and follow the module's layers."""
         self._all = list(dict.fromkeys(weights.values()))
         self._keeps, self._is_lazy, self._took = False, False, took
         in_layers: set[ShardedWeight] = set()
-        for prefix, layer in _layers(module):
+        layers: dict[str, nn.Module] = {}
+        if isinstance(module, LayeredBlock):
+            layers = {f"layers.{index}": layer for index, layer in enumerate(module.layers)}
+            ends = (("start", module.start), ("output", module.output))
+            layers |= {name: end for name, end in ends if end is not None}
+        for prefix, layer in layers.items():
             own = [each for name, each in weights.items() if name.startswith(f"{prefix}.")]
             in_layers.update(own)
             layer.register_forward_pre_hook(partial(self._before, own))
@@ -140,11 +140,9 @@ class ShardedBlock:
 
     @contextmanager
     def running(self, kind: Kind, *, keeps: bool) -> Iterator[None]:
-        """Have the weights there while a block runs, and its gradients exchanged when it ends.
+        """Have the weights there while a block of a kind runs, and its gradients exchanged when it ends.
 
-        Args:
-            kind: What runs. The first half of a backward has all weights at once.
-            keeps: Whether they stay for the next run.
+        The first half of a backward has all weights at once. They may be kept for the next run.
         """
         self._keeps, self._is_lazy = keeps, kind is not Kind.I
         self._gather(self._outside if self._is_lazy else self._all)
@@ -182,13 +180,3 @@ class ShardedBlock:
         each.reduce()
         if not self._keeps and self._is_lazy:
             each.release()
-
-
-def _layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield what a block of layers calls one after the other; nothing of any other module."""
-    if isinstance(module, LayeredBlock):
-        for name, child in (("start", module.start), ("output", module.output)):
-            if child is not None:
-                yield name, child
-        for index, layer in enumerate(module.layers):
-            yield f"layers.{index}", layer

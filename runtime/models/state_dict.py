@@ -2,38 +2,45 @@
 
 Names are those of the model before it was cut: of a user's module its own (see `runtime.models.user.cut`;
 ``BLOCK.NAME`` of a block that was cut out of nothing), of our models those of their parameters. A shard of a
-tensor-parallel block is its part of the tensor. It knows neither schedules nor the optimizer.
+tensor-parallel block is its part of the tensor. Files are of safetensors, of which any part can be read and
+written by itself.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import safetensors
 import torch
 from torch import Tensor
 
-from placements import Kind, Placement
-from runtime.models.bodies import body_of
+from placements import Placement
+from runtime.models.architectures import body_of
 from runtime.models.body import Body
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.model import Model, ParameterShard
-from runtime.models.tensor_files import (
-    SUFFIX,
-    Form,
-    Part,
-    SafetensorsLayout,
-    TensorFile,
-    TensorFileError,
-    open_tensors,
-)
+from runtime.program.tensor_spec import TensorSpec
+
+SUFFIX = ".safetensors"
+"""Suffix of files that are written."""
 
 
 class StateDictError(ModelError):
     """A file of weights does not fit the model; the message names it, a tensor of it, and the remedy."""
+
+
+class _OwnTensor(NamedTuple):
+    """A tensor that a process writes: the whole, or a part that begins at an index of a dimension."""
+
+    spec: TensorSpec
+    values: Tensor
+    dim: int = 0
+    first: int = 0
 
 
 def check_state_dict_file(path: str | Path, options: ModelOptions, placement: Placement) -> None:
@@ -44,43 +51,39 @@ def check_state_dict_file(path: str | Path, options: ModelOptions, placement: Pl
         ModelError: The model does not fit the placement.
     """
     body = body_of(options, placement)
-    blocks = [block.name for block in placement.topological_order if block.kind is Kind.F]
-    with _opened(Path(path)) as (file, where):
-        known = _check_has(file.shapes(), body, blocks, where)
-        for name in file.shapes():
+    with _opened(Path(path)) as file:
+        shapes = _shapes(file)
+        known = _check_has(shapes, body, body.names, path)
+        for name in shapes:
             if name not in known:
                 raise StateDictError(
-                    f"{where} has {name!r}, which the model does not; leave it out of the file"
+                    f"load_weights: {path} has {name!r}, which the model does not; leave it out of the file"
                 )
 
 
 def load_state_dict_file(model: Model, path: str | Path) -> None:
     """Give a process's parameters and buffers the values that a file has for them.
 
-    Args:
-        model: Model of the process.
-        path: A state dict: of safetensors, or of torch.
-
     Raises:
         StateDictError: One of them is missing or of another shape, or the file cannot be read.
     """
-    with _opened(Path(path)) as (file, where), torch.no_grad():
-        shapes = file.shapes()
-        _check_has(shapes, model.body, list(model.groups), where)
+    with _opened(Path(path)) as file, torch.no_grad():
+        shapes = _shapes(file)
+        _check_has(shapes, model.body, model.groups, path)
         names = _state_names(model.body, model.groups)
         for shard, weight in model.parameters.items():
             name = next(each for each in names[shard.name] if each in shapes)
-            weight.copy_(file.read(name, _part(shard, shapes[name])))
+            weight.copy_(file.get_slice(name)[_place(shard, shapes[name])])
         for block in model.groups:
             for name, (key, before) in model.body.state_buffers(block).items():
-                model.body.load_buffer(key, file.read(name).to(before.dtype).clone())
+                model.body.load_buffer(key, file.get_tensor(name).to(before.dtype).clone())
 
 
 def check_save_path(path: Path) -> None:
     """Ensure that a state dict can be saved in a file, before anything starts.
 
     Raises:
-        StateDictError: It is of another kind, or its folder is not there.
+        StateDictError: It has another suffix, or its folder is not there.
     """
     if path.suffix != SUFFIX:
         raise StateDictError(f"save_weights: {path} does not end in {SUFFIX}; give such a file")
@@ -96,14 +99,9 @@ def save_state_dict_file(
 ) -> None:
     """Write the state dict of the whole model to one file, each process its own part.
 
-    Every process must call it at the same place, with a file that all of them see.
-
-    Args:
-        model: Model of this process.
-        path: Path of the file, which appears when it is whole.
-        collect: Returns what every process gives to it, after all have (see
-            `runtime.transport.protocol.Transport.collect`); by default this is the only process.
-        is_first: Whether this process is the first, which makes the file.
+    Every process must call it at the same place, with a file that all of them see; the first process makes
+    it. It appears when it is whole. A function returns every process's value in all (see
+    `runtime.transport.protocol.Transport.collect`); by default this is the only process.
 
     Raises:
         StateDictError: See `check_save_path`; or the file cannot be written.
@@ -111,43 +109,52 @@ def save_state_dict_file(
     path = Path(path)
     check_save_path(path)
     own = _own_tensors(model)
-    forms: dict[str, Form] = {}
-    for rows in collect({name: tuple(form) for name, (form, _, _) in own.items()}):
-        forms |= {name: Form(*form) for name, form in rows.items()}
-    layout = SafetensorsLayout(forms)
+    specs: dict[str, TensorSpec] = {}
+    for rows in collect({name: tuple(tensor.spec) for name, tensor in own.items()}):
+        specs |= {name: TensorSpec(*spec) for name, spec in rows.items()}
+    header, starts = _layout(specs)
     temporary = path.with_name(f"{path.name}.tmp")
+
+    def create() -> None:
+        with temporary.open("wb") as file:
+            file.write(header)
+            file.truncate(len(header) + sum(map(_num_bytes, specs.values())))
+
+    def write() -> None:
+        with temporary.open("r+b") as file:
+            for name, (spec, values, dim, first) in own.items():
+                rows = values.detach().cpu().contiguous().reshape(math.prod(spec.shape[:dim]), -1)
+                stride = math.prod(spec.shape[dim:]) * rows.itemsize
+                before = first * math.prod(spec.shape[dim + 1 :]) * rows.itemsize
+                for i, row in enumerate(rows):
+                    file.seek(starts[name] + i * stride + before)
+                    file.write(row.view(torch.uint8).numpy().data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rename() -> None:
+        temporary.replace(path)
+
     try:
-        _together(collect, path, lambda: layout.create(temporary) if is_first else None)
-        _together(collect, path, lambda: _write(temporary, layout, own))
-        _together(collect, path, lambda: _rename(temporary, path) if is_first else None)
+        for step, is_ours in ((create, is_first), (write, True), (rename, is_first)):
+            reason = ""
+            try:
+                if is_ours:
+                    step()
+            except OSError as error:
+                reason = str(error)
+            if reasons := [each for each in collect(reason) if each]:
+                raise StateDictError(
+                    f"save_weights: {path} cannot be written ({reasons[0]}); give another file"
+                )
     finally:
         if is_first:
             temporary.unlink(missing_ok=True)
 
 
-def _together(collect: Callable[[Any], Sequence[Any]], path: Path, work: Callable[[], None]) -> None:
-    """Do something in every process, and fail in all if one fails.
-
-    Raises:
-        StateDictError: One failed.
-    """
-    reason = ""
-    try:
-        work()
-    except OSError as error:
-        reason = str(error)
-    for each in collect(reason):
-        if each:
-            raise StateDictError(f"save_weights: {path} cannot be written ({each}); give another file")
-
-
-_Own = Mapping[str, tuple[Form, Tensor, Part | None]]
-"""What a process writes: name -> the form of the whole, its values, and which part they are."""
-
-
-def _own_tensors(model: Model) -> _Own:
-    """Return what this process is the first to hold; replicas of a shard are written once."""
-    found: dict[str, tuple[Form, Tensor, Part | None]] = {}
+def _own_tensors(model: Model) -> dict[str, _OwnTensor]:
+    """Return the tensors that this process is the first to hold; replicas of a shard are written once."""
+    found: dict[str, _OwnTensor] = {}
     for block, groups in model.groups.items():
         names = model.body.state_names(block)
         full = {each.name: each.shape for each in model.body.parameters(block)}
@@ -155,41 +162,44 @@ def _own_tensors(model: Model) -> _Own:
             is_copy = groups.index > 0 and shard.num_shares == 1
             if shard.name not in full or is_copy or (shard.num_shards == 1 and model.shards[block].index):
                 continue
-            form = Form(str(weight.dtype).removeprefix("torch."), full[shard.name])
-            for name in names[shard.name]:
-                found[name] = form, weight, _part(shard, form.shape)
+            shape = full[shard.name]
+            is_cut = shard.num_shards * shard.num_shares > 1
+            place = (shard.dim, _place(shard, shape)[-1].start) if is_cut else ()
+            own = _OwnTensor(TensorSpec.of(weight.dtype, shape), weight, *place)
+            found |= dict.fromkeys(names[shard.name], own)
         for name, (key, value) in model.body.state_buffers(block).items() if not groups.index else ():
-            form = Form(str(value.dtype).removeprefix("torch."), tuple(value.shape))
-            found[name] = form, model.body.buffer_values(key), None
+            found[name] = _OwnTensor(TensorSpec.of(value.dtype, value.shape), model.body.buffer_values(key))
     return found
 
 
-def _rename(before: Path, path: Path) -> None:
-    before.replace(path)
+def _layout(specs: Mapping[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
+    """Return the header of a file of safetensors, and the place in the file of each tensor."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    starts, end = {}, 0
+    for name, spec in sorted(specs.items()):
+        starts[name], end = end, end + _num_bytes(spec)
+        dtype = spec.dtype.upper().replace("FLOAT", "F").replace("UINT", "U").replace("INT", "I")
+        header[name] = {"dtype": dtype, "shape": list(spec.shape), "data_offsets": [starts[name], end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    before = len(text).to_bytes(8, "little") + text
+    return before, {name: len(before) + start for name, start in starts.items()}
 
 
-def _write(path: Path, layout: SafetensorsLayout, own: _Own) -> None:
-    file = os.open(path, os.O_WRONLY)
-    try:
-        for name, (_, value, part) in own.items():
-            layout.write(file, name, value, part)
-        os.fsync(file)
-    finally:
-        os.close(file)
+def _num_bytes(spec: TensorSpec) -> int:
+    return spec.num_bytes(getattr(torch, spec.dtype).itemsize, 0)
 
 
-def _part(shard: ParameterShard, shape: Sequence[int]) -> Part | None:
-    """Return which part of a tensor a shard is, as `torch.tensor_split` cuts; None for all of it."""
+def _place(shard: ParameterShard, shape: Sequence[int]) -> tuple[Any, ...]:
+    """Return the index of a shard in the whole tensor, as `torch.tensor_split` cuts."""
     if shard.num_shards == shard.num_shares == 1:
-        return None
-    begin, size = 0, shape[shard.dim]
-    for index, count in ((shard.shard, shard.num_shards), (shard.share, shard.num_shares)):
-        small, larger = divmod(size, count)
-        begin, size = begin + index * small + min(index, larger), small + (index < larger)
-    return Part(shard.dim, begin, size)
+        return (...,)
+    rows = shard._replace(dim=0).of(torch.arange(shape[shard.dim]))
+    begin = int(rows[0]) if len(rows) else 0
+    return (*[slice(None)] * shard.dim, slice(begin, begin + len(rows)))
 
 
-def _state_names(body: Body, blocks: Sequence[str] | Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def _state_names(body: Body, blocks: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return all names in the state dict of each parameter of some blocks."""
     found: dict[str, tuple[str, ...]] = {}
     for block in blocks:
@@ -199,12 +209,12 @@ def _state_names(body: Body, blocks: Sequence[str] | Mapping[str, Any]) -> dict[
 
 
 def _check_has(
-    shapes: Mapping[str, tuple[int, ...]], body: Body, blocks: Sequence[str], where: str
+    shapes: Mapping[str, tuple[int, ...]], body: Body, blocks: Iterable[str], path: str | Path
 ) -> set[str]:
-    """Ensure that a file has what some blocks need; return all names that they know.
+    """Ensure that a file has all tensors of some blocks; return all names that these know.
 
     Raises:
-        StateDictError: Something is missing, or of another shape.
+        StateDictError: A tensor is missing, or of another shape.
     """
     wanted = {each.name: each.shape for block in blocks for each in body.parameters(block)}
     needed = [(names, wanted[name]) for name, names in _state_names(body, blocks).items()]
@@ -219,26 +229,29 @@ def _check_has(
                 remedy = "give the model's whole state dict"
             else:
                 remedy = f"it has {longer!r}: take {longer.removesuffix(names[0])!r} off the names"
-            raise StateDictError(f"{where} lacks {names[0]!r} of shape {shape}; {remedy}")
+            raise StateDictError(f"load_weights: {path} lacks {names[0]!r} of shape {shape}; {remedy}")
         for name in present:
             if shapes[name] != shape:
                 raise StateDictError(
-                    f"{where}: {name!r} has shape {shapes[name]}, in the model {shape}; give weights of "
-                    "a model of these sizes"
+                    f"load_weights: {path}: {name!r} has shape {shapes[name]}, in the model {shape}; give "
+                    "weights of a model of these sizes"
                 )
     return known
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[tuple[TensorFile, str]]:
-    """Open a file; yield it, and what errors call it.
+def _opened(path: Path) -> Any:
+    """Open a file, as a context, of whose tensors any part can be read."""
+    if not path.is_file():
+        raise StateDictError(f"load_weights: {path} is not a file; give a state dict of safetensors")
+    try:
+        return safetensors.safe_open(path, framework="pt")
+    except (OSError, safetensors.SafetensorError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise StateDictError(
+            f"load_weights: {path} is not a whole file of safetensors ({reason}); save it with "
+            "safetensors.torch.save_model"
+        ) from None
 
-    Raises:
-        StateDictError: It cannot be opened.
-    """
-    with ExitStack() as stack:
-        try:
-            file = stack.enter_context(open_tensors(path))
-        except TensorFileError as error:
-            raise StateDictError(f"load_weights: {error}") from None
-        yield file, f"load_weights: {path}"
+
+def _shapes(file: Any) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118

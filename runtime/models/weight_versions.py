@@ -3,7 +3,7 @@
 With a flush there is one version, and the update comes after the iteration. Without one an iteration is a
 whole run of micro-batches in flight: each of its updates but the last is made here, as soon as its gradients
 are complete on a block, and the last one after the iteration, as with a flush. The next iteration begins with
-the newest weights. Which version a micro-batch reads is not known here, but in `schedsearch.semantics`.
+the newest weights. `schedsearch.semantics` says which version a micro-batch reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Instance = tuple[str, int]
 
 @dataclass(frozen=True)
 class ReadVersions:
-    """What a device needs to know of the versions of an iteration.
+    """Versions of the weights in an iteration.
 
     Attributes:
         of: For each (forward block, micro-batch) the version that it reads; those left out read version 0.
@@ -45,15 +45,9 @@ class ReadVersions:
         return self.micro_batches_per_update * self.copies.get(block, 1)
 
     def on(self, placement: Placement, order: Iterable[Instance]) -> ReadVersions:
-        """Return the versions with what a device computes of the blocks that take turns.
-
-        Args:
-            placement: What runs where.
-            order: The (block, micro-batch) pairs that the device runs.
-        """
+        """Return the versions on a device that runs these blocks, of which some take turns with others."""
         own = Counter(name for name, _ in order)
-        turns = [block.name for block in placement.blocks if block.in_turns]
-        return replace(self, own={name: own[name] for name in turns})
+        return replace(self, own={each.name: own[each.name] for each in placement.blocks if each.in_turns})
 
 
 def read_versions(
@@ -62,14 +56,7 @@ def read_versions(
     num_micro_batches: int,
     orders: Sequence[Sequence[Instance]],
 ) -> ReadVersions:
-    """Return which versions are read in an iteration.
-
-    Args:
-        options: Options of the model; they say how weights are updated.
-        placement: What runs where.
-        num_micro_batches: Number of micro-batches of an iteration.
-        orders: For each device the (block, micro-batch) pairs that it runs, in order; not looked at where
-            there is a flush.
+    """Return the versions that are read in an iteration, of each device's order; unused with a flush.
 
     Raises:
         ModelError: The orders cannot be run so.
@@ -100,21 +87,16 @@ class WeightStore:
         max_held: For each forward block the most versions that were held at one time, in all iterations.
         on_complete: Called with a forward block when it has all its gradients of an iteration.
         on_update: Called with a forward block when its gradients of an update within an iteration are
-            complete. What it returns is called before the update is made, and that before the next run of the
-            block; where it returns None, no other device has gradients of it.
+            complete. It returns a function that waits for other devices' gradients, which is called before
+            the update is made, and that before the next run of the block; None where no other has any.
 
-    Args:
-        model: Holds the newest.
-        versions: Versions of the weights that are read.
-        num_micro_batches: Number of micro-batches of an iteration.
-        beside: Forward blocks of other streams than ``compute``: `on_complete` is not called with them, as
-            another thread would.
+    The model holds the newest. Beside are forward blocks of other streams than ``compute``: `on_complete` is
+    not called with them, as another thread would.
     """
 
     def __init__(
         self, model: Model, versions: ReadVersions, num_micro_batches: int, beside: Container[str] = ()
     ) -> None:
-        """Begin with the model's weights alone."""
         self._model, self._versions, self._num_micro_batches = model, versions, num_micro_batches
         self._beside = beside
         self._is_flushed = not versions.of and versions.micro_batches_per_update >= num_micro_batches
@@ -131,7 +113,7 @@ class WeightStore:
 
     @property
     def takers(self) -> Mapping[str, int]:
-        """For each block whose copies take turns and average their gradients at each update their number."""
+        """Number of copies of each block that take turns and average their gradients at each update."""
         return self._versions.copies
 
     def follow(self, placement: Placement, order: Iterable[Instance]) -> None:
@@ -146,36 +128,40 @@ class WeightStore:
         self._reads_left = Counter((block, version) for (block, _), version in self._versions.of.items())
 
     def weights(self, block: str, micro_batch: int) -> Weights:
-        """Return what a micro-batch reads on a forward block."""
+        """Return the weights that a micro-batch reads on a forward block."""
         version = self._versions.of.get((block, micro_batch), 0)
         if self._is_flushed or version == self._newest[block]:
             return self._model.weights(block)
         return self._older[block, version]
 
     def complete(self, block: str, micro_batch: int) -> None:
-        """Take note that what a micro-batch read has its gradients; make an update if it is due."""
+        """Take note that a micro-batch's weights have its gradients; make an update if it is due."""
+        self._num_complete[block] += 1
+        number = self._num_complete[block]
+        is_last = number == self._versions.own.get(block, self._num_micro_batches)
         if self._is_flushed:
             self.max_held[block] = 1
-            self._num_complete[block] += 1
-            if self._num_complete[block] == self._num_of(block) and block not in self._beside:
+            if is_last and block not in self._beside:
                 self.on_complete(block)
             return
         version = self._versions.of.get((block, micro_batch), 0)
         self._reads_left[block, version] -= 1
         if version != self._newest[block]:
-            self._add_to_newest(block, self._older[block, version])
+            older = self._older[block, version]
+            for name, weight in self._model.weights(block).items():
+                addend, older[name].grad = older[name].grad, None
+                if addend is not None:
+                    weight.grad = addend if weight.grad is None else weight.grad.add_(addend)
             if not self._reads_left[block, version]:
                 del self._older[block, version]
-        self._num_complete[block] += 1
-        number = self._num_complete[block]
-        if number < self._num_of(block) and number % self.micro_batches_per_update == 0:
+        if not is_last and number % self.micro_batches_per_update == 0:
             wait = self.on_update(block)
             if wait is None:
                 self._update(block)
             else:
                 self._due[block] = wait
         self._count_held(block)
-        if number == self._num_of(block):
+        if is_last:
             self.on_complete(block)
 
     def settle(self, block: str) -> None:
@@ -188,15 +174,6 @@ class WeightStore:
     def _count_held(self, block: str) -> None:
         held = 1 + sum(name == block for name, _ in self._older)
         self.max_held[block] = max(self.max_held[block], held)
-
-    def _num_of(self, block: str) -> int:
-        return self._versions.own.get(block, self._num_micro_batches)
-
-    def _add_to_newest(self, block: str, older: Weights) -> None:
-        for name, weight in self._model.weights(block).items():
-            addend, older[name].grad = older[name].grad, None
-            if addend is not None:
-                weight.grad = addend if weight.grad is None else weight.grad.add_(addend)
 
     def _update(self, block: str) -> None:
         newest = self._newest[block]

@@ -83,7 +83,7 @@ class UserRunOptions:
         "clipped",
     )
     load_weights: Path | None = option(
-        None, "state dict to start from, unless from a checkpoint: .safetensors, or a file of torch"
+        None, "state dict to start from, .safetensors, unless from a checkpoint"
     )
     save_weights: Path | None = option(None, "file for the state dict at the end, .safetensors")
     verify: str | None = _of_launch(

@@ -1,10 +1,10 @@
 """Two encoders and a cross-encoder in the manner of Flava, over two branches and a join: the K-shape.
 
 (Tessel, Fig. 1d and 8g.) The first branch encodes an image, the second a text, each on devices of its own.
-The join and what follows it are the cross-encoder. Attention and perceptrons of blocks on several devices are
-cut over these by columns and rows, as in Megatron-LM. The text lacks every fourth byte, and the loss is the
-cross entropy of these bytes, Flava's masked modelling of both modalities. The image shows the whole text, a
-patch of 8 pixels for each byte, which are its bits: so a model that looks can fill the gaps.
+The join and the blocks after it are the cross-encoder. Attention and perceptrons of blocks on several devices
+are cut over these by columns and rows, as in Megatron-LM. The text lacks every fourth byte, and the loss is
+the cross entropy of these bytes, Flava's masked modelling of both modalities. The image shows the whole text,
+a patch of 8 pixels for each byte, which are its bits: so a model that looks can fill the gaps.
 
 Each encoder has `num_layers` layers, the cross-encoder half as many, at least one for each of its blocks;
 or each block has as many as the options say.
@@ -38,16 +38,11 @@ PATCH_SIZE = 8
 
 
 class Patches(nn.Module):
-    """Project the patches of the image, and add positions; not cut, each shard does all.
-
-    Args:
-        options: Give the patches of an image, as many as bytes, and the width of the output.
-    """
+    """Project the patches of the image, and add positions; not cut, each shard does all."""
 
     reads = "inputs"
 
     def __init__(self, options: ModelOptions) -> None:
-        """Make the projection and the positions."""
         super().__init__()
         self.projection = parameter("image.patches", (PATCH_SIZE, options.hidden_size))
         self.positions = parameter("image.positions", (options.sequence_length, options.hidden_size))
@@ -70,14 +65,10 @@ class HiddenBytes(Output):
 class CrossBlock(LayeredBlock):
     """Layers of the cross-encoder, over text and image one after the other: twice the positions.
 
-    Args:
-        options: Give the sizes.
-        branches: The last blocks of image and text.
-        varies: Whether some micro-batch may leave one out.
+    The branches are the last blocks of image and text, of which some micro-batch may leave one out.
     """
 
     def __init__(self, options: ModelOptions, branches: tuple[str, str], varies: bool) -> None:
-        """Begin without any layer."""
         super().__init__(options)
         (rows, length, width), self.branches = self.returns[0], branches
         self.returns = [(rows, TOKENS if varies else 2 * length, width)]
@@ -88,13 +79,7 @@ class CrossBlock(LayeredBlock):
 
 
 class Parts(NamedTuple):
-    """The forward blocks by what they are, each part in order.
-
-    Attributes:
-        image: First branch.
-        text: Second branch.
-        cross: The join and what is after it.
-    """
+    """The forward blocks of the two branches and of the cross-encoder, each in order."""
 
     image: list[Block]
     text: list[Block]
@@ -105,13 +90,16 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     """Return the module of each forward block.
 
     Raises:
-        ModelError: The forward blocks are not two branches and a join, there are fewer layers than stages of
-            a branch, layers per block that are not these stages', or fewer heads than devices of a group.
+        ModelError: The forward blocks are not two branches and a join, or layers or heads do not fit them.
     """
     image, text, cross = parts(placement)
     check_holders(placement, (*image, *text, *cross), options)
-    found = {block.name: LayeredBlock(options) for block in (*image, *text)}
-    varies = options.sequence_lengths is not None or leaves_out(placement, (*image, *text))
+    # A block without time is left out of some micro-batch.
+    before = [block.name for block in (*image, *text)]
+    choices = (choice for decision in placement.decisions for choice in decision.choices)
+    leaves_out = any(b.name in before and not b.time for choice in choices for b in choice.blocks)
+    varies = options.sequence_lengths is not None or leaves_out
+    found = {name: LayeredBlock(options) for name in before}
     ends = image[-1].name, text[-1].name
     found |= {block.name: CrossBlock(options, ends, varies) for block in cross}
     found[image[0].name].start = Patches(options)
@@ -123,17 +111,10 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
         where = f"the {name} encoder in {placement.name}"
         for block, index in share(part, num_layers, options, where):
             found[block].layers.extend(transformer_layer(f"{name}{index}", options, causal=False))
-    for name, part in (("image", image), ("text", text)):
-        found[part[-1].name].layers.append(Normalization(name, options))
+        if name != "cross":
+            found[part[-1].name].layers.append(Normalization(name, options))
     found[cross[-1].name].output = HiddenBytes("output", "output.tokens", options, truth="hidden")
     return found
-
-
-def leaves_out(placement: Placement, branches: Sequence[Block]) -> bool:
-    """Tell whether some micro-batch may leave out blocks of the branches: they then have no time."""
-    names = {block.name for block in branches}
-    choices = (choice for decision in placement.decisions for choice in decision.choices)
-    return any(block.name in names and not block.time for choice in choices for block in choice.blocks)
 
 
 def parts(placement: Placement) -> Parts:
@@ -143,19 +124,18 @@ def parts(placement: Placement) -> Parts:
         ModelError: The forward blocks are something else.
     """
     graphs = forward_graphs(placement)
-    joins = [name for graph in graphs for name in graph if len(forward_inputs(placement, name)) > 1]
-    sources = [name for graph in graphs for name in graph if not forward_inputs(placement, name)]
-    branching = [name for graph in graphs for name in graph if len(forward_consumers(placement, name)) > 1]
+    before = {name: forward_inputs(placement, name) for graph in graphs for name in graph}
+    joins = [name for name in before if len(before[name]) > 1]
+    sources = [name for name in before if not before[name]]
+    branching = [name for name in before if len(forward_consumers(placement, name)) > 1]
     if len(graphs) != 1 or len(sources) != 2 or len(joins) != 1 or branching:
         raise ModelError(f"flava needs two branches and a join, {placement.name} is not so; {REMEDY}", "name")
-    ends = forward_inputs(placement, joins[0])
-    image, text = (_back_to_source(placement, name) for name in ends)
-    branches = {block.name for block in (*image, *text)}
-    cross = [placement.by_name[name] for name in graphs[0] if name not in branches]
-    return Parts(image, text, cross)
-
-
-def _back_to_source(placement: Placement, name: str) -> list[Block]:
-    """Return the blocks of a branch, from its source to the one of this name."""
-    before = forward_inputs(placement, name)
-    return [*(_back_to_source(placement, before[0]) if before else []), placement.by_name[name]]
+    branches = []
+    for end in before[joins[0]]:
+        branch = [end]
+        while before[branch[0]]:
+            branch.insert(0, before[branch[0]][0])
+        branches.append(branch)
+    cross = [name for name in graphs[0] if name not in branches[0] + branches[1]]
+    image, text, after = ([placement.by_name[name] for name in part] for part in (*branches, cross))
+    return Parts(image, text, after)

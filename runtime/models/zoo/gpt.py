@@ -34,41 +34,45 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     """Return the module of each forward block.
 
     Raises:
-        ModelError: The placement's forward blocks are not chains of stages, or there are fewer layers than
-            stages, layers per block that are not these stages', or fewer heads than devices of a group.
+        ModelError: The placement's forward blocks are not chains of stages, or layers, heads or slices do not
+            fit them.
     """
     chains = chains_of_stages(placement)
     check_holders(placement, [block for chain in chains for block in stages(chain)], options)
-    _check_replicas(chains, options)
-    tied = all(chain[0].groups == chain[-1].groups for chain in chains)
-    table = "embedding.tokens" if tied else "output.tokens"
-    found = _modules(placement, chains, options)
-    spans = slice_spans(options, placement.num_slices) if placement.num_slices > 1 else [WHOLE_SEQUENCE]
+    if options.layers_per_block is not None:
+        counts = [sum(options.layers_per_block[block.name] for block in stages(chain)) for chain in chains]
+        for chain, count in zip(chains, counts, strict=True):
+            if count != counts[0]:
+                raise ModelError(
+                    f"the chain from {chain[0].name} has {count} layers, that from {chains[0][0].name} "
+                    f"{counts[0]}, of which it is a replica; give both as many",
+                    "layers_per_block",
+                )
+    is_tied = all(chain[0].groups == chain[-1].groups for chain in chains)
+    is_sliced, spans = placement.num_slices > 1, [WHOLE_SEQUENCE]
+    if is_sliced:
+        found, spans = _sliced(placement, chains, options), slice_spans(options, placement.num_slices)
+    elif options.slice_lengths is not None:
+        raise ModelError(f"{placement.name} has whole sequences; leave it out (null)", "slice_lengths")
+    else:
+        found = {block.name: LayeredBlock(options) for chain in chains for block in chain}
     for chain in chains:
-        span = spans[chain[0].sequence_slice]
+        span, table = spans[chain[0].sequence_slice], "embedding.tokens" if is_tied else "output.tokens"
         found[chain[0].name].start = Embedding("embedding.tokens", "embedding.positions", options, span=span)
         for name, index in share(stages(chain), options.num_layers, options, placement.name):
-            layer = transformer_layer(f"layer{index}", options, causal=True, sliced=len(spans) > 1)
+            layer = transformer_layer(f"layer{index}", options, causal=True, sliced=is_sliced)
             found[name].layers.extend(layer)
         found[chain[-1].name].output = Output("output", table, options, span=span)
     return found
 
 
-def _modules(
+def _sliced(
     placement: Placement, chains: Sequence[Sequence[Block]], options: ModelOptions
 ) -> dict[str, LayeredBlock]:
-    """Return the module of each block, without layers.
-
-    Raises:
-        ModelError: Slices of a stage stand on several devices, or their lengths are not those of a sequence.
-    """
-    number = placement.num_slices
-    if number == 1:
-        if options.slice_lengths is not None:
-            raise ModelError(f"{placement.name} has whole sequences; leave it out (null)", "slice_lengths")
-        return {block.name: LayeredBlock(options) for chain in chains for block in chain}
+    """Return the module of each block of slices, without layers."""
     if options.compile is not None:
         raise ModelError("slices of a sequence are not compiled; leave it out (null)", "compile")
+    number = placement.num_slices
     spans = slice_spans(options, number)
     found: dict[str, LayeredBlock] = {}
     for first in range(0, len(chains), number):
@@ -105,17 +109,3 @@ def chains_of_stages(placement: Placement) -> Sequence[Sequence[Block]]:
                     "name",
                 )
     return chains
-
-
-def _check_replicas(chains: Sequence[Sequence[Block]], options: ModelOptions) -> None:
-    """Ensure that all chains, which are replicas of one model, are given as many layers."""
-    if options.layers_per_block is None:
-        return
-    first, *others = (sum(options.layers_per_block[b.name] for b in stages(chain)) for chain in chains)
-    for chain, count in zip(chains[1:], others, strict=True):
-        if count != first:
-            raise ModelError(
-                f"the chain from {chain[0].name} has {count} layers, that from "
-                f"{chains[0][0].name} {first}, of which it is a replica; give both as many",
-                "layers_per_block",
-            )

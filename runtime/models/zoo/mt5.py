@@ -27,25 +27,21 @@ from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.layers import Embedding, Normalization, Output
 from runtime.models.core.options import ModelError, ModelOptions
 
+_TABLE = "embedding.tokens"
+
 
 class DecoderBlock(LayeredBlock):
-    """Layers of the decoder, which hand the encoder's output on.
-
-    Args:
-        options: Give the sizes.
-    """
+    """Layers of the decoder, which hand the encoder's output on."""
 
     def __init__(self, options: ModelOptions) -> None:
-        """Begin without any layer."""
         super().__init__(options)
         self.returns *= 2
 
     def forward(self, *given: Tensor) -> Any:
         """Return hidden values and the encoder's output, or the scalar loss.
 
-        Args:
-            given: Of the first block of the decoder the encoder's output, and the bytes that it reads; of the
-                others hidden values, the encoder's output, and of the last the true bytes.
+        The first block is given the encoder's output, and its bytes; others hidden values, the encoder's
+        output, and the last one the true bytes.
         """
         if self.start is None:
             hidden, memory = given[:2]
@@ -60,21 +56,17 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     """Return the module of each forward block.
 
     Raises:
-        ModelError: The forward blocks are not such a chain, or there are fewer layers than stages, layers per
-            block that are not these stages', or fewer heads than devices of a group.
+        ModelError: The forward blocks are not such a chain, or layers or heads do not fit it.
     """
     chain, middle = encoder_and_decoder(placement)
     check_holders(placement, stages(chain), options)
     first, begin, last = chain[0], chain[middle], chain[-1]
-    one_table = "embedding.tokens"
-    begin_table = one_table if begin.groups == first.groups else "decoder.embedding.tokens"
-    out_table = one_table if last.groups == first.groups else "output.tokens"
-    halves = chain[:middle], chain[middle:]
-    found = {block.name: LayeredBlock(options) for block in halves[0]}
-    found |= {block.name: DecoderBlock(options) for block in halves[1]}
-    found[first.name].start = Embedding(one_table, "encoder.positions", options, "context")
+    found = {block.name: LayeredBlock(options) for block in chain[:middle]}
+    found |= {block.name: DecoderBlock(options) for block in chain[middle:]}
+    begin_table = _TABLE if begin.groups == first.groups else "decoder.embedding.tokens"
+    found[first.name].start = Embedding(_TABLE, "encoder.positions", options, "context")
     found[begin.name].start = Embedding(begin_table, "decoder.positions", options)
-    encoder, decoder = ([block for block in stages(chain) if block in half] for half in halves)
+    encoder, decoder = ([b for b in stages(chain) if b in half] for half in (chain[:middle], chain[middle:]))
     for name, index in share(encoder, options.num_layers, options, f"the encoder in {placement.name}"):
         found[name].layers.extend(transformer_layer(f"encoder{index}", options, causal=False))
     found[encoder[-1].name].layers.append(Normalization("encoder", options))
@@ -82,12 +74,13 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
         attention, feed_forward = transformer_layer(f"decoder{index}", options, causal=True)
         cross_attention = CrossAttention(f"decoder{index}.cross_attention", options)
         found[name].layers.extend([attention, cross_attention, feed_forward])
-    found[last.name].output = Output("output", out_table, options)
+    table = _TABLE if last.groups == first.groups else "output.tokens"
+    found[last.name].output = Output("output", table, options)
     return found
 
 
 def encoder_and_decoder(placement: Placement) -> tuple[Sequence[Block], int]:
-    """Return the chain, and where in it the decoder's embedding stands.
+    """Return the chain, and the place of the decoder's embedding in it.
 
     Raises:
         ModelError: The forward blocks are not a chain that the model can be cut into.

@@ -142,12 +142,13 @@ def loss(loss, logits):
 
 
 def test_it_trains_as_in_one_piece(tmp_path: Path) -> None:
-    path, before, after = (tmp_path / name for name in ("model.py", "before.pt", "after.safetensors"))
+    path, before = tmp_path / "model.py", tmp_path / "before.safetensors"
+    after = tmp_path / "after.safetensors"
     path.write_text(FILE + LOSS_INSIDE)
     defined = runpy.run_path(str(path))
     torch.manual_seed(3)
     module: nn.Module = defined["LMHeadModel"]().double()
-    torch.save(module.state_dict(), before)
+    safetensors.torch.save_model(module, str(before))
     options = ModelOptions("module", path=str(path), learning_rate=0.2)
     generate(lower(one_f_one_b(v_shape(3), 4)), {}, options.to_dict(), tmp_path / "scripts")
     weights = {"load_weights": before, "save_weights": after}

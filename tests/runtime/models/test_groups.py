@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from places import ROOT
-from small_runs import TIED, chain_of, check_cut, comparison_of, edited, launched, on_gpus, summed_copies
+from small_runs import TIED, chain_of, comparison_of, launched, on_gpus, summed_copies
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
@@ -19,7 +19,6 @@ from runtime.models import (
     ModelError,
     ModelOptions,
     body_of,
-    fits,
     suitable_model,
     zoo_blocks,
 )
@@ -30,7 +29,6 @@ from runtime.program.instructions import Instruction, Programs, Receive, Send
 from runtime.program.lower import Route, lower, messages, recomputed
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
 from runtime.transport.in_memory import MemoryTransport, Network
-from runtime.verify.reference import ReferenceCase
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.validate import validate
 
@@ -92,11 +90,6 @@ def test_devices_equal_the_model_in_one_piece(placement: Placement, name: str, t
     assert found.is_equal, found
 
 
-@pytest.mark.parametrize(("placement", "name"), [CASES["v_both"], CASES["nn_data"]], ids=["v", "nn"])
-def test_every_parameter_is_trained_in_every_copy(placement: Placement, name: str) -> None:
-    check_cut(ReferenceCase(replace(OPTIONS, name=name), placement, 3, 2))
-
-
 def test_replicas_stay_replicas() -> None:
     """After every step each group has the same bits, in float32 too, where sums of another order differ."""
     placement = chain_of(((0, 1, 2, 3, 4, 5), 3))
@@ -147,12 +140,6 @@ def test_replicas_are_summed_in_one_order_on_all_shards() -> None:
 def model_on(device: int, network: Network, options: ModelOptions, placement: Placement) -> Model:
     transport = MemoryTransport.of(network, placement, (), device)
     return Model(options, placement, transport.shards, groups=transport.groups)
-
-
-def test_another_type_is_bitwise_equal_to_the_replay(tmp_path: Path) -> None:
-    found = comparison_of(in_process(BOTH_TO_TENSOR, tmp_path, "gpt", dtype="bfloat16"))
-    assert found.bitwise_equal
-    assert found.max_gradient_error < 0.3
 
 
 def test_processes_with_adamw_recompute_and_checkpoints(tmp_path: Path) -> None:
@@ -210,27 +197,18 @@ def test_only_the_share_goes_over() -> None:
     assert blocks.spec_between("F0", "F1").shape == blocks.spec_between("B1", "B0").shape == (4, 5, 8)
 
 
-def swap_sources(programs: Programs) -> Programs:
-    """Return programs in which two GPUs send their shares to each other's receiver."""
-    other = {2: 3, 3: 2}
-
-    def sends(program: list[Instruction]) -> None:
-        program[:] = [replace(i, target=other[i.target]) if isinstance(i, Send) else i for i in program]
-
-    def receives(program: list[Instruction]) -> None:
-        program[:] = [
-            replace(i, source=1 - i.source) if isinstance(i, Receive) and i.source < 2 else i for i in program
-        ]
-
-    for device in (0, 1):
-        programs = edited(edited(programs, device, sends), device + 2, receives)
-    return programs
-
-
 def test_swapped_shares_are_refused() -> None:
-    wrong = swap_sources(lower(gpipe(on_gpus(v_shape(2), 2, 2), 3)))
+    """Two GPUs send their shares to each other's receiver."""
+
+    def swapped(i: Instruction) -> Instruction:
+        if isinstance(i, Send):
+            return replace(i, target={2: 3, 3: 2}.get(i.target, i.target))
+        return replace(i, source=1 - i.source) if isinstance(i, Receive) and i.source < 2 else i
+
+    programs = lower(gpipe(on_gpus(v_shape(2), 2, 2), 3))
+    instructions = tuple(tuple(map(swapped, program)) for program in programs.instructions)
     with pytest.raises(UnsafeProgramsError, match="which has another share of the samples"):
-        check(wrong)
+        check(replace(programs, instructions=instructions))
 
 
 def own_model(text: str, directory: Path) -> ModelOptions:
@@ -243,30 +221,6 @@ def changed(*changes: tuple[str, str], text: str = CNN) -> str:
         assert before in text
         text = text.replace(before, after)
     return text
-
-
-WITH_OUR_LAYER = """
-import torch
-from torch import nn
-from torch.nn.functional import mse_loss as loss
-from runtime.models import ModelOptions
-from runtime.models.core.layers import FeedForward
-
-def blocks():
-    middle = FeedForward("middle", ModelOptions("synthetic", hidden_size=8))
-    return {"F0": nn.Linear(3, 8), "F1": middle, "F2": nn.Linear(8, 3)}
-
-def data(iteration, micro_batch):
-    values = torch.randn(4, 3)
-    return values, values.flip(1)
-"""
-
-
-def test_a_module_of_ones_own_is_cut_over_devices_if_its_layers_are(tmp_path: Path) -> None:
-    placement = chain_of(((0,), 1), ((1, 2), 1), ((3,), 1))
-    found = run(lower(gpipe(placement, 3)), tmp_path / "scripts", own_model(WITH_OUR_LAYER, tmp_path))
-    assert comparison_of(found).bitwise_equal
-    assert comparison_of(found).is_equal
 
 
 NO_DROPOUT = (", nn.Dropout(0.1)", "")
@@ -300,10 +254,9 @@ def data(iteration, micro_batch):
         (TIED, chain_of(((0, 1), 2), ((2,), 1), ((1, 2, 3, 4), 4))),
         (CNN, on_gpus(v_shape(4, inference=True), 2, 2)),
         (TWO_TENSORS, chain_of(((0, 1), 2), ((2, 3), 2))),
-        (TWO_TENSORS, chain_of(((0,), 1), ((1, 2, 3), 3))),
         (TWO_TENSORS, chain_of(((0, 1), 2), ((0,), 1), split_backward=True)),
     ],
-    ids=["cnn", "tied", "cnn_inference", "shares_of_several_tensors", "more_groups", "fewer_groups"],
+    ids=["cnn", "tied", "cnn_inference", "shares_of_several_tensors", "fewer_groups"],
 )
 def test_ones_own_model_in_groups(text: str, placement: Placement, tmp_path: Path) -> None:
     programs = check(lower(gpipe(placement, 3)))
@@ -407,20 +360,16 @@ def test_replicas_that_are_cut_otherwise_are_refused() -> None:
 
 
 def test_what_stands_beside_the_stages_is_told_by_its_devices() -> None:
-    def table_of(placement: Placement, block: str) -> list[str]:
-        return [parameter.name for parameter in body_of(OPTIONS, placement).parameters(block)]
-
-    m = on_gpus(m_shape(2), 2)
-    assert table_of(m, "E") == ["embedding.tokens", "embedding.positions"]
-    assert table_of(m, "F0")[0].startswith("layer0")
-    wide_stages = chain_of(((0, 1, 2), 1), ((3, 4), 1))
-    assert {name.split(".")[0] for name in table_of(wide_stages, "F0")} == {"embedding", "layer0", "layer1"}
-    assert table_of(wide_stages, "F1")[-1] == "output.tokens"
+    body = body_of(OPTIONS, on_gpus(m_shape(2), 2))
+    assert [each.name for each in body.parameters("E")] == ["embedding.tokens", "embedding.positions"]
+    assert body.parameters("F0")[0].name.startswith("layer0")
+    body = body_of(OPTIONS, chain_of(((0, 1, 2), 1), ((3, 4), 1)))
+    names = {each.name.split(".")[0] for each in body.parameters("F0")}
+    assert names == {"embedding", "layer0", "layer1"}
+    assert body.parameters("F1")[-1].name == "output.tokens"
 
 
 def test_what_fits_on_several_gpus_is_chosen() -> None:
-    for shape, name in ((v_shape, "gpt"), (m_shape, "gpt"), (nn_shape, "mt5"), (k_shape, "flava")):
-        assert suitable_model(on_gpus(shape(4), 4, 2)) == name
-        assert fits(on_gpus(shape(4), 4, 2), name)
+    assert suitable_model(on_gpus(nn_shape(4), 4, 2)) == "mt5"
     assert suitable_model(on_gpus(k_shape(2), 4), num_heads=4) == "synthetic"
     assert suitable_model(on_gpus(k_shape(2), 4, 2), num_heads=4) == "flava"

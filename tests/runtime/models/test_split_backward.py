@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.checkpoint import checkpoint
 
 from runtime.models.split_backward import SplitBackward
 
@@ -65,15 +64,6 @@ class Doubled(torch.autograd.Function):
         return 2 * gradient
 
 
-class Perceptron(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(WIDTH, 9), nn.GELU(), nn.Linear(9, WIDTH), nn.LayerNorm(WIDTH))
-
-    def forward(self, value: Tensor) -> Tensor:
-        return value + self.layers(value)
-
-
 class Recurrent(nn.Module):
     """The same layer three times: its weights are used again nearer to the input."""
 
@@ -96,18 +86,6 @@ class Siamese(nn.Module):
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         return self.last(torch.cat([self.layer(left), self.layer(right)], -1)).square().mean()
-
-
-class Packed(nn.Module):
-    """Two outputs in one tensor, as blocks hand them over, and a parameter of its own in the last place."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale, self.own = nn.Parameter(torch.rand(WIDTH)), nn.Parameter(torch.rand(3, 2))
-
-    def forward(self, value: Tensor) -> Tensor:
-        joint = torch.cat([(value * self.scale).flatten(), torch.sin(self.own @ self.own.T).flatten()])
-        return torch.cat([joint, joint.cumsum(0)])
 
 
 class Custom(nn.Module):
@@ -162,15 +140,6 @@ class MixedUse(nn.Module):
         return torch.cat([right, left], -1) @ self.weight.T + self.other + weight[0]
 
 
-class Checkpointed(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = Perceptron()
-
-    def forward(self, value: Tensor) -> Tensor:
-        return checkpoint(self.inner, value, use_reentrant=False)  # type: ignore[no-any-return]
-
-
 class Alone(nn.Module):
     """No input: a table of positions."""
 
@@ -182,24 +151,7 @@ class Alone(nn.Module):
         return Doubled.apply(self.table(torch.tensor([0, 3, 3, 1])))  # type: ignore[no-any-return]
 
 
-class WithoutWeights(nn.Module):
-    def forward(self, value: Tensor) -> Tensor:
-        return value.exp()
-
-
-MODULES: tuple[tuple[Callable[[], nn.Module], int], ...] = (
-    (Perceptron, 1),
-    (Recurrent, 1),
-    (Siamese, 2),
-    (Packed, 1),
-    (Custom, 1),
-    (WithHooks, 1),
-    (Transformer, 1),
-    (MixedUse, 1),
-    (Checkpointed, 1),
-    (Alone, 0),
-    (WithoutWeights, 1),
-)
+MODULES = [Recurrent, Siamese, Custom, WithHooks, Transformer, MixedUse, Alone]
 
 
 def in_one_go(output: Tensor, gradient: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
@@ -229,11 +181,12 @@ def differentiated(
     return found + [weight.grad for weight in module.parameters()], operators.counts
 
 
-@pytest.mark.parametrize(("build", "num_inputs"), MODULES)
+@pytest.mark.parametrize("build", MODULES)
 def test_two_halves_have_the_bits_of_one_backward_and_run_no_step_twice(
-    build: Callable[[], nn.Module], num_inputs: int
+    build: Callable[[], nn.Module],
 ) -> None:
     torch.manual_seed(0)
+    num_inputs = {Siamese: 2, Alone: 0}.get(build, 1)
     module = build().double()
     expected, operators = differentiated(copy.deepcopy(module), num_inputs, None, 3)
     once = Product.backwards, Doubled.backwards
@@ -244,33 +197,8 @@ def test_two_halves_have_the_bits_of_one_backward_and_run_no_step_twice(
     for value, other in zip(found, expected, strict=True):
         assert (value is None) == (other is None)
         assert value is None or torch.equal(value, other)
-    if build not in (Checkpointed,):  # which computes its forward again in each half
-        for name in (
-            "mm",
-            "bmm",
-            "addmm",
-            "_softmax_backward_data",
-            "gelu_backward",
-            "tanh_backward",
-            "cumsum",
-        ):
-            assert ours[name] == operators[name], name
-
-
-class Branching(nn.Module):
-    """Another graph for every second call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.other = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.calls = 0
-
-    def forward(self, value: Tensor) -> Tensor:
-        self.calls += 1
-        swapped = self.calls % 2
-        first, second = (self.other, self.one) if swapped else (self.one, self.other)
-        value = first(value)
-        return second(value) * value if swapped else second(torch.sigmoid(value))
+    for name in ("mm", "bmm", "addmm", "_softmax_backward_data", "tanh_backward"):
+        assert ours[name] == operators[name], name
 
 
 class SometimesMore(nn.Module):
@@ -289,29 +217,9 @@ class SometimesMore(nn.Module):
         return self.always(value).tanh() + more
 
 
-class Routed(nn.Module):
-    """Experts of which some get no row of a micro-batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = nn.Linear(WIDTH, 3)
-        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
-
-    def forward(self, value: Tensor) -> Tensor:
-        rows = value.flatten(0, 1)
-        share, which = self.gate(rows).softmax(-1).max(-1)
-        found = torch.zeros_like(rows)
-        for index, expert in enumerate(self.experts):
-            own = (which == index).nonzero().squeeze(1)
-            if len(own):
-                found = found.index_add(0, own, expert(rows[own]) * share[own, None])
-        return (rows + found).view_as(value)
-
-
-@pytest.mark.parametrize("build", [Branching, SometimesMore, Routed])
-def test_a_graph_of_another_form_is_looked_through_anew(build: Callable[[], nn.Module]) -> None:
+def test_a_graph_of_another_form_is_looked_through_anew() -> None:
     torch.manual_seed(0)
-    module = build().double()
+    module = SometimesMore().double()
     expected, _ = differentiated(copy.deepcopy(module), 1, None, 9)
     found, _ = differentiated(module, 1, SplitBackward(), 9)
     for value, other in zip(found, expected, strict=True):
