@@ -4,7 +4,7 @@ They do not know how a call of a script is carried out, nor how the processes of
 
 Read `iterations` (of either loop). The loop of scripts: `run_checkpoints` (which iterations have one),
 `post_validated` (iterations without a barrier), `train`, `entry` (what scripts import). A loop of the user's
-own: `batches` (what it reads), `prefetched_loader` (read ahead), `joining` (the process and its modules),
+own: `batches` (the part that it reads), `joining` (the process and its modules),
 `intake` (batches and shapes), `loop_state` (what is kept), `evaluation` (forward blocks alone), `pipeline`
 (what the user sees).
 """

@@ -8,8 +8,7 @@ blocks compute is not known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,35 +24,6 @@ Pair = tuple[Any, Any]
 
 class BatchError(ValueError):
     """A batch is not what the pipeline's blocks read; the message names the part and the remedy."""
-
-
-@dataclass(frozen=True)
-class FailedBatch:
-    """What stands for a batch that could not be read, until a step ends all processes.
-
-    A loop that looks into it before the step is told the reason, too.
-
-    Attributes:
-        reason: In one line.
-    """
-
-    reason: str
-
-    def __iter__(self) -> Iterator[NoReturn]:
-        """Fail with the reason, as a loop that unpacks inputs and targets.
-
-        Raises:
-            BatchError: In any case.
-        """
-        raise BatchError(self.reason)
-
-    def __getitem__(self, key: object) -> NoReturn:
-        """Fail with the reason, as a loop that picks the inputs.
-
-        Raises:
-            BatchError: In any case.
-        """
-        raise BatchError(self.reason)
 
 
 class BatchData:
@@ -208,8 +178,6 @@ def micro_batches(batch: Any, count: int | None, num_samples: int | None = None)
     >>> [(inputs.tolist(), list(targets["F3"].shape)) for inputs, targets in pairs]
     [([0, 1], [2, 1]), ([2, 3], [2, 1])]
     """
-    if isinstance(batch, FailedBatch):
-        raise BatchError(batch.reason)
     if _has_pairs(batch):
         if count is not None and len(batch) != count:
             raise BatchError(

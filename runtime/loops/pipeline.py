@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from runtime.checkpoints.loading import Resumed
 from runtime.codegen.script import check_script, read_script_of
@@ -26,7 +25,6 @@ from runtime.loops.intake import Intake
 from runtime.loops.iterations import Iterations
 from runtime.loops.joining import Given, join, own_process
 from runtime.loops.loop_state import LoopState
-from runtime.loops.prefetched_loader import PrefetchedLoader
 from runtime.models.user.given import Loss, LossWeight, Modules
 from runtime.orders.offered import ProgramFolder, ProgramSource
 from runtime.orders.switching import ProgramSwitch
@@ -45,7 +43,7 @@ class Pipeline:
 
         with runtime.Pipeline(modules, "job", loss=cross_entropy) as pipeline:
             optimizer = torch.optim.AdamW(pipeline.parameters(), lr=3e-4)
-            for batch in pipeline.loader(dataloader):
+            for batch in dataloader:
                 loss = pipeline.step(batch)
                 optimizer.step()
                 optimizer.zero_grad()
@@ -305,7 +303,7 @@ class Pipeline:
             folder: Gets a folder for each checkpoint; the same on all processes.
             optimizer: Optimizer of the own parameters, of any class of `torch.optim`; or `zero1`'s.
             extra: Plain data and tensors to get back from `load`, as `state_dict()` of a learning-rate
-                schedule and of the `loader`. Each process has its own.
+                schedule. Each process has its own.
             num_kept: How many whole checkpoints stay, the newest; 0 for all.
             is_async: Whether the training goes on while it is written.
 
@@ -356,15 +354,6 @@ class Pipeline:
     def eval(self) -> None:
         """Put the own blocks' modules into eval mode; `eval_step` does so for itself."""
         self.train(False)
-
-    def loader(self, loader: DataLoader[Any] | None) -> PrefetchedLoader:
-        """Return a DataLoader read ahead, where this process reads; see `PrefetchedLoader`.
-
-        Args:
-            loader: The same on all processes that read; it may be None on others.
-        """
-        transport, seed = self._context.transport, self._context.script.model.seed
-        return PrefetchedLoader(loader, self._intake.data.reads, transport.collect, seed, transport.device)
 
     def close(self) -> None:
         """Wait for all processes and checkpoints, release the clock, end the process group if made here."""

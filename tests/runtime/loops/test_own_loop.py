@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from loop_jobs import AT, SAMPLES, job
 from small_runs import launched
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 
 import runtime
 from placements import Placement
@@ -66,14 +67,16 @@ class Loop:
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
             self.optimizer, max_lr=[max_lr, 0.003], total_steps=NUM_STEPS + 1
         )
-        reads = pipeline.is_first or pipeline.is_last
-        self.batches = pipeline.loader(DataLoader(SAMPLES, batch_size=8, shuffle=True) if reads else None)
+        self.sampler = DistributedSampler(SAMPLES, num_replicas=1, rank=0)
+        self.loader = DataLoader(SAMPLES, batch_size=8, sampler=self.sampler)
 
     def run(self, num_steps: int) -> list[float]:
         """Train until so many steps are done in all; return the losses of those that were done here."""
         losses: list[float] = []
         while self.pipeline.num_steps < num_steps:
-            for batch in self.batches:
+            epoch, num_done = divmod(self.pipeline.num_steps, len(self.loader))
+            self.sampler.set_epoch(epoch)
+            for batch in islice(self.loader, num_done, None):
                 losses.append(self.pipeline.step(batch))
                 self.pipeline.clip_grad_norm_(1.0)
                 self.optimizer.step()
@@ -84,14 +87,12 @@ class Loop:
         return losses
 
     def save(self, folder: Path) -> None:
-        extra = {"schedule": self.schedule.state_dict(), "loader": self.batches.state_dict()}
-        self.pipeline.save(folder, self.optimizer, extra)
+        self.pipeline.save(folder, self.optimizer, {"schedule": self.schedule.state_dict()})
 
     def load(self, folder: Path) -> None:
         found = self.pipeline.load(folder, self.optimizer)
         assert found is not None
         self.schedule.load_state_dict(found.extra["schedule"])
-        self.batches.load_state_dict(found.extra["loader"])
 
 
 def opened(placement: Placement, folder: Path, drops: float) -> runtime.Pipeline:
