@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from placements.forms.meaning import Meaning, option
-from runtime.options.model import UserModelOptions
 from runtime.transport.communicators import AUTO, SHARINGS
-from schedsearch.semantics.versions import WeightMode
 from schedsearch.simulation.requests import Spacing
 
 DEVICES = ("cpu", "cuda")
@@ -86,11 +84,6 @@ class UserRunOptions:
     order_ahead_work: float | None = option(
         None, "the same in units of work, which the iteration's end waits for; null: off", above=0
     )
-    post_validation: bool = option(
-        False,
-        "true: devices step before the norm of all gradients is known, and take a step back that was to be "
-        "clipped",
-    )
     load_weights: Path | None = option(
         None, "state dict to start from, unless from a checkpoint: .safetensors, or a file of torch"
     )
@@ -119,16 +112,3 @@ class UserRunOptions:
     trace: bool = _of_launch(
         False, "true: also a trace of the last iterations beside the plan, for ui.perfetto.dev"
     )
-
-
-def not_post_validated(options: UserRunOptions, model: UserModelOptions) -> str | None:
-    """Return the first option with which steps cannot be taken back; None if they can."""
-    found = {
-        "precision=fp16": model.precision == "fp16",
-        "zero=1": model.zero == 1,
-        f"weight_versions={model.weight_versions}": model.weight_versions != WeightMode.FLUSH,
-        "programs": options.programs is not None,
-        "order_ahead_ms": options.order_ahead_ms is not None,
-        "order_ahead_work": options.order_ahead_work is not None,
-    }
-    return next((name for name, is_there in found.items() if is_there), None)
