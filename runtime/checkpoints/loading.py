@@ -74,7 +74,7 @@ def load_checkpoint(
         return next(filter(None, values), None)
 
     told = transport.collect((manifests(folder), unreadable_manifests(folder)) if device == 0 else None)
-    (readable, passed_over), num_devices = told[0], len(told)
+    num_devices, readable, passed_over = len(told), told[0][0], list(told[0][1])
     places = places_of(state.parameters, transport.collect)
     manifest = _newest_whole(
         folder,

@@ -158,12 +158,7 @@ def write_manifest(
 ) -> None:
     """Make a checkpoint whole: return when its manifest, and before that its files, are on the disk.
 
-    Args:
-        folder: Folder of the checkpoint; its files are written.
-        facts: See `facts_of`.
-        num_done: Iterations that went into it.
-        num_devices: Devices of the run.
-        files: Digest of each file, by name.
+    The files are in the folder already; each has its digest in `files`.
     """
     flush_folder(folder)
     first = {"schema_version": SCHEMA_VERSION, "iterations": num_done, "torch": torch.__version__}

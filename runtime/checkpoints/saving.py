@@ -45,8 +45,6 @@ class Checkpoints:
 
     Args:
         folder: Gets a folder for each checkpoint.
-        transport: Reaches the other devices.
-        device: This one.
         num_kept: Number of newest whole checkpoints that stay; 0 for all.
         is_async: Whether the training goes on while a checkpoint is written, where devices are processes.
 

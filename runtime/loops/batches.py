@@ -37,15 +37,11 @@ class BatchData:
         reads: Whether any does.
 
     Args:
-        placement: What runs where.
         device_index: The process's device in the placement.
-        seed: Seed of all random numbers.
         dtype: Type of all floats.
-        device: Device of the tensors.
         weighs: Whether losses have weights: then a process with a loss reads the targets of all losses, of
             which its own is a part.
         names: Names of the arguments of all blocks' modules, as far as `cut` knows them.
-        varies: See the attribute.
     """
 
     def __init__(

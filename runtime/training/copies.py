@@ -42,7 +42,6 @@ class CopySums:
     """The sums of one device.
 
     Args:
-        model: Model whose gradients are added up.
         copies: The teams of its `teams_of_replicas` that the device is in.
         takers: Number of copies of each block whose copies take micro-batches in turn, and average their
             gradients; the gradients of other copies are added up.

@@ -26,10 +26,7 @@ class Update:
         is_skipped: Whether the update is left out because fp16 overflowed, on whatever device.
 
     Args:
-        model: Model of the device.
         blocks: Blocks of the device; they tell when gradients are complete.
-        placement: What runs where.
-        transport: Reaches the other devices.
         exact: Whether sums are to have the bits of the model in one piece; see `runtime.training.copies`.
     """
 

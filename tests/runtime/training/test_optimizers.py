@@ -34,11 +34,6 @@ KINDS: dict[str, dict[str, Any]] = {
         "parameter_groups": [{"match": "norm|bias", "options": {"weight_decay": 0.0}}],
     },
     "schedule": {"lr_schedule": "StepLR", "lr_schedule_options": {"step_size": 2}, "momentum": 0.9},
-    "one_cycle": {
-        "optimizer": "Adam",
-        "lr_schedule": "OneCycleLR",
-        "lr_schedule_options": {"max_lr": 0.1, "total_steps": 20},
-    },
 }
 
 
