@@ -70,8 +70,8 @@ class Pipeline:
             default that of the file, else all count the same.
         timeout_s: How long a transfer may wait for its other end, if the process group is made here.
         finite: Whether a loss that is not finite ends all processes.
-        exact: Whether sums over devices, of copies and shards, are made in the order of the devices, so that
-            they have the bits of the model in one piece; otherwise the library adds up.
+        exact: Whether sums over devices, of copies, shards and the norm, are made in the order of the
+            devices, so that they have the bits of the model in one piece; otherwise the library adds up.
         compile: Backend of `torch.compile` for the own blocks' modules: ``inductor``, ``aot_eager`` or
             ``eager``; None for the job's own.
         unequal: Whether each micro-batch may have shapes of its own, as samples of another length. The

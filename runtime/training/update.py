@@ -34,7 +34,7 @@ class Update:
         self, model: Model, blocks: Blocks, placement: Placement, transport: Transport, *, exact: bool = True
     ) -> None:
         """Connect the copies; with ZeRO, let the optimizer hold the parameters that the device owns."""
-        self._model, self._placement, self._transport = model, placement, transport
+        self._model, self._placement, self._transport, self._exact = model, placement, transport, exact
         copies = transport.connect_copies(model.teams_of_replicas())
         self._sums = CopySums(model, copies, blocks.store.takers, exact=exact)
         self.owners = Owners(model, copies)
@@ -57,7 +57,7 @@ class Update:
 
         A norm that is not a number makes all gradients so, as in PyTorch.
         """
-        norm = total_norm(self._transport.collect(squares(self._model)), self._placement)
+        norm = total_norm(self._transport.collect(squares(self._model, exact=self._exact)), self._placement)
         scale_by_norm(self._model.parameters.values(), norm, max_norm)
         return norm
 
