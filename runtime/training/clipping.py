@@ -40,7 +40,8 @@ def squares(model: Model, *, exact: bool = True) -> dict[str, list[tuple[str, in
 def _square(gradient: Tensor, exact: bool) -> Tensor:
     if exact:
         return gradient.double().flatten().square().sum()
-    return torch.linalg.vector_norm(gradient).double().square()
+    norm: Tensor = torch.linalg.vector_norm(gradient)
+    return norm.double().square()
 
 
 def total_norm(by_device: Iterable[Squares], placement: Placement) -> float:
