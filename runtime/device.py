@@ -1,6 +1,8 @@
 """What a generated script imports, under the name that scripts know."""
 
 from runtime.clocks.periodic_clocks import PeriodicClocks, unrolled_clocks
-from runtime.loops.entry import Device, TransferError, run
+from runtime.execution.device import Device
+from runtime.loops.train import run
+from runtime.transport.protocol import TransferError
 
 __all__ = ["Device", "PeriodicClocks", "TransferError", "run", "unrolled_clocks"]

@@ -28,7 +28,7 @@ from runtime.models.optimizer import usual_learning_rate
 from runtime.models.sharded_weights import sharded_parameters
 from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
 from runtime.models.zoo.moe import BLOCKS_OF_LAYER
-from runtime.options.run import UserRunOptions, not_post_validated
+from runtime.options.run import UserRunOptions
 from runtime.program.calls import ScriptError
 from runtime.program.lower import RecomputeError, blocks_to_recompute, check_batch
 from runtime.program.tensor_flow import pair_backward, stage_decisions
@@ -49,8 +49,6 @@ def check_runtime_options(options: RuntimeOptions) -> None:
             check_save_path(options.save_weights)
         except StateDictError as error:
             raise OptionError(f"runtime.{error}") from None
-    if options.post_validation and (other := not_post_validated(options, options)):
-        raise OptionError(f"runtime.post_validation: is not for a run with {other}; leave one of the two out")
     if options.clocks and options.programs is not None:
         raise OptionError(
             "runtime.clocks: true makes clocks for one order of the blocks, and iterations run others; use "

@@ -160,7 +160,7 @@ def go_on(directory: Path, given: RunCommandOptions) -> None:
         Failed: The run failed.
     """
     kept = options_of(directory, given, HydraConfig.get().overrides.task)
-    check_runtime_options(kept.runtime, is_batch=True)
+    check_runtime_options(kept.runtime)
     placement = _placement_of(directory / "scripts")
     check_device_of(kept.runtime, placement)
     checkpoints: Path | None = directory / "checkpoints"

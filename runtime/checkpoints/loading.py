@@ -1,34 +1,23 @@
-"""Checkpoints, read: by as many devices as there are now, each of which reads what overlaps its shards."""
+"""Checkpoints, read: by as many devices as there are now, each of which reads the parts of its shards."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from runtime.checkpoints.manifest import (
-    Manifest,
-    changes,
-    manifests,
-    moves,
-    unreadable_manifests,
-)
+from runtime.checkpoints.manifest import Manifest, changes, manifests, moves, unreadable_manifests
+from runtime.checkpoints.optimizer_states import OptimizerStates
 from runtime.checkpoints.training_state import (
-    EXTRA,
-    OPTIMIZER,
-    PARAMETERS,
-    RANDOM,
+    Item,
     TensorPlace,
     TrainingState,
-    device_key,
-    parameter_key,
     places_of,
     set_random_states,
-    state_key,
 )
 from runtime.program.calls import ScriptError
 from runtime.transport.protocol import Transport
@@ -43,12 +32,11 @@ class Resumed:
 
     Attributes:
         iterations: Iterations that went into the checkpoint.
-        extra: What the caller had added on this device. Where there were as many devices before, each gets
-            its own; otherwise each gets that of the first device that had it, entry by entry.
-        notes: What the user should know, a line each: what is otherwise than before, and newer checkpoints
-            that were passed over.
-        is_same: Whether the run goes on to what it would have come to without a stop, but for last bits
-            where other devices compute.
+        extra: The caller's additions on this device. Where there were as many devices before, each gets its
+            own; otherwise each gets those of the first device that had them, entry by entry.
+        notes: News for the user, a line each: options that differ, and newer checkpoints passed over.
+        is_same: Whether the run goes on to the result of a run without a stop, but for last bits where other
+            devices compute.
     """
 
     iterations: int
@@ -73,7 +61,7 @@ def load_checkpoint(
     Args:
         folder: Folder of the checkpoints.
         state: State of this process. Its parameters, and the optimizer's state of each, are overwritten.
-        facts: What is run now; see `runtime.checkpoints.manifest.facts_of`.
+        facts: Facts of this run; see `runtime.checkpoints.manifest.facts_of`.
         transport: Reaches the other devices.
         device: This one.
         most_iterations: The checkpoint must have fewer; None for any number.
@@ -81,49 +69,46 @@ def load_checkpoint(
     Raises:
         ScriptError: There is no whole checkpoint, it is of another model, or has too many iterations.
     """
-    found_first = (manifests(folder), _unreadable(folder)) if device == 0 else None
-    told = transport.collect(found_first)
-    (readable, passed_over), num_devices = told[0], len(told)
+
+    def first(values: list[Any]) -> Any:
+        return next(filter(None, values), None)
+
+    told = transport.collect((manifests(folder), unreadable_manifests(folder)) if device == 0 else None)
+    num_devices, readable, passed_over = len(told), told[0][0], list(told[0][1])
     places = places_of(state.parameters, transport.collect)
-    for manifest in readable:
-        wrong = next(filter(None, transport.collect(manifest.wrong_file(device, num_devices))), None)
-        if wrong is not None:
-            passed_over.append(_passed_over(manifest, wrong))
-            continue
-        found = _resumed(manifest, facts, most_iterations, passed_over)
-        names = {name for each in transport.collect(_names(state)) for name in each}
-        if reason := next(filter(None, transport.collect(_why_other(manifest, state, places, names))), None):
-            raise ScriptError(f"resume: {manifest.folder} was made with another model ({reason})")
-        notes = _load(manifest, state, places)
-        extra = _extra(manifest, device, num_devices, transport.device)
-        of_optimizer = list(dict.fromkeys(note for each in transport.collect(notes) for note in each))
-        return Resumed(
-            found.iterations,
-            extra,
-            (*found.notes, *([f"resume: with another {', '.join(of_optimizer)}"] if of_optimizer else [])),
-            found.is_same and not of_optimizer,
-        )
-    raise _none_in(folder, passed_over)
+    manifest = _newest_whole(
+        folder,
+        readable,
+        passed_over,
+        lambda each: first(transport.collect(each.wrong_file(device, num_devices))),
+    )
+    found = _resumed(manifest, facts, most_iterations, passed_over)
+    of_all = transport.collect([shard.name for shard in state.parameters])
+    names = {name for each in of_all for name in each}
+    reader = _reader(manifest)
+    if reason := first(transport.collect(_why_other(reader, state, places, names))):
+        raise ScriptError(f"resume: {manifest.folder} was made with another model ({reason})")
+    notes = transport.collect(_load(reader, state, places))
+    changed = ", ".join(dict.fromkeys(note for each in notes for note in each))
+    return replace(
+        found,
+        extra=_extra(reader, manifest.num_devices, device, num_devices, transport.device),
+        notes=(*found.notes, *([f"resume: with another {changed}"] if changed else [])),
+        is_same=found.is_same and not changed,
+    )
 
 
 def check_resume(folder: Path, facts: Mapping[str, Any], most_iterations: int | None = None) -> Resumed:
     """Ensure that a run can go on from the newest whole checkpoint of a folder, before anything is started.
 
-    Args:
-        folder: Folder of the checkpoints of one run.
-        facts: What is run now; see `runtime.checkpoints.manifest.facts_of`.
-        most_iterations: The checkpoint must have fewer; None for any number.
+    The arguments are those of `load_checkpoint`.
 
     Raises:
         ScriptError: It cannot, or there is no whole checkpoint.
     """
-    passed_over = _unreadable(folder)
-    for manifest in manifests(folder):
-        wrong = manifest.wrong_file()
-        if wrong is None:
-            return _resumed(manifest, facts, most_iterations, passed_over)
-        passed_over.append(_passed_over(manifest, wrong))
-    raise _none_in(folder, passed_over)
+    passed_over = unreadable_manifests(folder)
+    manifest = _newest_whole(folder, manifests(folder), passed_over)
+    return _resumed(manifest, facts, most_iterations, passed_over)
 
 
 def has_whole(folder: Path) -> bool:
@@ -132,28 +117,42 @@ def has_whole(folder: Path) -> bool:
 
 
 def read_parameters(folder: Path) -> dict[str, Tensor]:
-    """Return the whole parameters of the newest whole checkpoint by name, in one process.
-
-    Args:
-        folder: Folder of the checkpoints of one run.
+    """Return the whole parameters of a folder's newest whole checkpoint by name, in one process.
 
     Raises:
         ScriptError: There is no whole checkpoint.
     """
-    from runtime.checkpoints.shards import Wanted
+    reader, items = _reader(_newest_whole(folder, manifests(folder), [])), []
+    for key in reader.contents:
+        whole = reader.size_and_dtype(key)
+        if key.startswith("parameters/") and whole is not None:
+            size, dtype = whole
+            items.append(Item(key, torch.empty(size, dtype=dtype), TensorPlace((0,) * len(size), size)))
+    reader.read(items)
+    return {item.key.removeprefix("parameters/"): item.value for item in items}
 
-    whole = (manifest for manifest in manifests(folder) if manifest.wrong_file() is None)
-    manifest = next(whole, None)
-    if manifest is None:
-        raise _none_in(folder)
-    reader, found, wanted = _reader(manifest), {}, []
-    for key, each in reader.contents().items():
-        kind, _, name = key.partition("/")
-        if kind == PARAMETERS and each is not None:
-            found[name] = torch.empty(each.size, dtype=each.dtype)
-            wanted.append(Wanted(key, TensorPlace((0,) * len(each.size), each.size), found[name]))
-    reader.read(wanted, [])
-    return found
+
+def _newest_whole(
+    folder: Path,
+    readable: Sequence[Manifest],
+    passed_over: list[str],
+    wrong_file: Callable[[Manifest], str | None] = Manifest.wrong_file,
+) -> Manifest:
+    """Return the first manifest that has no wrong file; add those before it to the ones passed over."""
+    for manifest in readable:
+        name = wrong_file(manifest)
+        if name is None:
+            return manifest
+        part = name.removeprefix("__").partition("_")[0]
+        whose = f" of device {part}" if part.isdecimal() else ""
+        line = f"{manifest.folder} is passed over, its file {name}{whose} is not as it was written"
+        passed_over.append(line)
+    why = "".join(f": {reason}" for reason in passed_over[:1])
+    more = f", and {len(passed_over) - 1} more" if len(passed_over) > 1 else ""
+    raise ScriptError(
+        f"resume: {folder} holds no whole checkpoint{why}{more}; give the checkpoints of an earlier run, or "
+        "an empty folder to begin anew"
+    )
 
 
 def _reader(manifest: Manifest) -> ShardReader:
@@ -178,118 +177,72 @@ def _resumed(
     return Resumed(manifest.iterations, notes=notes, is_same=not found)
 
 
-def _passed_over(manifest: Manifest, name: str) -> str:
-    part = name.removeprefix("__").partition("_")[0]
-    whose = f" of device {part}" if part.isdecimal() else ""
-    return f"{manifest.folder} is passed over, its file {name}{whose} is not as it was written"
-
-
-def _unreadable(folder: Path) -> list[str]:
-    paths = unreadable_manifests(folder)
-    return [f"{path.parent} is passed over, its file {path.name} cannot be read" for path in paths]
-
-
-def _none_in(folder: Path, passed_over: Sequence[str] = ()) -> ScriptError:
-    """Return the error of a folder, with why the first of its checkpoints is passed over."""
-    why = "".join(f": {reason}" for reason in passed_over[:1])
-    more = f", and {len(passed_over) - 1} more" if len(passed_over) > 1 else ""
-    return ScriptError(
-        f"resume: {folder} holds no whole checkpoint{why}{more}; give the checkpoints of an earlier run, or "
-        "an empty folder to begin anew"
-    )
-
-
-def _names(state: TrainingState) -> list[str]:
-    return [shard.name for shard in state.parameters]
-
-
 def _why_other(
-    manifest: Manifest, state: TrainingState, places: Mapping[str, TensorPlace], names: Collection[str]
+    reader: ShardReader, state: TrainingState, places: Mapping[str, TensorPlace], names: Collection[str]
 ) -> str | None:
-    """Return why the parameters are not those of a checkpoint, in a few words; None if they are.
-
-    Args:
-        manifest: Manifest of the checkpoint.
-        state: State of this process.
-        places: Where its parameters belong.
-        names: Names of the parameters of all processes.
-    """
-    contents = _reader(manifest).contents()
-    kept = {key.removeprefix(f"{PARAMETERS}/") for key in contents if key.startswith(f"{PARAMETERS}/")}
+    """Return how a checkpoint's parameters first differ from the parameters of all processes."""
+    kept = {key.removeprefix("parameters/") for key in reader.contents if key.startswith("parameters/")}
     if kept - set(names):
         return f"it has a parameter {min(kept - set(names))}, which is not there now"
     for shard, weight in state.parameters.items():
-        whole = contents.get(parameter_key(shard.name))
+        whole = reader.size_and_dtype(f"parameters/{shard.name}")
         if whole is None and weight.numel():
             return f"it has no parameter {shard.name}"
-        if whole is None:
-            continue
-        if whole.size != places[shard.name].size:
-            return f"{shard.name} of {whole.size} instead of {places[shard.name].size}"
-        if whole.dtype != weight.dtype:
-            return f"{shard.name} of {whole.dtype} instead of {weight.dtype}"
+        for then, now in zip(whole or (), (places[shard.name].size, weight.dtype), strict=False):
+            if then != now:
+                return f"{shard.name} of {then} instead of {now}"
     return None
 
 
-def _load(manifest: Manifest, state: TrainingState, places: Mapping[str, TensorPlace]) -> list[str]:
-    """Overwrite the state; return what the optimizer has been given anew."""
-    from runtime.checkpoints.shards import Wanted
-
-    reader = _reader(manifest)
-    contents, states = reader.contents(), state.states
-    names = _states_by_parameter(contents)
-    wanted, plain, found = [], [], {}
+def _load(reader: ShardReader, state: TrainingState, places: Mapping[str, TensorPlace]) -> list[str]:
+    """Overwrite the state; return the optimizer's options that differ, in words."""
+    states = OptimizerStates(state.optimizer)
+    state_names: dict[str, list[str]] = {}
+    for key in reader.contents:
+        kind, _, rest = key.partition("/")
+        if kind == "optimizer":
+            name, _, state_name = rest.rpartition("/")
+            state_names.setdefault(name, []).append(state_name)
+    items: list[Item] = []
+    found: list[tuple[Tensor, str, dict[str, Tensor]]] = []
     for shard, weight in state.parameters.items():
         if not weight.numel():
             continue
-        place = places[shard.name]
-        wanted.append(Wanted(parameter_key(shard.name), place, weight))
-        found[shard] = tensors = {
-            name: _room_for(weight, place, contents[state_key(shard.name, name)])
-            for name in names.get(shard.name, ())
-            if name
-        }
-        for name, (own, into) in tensors.items():
-            wanted.append(Wanted(state_key(shard.name, name), own, into))
-        plain += [state_key(shard.name)] if "" in names.get(shard.name, ()) else []
-    read = reader.read(wanted, plain)
-    anew: dict[str, None] = {}
-    for shard, tensors in found.items():
-        weight = state.parameters[shard]
-        others = read.get(state_key(shard.name), {"state": {}, "hyper_parameters": {}})
-        states.load_state_of(weight, {name: into for name, (_, into) in tensors.items()} | others["state"])
-        anew |= dict.fromkeys(states.load_hyper_parameters_of(weight, others["hyper_parameters"]))
-    return list(anew)
+        place, prefix = places[shard.name], f"optimizer/{shard.name}/"
+        items.append(Item(f"parameters/{shard.name}", weight, place))
+        tensors = {}
+        for name in state_names.get(shard.name, ()):
+            whole = reader.size_and_dtype(prefix + name)
+            if whole is None:
+                items.append(Item(prefix))
+                continue
+            size, dtype = whole
+            if size == place.size:
+                own, tensors[name] = place, torch.empty_like(weight, dtype=dtype)
+            else:
+                own, tensors[name] = TensorPlace((0,) * len(size), size), torch.empty(size, dtype=dtype)
+            items.append(Item(prefix + name, tensors[name], own))
+        found.append((weight, prefix, tensors))
+    read = reader.read(items)
+    changed: dict[str, None] = {}
+    for weight, prefix, tensors in found:
+        plain = read.get(prefix, {"state": {}, "hyper_parameters": {}})
+        states.load_state_of(weight, tensors | plain["state"])
+        changed |= dict.fromkeys(states.load_hyper_parameters_of(weight, plain["hyper_parameters"]))
+    return list(changed)
 
 
-def _states_by_parameter(contents: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the names of the states of each parameter; that of plain data is empty."""
-    found: dict[str, list[str]] = {}
-    for key in contents:
-        kind, _, rest = key.partition("/")
-        if kind == OPTIMIZER:
-            name, _, state = rest.rpartition("/")
-            found.setdefault(name, []).append(state)
-    return found
-
-
-def _room_for(weight: Tensor, place: TensorPlace, whole: Any) -> tuple[TensorPlace, Tensor]:
-    """Return where a process's part of an optimizer's tensor belongs, and memory for it."""
-    if whole.size == place.size:
-        return place, torch.empty_like(weight, dtype=whole.dtype)
-    return TensorPlace((0,) * len(whole.size), whole.size), torch.empty(whole.size, dtype=whole.dtype)
-
-
-def _extra(manifest: Manifest, device: int, num_devices: int, torch_device: torch.device) -> dict[str, Any]:
-    """Return what callers had added, and take over the states of the random generators if they are ours."""
-    same = manifest.num_devices == num_devices
-    devices = range(manifest.num_devices)
-    keys = [device_key(EXTRA, each) for each in devices]
-    own = [device_key(RANDOM, device)] if same else []
-    read = _reader(manifest).read([], [*keys, *own])
-    if own:
-        set_random_states(read[own[0]], torch_device)
+def _extra(
+    reader: ShardReader, num_before: int, device: int, num_devices: int, torch_device: torch.device
+) -> dict[str, Any]:
+    """Return the callers' additions, and take over the states of the random generators if they are ours."""
+    keys = [f"extra/{each}" for each in range(num_before)]
+    is_same = num_before == num_devices
+    random = [f"random/{device}"] if is_same else []
+    read = reader.read([Item(key) for key in (*keys, *random)])
+    for key in random:
+        set_random_states(read[key], torch_device)
     found: dict[str, Any] = {}
     for key in reversed(keys):
         found |= read[key]
-    return found | (read[keys[device]] if same else {})
+    return found | (read[keys[device]] if is_same else {})

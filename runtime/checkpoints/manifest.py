@@ -1,4 +1,4 @@
-"""Manifests: which folders hold a whole checkpoint, of what run, and which are too old to keep.
+"""Manifests: the folders that hold a whole checkpoint, the run that each is of, and the removal of old ones.
 
 The manifest is the last file of a checkpoint. A folder without one, or with a file that is not as the
 manifest says, is torn and never used. Clocks and orders are no part of a checkpoint: they change no result.
@@ -26,7 +26,7 @@ SCHEMA_VERSION = 1
 """Version of the manifest's form."""
 
 METADATA = ".metadata"
-"""The file in which `torch.distributed.checkpoint` says where it put what."""
+"""The index that `torch.distributed.checkpoint` writes beside its files."""
 
 _FIELDS = {
     "iterations": int,
@@ -36,7 +36,7 @@ _FIELDS = {
     "num_micro_batches": int,
     "files": dict,
 }
-"""What a manifest has besides, and of which type."""
+"""Type of each further field of a manifest."""
 
 FIXED = ("name", "hidden_size", "num_heads", "vocab_size", "dtype", "optimizer")
 """Options of a model that make it another one. Layers are compared by the names of their parameters."""
@@ -47,14 +47,14 @@ SILENT = ("num_layers", "layers_per_block", "path")
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a whole checkpoint says of itself.
+    """A whole checkpoint's account of itself.
 
     Attributes:
         folder: Folder of the checkpoint.
         iterations: Iterations that went into it.
         num_devices: Devices of the run.
-        facts: What was run; see `facts_of`.
-        files: For each of its files, by name, a digest.
+        facts: Facts of the run; see `facts_of`.
+        files: Digest of each of its files, by name.
     """
 
     folder: Path
@@ -64,18 +64,13 @@ class Manifest:
     files: Mapping[str, str]
 
     def wrong_file(self, part: int = 0, num_parts: int = 1) -> str | None:
-        """Return a file that is not as it was written; None if all are.
-
-        Args:
-            part: Which part of the files is looked at.
-            num_parts: How many parts there are, one for each device.
-        """
+        """Return a file that is not as it was written, in one of some parts of the files, or None."""
         names = sorted(self.files)[part::num_parts]
         return next((name for name in names if digest_of(self.folder / name) != self.files[name]), None)
 
 
 def facts_of(script: Script) -> dict[str, Any]:
-    """Return what a checkpoint says of its run, as JSON gives it back."""
+    """Return placement, micro-batches and model of a run, as JSON gives them back."""
     facts = {
         "placement": placement_to_dict(script.placement),
         "num_micro_batches": script.num_micro_batches,
@@ -99,19 +94,14 @@ def ensure_same_model(manifest: Manifest, model: ModelOptions) -> None:
 
 
 def changes(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
-    """Return what a run that goes on has otherwise than the one before, a few words each.
-
-    Args:
-        manifest: Manifest of the checkpoint.
-        facts: Facts of the run that goes on.
+    """Return the options that differ between a checkpoint and the facts of a run that goes on, in words.
 
     Raises:
         ScriptError: It is of another model.
     """
-    before, now = manifest.facts, facts
-    found = _changed_options(manifest, now["model"])
-    key = "num_micro_batches"
-    return found + ([f"{key} {before[key]} -> {now[key]}"] if before[key] != now[key] else [])
+    then, now = (each["num_micro_batches"] for each in (manifest.facts, facts))
+    found = _changed_options(manifest, facts["model"])
+    return found + ([f"num_micro_batches {then} -> {now}"] if then != now else [])
 
 
 def _changed_options(manifest: Manifest, model: Mapping[str, Any]) -> list[str]:
@@ -125,7 +115,7 @@ def _changed_options(manifest: Manifest, model: Mapping[str, Any]) -> list[str]:
 
 
 def moves(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
-    """Return in a few words where a run that goes on is placed otherwise; that changes at most last bits."""
+    """Return the change of placement of a run that goes on, in words; it changes at most last bits."""
     before, now = manifest.facts["placement"], facts["placement"]
     if before == now:
         return []
@@ -136,16 +126,31 @@ def moves(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
 
 def manifests(folder: Path) -> list[Manifest]:
     """Return the checkpoints of a folder that have a manifest, the newest first."""
-    found = (
-        _read(folder / f"iteration_{number}") for number in _numbers(folder, "iteration_*/manifest.json")
-    )
-    return [manifest for manifest in found if manifest is not None]
+    return [each for each in _all_in(folder) if isinstance(each, Manifest)]
 
 
-def unreadable_manifests(folder: Path) -> list[Path]:
-    """Return the manifests of a folder that were changed or are of a later version, the newest first."""
-    paths = (folder / f"iteration_{number}" for number in _numbers(folder, "iteration_*/manifest.json"))
-    return [path / "manifest.json" for path in paths if _read(path) is None]
+def unreadable_manifests(folder: Path) -> list[str]:
+    """Return a line for each manifest of a folder that was changed or is of a later version, newest first."""
+    paths = [each for each in _all_in(folder) if isinstance(each, Path)]
+    return [f"{path.parent} is passed over, its file {path.name} cannot be read" for path in paths]
+
+
+def _all_in(folder: Path) -> list[Manifest | Path]:
+    paths = [_folder(folder, n) / "manifest.json" for n in _numbers(folder, "iteration_*/manifest.json")]
+    return [_read(path) or path for path in paths]
+
+
+def _read(path: Path) -> Manifest | None:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
+        return None
+    has_all = all(type(data.get(name)) is kind for name, kind in _FIELDS.items())
+    if not has_all or METADATA not in data["files"]:
+        return None
+    return Manifest(path.parent, data["iterations"], data["num_devices"], data, data["files"])
 
 
 def write_manifest(
@@ -153,12 +158,7 @@ def write_manifest(
 ) -> None:
     """Make a checkpoint whole: return when its manifest, and before that its files, are on the disk.
 
-    Args:
-        folder: Folder of the checkpoint; its files are written.
-        facts: See `facts_of`.
-        num_done: Iterations that went into it.
-        num_devices: Devices of the run.
-        files: For each file its digest.
+    The files are in the folder already; each has its digest in `files`.
     """
     flush_folder(folder)
     first = {"schema_version": SCHEMA_VERSION, "iterations": num_done, "torch": torch.__version__}
@@ -167,7 +167,7 @@ def write_manifest(
 
 
 def make_empty(folder: Path) -> None:
-    """Make a checkpoint's folder, and remove what a run before left in it, its manifest first."""
+    """Make a checkpoint's folder, and remove an older one's files from it, its manifest first."""
     remove_checkpoint(folder)
     folder.mkdir(parents=True)
     flush_folder(folder.parent)
@@ -186,15 +186,17 @@ def prune(checkpoints: Path, newest: int, num_kept: int) -> None:
 
     Args:
         checkpoints: Holds them.
-        newest: Iterations of the one that has just become whole; what is newer is of another run, and left.
+        newest: Iterations of the one that has just become whole; later ones are of another run, and left.
         num_kept: Whole ones to keep, this one included; 0 for all.
     """
     if not num_kept:
         return
-    numbers = [number for number in _numbers(checkpoints, "iteration_*") if number <= newest]
-    whole = [number for number in _numbers(checkpoints, "iteration_*/manifest.json") if number <= newest]
+    numbers, whole = (
+        [number for number in _numbers(checkpoints, pattern) if number <= newest]
+        for pattern in ("iteration_*", "iteration_*/manifest.json")
+    )
     for number in set(numbers) - set(whole[:num_kept]):
-        remove_checkpoint(checkpoints / f"iteration_{number}")
+        remove_checkpoint(_folder(checkpoints, number))
 
 
 def digest_of(path: Path) -> str | None:
@@ -206,23 +208,12 @@ def digest_of(path: Path) -> str | None:
         return None
 
 
+def _folder(checkpoints: Path, number: int) -> Path:
+    return checkpoints / f"iteration_{number}"
+
+
 def _numbers(folder: Path, pattern: str) -> list[int]:
     """Return the numbers in the names of a folder's folders, the greatest first."""
     names = (path.relative_to(folder).parts[0] for path in folder.glob(pattern))
     found = (name.removeprefix("iteration_") for name in names)
     return sorted((int(number) for number in found if number.isdecimal()), reverse=True)
-
-
-def _read(folder: Path) -> Manifest | None:
-    try:
-        data = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
-        return None
-    if (
-        not all(type(data.get(name)) is kind for name, kind in _FIELDS.items())
-        or METADATA not in data["files"]
-    ):
-        return None
-    return Manifest(folder, data["iterations"], data["num_devices"], data, data["files"])

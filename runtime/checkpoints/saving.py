@@ -8,6 +8,7 @@ of one process wait while the first of them writes for all.
 from __future__ import annotations
 
 import atexit
+import copy
 import logging
 import os
 import shutil
@@ -16,21 +17,23 @@ import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from runtime.checkpoints.manifest import prune, write_manifest
-from runtime.checkpoints.shards import ShardItem, ShardSaver, ShardWriter, items_of, state_dict_of
-from runtime.checkpoints.training_state import CheckpointError, TrainingState, check_plain
+from runtime.checkpoints.shards import ShardSaver, ShardWriter
+from runtime.checkpoints.training_state import CheckpointError, Item, TrainingState, check_plain, items_of
 from runtime.transport.protocol import Transport
 
 _LEFT_S = 5.0
-"""How long a process that ends by Ctrl-C, or because another one is gone, waits for its last checkpoint.
+"""Seconds that a process which ends by Ctrl-C, or because another is gone, waits for its last checkpoint.
 
 Mostly the others are ending too, and the writing fails with them. Where two wait for each other, one must end
 for the other to be told.
@@ -42,9 +45,7 @@ class Checkpoints:
 
     Args:
         folder: Gets a folder for each checkpoint.
-        transport: Reaches the other devices.
-        device: This one.
-        num_kept: How many whole checkpoints stay, the newest; 0 for all.
+        num_kept: Number of newest whole checkpoints that stay; 0 for all.
         is_async: Whether the training goes on while a checkpoint is written, where devices are processes.
 
     Raises:
@@ -64,12 +65,10 @@ class Checkpoints:
     def save(self, state: TrainingState, num_done: int, facts: Mapping[str, Any]) -> None:
         """Begin a checkpoint, after the end of the one before; older ones are removed once it is whole.
 
-        The state may be changed again when this returns.
-
         Args:
-            state: State of this process.
+            state: State of this process; it may be changed again when this returns.
             num_done: Iterations that went into it.
-            facts: What is run, the same on every device; see `runtime.checkpoints.manifest.facts_of`.
+            facts: Facts of the run, the same on every device; see `runtime.checkpoints.manifest.facts_of`.
         """
         self.wait()
         check_plain(state.extra)
@@ -77,10 +76,9 @@ class Checkpoints:
         if self._group is None:
             self._save_for_all(items, num_done, facts)
             return
-        planner, writer = ShardSaver(items), self._writer(num_done, facts, self._group.size())
-        values = state_dict_of(items)
-        staged = writer.stage(values) if self._is_async else values
-        write = partial(save, staged, storage_writer=writer, planner=planner, process_group=self._group)
+        planner = ShardSaver([*map(_staged, items)] if self._is_async else items)
+        writer = self._writer(num_done, facts, self._group.size())
+        write = partial(save, {}, storage_writer=writer, planner=planner, process_group=self._group)
         written: Future[object] = Future()
         written.add_done_callback(lambda _: planner.release())
         self._pending = num_done, written
@@ -117,57 +115,54 @@ class Checkpoints:
 
     def _writer(self, num_done: int, facts: Mapping[str, Any], num_devices: int) -> ShardWriter:
         folder = self._folder / f"iteration_{num_done}"
-        return ShardWriter(folder, partial(self._finish, folder, facts, num_done, num_devices))
 
-    def _finish(
-        self,
-        folder: Path,
-        facts: Mapping[str, Any],
-        num_done: int,
-        num_devices: int,
-        files: Mapping[str, str],
-    ) -> None:
-        """Make a checkpoint whole; called by one process."""
-        write_manifest(folder, facts, num_done, num_devices, files)
-        prune(self._folder, num_done, self._num_kept)
+        def finish(files: Mapping[str, str]) -> None:
+            write_manifest(folder, facts, num_done, num_devices, files)
+            prune(self._folder, num_done, self._num_kept)
 
-    def _save_for_all(self, items: list[ShardItem], num_done: int, facts: Mapping[str, Any]) -> None:
-        """Let the first device write what all hold; the others wait for it."""
+        return ShardWriter(folder, finish)
+
+    def _save_for_all(self, items: list[Item], num_done: int, facts: Mapping[str, Any]) -> None:
+        """Let the first device write the items of all; the others wait for it."""
         of_all = self._transport.collect(items)
         failure: CheckpointError | None = None
         if self._device == 0:
-            joined = [item for each in of_all for item in each]
+            planner = ShardSaver([item for each in of_all for item in each])
+            writer = self._writer(num_done, facts, len(of_all))
             try:
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-                    save(
-                        state_dict_of(joined),
-                        storage_writer=self._writer(num_done, facts, len(of_all)),
-                        planner=ShardSaver(joined),
-                        no_dist=True,
-                    )
+                    save({}, storage_writer=writer, planner=planner, no_dist=True)
             except (CheckpointException, RuntimeError, OSError) as error:
                 failure = self._failed(num_done, error)
+            planner.release()
         failure = self._transport.collect(failure)[0]
         if failure is not None:
             raise failure
 
     def _failed(self, num_done: int, error: BaseException) -> CheckpointError:
-        """Return the error in one line, and remove what was written, so that it takes no room."""
-        device, cause = self._device, error
+        """Return the error in one line, and remove the files written so far, so that they take no room."""
+        folder, device, cause = self._folder / f"iteration_{num_done}", self._device, error
         if isinstance(error, CheckpointException) and error.failures:
             device = min(error.failures)
             cause = error.failures[device][0]
             if self._device == 0:  # all have ended, else they would not have said so
                 with suppress(OSError):
-                    shutil.rmtree(self._folder / f"iteration_{num_done}")
+                    shutil.rmtree(folder)
         reason = " ".join(f"{type(cause).__name__}: {cause}".split())
         of_others = self._transport.cause(error) if isinstance(error, RuntimeError) else None
         return CheckpointError(
-            f"checkpoint {self._folder / f'iteration_{num_done}'}: device {device} could not write it "
-            f"({of_others or reason}); earlier ones are as they were",
+            f"checkpoint {folder}: device {device} could not write it ({of_others or reason}); earlier ones "
+            "are as they were",
             of_others,
         )
+
+
+def _staged(item: Item) -> Item:
+    """Return an item whose value is a copy in memory of the host."""
+    value = item.value
+    staged = value.to("cpu", copy=True) if isinstance(value, Tensor) else copy.deepcopy(value)
+    return replace(item, value=staged)
 
 
 def _do(compute: Callable[[], object], result: Future[object]) -> None:

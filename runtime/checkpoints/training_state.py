@@ -1,4 +1,4 @@
-"""What a process keeps of its training, and where each of its tensors belongs in the whole model.
+"""The training state of a process, and the place of each of its tensors in the whole model.
 
 A cut parameter on two devices, five rows of four columns:
 
@@ -19,14 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from runtime.checkpoints.optimizer_states import OptimizerStates, TorchStates
+from runtime.checkpoints.optimizer_states import OptimizerStates
 from runtime.models import ParameterShard
 
 Collect = Callable[[object], list[Any]]
 """Returns every device's value, by device; see `runtime.transport.protocol.Transport.collect`."""
-
-PARAMETERS, OPTIMIZER, RANDOM, EXTRA = "parameters", "optimizer", "random", "extra"
-"""What the keys of a checkpoint begin with; see `parameter_key`, `state_key` and `device_key`."""
 
 
 class CheckpointError(RuntimeError):
@@ -38,36 +35,14 @@ class CheckpointError(RuntimeError):
     """
 
     def __init__(self, text: str, cause: str | None = None) -> None:
-        """Keep the cause for those that wait for this device."""
+        """Keep the cause for the devices that wait for this one."""
         super().__init__(text)
         self.cause = cause
 
 
 @dataclass(frozen=True)
-class TrainingState:
-    """What goes into a checkpoint, or is overwritten by one.
-
-    Attributes:
-        parameters: Those of this process, each with which part of it this is.
-        optimizer: Theirs: one of `torch.optim`, or one with `state_of` and `load_state_of`; None for none.
-        extra: Plain data and tensors of the caller, such as the states of a learning-rate schedule, of a loss
-            scale, or of the data loader of a process that reads.
-    """
-
-    parameters: Mapping[ParameterShard, Tensor]
-    optimizer: Any = None
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def states(self) -> OptimizerStates:
-        """The optimizer as states by parameter."""
-        of_torch = isinstance(self.optimizer, torch.optim.Optimizer)
-        return TorchStates(self.optimizer) if of_torch else OptimizerStates(self.optimizer)
-
-
-@dataclass(frozen=True)
 class TensorPlace:
-    """Where a tensor belongs in the whole.
+    """Place of a tensor in the whole.
 
     Attributes:
         offsets: Offsets of its first element in the whole tensor.
@@ -78,60 +53,98 @@ class TensorPlace:
     size: tuple[int, ...]
 
 
-def parameter_key(name: str) -> str:
-    """Return the key of a parameter."""
-    return f"{PARAMETERS}/{name}"
+@dataclass(frozen=True)
+class Item:
+    """A value that is written under a key, or the tensor that takes over the value read from there.
+
+    Attributes:
+        key: ``parameters/NAME``, ``optimizer/NAME/STATE``, of plain data ``optimizer/NAME/``, of a device
+            ``random/DEVICE`` and ``extra/DEVICE``.
+        value: A tensor, or plain data.
+        place: Place of the tensor; None for plain data.
+    """
+
+    key: str
+    value: Any = None
+    place: TensorPlace | None = None
 
 
-def state_key(name: str, state: str = "") -> str:
-    """Return the key of a tensor of a parameter's optimizer; without its name that of its plain data."""
-    return f"{OPTIMIZER}/{name}/{state}"
+@dataclass(frozen=True)
+class TrainingState:
+    """State of a process that goes into a checkpoint, or is overwritten by one.
+
+    Attributes:
+        parameters: Parameters by shard.
+        optimizer: Their optimizer; see `OptimizerStates`.
+        extra: Plain data and tensors of the caller, as the state of a learning-rate schedule.
+    """
+
+    parameters: Mapping[ParameterShard, Tensor]
+    optimizer: Any = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-def device_key(what: str, device: int) -> str:
-    """Return the key of what a device keeps for itself."""
-    return f"{what}/{device}"
+def items_of(state: TrainingState, device: int, torch_device: torch.device, collect: Collect) -> list[Item]:
+    """Return the items that a process writes; every process must call it together.
+
+    Raises:
+        CheckpointError: A tensor has no known place; see `places_of` and `place_of_state`.
+    """
+    places, states = places_of(state.parameters, collect), OptimizerStates(state.optimizer)
+    found = [
+        Item(f"random/{device}", random_states(torch_device)),
+        Item(f"extra/{device}", dict(state.extra)),
+    ]
+    for shard, weight in state.parameters.items():
+        place = places[shard.name]
+        found.append(Item(f"parameters/{shard.name}", weight.detach(), place))
+        plain = {}
+        for name, value in states.state_of(weight).items():
+            if isinstance(value, Tensor):
+                own = place_of_state(shard.name, weight, place, value)
+                found.append(Item(f"optimizer/{shard.name}/{name}", value.detach(), own))
+            else:
+                plain[name] = value
+        values = {"state": plain, "hyper_parameters": states.hyper_parameters_of(weight)}
+        if any(values.values()):
+            found.append(Item(f"optimizer/{shard.name}/", values))
+    return [item for item in found if item.place is None or item.value.numel()]
 
 
 def places_of(parameters: Mapping[ParameterShard, Tensor], collect: Collect) -> dict[str, TensorPlace]:
-    """Return where the parameters of a process belong, by name; every process must call it together.
+    """Return the places of a process's parameters by name; every process must call it together.
 
     Shards may be cut unevenly, in whatever way: how much each holds is asked of all.
 
     Raises:
         CheckpointError: No device holds some shard.
     """
-    lengths = {
-        shard: value.shape[shard.dim]
+    own = {
+        tuple(shard): value.shape[shard.dim]
         for shard, value in parameters.items()
         if shard.num_shards > 1 or shard.num_shares > 1
     }
-    of_all: dict[ParameterShard, int] = {}
-    for others in collect({tuple(shard): length for shard, length in lengths.items()}):
-        of_all |= {ParameterShard(*shard): length for shard, length in others.items()}
-    return {shard.name: _place(shard, value, of_all) for shard, value in parameters.items()}
+    lengths = {shard: length for others in collect(own) for shard, length in others.items()}
+    return {shard.name: _place(shard, value, lengths) for shard, value in parameters.items()}
 
 
-def _place(shard: ParameterShard, value: Tensor, lengths: Mapping[ParameterShard, int]) -> TensorPlace:
+def _place(shard: ParameterShard, value: Tensor, lengths: Mapping[tuple[Any, ...], int]) -> TensorPlace:
     offsets, size = [0] * value.dim(), list(value.shape)
-    if shard in lengths:
-        each = [
-            lengths.get(shard._replace(shard=index, share=share))
-            for index in range(shard.num_shards)
-            for share in range(shard.num_shares)
-        ]
-        if None in each:
-            raise CheckpointError(f"no device holds shard {each.index(None)} of {shard.name}")
-        found, place = [length or 0 for length in each], shard.shard * shard.num_shares + shard.share
-        offsets[shard.dim], size[shard.dim] = sum(found[:place]), sum(found)
+    if tuple(shard) in lengths:
+        numbers = (divmod(n, shard.num_shares) for n in range(shard.num_shards * shard.num_shares))
+        of_all = [lengths.get(tuple(shard._replace(shard=n, share=share)), -1) for n, share in numbers]
+        if -1 in of_all:
+            raise CheckpointError(f"no device holds shard {of_all.index(-1)} of {shard.name}")
+        number = shard.shard * shard.num_shares + shard.share
+        offsets[shard.dim], size[shard.dim] = sum(of_all[:number]), sum(of_all)
     return TensorPlace(tuple(offsets), tuple(size))
 
 
 def place_of_state(name: str, weight: Tensor, place: TensorPlace, value: Tensor) -> TensorPlace:
-    """Return where a tensor of a parameter's optimizer belongs.
+    """Return the place of a tensor of a parameter's optimizer.
 
     Raises:
-        CheckpointError: It belongs to a shard in a way that is not known, so that it could not be cut anew.
+        CheckpointError: Its relation to the shard is not known, so that it could not be cut anew.
     """
     if value.shape == weight.shape:
         return place
@@ -144,7 +157,7 @@ def place_of_state(name: str, weight: Tensor, place: TensorPlace, value: Tensor)
 
 
 def check_plain(extra: Mapping[str, Any]) -> None:
-    """Ensure that what a caller adds can be read again without running code of the file.
+    """Ensure that a caller's additions can be read again without running code of the file.
 
     Raises:
         CheckpointError: An entry is not plain data or tensors.
@@ -169,7 +182,7 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
-    """Take over what `random_states` returned."""
+    """Take over the states that `random_states` returned."""
     torch.set_rng_state(states["cpu"])
     if "cuda" in states and device.type == "cuda":
         torch.cuda.set_rng_state(states["cuda"], device)

@@ -2,9 +2,7 @@
 
 They do not know how a call of a script is carried out, nor how the processes of a run are started.
 
-Read `iterations` (of either loop). The loop of scripts: `run_checkpoints` (which iterations have one),
-`post_validated` (iterations without a barrier), `train`, `entry` (what scripts import). A loop of the user's
-own: `batches` (what it reads), `prefetched_loader` (read ahead), `joining` (the process and its modules),
-`intake` (batches and shapes), `loop_state` (what is kept), `evaluation` (forward blocks alone), `pipeline`
-(what the user sees).
+Read `iterations` and `loop_state` (the state that is kept), of either loop. The loop of scripts: `train`. A
+loop of the user's own: `batches` (the part that it reads), `joining` (the process, its modules and their
+batches), `evaluation` (forward blocks alone), `pipeline`.
 """

@@ -1,15 +1,14 @@
 """Batches of a training loop of one's own, cut into micro-batches.
 
 A batch is a pair of inputs and targets, in the forms of `runtime.models.user.reading`; or it is a list with
-a tuple (inputs, targets) for each micro-batch. Only processes with a block that reads need one. What the
-blocks compute is not known here.
+a tuple (inputs, targets) for each micro-batch. Only processes with a block that reads need one. It does not
+know what the blocks compute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,51 +23,25 @@ Pair = tuple[Any, Any]
 
 
 class BatchError(ValueError):
-    """A batch is not what the pipeline's blocks read; the message names the part and the remedy."""
-
-
-@dataclass(frozen=True)
-class FailedBatch:
-    """What stands for a batch that could not be read, until a step ends all processes.
-
-    A loop that looks into it before the step is told the reason, too.
-
-    Attributes:
-        reason: In one line.
-    """
-
-    reason: str
-
-    def __iter__(self) -> Iterator[NoReturn]:
-        """Fail with the reason, as a loop that unpacks inputs and targets.
-
-        Raises:
-            BatchError: In any case.
-        """
-        raise BatchError(self.reason)
-
-    def __getitem__(self, key: object) -> NoReturn:
-        """Fail with the reason, as a loop that picks the inputs.
-
-        Raises:
-            BatchError: In any case.
-        """
-        raise BatchError(self.reason)
+    """A batch that the pipeline's blocks cannot read; the message names the part and the remedy."""
 
 
 class BatchData:
-    """What the blocks of a process read: the batch that was taken last.
+    """The batch that was taken last, for the blocks of a process that read.
+
+    Attributes:
+        varies: Whether tensors may have other shapes in each micro-batch.
+        num_graphs: Number of separate graphs of blocks, each of which reads its own micro-batches.
+        is_first: Whether a block of this process reads inputs.
+        is_last: Whether a block of this process computes a loss, for which it reads targets.
+        reads: Whether any does.
 
     Args:
-        placement: What runs where.
         device_index: The process's device in the placement.
-        seed: Seed of all random numbers.
         dtype: Type of all floats.
-        device: Where tensors are put.
         weighs: Whether losses have weights: then a process with a loss reads the targets of all losses, of
             which its own is a part.
         names: Names of the arguments of all blocks' modules, as far as `cut` knows them.
-        varies: Whether tensors may have other shapes in each micro-batch.
     """
 
     def __init__(
@@ -83,35 +56,21 @@ class BatchData:
         varies: bool = False,
     ) -> None:
         """Find the blocks that read; nothing is taken yet."""
-        self.varies, self._forms = varies, list[Mapping[str, Forms]]()
+        self.varies, self._forms, self._seed = varies, list[Mapping[str, Forms]](), seed
         self._num_shares = {block.name: block.num_shares for block in placement.blocks}
         self._reading = Reading(
             placement, names or {}, dtype, device, lambda reason: BatchError(f"batch: {reason}")
         )
         self.num_graphs = self._reading.num_graphs
         own = {block.name for block in placement.on(device_index) if block.kind is Kind.F}
-        self._begins, self._ends = (
+        self._begins, ends = (
             [block for block in readers if block in own] for readers in self._reading.blocks.values()
         )
-        self._weighed = self._reading.blocks[TARGETS] if weighs and self._ends else self._ends
-        self._seed = seed
+        self._weighed = self._reading.blocks[TARGETS] if weighs and ends else ends
+        self.is_first, self.is_last = bool(self._begins), bool(ends)
+        self.reads = self.is_first or self.is_last
         self._first: dict[tuple[str, str], list[tuple[int, ...]]] = {}
         self._read: dict[tuple[str, int], Sample] = {}
-
-    @property
-    def is_first(self) -> bool:
-        """Whether a block of this process reads inputs."""
-        return bool(self._begins)
-
-    @property
-    def is_last(self) -> bool:
-        """Whether a block of this process computes a loss, for which it reads targets."""
-        return bool(self._ends)
-
-    @property
-    def reads(self) -> bool:
-        """Whether any does."""
-        return self.is_first or self.is_last
 
     def check(self, batch: Any) -> None:
         """Ensure that some block, of this process or of another, reads each name in a batch.
@@ -136,7 +95,8 @@ class BatchData:
                 have other shapes than those of the first batch.
         """
         count = None if num_micro_batches is None else num_micro_batches * self.num_graphs
-        pairs = micro_batches(batch, count, self._num_samples())
+        of_first = (shape[0] for shapes in self._first.values() for shape in shapes if shape)
+        pairs = micro_batches(batch, count, next(of_first, None))
         if len(pairs) % self.num_graphs:
             raise BatchError(
                 f"batch: has {len(pairs)} micro-batches for {self.num_graphs} separate graphs of blocks; "
@@ -155,7 +115,7 @@ class BatchData:
         return number
 
     def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
-        """Return what a block reads of a micro-batch."""
+        """Return a block's sample of a micro-batch."""
         seed = digest(self._seed, block, iteration, micro_batch)
         forms = self._forms[micro_batch] if self._forms else None
         return self._read.get((block, micro_batch), Sample((), (), 0))._replace(seed=seed, forms=forms)
@@ -166,13 +126,8 @@ class BatchData:
         return tuple(tuple(value.shape) for each in read for value in (*each.inputs, *each.targets))
 
     def know(self, forms: Sequence[Mapping[str, Forms]]) -> None:
-        """Take over what all blocks hand over in each micro-batch of the batch that was taken."""
+        """Take over the forms that all blocks hand over in each micro-batch of the batch that was taken."""
         self._forms = list(forms)
-
-    def _num_samples(self) -> int | None:
-        """Return the samples of a micro-batch, as those of the first batch were."""
-        found = next((shape for shapes in self._first.values() for shape in shapes if shape), None)
-        return found[0] if found else None
 
     def _tensors(self, found: Any, block: str, what: str) -> tuple[Tensor, ...]:
         values = self._reading.tensors(found, block, what)
@@ -208,8 +163,6 @@ def micro_batches(batch: Any, count: int | None, num_samples: int | None = None)
     >>> [(inputs.tolist(), list(targets["F3"].shape)) for inputs, targets in pairs]
     [([0, 1], [2, 1]), ([2, 3], [2, 1])]
     """
-    if isinstance(batch, FailedBatch):
-        raise BatchError(batch.reason)
     if _has_pairs(batch):
         if count is not None and len(batch) != count:
             raise BatchError(
@@ -222,7 +175,7 @@ def micro_batches(batch: Any, count: int | None, num_samples: int | None = None)
             f"batch: is a {type(batch).__name__}{length}; give the pair (inputs, targets), or a list with "
             "such a tuple for each micro-batch"
         )
-    sizes = sorted({value.shape[0] if value.dim() else 0 for value in tensors_in(batch)})
+    sizes = sorted({value.shape[0] if value.dim() else 0 for value in _tensors_in(batch)})
     if len(sizes) != 1:
         raise BatchError(
             f"batch: its tensors have {' and '.join(map(str, sizes)) or 'no'} samples; let dimension 0 of "
@@ -248,28 +201,21 @@ def _has_pairs(batch: Any) -> bool:
     return is_list and all(isinstance(each, tuple) and len(each) == 2 for each in batch)
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
+def _tensors_in(value: Any) -> Iterator[Tensor]:
     """Yield the tensors of a nest, in order."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from tensors_in(each)
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from tensors_in(each)
+    elif isinstance(value, (tuple, list, Mapping)):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors_in(each)
 
 
 def _part(value: Any, first: int, length: int) -> Any:
-    return mapped(value, lambda tensor: tensor.narrow(0, first, length))
-
-
-def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """Return a nest of tensors with each changed; what is no tensor stays."""
+    """Return a nest with a part of each tensor's samples."""
     if isinstance(value, Tensor):
-        return function(value)
+        return value.narrow(0, first, length)
     if isinstance(value, Mapping):
-        return {name: mapped(each, function) for name, each in value.items()}
+        return {name: _part(each, first, length) for name, each in value.items()}
     if isinstance(value, (tuple, list)):
-        return type(value)(mapped(each, function) for each in value)
+        return type(value)(_part(each, first, length) for each in value)
     return value

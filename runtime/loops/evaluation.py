@@ -6,22 +6,23 @@ with as many micro-batches in flight as the busiest device can feed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from placements import Kind, Placement
 from runtime.codegen.script import Script
 from runtime.execution.device import Device
-from runtime.execution.process import Process
+from runtime.execution.device_context import DeviceContext
 from runtime.execution.results import Position
-from runtime.models import Blocks, Model
+from runtime.loops.iterations import run_iteration
+from runtime.models import Blocks
 from runtime.program.calls import carry_out
 from runtime.program.deadlock import check
-from runtime.program.instructions import Programs
+from runtime.program.instructions import Instruction, Programs
 from runtime.program.lower import by_lane, lower
 from runtime.transport.agreement import PipelineError
-from runtime.transport.protocol import Transport
 from schedsearch.schedule import Instance, as_soon_as_possible
 
 
@@ -78,51 +79,36 @@ class Evaluation:
     """The forward blocks of a device, for one number of micro-batches.
 
     Attributes:
-        blocks: They.
+        blocks: Its blocks; after a run they have its losses.
 
     Args:
-        script: Script of the training.
-        process: Which device it is.
-        transport: Reaches the other devices.
-        model: Model of the training.
+        context: The device of the training, and all that it runs with.
         num_micro_batches: Number of micro-batches of one evaluation.
 
     Raises:
         PipelineError: Copies of a stage take micro-batches in turn.
     """
 
-    def __init__(
-        self,
-        script: Script,
-        process: Process,
-        transport: Transport,
-        model: Model,
-        num_micro_batches: int,
-    ) -> None:
+    def __init__(self, context: DeviceContext, num_micro_batches: int) -> None:
         """Derive and prove the programs."""
+        script, process = context.script, context.process
         if any(block.in_turns for block in script.placement.blocks):
             raise PipelineError(
                 "eval_step: knows no copies of stages that take micro-batches in turn; evaluate saved "
                 "weights in a job without copies"
             )
         programs = forward_programs(script.placement, num_micro_batches)
-        self._instructions = programs.instructions[process.device]
-        self._number = num_micro_batches
-        forward = Script(
-            self._carry_out, script.model_data, programs.placement, num_micro_batches, script.channels
-        )
-        self.blocks = Blocks(programs.placement, model, num_micro_batches)
-        self._device = Device(forward, process, transport, self.blocks, Position(None, process.device))
+        calls = partial(_carry_out, programs.instructions[process.device])
+        forward = Script(calls, script.model_data, programs.placement, num_micro_batches, script.channels)
+        self.blocks = Blocks(programs.placement, context.model, num_micro_batches)
+        self.blocks.keeps_pace = context.blocks.keeps_pace
+        self._script, position = forward, Position(None, process.device)
+        self._device = Device(forward, process, context.transport, self.blocks, position)
 
     def run(self, iteration: int) -> None:
-        """Run it; the losses are then those of `blocks`.
+        """Run it as an iteration, whose micro-batches a model with data of its own reads."""
+        run_iteration(self._script, self._device, iteration)
 
-        Args:
-            iteration: Iteration whose micro-batches a model with data of its own reads.
-        """
-        self._device.begin(iteration)
-        self._carry_out(self._device, self._number)
-        self._device.finish()
 
-    def _carry_out(self, device: Any, num_micro_batches: int) -> None:
-        carry_out(self._instructions, device)
+def _carry_out(instructions: Sequence[Instruction], device: Any, num_micro_batches: int) -> None:
+    carry_out(instructions, device)

@@ -15,6 +15,7 @@ from runtime.codegen.script import Script
 from runtime.execution.device import Device
 from runtime.execution.device_context import DeviceContext
 from runtime.models import Blocks
+from runtime.orders.offered import ProgramSwitch
 from runtime.plans.plan_client import DeployedPlan
 from runtime.program.tensor_flow import computes_loss
 from runtime.training.update import Update
@@ -32,7 +33,7 @@ class Iterations:
         update: Completes the gradients, and moves the parameters of the job's own model.
 
     Args:
-        context: What the device runs with.
+        context: The device and all that it runs with.
     """
 
     def __init__(self, context: DeviceContext) -> None:
@@ -53,17 +54,20 @@ class Iterations:
             self._context.clocks.follow(plan.clock_mhz)
         return plan
 
-    def follow_program(self, script: Script) -> None:
-        """Run another order of the same blocks from the next iteration on."""
-        self._script = script
-        self._context.device.follow(script)
+    def follow_program(self, switch: ProgramSwitch, index: int) -> str:
+        """Go over to the order of the same blocks for an iteration; return the news for the user."""
+        if not switch.is_used:
+            return ""
+        self._script, note = switch.decide(index)
+        self._context.device.follow(self._script)
+        return note
 
     def timed(self, index: int) -> float:
-        """Run an iteration from a common start; see `timed_iteration`."""
+        """Run an iteration from a common start; return its milliseconds on this device."""
         return timed_iteration(self._script, self._context.device, index, self._context.transport)
 
     def run_to_add(self, index: int) -> None:
-        """Run an iteration, and add its complete gradients to those of earlier iterations."""
+        """Run an iteration, and add its complete gradients to earlier ones."""
         before = self._set_aside()
         run_iteration(self._script, self._context.device, index)
         self.update.complete()
@@ -75,28 +79,26 @@ class Iterations:
         return [(*instance, float(loss)) for instance, loss in self._context.blocks.losses.items()]
 
     def mean_loss(self, blocks: Blocks, num_micro_batches: int, finite_in: str = "") -> float:
-        """Return the mean of what all devices computed, each loss taken from the block's first device.
+        """Return the mean of all devices' losses, each taken from the block's first device.
 
         Args:
-            blocks: Blocks that have computed it.
-            num_micro_batches: Number of micro-batches of what they computed.
+            blocks: Blocks that have computed them, in so many micro-batches.
+            num_micro_batches: Number of micro-batches.
             finite_in: The step whose losses must be finite, in words; empty if they need not be.
 
         Raises:
             PipelineError: A block failed on some device, or a loss is not finite and has to be.
         """
         placement, index = self._script.placement, self._context.process.device
-        sinks = [block.name for block in placement.blocks if computes_loss(placement, block.name)]
-        own = {
-            instance: float(loss)
-            for instance, loss in blocks.losses.items()
-            if (sink := placement.by_name[instance[0]]).devices[0] == index or sink.in_turns
-        }
-        instances = [(block, n) for n in range(num_micro_batches) for block in sinks]
+        sinks = [block for block in placement.blocks if computes_loss(placement, block.name)]
+        own = {sink.name for sink in sinks if sink.devices[0] == index or sink.in_turns}
+        instances = [(sink.name, n) for n in range(num_micro_batches) for sink in sinks]
+        values = [
+            float(blocks.losses[instance]) if instance[0] in own and instance in blocks.losses else 0.0
+            for instance in instances
+        ]
         failure = blocks.take_failure()
-        *losses, num_failed = self._context.transport.add_up(
-            [*(own.get(instance, 0.0) for instance in instances), float(failure is not None)]
-        )
+        *losses, num_failed = self._context.transport.add_up([*values, float(failure is not None)])
         if num_failed:
             tell_all(self._context.transport, failure)
         for (block, n), loss in zip(instances, losses, strict=True):
@@ -107,13 +109,11 @@ class Iterations:
     def _set_aside(self) -> list[tuple[Tensor, Tensor]]:
         """Take gradients of earlier steps away that are complete: summed over copies, or scaled down."""
         model = self._context.model
-        names = {name for names in model.replicas.values() for name in names}
-        if model.optimizer.loss_scale is not None:
-            names = {shard.name for shard in model.parameters}
+        summed = {name for names in model.replicas.values() for name in names}
         found = [
             (weight, weight.grad)
             for shard, weight in model.parameters.items()
-            if shard.name in names and weight.grad is not None
+            if (model.optimizer.loss_scale is not None or shard.name in summed) and weight.grad is not None
         ]
         for weight, _ in found:
             weight.grad = None

@@ -1,22 +1,25 @@
-"""How a process joins a loop of the user's own: which device it is, and the modules that it was given.
+"""Joining a loop of the user's own: the process's device, the modules that it was given, and its batches.
 
-What each process is given is checked by all together, so that a wrong one ends all with one error.
+Modules and batches of each process are checked by all together, so that a wrong one ends all with one error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from placements import Kind
-from runtime.codegen.script import Script
+from runtime.codegen.script import Script, check_specs
+from runtime.execution.device_context import DeviceContext
 from runtime.execution.process import Process
 from runtime.execution.run_options import RunOptions
-from runtime.loops.batches import BatchData
+from runtime.loops.batches import BatchData, BatchError
 from runtime.models import GIVEN_MODEL, USER_MODEL, ModelOptions
 from runtime.models.user.given import (
     GivenModules,
@@ -28,9 +31,11 @@ from runtime.models.user.given import (
     own_modules,
     type_of,
 )
+from runtime.models.user.packing import Forms
+from runtime.models.user.shapes import KnownForms, ReadShapes
 from runtime.models.user.user_file import UserFile
 from runtime.program.calls import ScriptError
-from runtime.transport.agreement import PipelineError, agreed
+from runtime.transport.agreement import PipelineError, agreed, succeeded
 from runtime.transport.protocol import Transport
 
 
@@ -46,30 +51,26 @@ def own_process(options: RunOptions) -> Process:
         ) from None
 
 
-def batch_data(
-    script: Script,
-    process: Process,
-    transport: Transport,
-    body: GivenModules | None = None,
-    unequal: bool = False,
-) -> BatchData:
-    """Return what reads batches for the blocks of this process; with a body as that wants it."""
-    model = script.model
-    dtype: torch.dtype = getattr(torch, model.dtype)
-    weighs, names = (False, {}) if body is None else (body.weight_of_loss is not None, body.read_names)
-    where = process.device, model.seed, dtype, transport.device
-    return BatchData(script.placement, *where, weighs, names, unequal)
-
-
 class Given(NamedTuple):
-    """What a script gives a pipeline; see `Pipeline`."""
+    """A script's modules, and the options that need some; see `Pipeline`."""
 
-    modules: Modules | str | Path
+    modules: Modules | str | Path | None
     loss: Loss | None
     loss_weight: LossWeight | None
     precision: str | None
     compile: str | None
     unequal: bool
+
+    def source(self, script: Script, own: Sequence[str]) -> GivenSource:
+        """Return the modules of the own blocks, from a file or as they were given."""
+        placement, seed = script.placement, script.model.seed
+        assert self.modules is not None
+        if not isinstance(self.modules, (str, Path)):
+            made = own_modules(self.modules, placement, own)
+            return GivenSource(made, seed, self.loss, self.loss_weight)
+        file = UserFile(ModelOptions(USER_MODEL, path=str(Path(self.modules).resolve()), seed=seed))
+        made = own_modules(file.modules_with_values(own), placement, own)
+        return GivenSource(made, seed, self.loss or file.loss, self.loss_weight or file.loss_weight)
 
 
 def join(given: Given, script: Script, process: Process, transport: Transport) -> tuple[GivenModules, Script]:
@@ -85,31 +86,138 @@ def join(given: Given, script: Script, process: Process, transport: Transport) -
             f"runtime.model={GIVEN_MODEL}"
         )
     own = [block.name for block in placement.on(process.device) if block.kind is Kind.F]
-    modules = given.modules
-
-    def found_modules() -> GivenSource:
-        if not isinstance(modules, (str, Path)):
-            return GivenSource(own_modules(modules, placement, own), job.seed, given.loss, given.loss_weight)
-        file = UserFile(ModelOptions(USER_MODEL, path=str(Path(modules).resolve()), seed=job.seed))
-        made = own_modules(file.modules_with_values(own), placement, own)
-        loss, loss_weight = given.loss or file.loss, given.loss_weight or file.loss_weight
-        return GivenSource(made, job.seed, loss, loss_weight)
-
-    source, types = agreed(transport, process.device, found_modules, lambda found: type_of(found.given))
+    source, types = agreed(
+        transport, process.device, lambda: given.source(script, own), lambda found: type_of(found.given)
+    )
     found = sorted({dtype for dtype in types if dtype is not None})
     if len(found) > 1:
         raise PipelineError(f"modules: are of several types ({', '.join(found)}); convert them to one")
     dtype = found[0] if found and script.specs is None else job.dtype
-    model = ModelOptions(
-        GIVEN_MODEL, seed=job.seed, dtype=dtype, precision=given.precision, compile=given.compile
-    )
+    compiler = given.compile or job.compile
+    model = ModelOptions(GIVEN_MODEL, seed=job.seed, dtype=dtype, precision=given.precision, compile=compiler)
     body, described = agreed(
         transport,
         process.device,
-        lambda: GivenModules(model, placement, source, own, keeps_names=is_list(modules)),
+        lambda: GivenModules(model, placement, source, own, keeps_names=is_list(given.modules)),
         lambda body: body.described,
     )
     body.know(described)
     script = replace(script, model_data=model.to_dict())
-    body.read_from(batch_data(script, process, transport, body, given.unequal))
+    body.read_from(_batch_data(script, process, transport, body, given.unequal))
     return body, script
+
+
+def _batch_data(
+    script: Script,
+    process: Process,
+    transport: Transport,
+    body: GivenModules | None = None,
+    unequal: bool = False,
+) -> BatchData:
+    """Return the reader of batches for the blocks of this process, as a body wants it."""
+    model = script.model
+    dtype: torch.dtype = getattr(torch, model.dtype)
+    weighs, names = (False, {}) if body is None else (body.weight_of_loss is not None, body.read_names)
+    where = process.device, model.seed, dtype, transport.device
+    return BatchData(script.placement, *where, weighs, names, unequal)
+
+
+class Intake:
+    """Reads batches for the blocks of this process, and finds the shapes that all blocks hand over.
+
+    Attributes:
+        data: The own blocks that read, and how.
+
+    Args:
+        context: The device and all that it runs with.
+        body: The modules that were given; None for the job's own model, which reads its own text.
+    """
+
+    def __init__(self, context: DeviceContext, body: GivenModules | None) -> None:
+        """Read nothing yet."""
+        self._context, self._body, self._script = context, body, context.script
+        self._known = KnownForms()
+        self._all = context.transport, context.process.device
+        if body is None:
+            self.data = _batch_data(self._script, context.process, context.transport)
+        else:
+            self.data = body.data(self._script.num_micro_batches, context.transport.device)
+
+    @property
+    def has_shapes(self) -> bool:
+        """Whether the shapes that all blocks hand over are known, in the next batch too."""
+        return self._body is None or (self._body.has_shapes and not self.data.varies)
+
+    def take(self, batch: Any, num_micro_batches: int | None) -> int | None:
+        """Let the blocks read a batch; return its number of micro-batches, None where nothing is read.
+
+        Raises:
+            BatchError: It is wrong.
+        """
+        if self._body is None:
+            if batch is not None:
+                raise BatchError("batch: the job's own model reads its own text; leave the batch out")
+            return self._script.num_micro_batches
+        self.data.check(batch)
+        if not self.data.reads:
+            return None
+        if batch is None:
+            raise BatchError("batch: is None, but this process reads inputs or targets; give it one")
+        return self.data.take(batch, num_micro_batches)
+
+    def take_together(self, batch: Any, expected: int | None = None) -> int:
+        """Let the blocks of all processes read a batch, and know the shapes that they hand over in it.
+
+        Unknown shapes of a micro-batch are found by running each process's own blocks once, forward.
+
+        Args:
+            batch: See `take`.
+            expected: Number of micro-batches that it must have; None for any.
+
+        Returns:
+            Its number of micro-batches.
+
+        Raises:
+            PipelineError: The batch of some process is wrong, or their numbers of micro-batches differ.
+        """
+        body, data = self._body, self.data
+        if body is not None and not body.has_shapes:
+            expected = self._script.num_micro_batches
+
+        def shapes_of(number: int | None) -> list[tuple[tuple[int, ...], ...]] | None:
+            return None if number is None else [data.shapes(n) for n in range(number)]
+
+        told = agreed(*self._all, lambda: self.take(batch, expected), shapes_of)[1]
+        numbers: dict[int, int] = {len(each): device for device, each in enumerate(told) if each is not None}
+        if len(numbers) != 1:
+            counts = " and ".join(f"{number} on device {device}" for number, device in numbers.items())
+            raise PipelineError(f"batch: has {counts} micro-batches; give all that read the same batch")
+        (number,) = numbers
+        if body is not None and not self.has_shapes:
+            self._know(body, list(zip(*(each or [()] * number for each in told), strict=True)))
+        return number
+
+    def _know(self, body: GivenModules, read: Sequence[ReadShapes]) -> None:
+        """Find the shapes of each micro-batch, or of the first where all are alike."""
+        is_first = not body.has_shapes
+        for n, shapes in enumerate(read if self.data.varies else read[:1]):
+            if self._known.of(shapes) is None:
+                self._known.add(shapes, self._found(body, n))
+        forms = [found for shapes in read if (found := self._known.of(shapes)) is not None]
+        body.set_shapes(forms[0])
+        if self.data.varies:
+            self.data.know(forms)
+        if is_first:
+            index, spec_of = self._context.process.device, self._context.device.spec_of_model
+            succeeded(*self._all, lambda: check_specs(self._script, index, spec_of))
+
+    def _found(self, body: GivenModules, micro_batch: int) -> Mapping[str, Forms]:
+        """Return the shapes of a micro-batch: each process runs its own blocks once, forward."""
+        shapes: dict[str, Forms] = {}
+        read = partial(self.data.read, iteration=0, micro_batch=micro_batch)
+        num_blocks = sum(block.kind is Kind.F for block in self._script.placement.blocks)
+        while len(shapes) < num_blocks:
+            find = partial(body.shapes_of, shapes, read, self._context.transport.device)
+            for found in agreed(*self._all, find, lambda found: found)[1]:
+                shapes = shapes | found
+        return shapes

@@ -1,8 +1,7 @@
-"""The state of the user's own loop: tensors by name, and checkpoints of it in any folders."""
+"""The state of either loop: tensors by name, and checkpoints of all that it needs to go on."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from runtime.checkpoints.loading import Resumed, load_checkpoint
 from runtime.checkpoints.manifest import facts_of, manifests, unreadable_manifests
-from runtime.checkpoints.training_state import TrainingState, check_plain
+from runtime.checkpoints.training_state import TrainingState
 from runtime.execution.device_context import DeviceContext
 from runtime.models import ParameterShard
 from runtime.models.user.given import GivenModules
@@ -22,21 +21,19 @@ from runtime.transport.agreement import PipelineError, succeeded
 if TYPE_CHECKING:
     from runtime.checkpoints.saving import Checkpoints
 
-_LOG = logging.getLogger(__name__)
-
-_SHARED = "optimizer"
-"""What a checkpoint adds by itself: the loss scale, with fp16."""
+SHARED = "optimizer"
+"""Name of the loop's own addition to a checkpoint: the number of updates, and with fp16 the loss scale."""
 
 
 class LoopState:
     """The state of this process; every process must call each method but `tensors` together.
 
     Args:
-        context: What the device runs with.
+        context: The device and all that it runs with.
         body: The modules that were given; None for the job's own model.
     """
 
-    def __init__(self, context: DeviceContext, body: GivenModules | None) -> None:
+    def __init__(self, context: DeviceContext, body: GivenModules | None = None) -> None:
         """Do nothing yet."""
         self._model, self._body, self._transport = context.model, body, context.transport
         self._device, self._facts = context.process.device, facts_of(context.script)
@@ -54,18 +51,36 @@ class LoopState:
         Raises:
             PipelineError: The state of some process lacks something, or something has another shape.
         """
-        for own, value in succeeded(self._transport, self._device, lambda: self._found_in(state)):
-            with torch.no_grad():
-                own.copy_(value)
+        shards = {shard.name: shard for shard in self._model.parameters}
+
+        def found(name: str, own: Tensor) -> Tensor:
+            if name not in state:
+                raise PipelineError(f"state: has no {name!r}; give the state of the whole model")
+            value = state[name]
+            if value.shape != own.shape and name in shards:
+                value = shards[name].of(value)
+            if value.shape != own.shape:
+                raise PipelineError(
+                    f"state: {name!r} is of shape {tuple(value.shape)} instead of {tuple(own.shape)}"
+                )
+            return value
+
+        own = self.tensors()
+        values = succeeded(
+            self._transport, self._device, lambda: [found(name, value) for name, value in own.items()]
+        )
+        with torch.no_grad():
+            for mine, value in zip(own.values(), values, strict=True):
+                mine.copy_(value)
         if self._body is not None:
             self._body.forget_buffers()
 
     def save(
         self,
         folder: Path,
-        optimizer: torch.optim.Optimizer | None,
-        extra: Mapping[str, Any],
-        num_steps: int,
+        num_done: int,
+        optimizer: Any,
+        extra: Mapping[str, Any] | None = None,
         *,
         num_kept: int,
         is_async: bool,
@@ -73,42 +88,45 @@ class LoopState:
         """Begin a checkpoint, after the end of the one before; see `runtime.checkpoints.saving.Checkpoints`.
 
         Raises:
-            PipelineError: What some process adds is no plain data.
             CheckpointError: This one or the one before could not be written.
         """
         # PyTorch's module takes half a second to import, which a loop without checkpoints need not wait for.
         from runtime.checkpoints.saving import Checkpoints
 
-        succeeded(self._transport, self._device, lambda: _check_extra(extra))
         self.wait()
         key = folder, num_kept, is_async
         if key not in self._made:
             self._made[key] = Checkpoints(
                 folder, self._transport, self._device, num_kept=num_kept, is_async=is_async
             )
-        state = self._state(optimizer, {**extra, _SHARED: self._model.optimizer.shared_state()})
-        self._made[key].save(state, num_steps, self._facts)
+        state = self._state(optimizer, {**(extra or {}), SHARED: self._model.optimizer.shared_state()})
+        self._made[key].save(state, num_done, self._facts)
 
-    def load(self, folder: Path, optimizer: torch.optim.Optimizer | None) -> Resumed | None:
-        """Read the newest whole checkpoint of a folder; return None if there was never one.
+    def load(self, folder: Path, optimizer: Any, most_iterations: int | None = None) -> Resumed:
+        """Read the newest whole checkpoint of a folder; see `runtime.checkpoints.loading.load_checkpoint`.
 
         Raises:
-            ScriptError: None of those that are there is whole, or the newest is of another model.
+            ScriptError: There is none, or it is of another model.
         """
         self.wait()
-        has_any = self._device == 0 and bool([*manifests(folder), *unreadable_manifests(folder)])
-        if not self._transport.collect(has_any)[0]:
-            return None
-        state = self._state(optimizer, {})
-        found = load_checkpoint(folder, state, self._facts, self._transport, self._device)
+        found = load_checkpoint(
+            folder,
+            self._state(optimizer),
+            self._facts,
+            self._transport,
+            self._device,
+            most_iterations=most_iterations,
+        )
         extra = dict(found.extra)
-        self._model.optimizer.load_shared_state(extra.pop(_SHARED, {}))
+        self._model.optimizer.load_shared_state(extra.pop(SHARED, {}))
         if self._body is not None:
             self._body.forget_buffers()
-        if self._device == 0:
-            for note in found.notes:
-                _LOG.warning("%s", note)
         return replace(found, extra=extra)
+
+    def has_any(self, folder: Path) -> bool:
+        """Tell whether there was ever a checkpoint in a folder."""
+        has_any = self._device == 0 and bool([*manifests(folder), *unreadable_manifests(folder)])
+        return bool(self._transport.collect(has_any)[0])
 
     def wait(self) -> None:
         """Return when no checkpoint is being written.
@@ -119,36 +137,10 @@ class LoopState:
         for each in self._made.values():
             each.wait()
 
-    def _state(self, optimizer: torch.optim.Optimizer | None, extra: Mapping[str, Any]) -> TrainingState:
-        """Return what a checkpoint keeps; buffers stand among the parameters."""
-        held = {} if self._body is None else self._body.state_of_buffers()
+    def _state(self, optimizer: Any, extra: Mapping[str, Any] | None = None) -> TrainingState:
+        """Return parameters, buffers among them, with their optimizer."""
+        if self._body is None:
+            return TrainingState(self._model.state(), optimizer, extra or {})
+        held = self._body.state_of_buffers()
         buffers = {ParameterShard(name, 0, 1, 0): value for name, value in held.items()}
-        return TrainingState(self._model.parameters | buffers, optimizer, extra)
-
-    def _found_in(self, state: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-        """Return each own tensor with the part of a state that belongs there."""
-        shards = {shard.name: shard for shard in self._model.parameters}
-        found: list[tuple[Tensor, Tensor]] = []
-        for name, own in self.tensors().items():
-            if name not in state:
-                raise PipelineError(f"state: has no {name!r}; give the state of the whole model")
-            value = state[name]
-            if value.shape != own.shape and name in shards:
-                value = shards[name].of(value)
-            if value.shape != own.shape:
-                raise PipelineError(
-                    f"state: {name!r} is of shape {tuple(value.shape)} instead of {tuple(own.shape)}"
-                )
-            found.append((own, value))
-        return found
-
-
-def _check_extra(extra: Mapping[str, Any]) -> None:
-    """Ensure that what a loop adds to a checkpoint can be read again.
-
-    Raises:
-        PipelineError: One entry is no plain data, or has a name that is taken.
-    """
-    if _SHARED in extra:
-        raise PipelineError(f"extra: {_SHARED!r} is kept beside it; give the optimizer as an argument")
-    check_plain(extra)
+        return TrainingState(self._model.parameters | buffers, optimizer, extra or {})

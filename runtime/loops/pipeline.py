@@ -5,7 +5,8 @@ It knows neither optimizers nor where batches come from. See `runtime.loops.batc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -14,25 +15,25 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from runtime.checkpoints.loading import Resumed
+from runtime.checkpoints.training_state import check_plain
 from runtime.codegen.script import check_script, read_script_of
 from runtime.execution.device_context import connected, device_context
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
 from runtime.loops.evaluation import Evaluation
-from runtime.loops.intake import Intake
 from runtime.loops.iterations import Iterations
-from runtime.loops.joining import Given, join, own_process
-from runtime.loops.loop_state import LoopState
-from runtime.loops.prefetched_loader import PrefetchedLoader
+from runtime.loops.joining import Given, Intake, join, own_process
+from runtime.loops.loop_state import SHARED, LoopState
 from runtime.models.user.given import Loss, LossWeight, Modules
 from runtime.orders.offered import ProgramFolder, ProgramSource, ProgramSwitch
 from runtime.program.calls import ScriptError
-from runtime.training.zero import Zero1
-from runtime.transport.agreement import succeeded
+from runtime.training.zero import zero1
+from runtime.transport.agreement import PipelineError, succeeded
 from schedsearch.semantics.versions import WeightMode
+
+_LOG = logging.getLogger(__name__)
 
 
 class Pipeline:
@@ -44,15 +45,15 @@ class Pipeline:
 
         with runtime.Pipeline(modules, "job", loss=cross_entropy) as pipeline:
             optimizer = torch.optim.AdamW(pipeline.parameters(), lr=3e-4)
-            for batch in pipeline.loader(dataloader):
+            for batch in dataloader:
                 loss = pipeline.step(batch)
                 optimizer.step()
                 optimizer.zero_grad()
 
     Attributes:
-        num_steps: How many there were. Dropout depends on it; `load` sets it.
+        num_steps: Number of steps done. Dropout depends on it; `load` sets it.
         update: Completes the gradients of a step; it says whether fp16 overflowed.
-        note: Which program the next step runs, and why, in a line; empty where that is the one before.
+        note: News of the next step's program, and why it runs, in a line; empty where it is the one before.
 
     Args:
         modules: A module for each forward block: a mapping of block to module, which may lack those of other
@@ -64,7 +65,7 @@ class Pipeline:
             file, else the last block's module is given the targets and returns the loss.
         precision: ``bf16`` or ``fp16`` for blocks that compute under autocast, with parameters and gradients
             in the modules' own type; see `runtime.training`.
-        loss_weight: Returns what a micro-batch's loss counts from its targets, as its number of tokens; by
+        loss_weight: Returns the weight of a micro-batch's loss from its targets, as its number of tokens; by
             default that of the file, else all count the same.
         timeout_s: How long a transfer may wait for its other end, if the process group is made here.
         finite: Whether a loss that is not finite ends all processes.
@@ -75,8 +76,8 @@ class Pipeline:
         unequal: Whether each micro-batch may have shapes of its own, as samples of another length. The
             processes then tell each other what they read before each step. The five options of modules need
             `modules`.
-        programs: Where another program for a step may come from: a folder (see `runtime.orders.offered`), or
-            a function that device 0 calls with the number of the step; None to run the job's own alone.
+        programs: Source of other programs for a step: a folder (see `runtime.orders.offered`), or a function
+            that device 0 calls with the number of the step; None to run the job's own alone.
         profile_online: Whether the first steps measure the blocks at each clock, for the server whose plans
             are followed; see `runtime.execution.online_profile`.
 
@@ -102,23 +103,17 @@ class Pipeline:
         profile_online: bool = False,
     ) -> None:
         """Join the other processes and build the own blocks."""
-        process = own_process(
-            replace(
-                RunOptions.of_environment(), timeout_s=timeout_s, exact=exact, profile_online=profile_online
-            )
-        )
+        options = {"timeout_s": timeout_s, "exact": exact, "profile_online": profile_online}
+        process = own_process(replace(RunOptions.of_environment(), **options))  # type: ignore[arg-type]
         script = read_script_of(job, process.device, process.num_devices).of_stages
         check_script(script, process.device, process.num_devices)
-        of_modules: dict[str, Any] = {"loss": loss, "precision": precision, "loss_weight": loss_weight}
-        of_modules |= {"compile": compile, "unequal": unequal or None}
+        given = Given(modules, loss, loss_weight, precision, compile, unequal)
         with ExitStack() as stack:
             transport = stack.enter_context(connected(script, process))
             body = None
             if modules is not None:
-                compiler = compile or script.model.compile
-                given = Given(modules, loss, loss_weight, precision, compiler, unequal)
                 body, script = join(given, script, process, transport)
-            elif unused := [name for name, value in of_modules.items() if value is not None]:
+            elif unused := [name for name, value in given._asdict().items() if value not in (None, False)]:
                 raise ScriptError(f"{unused[0]}: is for modules, and there are none; leave it out")
             elif script.model.weight_versions != WeightMode.FLUSH:
                 raise ScriptError(
@@ -126,8 +121,8 @@ class Pipeline:
                     "of your own the optimizer steps between iterations; generate it with "
                     f"runtime.weight_versions={WeightMode.FLUSH}"
                 )
-            position = Position(None, process.device)
-            context = stack.enter_context(device_context(script, process, transport, position, body=body))
+            nowhere = Position(None, process.device)
+            context = stack.enter_context(device_context(script, process, transport, nowhere, body=body))
             if body is not None:
                 context.model.hold(body.tensors())
             self._context, self._body, self._finite = context, body, finite
@@ -136,12 +131,12 @@ class Pipeline:
             self._state = LoopState(context, body)
             self._evaluations: dict[int, Evaluation] = {}
             self.num_steps = 0
-            self._keeps_pace = context.blocks.keeps_pace = all(
+            context.blocks.keeps_pace = all(
                 len(block.devices) == block.data_parallel for block in script.placement.blocks
             )
             source = ProgramFolder(programs) if isinstance(programs, (str, Path)) else programs
             self._switch = ProgramSwitch(context, source)
-            self.note = self._follow_program()
+            self.note = self._iterations.follow_program(self._switch, 0)
             stack.push(self._end_checkpoints)
             self._stack = stack.pop_all()
 
@@ -157,7 +152,7 @@ class Pipeline:
 
     @property
     def num_micro_batches(self) -> int:
-        """Into how many micro-batches a batch is cut: those of the schedule, for each separate graph."""
+        """Number of micro-batches of a batch: the schedule's, for each separate graph."""
         return self._context.script.num_micro_batches * self._intake.data.num_graphs
 
     def step(self, batch: Any = None) -> float:
@@ -166,10 +161,8 @@ class Pipeline:
         Gradients of the mean over the micro-batches are added to ``.grad``. The processes meet once beside
         the schedule, in a sum of a few numbers over gloo at its end: losses, and whether something failed. A
         process with a wrong batch or a module that fails goes through the schedule all the same, with zeros,
-        so that no other waits for it. In the first step, with `unequal`, and where a block of the job's own
-        model is cut over several devices, they also meet before the schedule.
-
-        After an error gradients are of no use, and the next step begins anew.
+        so that no other waits for it; the gradients are then of no use. In the first step, with `unequal`,
+        and where a block of the job's own model is cut over devices, they also meet before the schedule.
 
         Args:
             batch: See `runtime.loops.batches`; None where this process reads nothing.
@@ -184,29 +177,17 @@ class Pipeline:
         number, blocks = self._context.script.num_micro_batches, self._context.blocks
         if not self._intake.has_shapes:
             self._intake.take_together(batch, number)
-        elif self._keeps_pace:
+        elif blocks.keeps_pace:
             blocks.attempt(lambda: self._intake.take(batch, number))
         else:
-            succeeded(
-                self._context.transport,
-                self._context.process.device,
-                lambda: self._intake.take(batch, number),
-            )
+            self._succeeded(lambda: self._intake.take(batch, number))
         self._iterations.follow_plan()
         self._iterations.run_to_add(self.num_steps)
         self.num_steps += 1
         step = f"step {self.num_steps - 1}" if self._finite else ""
         loss = self._iterations.mean_loss(blocks, number, step)
-        self.note = self._follow_program()
+        self.note = self._iterations.follow_program(self._switch, self.num_steps)
         return loss
-
-    def _follow_program(self) -> str:
-        """Go over to the program of the next step."""
-        if not self._switch.is_used:
-            return ""
-        script, note = self._switch.decide(self.num_steps)
-        self._iterations.follow_program(script)
-        return note
 
     def eval_step(self, batch: Any = None) -> float:
         """Compute a batch forward only, in eval mode; return its mean loss, the same on every process.
@@ -223,11 +204,7 @@ class Pipeline:
         """
         number = self._intake.take_together(batch)
         if number not in self._evaluations:
-            context = self._context
-            self._evaluations[number] = Evaluation(
-                context.script, context.process, context.transport, context.model, number
-            )
-            self._evaluations[number].blocks.keeps_pace = self._keeps_pace
+            self._evaluations[number] = Evaluation(self._context, number)
         evaluation = self._evaluations[number]
         with nullcontext() if self._body is None else self._body.evaluating():
             evaluation.run(self.num_steps)
@@ -240,20 +217,20 @@ class Pipeline:
         """
         return self.update.clip_grad_norm_(max_norm)
 
-    def zero1(self, optimizer: type[torch.optim.Optimizer], **options: Any) -> Zero1:
+    def zero1(self, optimizer: type[torch.optim.Optimizer], **options: Any) -> torch.optim.Optimizer:
         """Return an optimizer of which each data-parallel copy holds a part of the states (ZeRO, stage 1).
 
         Args:
             optimizer: A class of `torch.optim` that moves parameters one by one, as AdamW.
             options: Options of the class.
         """
-        return Zero1(optimizer, self.parameters(), self.update.owners, **options)
+        return zero1(optimizer, self.parameters(), self.update.owners, **options)
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the parameters of the own blocks, each once, by their names in the model.
 
-        The names are those of the model that `runtime.models.cut` cut; of modules that were given by block
-        they begin with the block. The tensors are those of the modules.
+        The names are of the model that `runtime.models.cut` cut; of modules that were given by block they
+        begin with the block. The tensors are the modules' own.
         """
         for shard, weight in self._context.model.parameters.items():
             yield shard.name, weight
@@ -276,7 +253,7 @@ class Pipeline:
         return self._state.tensors()
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over the own blocks' part of a state, which may be that of the whole model.
+        """Take over the own blocks' part of a state, as of the whole model.
 
         Every process must call it; where the state of one lacks something, nothing is taken over on any.
 
@@ -297,31 +274,30 @@ class Pipeline:
         """Begin a checkpoint of all that the loop needs to go on bit for bit; every process must call it.
 
         Parameters, buffers, the optimizer's state of each parameter, the number of steps, the states of the
-        random generators, with fp16 the loss scale. What is saved may be changed again when this returns; the
-        next checkpoint, and `close`, wait for it.
+        random generators, with fp16 the loss scale. All may be changed again when this returns; the next
+        checkpoint, and `close`, wait for it.
 
         Args:
             folder: Gets a folder for each checkpoint; the same on all processes.
             optimizer: Optimizer of the own parameters, of any class of `torch.optim`; or `zero1`'s.
             extra: Plain data and tensors to get back from `load`, as `state_dict()` of a learning-rate
-                schedule and of the `loader`. Each process has its own.
+                schedule. Each process has its own.
             num_kept: How many whole checkpoints stay, the newest; 0 for all.
             is_async: Whether the training goes on while it is written.
 
         Raises:
-            PipelineError: What some process adds is no plain data.
+            PipelineError: Some process's `extra` is no plain data, or has a name that is taken.
             CheckpointError: This checkpoint or the one before could not be written.
         """
-        self._state.save(
-            Path(folder), optimizer, extra or {}, self.num_steps, num_kept=num_kept, is_async=is_async
-        )
+        self._succeeded(lambda: _check_extra(extra or {}))
+        self._state.save(Path(folder), self.num_steps, optimizer, extra, num_kept=num_kept, is_async=is_async)
 
     def load(self, folder: str | Path, optimizer: torch.optim.Optimizer | None = None) -> Resumed | None:
         """Go on from the newest whole checkpoint of a folder; every process must call it.
 
         It may have been saved by other processes, with another schedule or placement of the same model, or by
-        a run of the job's own model. What is otherwise than then is logged in a line, as another learning
-        rate, which then stays; so make the optimizer and its schedule before.
+        a run of the job's own model. Options that differ are logged in a line; a new learning rate stays, so
+        make the optimizer and its schedule before.
 
         Args:
             folder: The folder that was given to `save`.
@@ -329,15 +305,19 @@ class Pipeline:
                 schedule had come to.
 
         Returns:
-            What was found, with the `extra` that `save` was given; None if there was never a checkpoint.
+            Iterations, and the `extra` that `save` was given; None if there was never a checkpoint.
 
         Raises:
             ScriptError: No checkpoint there is whole, or it is of another model.
         """
+        if not self._state.has_any(Path(folder)):
+            return None
         found = self._state.load(Path(folder), optimizer)
-        if found is not None:
-            self.num_steps = found.iterations
-            self.note = self._follow_program()
+        if self._context.process.device == 0:
+            for note in found.notes:
+                _LOG.warning("%s", note)
+        self.num_steps = found.iterations
+        self.note = self._iterations.follow_program(self._switch, self.num_steps)
         return found
 
     def _end_checkpoints(
@@ -347,6 +327,10 @@ class Pipeline:
         if kind is None:
             self._state.wait()
 
+    def _succeeded(self, compute: Callable[[], object]) -> None:
+        """Compute on all processes; if one fails, all do, with its reason."""
+        succeeded(self._context.transport, self._context.process.device, compute)
+
     def train(self, mode: bool = True) -> None:
         """Put the own blocks' modules into training mode, or into eval mode."""
         if self._body is not None:
@@ -355,15 +339,6 @@ class Pipeline:
     def eval(self) -> None:
         """Put the own blocks' modules into eval mode; `eval_step` does so for itself."""
         self.train(False)
-
-    def loader(self, loader: DataLoader[Any] | None) -> PrefetchedLoader:
-        """Return a DataLoader read ahead, where this process reads; see `PrefetchedLoader`.
-
-        Args:
-            loader: The same on all processes that read; it may be None on others.
-        """
-        transport, seed = self._context.transport, self._context.script.model.seed
-        return PrefetchedLoader(loader, self._intake.data.reads, transport.collect, seed, transport.device)
 
     def close(self) -> None:
         """Wait for all processes and checkpoints, release the clock, end the process group if made here."""
@@ -378,3 +353,10 @@ class Pipeline:
     ) -> None:
         """Close it; after an error without waiting for processes that may hang."""
         self._stack.__exit__(kind, error, trace)
+
+
+def _check_extra(extra: Mapping[str, Any]) -> None:
+    """Ensure that a loop's additions to a checkpoint can be read again."""
+    if SHARED in extra:
+        raise PipelineError(f"extra: {SHARED!r} is kept beside it; give the optimizer as an argument")
+    check_plain(extra)

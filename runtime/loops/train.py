@@ -1,45 +1,88 @@
-"""A device's part in a run: iterations, each with a gradient step at its end, and what they leave behind.
+"""The loop of generated scripts: iterations, each with a gradient step, and the files that they leave behind.
 
-It does not know what an iteration does: a `Device` carries that out.
+A script is a list of calls on a `Device`; `run` carries it out for a number of iterations. A process that is
+told to end (SIGTERM) takes note of that: after the iteration that then runs, all devices write a checkpoint
+together and end with status `TERMINATED`; the clocks are given back on the way. A second SIGTERM ends the
+process at once. Without a folder for checkpoints SIGTERM is left as it is.
 """
 
 from __future__ import annotations
 
 import math
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
-from functools import partial
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from placements.placement_file import placement_to_dict
-from runtime.checkpoints.training_state import TrainingState
-from runtime.codegen.script import Script, check_script
-from runtime.execution.device_context import DeviceContext, device_context
+from runtime.codegen.job import JOB_FILE, read_job
+from runtime.codegen.script import Script, check_script, script_of_job
+from runtime.execution.device_context import DeviceContext, connected, device_context
 from runtime.execution.process import Process
 from runtime.execution.results import DONE, Position, Progress, write_progress, write_summary, write_tensors
 from runtime.execution.run_options import RunOptions
 from runtime.loops.iterations import BlockLoss, Iterations
-from runtime.loops.post_validated import PostValidatedIterations
-from runtime.loops.run_checkpoints import RunCheckpoints, TerminatedError, Termination, termination
-from runtime.models import Model, ParameterShard, save_state_dict_file
+from runtime.loops.loop_state import LoopState
+from runtime.models import ParameterShard, save_state_dict_file
 from runtime.orders.offered import ProgramFolder, ProgramSwitch
 from runtime.plans.plan_client import PlanSource
 from runtime.profiling.process_memory import peak_rss_mib
-from runtime.training.post_validation import Validated
 from runtime.transport.agreement import not_finite
 from runtime.transport.protocol import Transport
 
-_Told = tuple[float, Sequence[BlockLoss], bool]
-"""What a device tells the others of an iteration: milliseconds, losses, and whether it was told to end."""
-
 Connect = Callable[[Script, Process], AbstractContextManager[Transport]]
 """Connects a device to the others, and takes that down again."""
+
+TERMINATED = 128 + signal.SIGTERM
+"""Exit status of a process that was told to end and has written a checkpoint: 143."""
+
+
+class TerminatedError(SystemExit):
+    """A run was told to end; all that it had done is in a checkpoint."""
+
+    def __init__(self, num_done: int, folder: object) -> None:
+        """Name the folder."""
+        super().__init__(TERMINATED)
+        self._line = f"SIGTERM: ended after {num_done} iterations, which are in {folder}"
+
+    def __str__(self) -> str:
+        """Return one line."""
+        return self._line
+
+
+def run(
+    iteration: Callable[[Any, int], None],
+    *,
+    job: str,
+    script: str | Path,
+    process: Process | None = None,
+    plans: PlanSource | None = None,
+) -> None:
+    """Train as one process of a run.
+
+    Args:
+        iteration: The script's calls, given a `Device` and the number of micro-batches.
+        job: The hash of the ``job.json`` that it was made with.
+        script: Its file, beside that.
+        process: Number of the device, and the options of the run; by default as the environment says.
+        plans: See `run_device`.
+
+    Raises:
+        ScriptError: The job is another, the script was started in the wrong way, or does not run each of its
+            blocks once.
+        TransferError: A tensor did not arrive or could not be sent.
+    """
+    path = Path(script)
+    read = script_of_job(iteration, read_job(path.with_name(JOB_FILE)), job, path)
+    run_device(read, process or Process.of_torchrun(RunOptions.of_environment()), connected, plans)
 
 
 def run_device(script: Script, process: Process, connect: Connect, plans: PlanSource | None = None) -> None:
@@ -49,13 +92,16 @@ def run_device(script: Script, process: Process, connect: Connect, plans: PlanSo
         script: Script of this device.
         process: Number of the device, and the options of the run.
         connect: Reaches the other devices.
-        plans: Where device 0 looks for newer clocks between iterations; by default the server and job of the
-            environment, if it names them.
+        plans: Source of newer clocks, which device 0 asks between iterations if the script has none; by
+            default the server and job of the environment, if it names them.
 
     Raises:
-        ScriptError: The script does not run each of its blocks once, takes what was not made, or the run
-            cannot be resumed.
+        ScriptError: The script does not run each of its blocks once, takes a tensor that nobody made, or the
+            run cannot be resumed.
         TransferError: A tensor did not arrive or could not be sent.
+        CheckpointError: A checkpoint could not be written.
+        PipelineError: A loss is not finite; checkpoints are as they were before that iteration.
+        TerminatedError: The process was told to end, and all that was done is in a checkpoint.
     """
     script = script.at(process.options.num_micro_batches).of_stages
     check_script(script, process.device, process.num_devices)
@@ -64,276 +110,193 @@ def run_device(script: Script, process: Process, connect: Connect, plans: PlanSo
     with connect(script, process) as transport:
         torch.set_num_threads(1)  # Results depend on the number of threads.
         with device_context(script, process, transport, position, plans) as context:
-            train(context)
+            with _termination(process.options) as is_asked:
+                try:
+                    _Training(context, is_asked).run()
+                except TerminatedError as ended:
+                    _report(process, str(ended))
+                    raise
             position.move(DONE)
     position.close()
 
 
-def train(context: DeviceContext) -> None:
-    """Run all iterations, from the newest checkpoint on if there is one, and leave behind what they gave.
+@contextmanager
+def _termination(options: RunOptions) -> Iterator[Callable[[], bool]]:
+    """Take note of SIGTERM rather than end, where a process is one device and can write checkpoints."""
+    asked = threading.Event()
 
-    Each begins with the newest of the plans; with a profiler the last one is that in which all have ended.
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.set()
+        signal.signal(number, signal.SIG_DFL)
 
-    Raises:
-        ScriptError: The run cannot be resumed.
-        CheckpointError: A checkpoint could not be written.
-        PipelineError: A loss is not finite; checkpoints are as they were before that iteration.
-        TerminatedError: The process was told to end, and all that was done is in a checkpoint.
-    """
-    with termination(context.process.options) as asked:
-        try:
-            _train(context, asked)
-        except TerminatedError as ended:
-            _report(context.process, str(ended))
-            raise
-
-
-def _train(context: DeviceContext, asked: Termination) -> None:
-    script, process, transport, model = context.script, context.process, context.transport, context.model
-    options = process.options
-    iterations = Iterations(context)
-    _report(process, context.profiler.description if context.profiler else context.clocks.clock.description)
-    checkpoints = RunCheckpoints(script, process, transport)
-    resumed = checkpoints.resume(_state(model))
-    model.optimizer.load_shared_state(resumed.extra.get("optimizer", {}))
-    for note in resumed.notes:
-        _report(process, note)
-    first = resumed.iterations
-    training = _Training(context, iterations, checkpoints, asked)
-    if options.post_validation:
-        _train_post_validated(training, first)
-    else:
-        source = None if options.programs is None else ProgramFolder(options.programs)
-        _train_with_barriers(training, first, ProgramSwitch(context, source))
-    checkpoints.wait()
-    if options.verify == "all":
-        _keep(process, "parameters", model.state())
-    if options.save_weights is not None:
-        save_state_dict_file(model, options.save_weights, transport.collect, process.device == 0)
-    if options.trace_file:
-        _draw(options.trace_file, context)
-    if options.results:
-        done = {"first_iteration": first, **training.done}
-        write_summary(options.results, process.device, done | _measured(context) | _facts(context))
+    if options.checkpoints is None or threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = signal.signal(signal.SIGTERM, ask)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-@dataclass
 class _Training:
-    """What iterations of either kind share.
+    """The iterations of a device from the newest checkpoint on, and the files that they leave behind.
 
-    Attributes:
-        context: What the device runs with.
-        iterations: Its iterations.
-        checkpoints: Its checkpoints.
-        asked: Whether it was told to end.
-        times_ms: Length of each iteration.
-        losses: Losses of each.
-        orders: What the device ran, from these iterations on.
-        plans: The plans that were followed: the first iteration, the version, and the planned time in ms.
+    Args:
+        context: The device and all that it runs with.
+        is_asked: Tells whether this process was told to end.
     """
 
-    context: DeviceContext
-    iterations: Iterations
-    checkpoints: RunCheckpoints
-    asked: Termination
-    times_ms: list[float] = field(default_factory=list)
-    losses: list[list[BlockLoss]] = field(default_factory=list)
-    orders: list[tuple[int, list[tuple[str, int]]]] = field(default_factory=list)
-    plans: list[tuple[int, int, float]] = field(default_factory=list)
+    def __init__(self, context: DeviceContext, is_asked: Callable[[], bool]) -> None:
+        """Read the checkpoint if the run goes on from one."""
+        self._context, self._process, self._is_asked = context, context.process, is_asked
+        self._options = options = context.process.options
+        self._iterations = Iterations(context)
+        _report(self._process, (context.profiler or context.clocks.clock).description)
+        self._state = LoopState(context)
+        self._first = 0
+        if options.resume is not None:
+            resumed = self._state.load(options.resume, context.model.optimizer, options.iterations)
+            self._first = resumed.iterations
+            for note in resumed.notes:
+                _report(self._process, note)
+        source = None if options.programs is None else ProgramFolder(options.programs)
+        self._switch = ProgramSwitch(context, source)
+        self._notes = [self._follow_program(self._first)]
+        self._times_ms: list[float] = []
+        self._losses: list[list[BlockLoss]] = []
+        self._orders: list[tuple[int, list[tuple[str, int]]]] = []
+        self._plans: list[tuple[int, int, float]] = []
 
-    @property
-    def options(self) -> RunOptions:
-        """Options of the run."""
-        return self.context.process.options
+    def run(self) -> None:
+        """Run all iterations; with a profiler the last one is that in which all have ended."""
+        context, options = self._context, self._options
+        for index in range(self._first, options.iterations):
+            self._follow_plan(index)
+            time_ms, is_compared = self._iterations.timed(index), options.verifies(index)
+            self._note(index, time_ms)
+            self._iterations.update.prepare()
+            if is_compared:
+                self._write(f"gradients_{index}", context.model.gradients())
+            self._iterations.update.step()
+            if is_compared and options.verify == "first":
+                self._write("parameters", context.model.state())
+            if index + 1 < options.iterations:
+                self._notes.append(self._follow_program(index + 1))
+            ends = self._share(index, time_ms)
+            self._save(index + 1, ends and index + 1 < options.iterations)
+            if context.profiler is not None and context.profiler.all_done():
+                break
+        self._state.wait()
+        is_writer = self._process.device == 0
+        if options.verify == "all":
+            self._write("parameters", context.model.state())
+        if options.save_weights is not None:
+            save_state_dict_file(context.model, options.save_weights, context.transport.collect, is_writer)
+        if options.trace_file:
+            from runtime.profiling.trace import write_trace  # loads the solvers of plans, which few runs need
 
-    @property
-    def done(self) -> dict[str, Any]:
-        """What is written of all iterations."""
-        return {
-            "time_ms": self.times_ms,
-            "losses": self.losses,
-            "orders": self.orders,
-            "plans": self.plans,
-        }
+            records = context.transport.collect(context.records)
+            if is_writer:
+                write_trace(options.trace_file, context.script.placement, records)
+        if options.results:
+            done = {"first_iteration": self._first, "time_ms": self._times_ms, "losses": self._losses}
+            done |= {"orders": self._orders, "plans": self._plans}
+            write_summary(options.results, self._process.device, done | _summary(context))
 
-    def follow_plan(self, index: int) -> None:
+    def _follow_plan(self, index: int) -> None:
         """Go over to a newer plan, if there is one."""
-        if plan := self.iterations.follow_plan():
-            self.plans.append((index, plan.version, plan.time_ms))
-            line = f"iteration {index}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms"
-            _report(self.context.process, line)
+        if plan := self._iterations.follow_plan():
+            self._plans.append((index, plan.version, plan.time_ms))
+            news = f"iteration {index}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms"
+            _report(self._process, news)
 
-    def end(self, index: int, time_ms: float) -> _Told:
-        """Take note of an iteration that was run; return what all others are told of it."""
-        self.times_ms.append(time_ms)
-        self.losses.append(self.iterations.losses())
-        order = self.context.device.order
-        if not self.orders or (self.options.verifies(index) and self.orders[-1][1] != order):
-            self.orders.append((index, order))
-        return time_ms, self.losses[-1], self.asked.is_asked
+    def _follow_program(self, index: int) -> str:
+        """Go over to the program of an iteration; return the news."""
+        note = self._iterations.follow_program(self._switch, index)
+        if note:
+            _report(self._process, note)
+        return note
 
-    def keep_gradients(self, index: int) -> None:
-        """Write the gradients of an iteration that is compared."""
-        if self.options.verifies(index):
-            _keep(self.context.process, f"gradients_{index}", self.context.model.gradients())
+    def _note(self, index: int, time_ms: float) -> None:
+        """Take note of an iteration that was run."""
+        self._times_ms.append(time_ms)
+        self._losses.append(self._iterations.losses())
+        order = self._context.device.order
+        if not self._orders or (self._options.verifies(index) and self._orders[-1][1] != order):
+            self._orders.append((index, order))
 
-    def keep_parameters(self, index: int) -> None:
-        """Write the parameters after it, if it alone is compared."""
-        if self.options.verify == "first" and self.options.verifies(index):
-            _keep(self.context.process, "parameters", self.context.model.state())
+    def _share(self, index: int, time_ms: float) -> bool:
+        """Tell all devices of an iteration, and let device 0 report it; return whether any was told to end.
 
-    def save(self, index: int, is_asked: bool) -> None:
-        """Begin a checkpoint after an iteration if it is due, or a device was told to end."""
-        ends = is_asked and index + 1 < self.options.iterations
-        self.checkpoints.after_iteration(index + 1, _state(self.context.model), ends)
+        Raises:
+            PipelineError: On all devices, if a loss is not finite; the message names the device that has it.
+        """
+        context, options = self._context, self._options
+        told = context.transport.collect((time_ms, self._losses[-1], self._is_asked()))
+        losses = {(block, n): float(loss) for _, rows, _ in told for block, n, loss in rows}
+        if self._process.device == 0:
+            mean = sum(losses.values()) / context.script.num_micro_batches
+            slowest_ms = max(device_ms for device_ms, _, _ in told)
+            progress = Progress(index, mean, slowest_ms, "\n".join(filter(None, self._notes)))
+            if options.results:
+                write_progress(options.results, progress)
+            _report(self._process, str(progress))
+        self._notes = []
+        for (block, n), loss in losses.items():
+            if not math.isfinite(loss):
+                device = context.script.placement.by_name[block].devices[0]
+                raise not_finite(device, f"iteration {index}", block, n, loss)
+        return any(is_asked for _, _, is_asked in told)
 
+    def _save(self, num_done: int, ends: bool) -> None:
+        """Begin a checkpoint if it is due, or a device was told to end.
 
-def _train_with_barriers(training: _Training, first: int, switch: ProgramSwitch) -> None:
-    """Run iterations each of which begins on all devices when the last step has been taken on all."""
-    context, iterations, options = training.context, training.iterations, training.options
-    notes = [_follow_program(iterations, switch, context.process, first)]
-    for index in range(first, options.iterations):
-        training.follow_plan(index)
-        told = training.end(index, iterations.timed(index))
-        iterations.update.prepare()
-        training.keep_gradients(index)
-        iterations.update.step()
-        training.keep_parameters(index)
-        if index + 1 < options.iterations:
-            notes.append(_follow_program(iterations, switch, context.process, index + 1))
-        note = "\n".join(filter(None, notes))
-        is_asked, losses = _share_progress(context, index, context.transport.collect(told), note)
-        notes = []
-        _check_finite(context, index, losses)
-        training.save(index, is_asked)
-        if context.profiler is not None and context.profiler.all_done():
-            break
+        Raises:
+            TerminatedError: A device was told to end, and the checkpoint is written.
+        """
+        options = self._options
+        is_due = options.checkpoint_every and num_done % options.checkpoint_every == 0
+        if options.checkpoints is None or not (is_due or ends):
+            return
+        self._state.save(
+            options.checkpoints,
+            num_done,
+            self._context.model.optimizer,
+            num_kept=options.keep_checkpoints,
+            is_async=options.checkpoint_async,
+        )
+        if ends:
+            self._state.wait()
+            raise TerminatedError(num_done, options.checkpoints / f"iteration_{num_done}")
 
-
-def _train_post_validated(training: _Training, first: int) -> None:
-    """Run iterations that begin before it is known whether the last step was to be clipped.
-
-    It is known at once after an iteration whose state is written.
-    """
-    context, options = training.context, training.options
-    early = PostValidatedIterations(context, training.iterations)
-    is_asked, settled = False, first
-
-    def settle() -> Validated:
-        nonlocal is_asked, settled
-        index = settled
-        settled += 1
-        validated = early.settle(partial(training.keep_gradients, index))
-        note = ""
-        if validated.again:
-            norm = f"the norm of all gradients is {validated.norm:.4g}"
-            note = f"iteration {index}: {norm}, so they were clipped, and the step was done again"
-            _report(context.process, note)
-        is_asked, losses = _share_progress(context, index, validated.told, note)
-        _check_finite(context, index, losses)
-        return validated
-
-    for index in range(first, options.iterations):
-        early.step(training.end(index, early.run(index, settle)))
-        every = options.checkpoint_every
-        is_saved = every and (index + 1) % every == 0
-        is_kept = options.verify == "first" and options.verifies(index)
-        if is_saved or is_kept or is_asked or index + 1 == options.iterations:
-            settle()
-            training.keep_parameters(index)
-            training.save(index, is_asked)
+    def _write(self, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
+        if self._options.results:
+            write_tensors(self._options.results, self._process.device, name, tensors)
 
 
-def _state(model: Model) -> TrainingState:
-    """Return what a checkpoint keeps of a model."""
-    return TrainingState(model.state(), model.optimizer, {"optimizer": model.optimizer.shared_state()})
-
-
-def _follow_program(iterations: Iterations, switch: ProgramSwitch, process: Process, iteration: int) -> str:
-    """Go over to the program of an iteration; return what there is to tell."""
-    if not switch.is_used:
-        return ""
-    script, note = switch.decide(iteration)
-    iterations.follow_program(script)
-    if note:
-        _report(process, note)
-    return note
-
-
-def _draw(path: Path, context: DeviceContext) -> None:
-    """Collect what all devices recorded; device 0 draws it."""
-    from runtime.profiling.trace import write_trace  # loads the solvers of plans, which no other run needs
-
-    records = context.transport.collect(context.records)
-    if context.process.device == 0:
-        write_trace(path, context.script.placement, records)
-
-
-def _measured(context: DeviceContext) -> dict[str, Any]:
-    """Return what the device did, beside times and losses."""
-    device = context.device
-    measured: dict[str, Any] = {"peak_posted_bytes": device.peak_posted_bytes}
-    measured["peak_host_bytes"] = context.blocks.peak_host_bytes
-    measured["peak_gathered_bytes"] = context.model.peak_gathered_bytes
-    if context.profiler is not None:
-        measured["profile"] = context.profiler.result().to_plain()
-    if context.process.options.trace:
-        measured["records"] = [record.to_plain() for record in context.records]
-    return measured
-
-
-def _facts(context: DeviceContext) -> dict[str, Any]:
-    """Return what was run, and on what."""
+def _summary(context: DeviceContext) -> dict[str, Any]:
+    """Return the device's measurements, beside times and losses, and job and machine of the run."""
+    script, device, options = context.script, context.transport.device, context.process.options
+    profile = {} if context.profiler is None else {"profile": context.profiler.result().to_plain()}
+    records = {"records": [record.to_plain() for record in context.records]} if options.trace else {}
     return {
-        "model": asdict(context.script.model),
-        "placement": placement_to_dict(context.script.placement),
-        "num_micro_batches": context.script.num_micro_batches,
-        "left_out": sorted(context.script.left_out),
+        "peak_posted_bytes": context.device.peak_posted_bytes,
+        "peak_host_bytes": context.blocks.peak_host_bytes,
+        "peak_gathered_bytes": context.model.peak_gathered_bytes,
+        **profile,
+        **records,
+        "model": asdict(script.model),
+        "placement": placement_to_dict(script.placement),
+        "num_micro_batches": script.num_micro_batches,
+        "left_out": sorted(script.left_out),
         "clock_requests": context.clocks.clock.requests,
         "clock_backend": context.clocks.clock.description,
-        "backend": context.process.options.backend,
-        "device_name": _name(context.transport.device),
+        "backend": options.backend,
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "peak_rss_mib": peak_rss_mib(),
         "rss_after_import_mib": context.rss_after_import_mib,
     }
-
-
-def _keep(process: Process, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
-    if process.options.results:
-        write_tensors(process.options.results, process.device, name, tensors)
-
-
-def _share_progress(
-    context: DeviceContext, index: int, collected: Sequence[_Told], note: str
-) -> tuple[bool, dict[tuple[str, int], float]]:
-    """Let device 0 report what the devices know of an iteration.
-
-    Returns:
-        Whether any device was told to end, and the losses of all; the same everywhere.
-    """
-    process, results = context.process, context.process.options.results
-    is_asked_of_any = any(asked for _, _, asked in collected)
-    by_instance = {(block, n): loss for _, rows, _ in collected for block, n, loss in rows}
-    if process.device == 0:
-        slowest_ms = max(device_ms for device_ms, _, _ in collected)
-        mean = sum(by_instance.values()) / context.script.num_micro_batches
-        progress = Progress(index, mean, slowest_ms, note)
-        if results:
-            write_progress(results, progress)
-        _report(process, str(progress))
-    return is_asked_of_any, by_instance
-
-
-def _check_finite(context: DeviceContext, index: int, losses: Mapping[tuple[str, int], float]) -> None:
-    """Ensure that the losses of an iteration say something, before a checkpoint keeps what came of them.
-
-    Raises:
-        PipelineError: On all devices, if one is not finite; the message names the device that has it.
-    """
-    for (block, n), loss in losses.items():
-        if not math.isfinite(loss):
-            device = context.script.placement.by_name[block].devices[0]
-            raise not_finite(device, f"iteration {index}", block, n, loss)
 
 
 def _report(process: Process, line: str) -> None:
@@ -341,7 +304,3 @@ def _report(process: Process, line: str) -> None:
     if process.device == 0 and not process.options.results:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
-
-
-def _name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

@@ -322,14 +322,6 @@ class Body:
         """Let the next call of a block find these buffers."""
         self._held[block] = buffers
 
-    def kept_buffers(self) -> dict[str, dict[str, Tensor]]:
-        """Return the buffers that the next call of each block finds; calls replace, but never change them."""
-        return dict(self._held)
-
-    def restore_buffers(self, kept: Mapping[str, dict[str, Tensor]]) -> None:
-        """Let the next calls find these buffers again."""
-        self._held = dict(kept)
-
     def _check_changed(self, block: str, held: Mapping[str, Tensor], changed: Mapping[str, Tensor]) -> None:
         """Ensure that the last values of changed buffers are those of the model in one piece."""
         for name, value in changed.items():

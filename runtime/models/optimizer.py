@@ -11,8 +11,7 @@ Where v is 0, that is up to 9e8 learning_rate d.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,10 +52,6 @@ def usual_learning_rate(optimizer: str, num_parameters: int) -> float:
     if optimizer.lower() == "sgd":
         return SGD_RATE
     return min(0.001, float(f"{6e-4 * (1.25e8 / max(num_parameters, 1)) ** 0.4:.2g}"))
-
-
-KeptState = Callable[[], None]
-"""Takes steps back."""
 
 
 class _Plain:
@@ -191,36 +186,6 @@ class Optimizer:
         self._inner.state[weight] = taken
         if not taken:
             del self._inner.state[weight]
-
-    def kept_state(self, weights: Sequence[Tensor]) -> KeptState:
-        """Return a function that takes the steps from now on back, of these parameters, to the same bits."""
-        rows = []
-        for weight in weights:
-            state = {name: self._copied(weight, value) for name, value in self.state_of(weight).items()}
-            rows.append((weight, weight.detach().clone(), state))
-        num_updates = self._num_updates
-        groups = [
-            {name: deepcopy(value) for name, value in group.items() if name != "params"}
-            for group in self._inner.param_groups
-        ]
-        schedule = {} if self._schedule is None else deepcopy(self._schedule.state_dict())
-
-        def restore() -> None:
-            with torch.no_grad():
-                for weight, values, state in rows:
-                    weight.copy_(values)
-                    self.load_state_of(weight, state)
-            self._num_updates = num_updates
-            for group, options in zip(self._inner.param_groups, groups, strict=True):
-                group.update(options)
-            if self._schedule is not None:
-                self._schedule.load_state_dict(schedule)
-
-        return restore
-
-    def restore(self, kept: KeptState) -> None:
-        """Take back the steps since a state was kept, to the same bits."""
-        kept()
 
     def shared_state(self) -> dict[str, float]:
         """Return the state that all parameters and processes share; empty where nothing is to be kept."""

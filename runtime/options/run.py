@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from placements.forms.meaning import Meaning, option
-from runtime.options.model import UserModelOptions
 from runtime.transport.communicators import AUTO, SHARINGS
-from schedsearch.semantics.versions import WeightMode
 from schedsearch.simulation.requests import Spacing
 
 DEVICES = ("cpu", "cuda")
@@ -77,11 +75,6 @@ class UserRunOptions:
         "folder of programs that iterations run: iteration_N.json for iteration N, from_N.json from it on; "
         "null: the scripts alone",
     )
-    post_validation: bool = option(
-        False,
-        "true: devices step before the norm of all gradients is known, and take a step back that was to be "
-        "clipped",
-    )
     load_weights: Path | None = option(
         None, "state dict to start from, .safetensors, unless from a checkpoint"
     )
@@ -110,14 +103,3 @@ class UserRunOptions:
     trace: bool = _of_launch(
         False, "true: also a trace of the last iterations beside the plan, for ui.perfetto.dev"
     )
-
-
-def not_post_validated(options: UserRunOptions, model: UserModelOptions) -> str | None:
-    """Return the first option with which steps cannot be taken back; None if they can."""
-    found = {
-        "precision=fp16": model.precision == "fp16",
-        "zero=1": model.zero == 1,
-        f"weight_versions={model.weight_versions}": model.weight_versions != WeightMode.FLUSH,
-        "programs": options.programs is not None,
-    }
-    return next((name for name, is_there in found.items() if is_there), None)

@@ -1,8 +1,7 @@
-"""What becomes of the gradients of an iteration: summed over copies, unscaled, clipped, and moved by.
+"""From the gradients of an iteration to moved parameters: summed over copies, unscaled, clipped, applied.
 
 It knows models and the collectives between devices, and neither schedules nor scripts. `copies` adds up the
 gradients of parameters of which several devices hold a copy, while other blocks still run; `clipping` has the
 norm of all gradients; `loss_scale` skips an update in which fp16 overflows; `zero` lets each copy hold the
-optimizer's state of a part of the parameters; `update` does all this in order; `post_validation` steps before
-the norm is known, and takes that back.
+optimizer's state of a part of the parameters; `update` does all this in order.
 """

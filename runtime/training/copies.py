@@ -27,7 +27,7 @@ class _Sum(NamedTuple):
 
     Attributes:
         bucket: Parameters of which the gradients are summed.
-        blocks: Those of this device that have them.
+        blocks: Blocks of this device that have them.
         order: The place of each group's device in the team, by group.
         copies: The team.
     """
@@ -42,10 +42,9 @@ class CopySums:
     """The sums of one device.
 
     Args:
-        model: Model whose gradients are added up.
-        copies: Those of its `teams_of_replicas` that the device is in.
-        takers: For each block whose copies take micro-batches in turn, and average their gradients, how many
-            there are; the gradients of other copies are added up.
+        copies: The teams of its `teams_of_replicas` that the device is in.
+        takers: Number of copies of each block whose copies take micro-batches in turn, and average their
+            gradients; the gradients of other copies are added up.
         exact: Whether gradients are gathered and added in the order of the groups, so that a run can be
             compared bit by bit; otherwise the library adds them up, and less is sent.
     """
@@ -72,52 +71,52 @@ class CopySums:
             if (team := team_of(bucket.groups, shard)) in copies
         ]
         self._complete: set[str] = set()
-        self._begun: list[Callable[[], Tensor]] = []
+        self._finishes: list[Callable[[], None]] = []
 
     def complete(self, block: str) -> None:
         """Take note that a forward block has all its gradients; begin the sums that are due."""
         self._complete.add(block)
-        while len(self._begun) < len(self._sums) and self._sums[len(self._begun)].blocks <= self._complete:
-            self._begin_next()
+        for each in self._sums[len(self._finishes) :]:
+            if not each.blocks <= self._complete:
+                break
+            self._finishes.append(self._begin(each))
 
     def begin_update(self, block: str) -> Callable[[], None] | None:
         """Begin the sums of a block at an update within an iteration; all of its copies must call it.
 
         Returns:
-            What waits for them, and gives every copy its own; None where the block has no copies.
+            A function that waits for them, and gives every copy its own; None where the block has no copies.
         """
-        begun = [(each, self._begin(each)) for each in self._sums if each.blocks == {block}]
+        finishes = [self._begin(each) for each in self._sums if each.blocks == {block}]
 
-        def finish() -> None:
-            for each, wait in begun:
-                self._model.set_gradients(each.bucket.names, wait())
+        def finish_all() -> None:
+            for finish in finishes:
+                finish()
 
-        return finish if begun else None
+        return finish_all if finishes else None
 
     def finish(self) -> None:
         """Wait for all sums, and give every copy its own; every device must call it after an iteration."""
-        while len(self._begun) < len(self._sums):
-            self._begin_next()  # of blocks without a backward
-        for each, wait in zip(self._sums, self._begun, strict=True):
-            self._model.set_gradients(each.bucket.names, wait())
-        self._complete, self._begun = set(), []
+        for each in self._sums[len(self._finishes) :]:  # of blocks without a backward
+            self._finishes.append(self._begin(each))
+        for finish in self._finishes:
+            finish()
+        self._complete, self._finishes = set(), []
 
-    def _begin_next(self) -> None:
-        self._begun.append(self._begin(self._sums[len(self._begun)]))
-
-    def _begin(self, each: _Sum) -> Callable[[], Tensor]:
+    def _begin(self, each: _Sum) -> Callable[[], None]:
+        """Begin a sum; return a function that waits for it, and hands it out."""
         row = self._model.flat_gradients(each.bucket.names)
         takers = self._takers.get(each.bucket.blocks[0], 1)
-        wait_for_sum = self._begin_sum(each, row)
-        return wait_for_sum if takers == 1 else lambda: wait_for_sum() / takers
+        gathered = each.copies.begin_gather(row) if self._exact else None
+        summed = None if self._exact else each.copies.begin_sum(row)
 
-    def _begin_sum(self, each: _Sum, row: Tensor) -> Callable[[], Tensor]:
-        if not self._exact:
-            return each.copies.begin_sum(row)
-        gathered = each.copies.begin_gather(row)
+        def finish() -> None:
+            if summed is not None:
+                total = summed()
+            else:
+                assert gathered is not None
+                rows: list[Tensor] = gathered()
+                total = sum_in_order([rows[place] for place in each.order])
+            self._model.set_gradients(each.bucket.names, total if takers == 1 else total / takers)
 
-        def wait() -> Tensor:
-            found = gathered()
-            return sum_in_order([found[place] for place in each.order])
-
-        return wait
+        return finish

@@ -17,20 +17,19 @@ def unscale(weights: Iterable[Tensor], scale: LossScale, any_device: Callable[[b
 
     Args:
         weights: The parameters of this device.
-        scale: What the losses were multiplied by.
+        scale: Factor of the losses.
         any_device: Tells whether a thing is so on any device, given whether it is here; so all decide alike.
 
     Returns:
         Whether the gradients are good.
     """
-    have = [weight for weight in weights if weight.grad is not None]
-    overflows = any_device(not are_finite(weight.grad for weight in have if weight.grad is not None))
-    for weight in have:
-        assert weight.grad is not None
+    have = [(weight, weight.grad) for weight in weights if weight.grad is not None]
+    overflows = any_device(not are_finite(gradient for _, gradient in have))
+    for weight, gradient in have:
         if overflows:
             weight.grad = None
         else:
-            weight.grad.mul_(1 / scale.value)
+            gradient.mul_(1 / scale.value)
     scale.update(overflows=overflows)
     return not overflows
 

@@ -1,7 +1,7 @@
 """An update: from the gradients of an iteration to moved parameters, on one device of a run.
 
 - ``complete``: copies added up, an fp16 loss unscaled
-- ``clip_grad_norm_``: the norm of all gradients, no more than asked for
+- ``clip_grad_norm_``: the norm of all gradients, no more than a limit
 - ``step``: parameters moved; with ZeRO, handed to their copies
 """
 
@@ -11,7 +11,7 @@ from placements import Placement
 from runtime.models.blocks import Blocks
 from runtime.models.model import Model
 from runtime.models.optimizer import Optimizer
-from runtime.training.clipping import Squares, clip_grad_norm_, counted_here, norm_part
+from runtime.training.clipping import scale_by_norm, squares, total_norm
 from runtime.training.copies import CopySums
 from runtime.training.loss_scale import unscale
 from runtime.training.zero import Owners
@@ -22,25 +22,21 @@ class Update:
     """The updates of one device; every device must make its own, and call each function, at the same place.
 
     Attributes:
-        owners: Which of the copies this device moves, with ZeRO.
+        owners: The parameters that this device moves, with ZeRO.
         is_skipped: Whether the update is left out because fp16 overflowed, on whatever device.
 
     Args:
-        model: Model of the device.
         blocks: Blocks of the device; they tell when gradients are complete.
-        placement: What runs where.
-        transport: Reaches the other devices.
-        exact: Whether sums are to be those of the model in one piece; see `runtime.training.copies`.
+        exact: Whether sums are to have the bits of the model in one piece; see `runtime.training.copies`.
     """
 
     def __init__(
         self, model: Model, blocks: Blocks, placement: Placement, transport: Transport, *, exact: bool = True
     ) -> None:
-        """Connect the copies; with ZeRO, let the optimizer hold what the device owns."""
+        """Connect the copies; with ZeRO, let the optimizer hold the parameters that the device owns."""
         self._model, self._placement, self._transport, self._exact = model, placement, transport, exact
         copies = transport.connect_copies(model.teams_of_replicas())
         self._sums = CopySums(model, copies, blocks.store.takers, exact=exact)
-        self._counted = counted_here(model, copies)
         self.owners = Owners(model, copies)
         self.is_skipped = False
         blocks.store.on_complete, blocks.store.on_update = self._sums.complete, self._sums.begin_update
@@ -56,20 +52,14 @@ class Update:
             weights = self._model.parameters.values()
             self.is_skipped = not unscale(weights, scale, lambda here: any(self._transport.collect(here)))
 
-    def norm_part(self) -> Squares | float:
-        """Return what this device tells of the norm of its gradients."""
-        return norm_part(self._model, exact=self._exact, counted=self._counted)
-
     def clip_grad_norm_(self, max_norm: float) -> float:
-        """Scale all gradients down so that their norm is no more than asked for; return what it was."""
-        return clip_grad_norm_(
-            self._model,
-            self._placement,
-            self._transport,
-            max_norm,
-            exact=self._exact,
-            counted=self._counted,
-        )
+        """Scale all gradients down so that their norm is no more than a limit; return the norm before.
+
+        A norm that is not a number makes all gradients so, as in PyTorch.
+        """
+        norm = total_norm(self._transport.collect(squares(self._model, exact=self._exact)), self._placement)
+        scale_by_norm(self._model.parameters.values(), norm, max_norm)
+        return norm
 
     def prepare(self) -> None:
         """Complete the gradients, and clip them if the model's options say so."""

@@ -20,9 +20,9 @@ from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 from experiments.benchmarks.inputs.processes import on_devices
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
+from runtime.execution.device import Device
 from runtime.execution.process import Process
 from runtime.execution.results import Position
-from runtime.loops.entry import Device
 from runtime.loops.iterations import timed_iteration
 from runtime.models import USER_MODEL, Blocks, Model
 from runtime.program.deadlock import check

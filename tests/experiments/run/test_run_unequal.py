@@ -64,9 +64,3 @@ def test_what_a_run_cannot_do_is_refused_before_the_search(tmp_path: Path) -> No
     assert error.startswith(
         "search.micro_batches: F0 does not run as micro-batch 4, where its time is 0, but F1"
     )
-
-
-def test_steps_that_cannot_be_taken_back_are_refused_before_the_search(tmp_path: Path) -> None:
-    options = [*OPTIONS, "runtime.post_validation=true"]
-    error = refusal("run", [*options, "runtime.zero=1"], tmp_path / "out")
-    assert error.startswith("runtime.post_validation: is not for a run with zero=1; leave one of the two out")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-from runtime.checkpoints.loading import Resumed, load_checkpoint, read_parameters
+from runtime.checkpoints.loading import Resumed, load_checkpoint
 from runtime.checkpoints.saving import Checkpoints
 from runtime.checkpoints.training_state import CheckpointError, TrainingState
 from runtime.models import ParameterShard
@@ -128,16 +128,6 @@ def test_shards_of_any_length_are_cut_anew(
     found = torch.cat([next(iter(state.values())) for state in others])
     assert torch.allclose(found, next(iter(whole[0].values())), rtol=1e-6)
     assert all(torch.equal(list(state.values())[1], list(others[0].values())[1]) for state in others)
-
-
-def test_other_dimensions_of_the_same_parameter(tmp_path: Path) -> None:
-    save(tmp_path, cut([2, 3], dim=1), [None, None])
-    assert torch.equal(read_parameters(tmp_path)["table"], TABLE)
-    others = cut([3, 2, 2])
-    for state in others:
-        next(iter(state.values())).data.zero_()
-    load(tmp_path, others, [None] * 3)
-    assert torch.equal(torch.cat([next(iter(state.values())) for state in others]).detach(), TABLE)
 
 
 def test_a_schedule_goes_on_and_a_new_rate_stays(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script
+from runtime.device import Device, TransferError
 from runtime.execution import clock_requests as requests
 from runtime.execution import place
 from runtime.execution.clock_requests import clock_requests
@@ -26,7 +27,6 @@ from runtime.execution.process import Process
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import LaunchError
-from runtime.loops.entry import Device, TransferError
 from runtime.loops.iterations import timed_iteration
 from runtime.models import Blocks, Model, ModelOptions, suitable_model
 from runtime.profiling.observer import DeviceObserver

@@ -16,7 +16,7 @@ from joined import join
 from places import ROOT
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import runtime
 from placements.shapes import v_shape
@@ -282,19 +282,15 @@ def test_a_pipeline_of_two_processes_moves_with_its_loader(tmp_path: Path) -> No
         lines = []
         with runtime.Pipeline(cut(model, ["2"]), script, loss=cross_entropy) as pipeline:
             optimizer = torch.optim.AdamW(pipeline.parameters(), lr=0.01)
-            generator = torch.Generator().manual_seed(7)
-            loader = DataLoader(samples, batch_size=8, shuffle=True, generator=generator)
-            batches = pipeline.loader(loader)
+            loader = DataLoader(samples, batch_size=8, sampler=DistributedSampler(samples, 1, 0))
 
             def save(path: Path) -> None:
-                pipeline.save(path, optimizer, {"batches": batches.state_dict()}, is_async=False)
+                pipeline.save(path, optimizer, is_async=False)
 
             def load(path: Path) -> None:
-                found = pipeline.load(path, optimizer)
-                assert found is not None
-                batches.load_state_dict(found.extra["batches"])
+                assert pipeline.load(path, optimizer) is not None
 
-            for batch in (leased := runtime.LeasedIterator(batches, load, save)):
+            for batch in (leased := runtime.LeasedIterator(loader, load, save)):
                 loss = pipeline.step(batch)
                 optimizer.step()
                 optimizer.zero_grad()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import re
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,15 @@ import torch
 import torch.distributed as dist
 from joined import join
 from loop_jobs import AT, SAMPLES, job
-from small_runs import launched
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 
 import runtime
 from placements import Placement
 from placements.shapes import v_shape, wave_shape
-from runtime.codegen.codegen import generate
-from runtime.launching.launch import LaunchError
 from runtime.models import cut
 from runtime.program.calls import ScriptError
-from runtime.program.deadlock import check
-from runtime.program.lower import lower
-from runtime.training.clipping import scale_by_norm
-from schedsearch.baselines import one_f_one_b
 
 pytestmark = pytest.mark.usefixtures("compiler")
 
@@ -66,14 +58,16 @@ class Loop:
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(
             self.optimizer, max_lr=[max_lr, 0.003], total_steps=NUM_STEPS + 1
         )
-        reads = pipeline.is_first or pipeline.is_last
-        self.batches = pipeline.loader(DataLoader(SAMPLES, batch_size=8, shuffle=True) if reads else None)
+        self.sampler = DistributedSampler(SAMPLES, num_replicas=1, rank=0)
+        self.loader = DataLoader(SAMPLES, batch_size=8, sampler=self.sampler)
 
     def run(self, num_steps: int) -> list[float]:
         """Train until so many steps are done in all; return the losses of those that were done here."""
         losses: list[float] = []
         while self.pipeline.num_steps < num_steps:
-            for batch in self.batches:
+            epoch, num_done = divmod(self.pipeline.num_steps, len(self.loader))
+            self.sampler.set_epoch(epoch)
+            for batch in islice(self.loader, num_done, None):
                 losses.append(self.pipeline.step(batch))
                 self.pipeline.clip_grad_norm_(1.0)
                 self.optimizer.step()
@@ -84,14 +78,12 @@ class Loop:
         return losses
 
     def save(self, folder: Path) -> None:
-        extra = {"schedule": self.schedule.state_dict(), "loader": self.batches.state_dict()}
-        self.pipeline.save(folder, self.optimizer, extra)
+        self.pipeline.save(folder, self.optimizer, {"schedule": self.schedule.state_dict()})
 
     def load(self, folder: Path) -> None:
         found = self.pipeline.load(folder, self.optimizer)
         assert found is not None
         self.schedule.load_state_dict(found.extra["schedule"])
-        self.batches.load_state_dict(found.extra["loader"])
 
 
 def opened(placement: Placement, folder: Path, drops: float) -> runtime.Pipeline:
@@ -174,55 +166,6 @@ def test_a_loop_does_not_begin_anew_beside_checkpoints_that_are_not_whole(tmp_pa
         "begin anew"
     )
     assert join(2, load, tmp_path) == [line, line]
-
-
-def in_pieces(precision: torch.dtype, num_steps: int) -> tuple[list[float], list[float], State]:
-    """Train the model of two blocks without a pipeline; return losses, norms and the state at the end."""
-    model, losses, norms = network().float(), [], []
-    first, last = model[:6], model[6:]
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(num_steps):
-        found = []
-        for inputs, targets in zip(SAMPLES[:8][0].float().chunk(4), SAMPLES[:8][1].chunk(4), strict=True):
-            with torch.autocast("cpu", precision):
-                loss = cross_entropy(last(first(inputs).to(precision)), targets)
-            (loss * 0.25).backward()
-            found.append(float(loss.detach()))
-        losses.append(sum(found) / 4)
-        norms.append(total_norm(model))
-        scale_by_norm(model.parameters(), norms[-1], 0.05)
-        optimizer.step()
-        optimizer.zero_grad()
-    return losses, norms, model.state_dict()
-
-
-def total_norm(model: nn.Module) -> float:
-    """Return the norm of all gradients, in float64 and in the order of the parameters."""
-    grads = [weight.grad for weight in model.parameters() if weight.grad is not None]
-    return math.sqrt(sum(float(grad.double().flatten().square().sum()) for grad in grads))
-
-
-def test_bf16_has_the_bits_of_the_unpipelined_model(tmp_path: Path) -> None:
-    """Losses, the norm over both processes, and parameters after updates that were clipped by it."""
-    folder = job(v_shape(2), tmp_path / "job")
-
-    def train(rank: int) -> tuple[list[float], list[float], State]:
-        modules = cut(network().float(), AT[2])
-        with runtime.Pipeline(modules, folder, loss=cross_entropy, precision="bf16", exact=True) as pipeline:
-            optimizer = torch.optim.SGD(pipeline.parameters(), lr=0.1)
-            losses, norms = [], []
-            for _ in range(3):
-                losses.append(pipeline.step(SAMPLES[:8]))
-                norms.append(pipeline.clip_grad_norm_(0.05))
-                optimizer.step()
-                optimizer.zero_grad()
-            return losses, norms, pipeline.state_dict()
-
-    losses, norms, state = in_pieces(torch.bfloat16, 3)
-    for found, found_norms, part in join(2, train, tmp_path):
-        assert found == losses
-        assert found_norms == norms
-        assert_same(part, {name: state[name] for name in part})
 
 
 def steep(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -352,39 +295,3 @@ def test_weights_zero_and_the_norm_over_groups(tmp_path: Path) -> None:
         assert len(found[0][1]) == 2, rank
         for name, value in found[0][1].items():
             torch.testing.assert_close(value, model.state_dict()[names[name]], rtol=1e-7, atol=1e-9)
-
-
-FAILING = """
-import torch
-from torch import nn
-from torch.nn.functional import mse_loss as loss
-
-class Failing(nn.Linear):
-    def forward(self, value):
-        if torch.is_grad_enabled() and value.requires_grad and value.abs().max() > 100:
-            raise RuntimeError("lost its\\nway")
-        return super().forward(value)
-
-def build(block):
-    return Failing(3, 3) if block == "F1" else nn.Linear(3, 3)
-
-def data(iteration, micro_batch):
-    if FAILS and iteration == 1:
-        raise OSError("no such sample")
-    return torch.full((2, 3), 1e5 if iteration == 1 else 1.0), torch.zeros(2, 3)
-"""
-
-
-@pytest.mark.parametrize(
-    ("fails", "reason"),
-    [(False, r"device 1 failed: RuntimeError: lost its"), (True, r"device [01] failed: .*no such sample")],
-    ids=["module", "data"],
-)
-def test_a_run_names_the_device_whose_module_or_data_fails(fails: bool, reason: str, tmp_path: Path) -> None:
-    file = tmp_path / "failing.py"
-    file.write_text(FAILING.replace("FAILS", str(fails)))
-    options = {"name": "module", "path": str(file)}
-    generate(check(lower(one_f_one_b(v_shape(2), 4))), {}, options, tmp_path / "scripts")
-    with pytest.raises(LaunchError) as error:
-        launched(tmp_path / "scripts", 2, 3, launcher="fork", verify="none")
-    assert re.match(reason, str(error.value).splitlines()[0])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_runs import compared, on_gpus
 
-from placements.shapes import v_shape, x_shape
+from placements.shapes import v_shape
 from runtime.models import ModelError, ModelOptions, body_of
 from runtime.program.lower import lower
 from runtime.verify.reference import ReferenceCase, plain
@@ -66,19 +66,6 @@ def test_the_model_in_one_piece_has_the_mean_over_all_tokens(padded: ModelOption
     step = next(plain(ReferenceCase(padded, v_shape(2), 3, 1)))
     loss, gradient = mean_over_tokens(padded, 3)
     assert sum(step.losses) / 3 == pytest.approx(loss, rel=1e-13)
-    found = next(value for shard, value in step.gradients.items() if shard.name == "F0.weight")
-    torch.testing.assert_close(found, gradient, rtol=1e-12, atol=1e-15)
-
-
-def test_two_graphs_share_the_tokens_of_both(padded: ModelOptions) -> None:
-    """Each graph reads every other micro-batch."""
-    assert padded.path is not None
-    path, blocks = Path(padded.path), '{"F0": nn.Embedding(5, 4), "F1": nn.Linear(4, 5)}'
-    loss, gradient = mean_over_tokens(padded, 4)
-    shared = '(lambda a, b: {"F0": a, "F1": b, "G1": a, "G0": b})(nn.Embedding(5, 4), nn.Linear(4, 5))'
-    path.write_text(PADDED.replace(blocks, shared))
-    step = next(plain(ReferenceCase(padded, x_shape(2), 2, 1)))
-    assert sum(step.losses) / 2 == pytest.approx(loss, rel=1e-13)
     found = next(value for shard, value in step.gradients.items() if shard.name == "F0.weight")
     torch.testing.assert_close(found, gradient, rtol=1e-12, atol=1e-15)
 

@@ -17,7 +17,7 @@ from runtime.models.core.precision import LossScale
 from runtime.models.model import Model
 from runtime.models.optimizer import Optimizer
 from runtime.training.loss_scale import unscale
-from runtime.training.zero import Owners, Zero1
+from runtime.training.zero import Owners, zero1
 from runtime.transport.in_memory import MemoryTransport, Network
 
 PLAIN = ModelOptions("synthetic", hidden_size=4, sequence_length=4, micro_batch_size=2, learning_rate=0.01)
@@ -34,11 +34,6 @@ KINDS: dict[str, dict[str, Any]] = {
         "parameter_groups": [{"match": "norm|bias", "options": {"weight_decay": 0.0}}],
     },
     "schedule": {"lr_schedule": "StepLR", "lr_schedule_options": {"step_size": 2}, "momentum": 0.9},
-    "one_cycle": {
-        "optimizer": "Adam",
-        "lr_schedule": "OneCycleLR",
-        "lr_schedule_options": {"max_lr": 0.1, "total_steps": 20},
-    },
 }
 
 
@@ -162,7 +157,7 @@ def test_an_own_loop_has_zero_with_any_class_and_schedule() -> None:
         weights = list(model.parameters.values())
         owners = Owners(model, transport.connect_copies(model.teams_of_replicas()))
         optimizer: torch.optim.Optimizer = (
-            Zero1(torch.optim.RAdam, weights, owners, lr=0.1) if wraps else torch.optim.RAdam(weights, lr=0.1)
+            zero1(torch.optim.RAdam, weights, owners, lr=0.1) if wraps else torch.optim.RAdam(weights, lr=0.1)
         )
         schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
         for number in range(3):
