@@ -5,14 +5,17 @@ Every clock stands once, where it is read when the script runs.
 
 from __future__ import annotations
 
+import json
+import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from placements import Placement
 from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks
-from runtime.codegen.literals import WIDTH, list_literal, string_literal
 from runtime.program.instructions import Run
 from runtime.program.loops import LoopedProgram
+
+_WIDTH = 110
+"""Columns of a script's line, but for names and calls that need more."""
 
 
 class ClockPlanError(ValueError):
@@ -39,30 +42,20 @@ def check_clocks(placement: Placement, num_micro_batches: int, clocks: ScriptClo
             )
 
 
-@dataclass(frozen=True)
 class ClockText:
-    """Writes the clocks of a device's script.
+    """Clocks of the script of a looped program, of those of all blocks.
 
     Attributes:
-        clocks: Clocks of the device's blocks in the order in which they first run, if there are any.
-        constant: Blocks among these whose calls have their clocks written in them; the others have a row of
-            the table.
+        is_periodic: Whether the table is for any number of micro-batches.
     """
 
-    clocks: ScriptClocks
-    constant: frozenset[str]
-
-    @classmethod
-    def of(cls, clocks: ScriptClocks, looped: LoopedProgram) -> ClockText:
-        """Return that of a device which runs a program."""
-        blocks = dict.fromkeys(each.block for each in looped.unroll() if isinstance(each, Run))
-        own = {block: _plain(clocks[block]) for block in blocks if block in clocks}
-        return cls(own, frozenset(block for block in own if _is_constant(block, own[block], looped)))
-
-    @property
-    def is_periodic(self) -> bool:
-        """Whether the table is for any number of micro-batches."""
-        return any(isinstance(own, PeriodicClocks) for own in self._table.values())
+    def __init__(self, clocks: ScriptClocks, looped: LoopedProgram) -> None:
+        runs = [each for each in looped.unroll() if isinstance(each, Run)]
+        self._clocks = {run.block: clocks[run.block] for run in runs if run.block in clocks}
+        self._table = {
+            block: own for block, own in self._clocks.items() if not _is_constant(block, own, looped)
+        }
+        self.is_periodic = any(isinstance(own, PeriodicClocks) for own in self._table.values())
 
     @property
     def table(self) -> str:
@@ -73,34 +66,26 @@ class ClockText:
         rows = [_row(block, own) for block, own in self._table.items()]
         return "\n".join([f"CLOCKS = {{  # MHz, of {of}", *rows, "}"])
 
-    def unrolled(self, num_micro_batches: str) -> list[str]:
-        """Return the line that makes a table for any number of micro-batches one for each of them."""
-        line = f"clocks = unrolled_clocks(CLOCKS, {num_micro_batches})  # MHz, of each micro-batch"
-        return [line] * self.is_periodic
-
     def argument(self, run: Run, number: str) -> str:
         """Return the argument that gives a run its clock, after a comma; nothing where there are no clocks.
 
-        Args:
-            run: In a loop, that of the first round.
-            number: The expression for its micro-batch.
+        In a loop the run is that of the first round; the number is the expression for its micro-batch.
         """
-        own = self.clocks.get(run.block)
+        own = self._clocks.get(run.block)
         if own is None:
             return ""
-        if run.block not in self.constant:
+        if run.block in self._table:
             table = "clocks" if self.is_periodic else "CLOCKS"
             return f", clock_mhz={table}[{string_literal(run.block)}][{number}]"
         return f", clock_mhz={own.constant if isinstance(own, PeriodicClocks) else own[run.micro_batch]}"
 
-    @property
-    def _table(self) -> ScriptClocks:
-        return {block: own for block, own in self.clocks.items() if block not in self.constant}
 
-
-def _plain(clocks: Sequence[int] | PeriodicClocks) -> Sequence[int] | PeriodicClocks:
-    """Return clocks that have a literal, where they may be numbers of an array."""
-    return clocks if isinstance(clocks, PeriodicClocks) else [int(clock) for clock in clocks]
+def string_literal(name: str) -> str:
+    """Return a string literal on one line, in double quotes where that needs no escapes."""
+    name = "".join(name)  # a plain string also where an enumeration's member is given
+    if name.isprintable() and '"' not in name:
+        return json.dumps(name, ensure_ascii=False)
+    return repr(name) if name.isprintable() else ascii(name)
 
 
 def _is_constant(block: str, clocks: Sequence[int] | PeriodicClocks, looped: LoopedProgram) -> bool:
@@ -119,11 +104,27 @@ def _row(block: str, clocks: Sequence[int] | PeriodicClocks) -> str:
     """Return a block's row of the table; one that is too long for a line has one for each end."""
     start = f"    {string_literal(block)}: "
     if not isinstance(clocks, PeriodicClocks):
-        return list_literal(clocks, start, ",")
+        return _list(clocks, start)
     steady = str(clocks.steady if isinstance(clocks.steady, int) else [*clocks.steady])
     row = f"{start}PeriodicClocks(first={[*clocks.first]}, steady={steady}, last={[*clocks.last]}),"
-    if len(row) <= WIDTH:
+    if len(row) <= _WIDTH:
         return row
-    ends = {"first": clocks.first, "last": clocks.last}
-    first, last = (list_literal(own, f"        {name}=", ",") for name, own in ends.items())
+    first, last = _list(clocks.first, "        first="), _list(clocks.last, "        last=")
     return "\n".join([f"{start}PeriodicClocks(", first, f"        steady={steady},", last, "    ),"])
+
+
+def _list(numbers: Sequence[int], start: str) -> str:
+    """Return a line with a list after a text; one that is too long for it has lines of its own inside.
+
+    >>> print(_list([12345] * 15, "    last="))
+        last=[
+            12345, 12345, 12345, 12345, 12345, 12345, 12345, 12345, 12345, 12345, 12345, 12345, 12345, 12345,
+            12345
+        ],
+    """
+    items = ", ".join(str(int(number)) for number in numbers)
+    if len(line := f"{start}[{items}],") <= _WIDTH:
+        return line
+    indent = " " * (len(start) - len(start.lstrip()))
+    inside = textwrap.indent(textwrap.fill(items, _WIDTH - len(indent) - 4), f"{indent}    ")
+    return f"{start}[\n{inside}\n{indent}],"

@@ -1,4 +1,4 @@
-"""Programs as readable Python scripts, one per device: plain calls, and loops for what repeats.
+"""Programs as readable Python scripts, one per device: plain calls, and loops for steady states.
 
 A script is an order of actions with their clocks; ``job.json`` beside the scripts holds model and placement.
 The text depends on nothing else, so equal plans give equal files. What the calls do is `runtime.device`'s
@@ -54,15 +54,14 @@ def generate(
         clock_mhz: For each block the clock of each micro-batch, in MHz, or those of any number of them;
             empty to leave the clocks alone. Where a block has one for each, the scripts are for exactly
             this number.
-        model: What `runtime.device` builds the blocks' modules from; data that JSON has a form for.
+        model: Options of the blocks' modules; data that JSON has a form for.
         directory: Made if it is not there. Scripts of devices that the programs lack are left alone.
-        shift: Micro-batches per round of the loops; those of the repetend. None: that of the loops that cover
+        shift: Micro-batches per round of the loops, as of the repetend; by default as of the loops that cover
             most.
-        title: What the programs are, in a few words; the placement's name if empty.
+        title: Title in a few words; the placement's name if empty.
         picture: The schedule as text, with rows ``<device> | ...`` of each device; may be empty.
         versions: Versions of the software that the scripts were made with, by its name.
-        rows: For each device its row of the picture, where a row stands for several GPUs and a device is
-            one of them; None where each has its own.
+        rows: For each device its row of the picture, where a row stands for several GPUs.
 
     Returns:
         The scripts' paths, by device.
@@ -101,15 +100,15 @@ def generate(
     paths = []
     for device in range(placement.num_devices):
         row = None if rows is None else rows[device]
-        clock_text = ClockText.of(clocks, looped[device])
-        iteration = IterationText(placement, number, clock_text, is_parametric=loops is not None)
+        clock_text = ClockText(clocks, looped[device])
+        iteration = IterationText(placement, number, looped[device], clock_text, loops is not None)
         names = "Device, PeriodicClocks, run, unrolled_clocks" if clock_text.is_periodic else "Device, run"
         pieces = [
             header(placement, device, row, title, folder, picture, job.versions),
             f"from runtime.device import {names}",
             f'JOB = "{name}"  # the hash of job.json',
             *filter(None, [clock_text.table]),
-            f"\n{iteration.of(looped[device])}\n",
+            f"\n{iteration.text()}\n",
             _END,
         ]
         paths.append(directory / f"device_{device}.py")

@@ -1,4 +1,4 @@
-"""What the scripts of all devices share, in ``job.json`` beside them: model, placement and more.
+"""The job of the scripts of all devices, in ``job.json`` beside them: model, placement and more.
 
 A script is an order of actions with their clocks, and names the hash of its job. The hash covers all that the
 file holds and nothing of the scripts. What the model's data mean is not known here.
@@ -43,16 +43,16 @@ class JobError(ScriptError):
 
 @dataclass(frozen=True)
 class ScriptJob:
-    """What the scripts of all devices share.
+    """Job that the scripts of all devices share.
 
     Attributes:
-        model: What the blocks compute, as plain data.
+        model: Model of the blocks, as plain data.
         placement: What runs where.
         num_micro_batches: Micro-batches of one iteration.
         channels: All (source, target) pairs that messages take.
         least_micro_batches: The fewest that the scripts' loops can run; None if only `num_micro_batches`.
         micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
-        specs: For each device what its messages carry; empty where only the model knows.
+        specs: For each device the tensors of its messages; empty where only the model knows.
         versions: Versions of the software that it was made with, by its name.
         batch: As of `runtime.program.instructions.Programs`.
         hash: Twelve hexadecimal digits of all that its file holds; empty before there is one.
@@ -98,10 +98,7 @@ def read_job(path: str | Path) -> ScriptJob:
 
 def _to_dict(job: ScriptJob) -> dict[str, Any]:
     """Return the file form, but for its hash."""
-    loops = {
-        "least_micro_batches": job.least_micro_batches,
-        "micro_batches_per_round": job.micro_batches_per_round,
-    }
+    loops = {name: getattr(job, name) for name in ("least_micro_batches", "micro_batches_per_round")}
     return {
         "schema_version": SCHEMA_VERSION,
         "versions": dict(job.versions),
@@ -146,15 +143,18 @@ def _job(data: Field) -> ScriptJob:
     data.version(SCHEMA_VERSION)
     data.only(_FIELDS, ("batch",))
     placement = for_single_gpus(placement_from_dict(data["placement"].value))
-    number = data["num_micro_batches"].whole("a whole number from 1 on", min=1, max=_MOST)
-    least, per_round = _loops(data["loops"])
+    number = _count(data["num_micro_batches"])
+    loops: tuple[int | None, int] = (None, 1)
+    if data["loops"].value is not None:
+        names = ("least_micro_batches", "micro_batches_per_round")
+        given = data["loops"].only(names)
+        loops = _count(given[names[0]]), _count(given[names[1]])
     job = ScriptJob(
         data["model"].mapping("a mapping of a model's options"),
         placement,
         number,
         tuple(_channel(each, placement) for each in data["channels"].items("a list of channels")),
-        least,
-        per_round,
+        *loops,
         specs_of_devices(data["tensor_specs"], placement),
         {str(name): data["versions"][name].text() for name in data["versions"].mapping()},
         batch_from_plain(data["batch"], placement, number) if "batch" in data.mapping() else (),
@@ -163,14 +163,6 @@ def _job(data: Field) -> ScriptJob:
     if job.hash != (found := _hash(data.value)):
         raise JobError(f"hash: {job.hash!r} is not that of the rest, {found!r}; generate the scripts again")
     return job
-
-
-def _loops(loops: Field) -> tuple[int | None, int]:
-    if loops.value is None:
-        return None, 1
-    names = ("least_micro_batches", "micro_batches_per_round")
-    least, per_round = (_count(loops.only(names)[name]) for name in names)
-    return least, per_round
 
 
 def _count(count: Field) -> int:

@@ -32,14 +32,9 @@ class Script:
 
     Attributes:
         iteration: Its calls, given a device and the number of micro-batches.
-        model_data: What its blocks compute, as plain data.
-        placement: What runs where.
-        num_micro_batches: Micro-batches of one iteration.
-        channels: All (source, target) pairs that messages take, the same in every script.
-        least_micro_batches: The fewest that its loops can run; None if it runs only its own number.
-        micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
-        specs: What its messages carry; None where only the model knows.
-        batch: As of `runtime.program.instructions.Programs`.
+        model_data, placement, num_micro_batches, channels, least_micro_batches, micro_batches_per_round,
+            batch: As of `runtime.codegen.job.ScriptJob`.
+        specs: Tensors of its messages; None where only the model knows.
         path: Its file; None where it is none.
         copies: Placement of the script as it is written, where some of its blocks are copies and
             `placement` has their stages; see `of_stages`.
@@ -93,20 +88,13 @@ class Script:
         def iteration(device: Any, num_micro_batches: int) -> None:
             self.iteration(OfStages(device, stages), num_micro_batches)
 
-        specs = self.specs and {
-            (stages[producer], stages[consumer]): spec for (producer, consumer), spec in self.specs.items()
-        }
-        return replace(
-            self,
-            iteration=iteration,
-            placement=as_stages(self.placement),
-            specs=specs,
-            copies=self.placement,
-        )
+        specs = self.specs and {(stages[a], stages[b]): spec for (a, b), spec in self.specs.items()}
+        placement = as_stages(self.placement)
+        return replace(self, iteration=iteration, placement=placement, specs=specs, copies=self.placement)
 
     @cached_property
     def model(self) -> ModelOptions:
-        """What its blocks compute."""
+        """Model of its blocks."""
         from runtime.models import ModelOptions  # It loads torch, which a check of saved programs need not.
 
         return ModelOptions.from_dict(self.model_data)
@@ -143,13 +131,13 @@ def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted:
     Args:
         iteration: Its calls.
         job: Job of the ``job.json`` beside it.
-        wanted: The hash of the job that it names.
-        path: Its file, whose name says of which device it is.
+        wanted: Hash of the job that it names.
+        path: Its file, whose name has its device.
 
     Raises:
         ScriptError: It is of another job, or of no device of this one.
     """
-    names = [_name_of(device) for device in range(job.placement.num_devices)]
+    names = _names(job)
     if path.name not in names:
         raise ScriptError(f"{path}: {job.placement.name} has {len(names)} devices only; delete the script")
     if job.hash != wanted:
@@ -174,9 +162,7 @@ def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted:
 def read_script(path: Path, job: ScriptJob | None = None) -> Script:
     """Return a script: its file is executed as an import would, and its calls are not made yet.
 
-    Args:
-        path: Its file.
-        job: Job of the ``job.json`` beside it, if that is read already.
+    The job is that of the ``job.json`` beside it, if that is read already.
 
     Raises:
         ScriptError: The file fails, has no iteration or names no job, or the job beside it is another.
@@ -203,14 +189,13 @@ def read_scripts(directory: str | Path) -> list[Script]:
     job = _job_of(directory)
     paths = sorted(Path(directory).glob("device_[0-9]*.py"))
     found = {path.name: _read_with_calls(path, job) for path in paths}
-    num_devices = job.placement.num_devices
-    for device in range(num_devices):
-        if _name_of(device) not in found:
+    for name in _names(job):
+        if name not in found:
             raise ScriptError(
-                f"{directory}: has no device_{device}.py for the {num_devices} devices of "
+                f"{directory}: has no {name} for the {job.placement.num_devices} devices of "
                 f"{job.placement.name}; generate the scripts again"
             )
-    scripts = [found[_name_of(device)] for device in range(num_devices)]
+    scripts = [found[name] for name in _names(job)]
     _check_shared_clocks(scripts)
     return scripts
 
@@ -223,7 +208,7 @@ def read_script_of(directory: str | Path, device: int, num_devices: int) -> Scri
     """
     job = _job_of(directory)
     _check_number(num_devices, job.placement)
-    return _read_with_calls(Path(directory) / _name_of(device), job)
+    return _read_with_calls(Path(directory) / _names(job)[device], job)
 
 
 def _read_with_calls(path: Path, job: ScriptJob) -> Script:
@@ -238,13 +223,13 @@ def _read_with_calls(path: Path, job: ScriptJob) -> Script:
 
 
 def _job_of(directory: str | Path) -> ScriptJob:
-    if not (Path(directory) / _name_of(0)).is_file():
+    if not (Path(directory) / "device_0.py").is_file():
         raise ScriptError(f"{directory}: has no device_0.py; give a folder of generated scripts")
     return read_job(Path(directory) / JOB_FILE)
 
 
-def _name_of(device: int) -> str:
-    return f"device_{device}.py"
+def _names(job: ScriptJob) -> list[str]:
+    return [f"device_{device}.py" for device in range(job.placement.num_devices)]
 
 
 def _failed(path: Path, error: BaseException) -> ScriptError:
@@ -277,7 +262,7 @@ def _check_shared_clocks(scripts: Sequence[Script]) -> None:
 
 
 def programs_of(scripts: Sequence[Script]) -> Programs:
-    """Return what the scripts of all devices do; `runtime.program.deadlock.check` tells whether that is safe.
+    """Return the programs of all devices' scripts; `runtime.program.deadlock.check` tells if they are safe.
 
     Raises:
         ScriptError: There is not one script for each device.
@@ -299,11 +284,10 @@ def check_script(script: Script, device: int, num_devices: int) -> None:
     """
     _check_number(num_devices, script.placement)
     times = Counter((run.block, run.micro_batch) for run in script.calls.runs)
-    blocks = script.placement.on(device)
-    taken = {n for _, n in times}
+    taken = {micro_batch for _, micro_batch in times}
     expected = {
         (block.name, n)
-        for block in blocks
+        for block in script.placement.on(device)
         for n in range(script.num_micro_batches)
         if not block.in_turns or n in taken
     }
@@ -318,12 +302,7 @@ def check_script(script: Script, device: int, num_devices: int) -> None:
 
 
 def check_specs(script: Script, device: int, spec_of: Callable[[Transfer], TensorSpec]) -> None:
-    """Ensure that a script knows of each of its messages what the model makes of it.
-
-    Args:
-        script: Script of the device; one without specs leaves them to the model.
-        device: Device whose script it is.
-        spec_of: Returns what the model hands over.
+    """Ensure that a script with specs has for each of its messages that of the model, given by `spec_of`.
 
     Raises:
         ScriptError: It lacks one, or has another.

@@ -25,15 +25,9 @@ class ActivationMemory:
 
     What autograd saves of a forward block, beside its inputs and its output, is counted when the block keeps
     it for the first time; other micro-batches of it save as much, for all shapes are the same.
-
-    Args:
-        placement: What runs where.
-        blocks: Blocks of the device.
-        model: Its parameters, which do not count.
     """
 
     def __init__(self, placement: Placement, blocks: Blocks, model: Model) -> None:
-        """Begin with no block known."""
         self._unknown = {block.name for block in placement.blocks if block.kind is Kind.F}
         self._blocks = blocks
         self._model = model
@@ -62,7 +56,7 @@ class ActivationMemory:
         self._saved_bytes[block] = sum(saved[each] for each in saved.keys() - _storages(known).keys())
 
     def bytes(self, tensors: Iterable[Tensor]) -> int:
-        """Return what is kept for the blocks, and in these tensors of messages."""
+        """Return the bytes kept for the blocks, and in these tensors of messages."""
         kept = list(self._blocks.saved())
         distinct = _storages(chain(tensors, *(each.tensors for each in kept)))
         saved = sum(self._saved_bytes.get(each.block, 0) for each in kept if each.has_graph)

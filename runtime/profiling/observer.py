@@ -1,4 +1,4 @@
-"""What a device tells those who watch it work: the events of an iteration, in order."""
+"""Events of an iteration on a device, in order, for those who watch it work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.transport.protocol import Pending
 
 
 class DeviceObserver:
-    """Is told what a device does; takes note of nothing.
+    """Is told of each event; takes note of nothing.
 
     A device has several, one around the other. What comes before a block or a wait is told from the outermost
     to the innermost, all else the other way round, so that the innermost is next to the block itself.

@@ -15,10 +15,10 @@ from small_runs import SMALL_GPT, comparison_of, launched
 
 from placements.shapes import k_shape, v_shape
 from runtime.codegen.codegen import generate
-from runtime.launching import in_process
 from runtime.profiling.profiler import Sweep
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
+from runtime.transport.in_memory import NETWORK_OF
 from schedsearch.baselines import gpipe, one_f_one_b
 
 pytestmark = pytest.mark.gpu
@@ -106,7 +106,7 @@ def test_groups_of_one_process_gather_and_meet(device: str, tmp_path: Path) -> N
 @pytest.fixture
 def loopback(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let runs in one process send their messages through NCCL."""
-    monkeypatch.setattr(in_process, "Network", LoopbackNetwork)
+    monkeypatch.setitem(NETWORK_OF, "rendezvous", LoopbackNetwork)
     monkeypatch.setattr(LoopbackNetwork, "num_messages", 0)
     meeting = f"file://{tmp_path / 'loopback'}"
     dist.init_process_group(BACKENDS[device], init_method=meeting, rank=0, world_size=1)
