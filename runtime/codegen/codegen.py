@@ -15,9 +15,8 @@ from pathlib import Path
 from placements.block import COMPUTE
 from placements.forms.texts import write_text
 from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks, unrolled_clocks
-from runtime.codegen.clock_text import ClockPlanError, ClockText, check_clocks
 from runtime.codegen.header import header
-from runtime.codegen.iteration_text import IterationText
+from runtime.codegen.iteration_text import ClockPlanError, ClockText, IterationText, check_clocks
 from runtime.codegen.job import JOB_FILE, ScriptJob, write_job
 from runtime.program.any_number import ParametricPrograms, parametric
 from runtime.program.deadlock import UnsafeProgramsError, check
@@ -117,7 +116,7 @@ def generate(
 
 
 def _with_forms(model: Mapping[str, object], programs: Programs) -> Mapping[str, object]:
-    """Return the model with what a user's modules hand over, so that the processes need not find it."""
+    """Return the model with the forms of a user's modules, so that the processes need not find them."""
     if model.get("name") != "module" or "handed_over" in model:
         return model
     from runtime.models import ModelOptions, traced  # They load torch, which other models do not need here.

@@ -17,10 +17,7 @@ PICTURE_WIDTH = 106
 def launch_lines(devices_of_nodes: Sequence[int], folder: str) -> list[str]:
     """Return how the scripts of a folder are started, on one node and on several.
 
-    Args:
-        devices_of_nodes: Number of devices of each node, in the order of the devices; of one node all, where
-            nobody has said which they have.
-        folder: Its name.
+    One node has all devices where nobody has said which they have.
     """
     num_devices, num_nodes = sum(devices_of_nodes), len(devices_of_nodes)
     scripts = f"-m runtime.launch {shlex.quote(folder)}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,8 +46,6 @@ class ScriptJob:
 
     Attributes:
         model: Model of the blocks, as plain data.
-        placement: What runs where.
-        num_micro_batches: Micro-batches of one iteration.
         channels: All (source, target) pairs that messages take.
         least_micro_batches: The fewest that the scripts' loops can run; None if only `num_micro_batches`.
         micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
@@ -71,11 +68,7 @@ class ScriptJob:
 
 
 def write_job(job: ScriptJob, path: Path) -> str:
-    """Write a job in one step; return its hash.
-
-    Raises:
-        JobError: The model holds something that JSON has no form for.
-    """
+    """Write a job in one step; return its hash. JobError if JSON has no form for the model."""
     data = _to_dict(job)
     found = _hash(data)
     write_text(path, to_json({"schema_version": SCHEMA_VERSION, "hash": found} | data) + "\n")
@@ -83,11 +76,7 @@ def write_job(job: ScriptJob, path: Path) -> str:
 
 
 def read_job(path: str | Path) -> ScriptJob:
-    """Return the job of a ``job.json``.
-
-    Raises:
-        JobError: The file cannot be read, a field is missing or wrong, or its hash is not that of the rest.
-    """
+    """Return the job of a ``job.json``; JobError if a field is missing or wrong, or the hash of others."""
     data = Field(read_json(path, f"the {JOB_FILE} written with the scripts", JobError), "", JobError)
     try:
         with in_file(path, JobError):
@@ -106,7 +95,7 @@ def _to_dict(job: ScriptJob) -> dict[str, Any]:
         "loops": None if job.least_micro_batches is None else loops,
         "channels": [list(channel) for channel in job.channels],
         "tensor_specs": [specs_to_plain(specs) for specs in job.specs] or None,
-        "model": _plain(job.model, "model"),
+        "model": _plain(job.model),
         "placement": placement_to_dict(job.placement),
         **({"batch": list(job.batch)} if job.batch else {}),
     }
@@ -118,24 +107,15 @@ def _hash(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _plain(value: object, where: str) -> object:
-    """Return data as JSON reads it back.
-
-    Raises:
-        JobError: There is no such form; the message names the value and its place.
-    """
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(entry, f"{where}.{key}") for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry, f"{where}[{i}]") for i, entry in enumerate(value)]
-    raise JobError(
-        f"{where}: {value!r} cannot be written to {JOB_FILE}; use text, finite numbers, True, False, None, "
-        "lists, and mappings by text"
-    )
+def _plain(model: Mapping[str, Any]) -> Any:
+    """Return a model as JSON reads it back."""
+    try:
+        return json.loads(json.dumps(model, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise JobError(
+            f"model: cannot be written to {JOB_FILE} ({error}); use text, finite numbers, True, False, None, "
+            "lists, and mappings by text"
+        ) from None
 
 
 def _job(data: Field) -> ScriptJob:

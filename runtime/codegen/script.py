@@ -53,11 +53,7 @@ class Script:
     copies: Placement | None = None
 
     def at(self, num_micro_batches: int | None) -> Script:
-        """Return the script for so many micro-batches; None leaves its own number.
-
-        Raises:
-            ScriptError: Its loops cannot run so many.
-        """
+        """Return the script for so many micro-batches, or its own; ScriptError if its loops cannot."""
         if num_micro_batches in (None, self.num_micro_batches):
             return self
         assert num_micro_batches is not None
@@ -77,10 +73,7 @@ class Script:
 
     @cached_property
     def of_stages(self) -> Script:
-        """The script as a process runs it: blocks that are copies are named as their stages.
-
-        What is read, computed, updated and kept is then that of a model which knows no copies.
-        """
+        """The script as a process runs it, for a model without copies: they are named as their stages."""
         stages = {name: copy.stage for name, copy in copies_in(self.placement).items()}
         if not stages:
             return self
@@ -111,11 +104,7 @@ class Script:
 
     @cached_property
     def calls(self) -> Calls:
-        """The calls of one iteration, not carried out.
-
-        Raises:
-            ScriptError: A verb or a clock does not fit its block; the message names file and line.
-        """
+        """The calls of one iteration, not carried out; ScriptError names file and line of a wrong one."""
         calls = Calls(self.placement)
         try:
             self.iteration(calls, self.num_micro_batches)
@@ -126,13 +115,7 @@ class Script:
 
 
 def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted: str, path: Path) -> Script:
-    """Return the script of a device with what it shares with the others.
-
-    Args:
-        iteration: Its calls.
-        job: Job of the ``job.json`` beside it.
-        wanted: Hash of the job that it names.
-        path: Its file, whose name has its device.
+    """Return the script of a device, its file's name, of a job whose hash it names.
 
     Raises:
         ScriptError: It is of another job, or of no device of this one.
@@ -183,8 +166,7 @@ def read_scripts(directory: str | Path) -> list[Script]:
     """Return the scripts ``device_<d>.py`` of a folder, by device, each of which can be called.
 
     Raises:
-        ScriptError: There is none, one is missing, fails or is of another job, or a block of several devices
-            has several clocks.
+        ScriptError: One is missing, fails or is of another job, or a block has several clocks.
     """
     job = _job_of(directory)
     paths = sorted(Path(directory).glob("device_[0-9]*.py"))
@@ -201,11 +183,7 @@ def read_scripts(directory: str | Path) -> list[Script]:
 
 
 def read_script_of(directory: str | Path, device: int, num_devices: int) -> Script:
-    """Return the script of a device.
-
-    Raises:
-        ScriptError: The folder has no such script, it fails, or there is not one process for each device.
-    """
+    """Return the script of a device; ScriptError if it fails, or processes are not as many as devices."""
     job = _job_of(directory)
     _check_number(num_devices, job.placement)
     return _read_with_calls(Path(directory) / _names(job)[device], job)
@@ -244,11 +222,7 @@ def _failed(path: Path, error: BaseException) -> ScriptError:
 
 
 def _check_shared_clocks(scripts: Sequence[Script]) -> None:
-    """Ensure that a block of several devices has one clock on all of them.
-
-    Raises:
-        ScriptError: It has not; the message names both scripts.
-    """
+    """Ensure that a block of several devices has one clock on all of them."""
     shared = {block.name for block in scripts[0].placement.blocks if len(block.devices) > 1}
     found: dict[tuple[str, int], tuple[Script, BlockCall]] = {}
     for script in scripts:
@@ -262,11 +236,7 @@ def _check_shared_clocks(scripts: Sequence[Script]) -> None:
 
 
 def programs_of(scripts: Sequence[Script]) -> Programs:
-    """Return the programs of all devices' scripts; `runtime.program.deadlock.check` tells if they are safe.
-
-    Raises:
-        ScriptError: There is not one script for each device.
-    """
+    """Return the programs of all devices; `runtime.program.deadlock.check` tells if they are safe."""
     first = scripts[0]
     _check_number(len(scripts), first.placement)
     instructions = tuple(tuple(script.calls.instructions) for script in scripts)
@@ -277,11 +247,7 @@ def programs_of(scripts: Sequence[Script]) -> Programs:
 
 
 def check_script(script: Script, device: int, num_devices: int) -> None:
-    """Ensure that there is a process for each device, and that the script runs each of its blocks once.
-
-    Raises:
-        ScriptError: One of these does not hold.
-    """
+    """Ensure that there is a process for each device, and that the script runs each of its blocks once."""
     _check_number(num_devices, script.placement)
     times = Counter((run.block, run.micro_batch) for run in script.calls.runs)
     taken = {micro_batch for _, micro_batch in times}
@@ -302,11 +268,7 @@ def check_script(script: Script, device: int, num_devices: int) -> None:
 
 
 def check_specs(script: Script, device: int, spec_of: Callable[[Transfer], TensorSpec]) -> None:
-    """Ensure that a script with specs has for each of its messages that of the model, given by `spec_of`.
-
-    Raises:
-        ScriptError: It lacks one, or has another.
-    """
+    """Ensure that a script with specs has the model's for each of its messages."""
     if script.specs is None:
         return
     for transfer, _ in (*script.calls.sends, *script.calls.receives):

@@ -1,4 +1,4 @@
-"""Start the scripts of all devices, watch them, and return what they measured.
+"""Start the scripts of all devices, watch them, and return their measurement.
 
 As a program it is one device's process, under torchrun::
 
@@ -86,12 +86,7 @@ def launch(
 ) -> Measurement:
     """Run the scripts of a folder, one process for each device, and compare with the reference.
 
-    Args:
-        directory: Holds ``device_0.py`` and so on.
-        num_devices: Number of scripts.
-        options: Of the run. With another `num_micro_batches` the scripts are checked first; with a `sweep`
-            nothing is compared.
-        progress: Called with each iteration as it ends.
+    With another `num_micro_batches` the scripts are checked first; with a `sweep` nothing is compared.
 
     Raises:
         ScriptError: A script is missing, an option is out of its range, or the run cannot be resumed.
@@ -143,11 +138,7 @@ def _launched(
 
 
 def _placed(options: RunOptions, num_devices: int) -> RunOptions:
-    """Return the options with what moves the tensors and where the run computes, if nobody said.
-
-    Raises:
-        ScriptError: The launcher cannot use that, or the backend is for another device.
-    """
+    """Return the options with a backend and a device that fit the launcher and each other."""
     if num_devices < 1:
         raise ScriptError(f"num_devices: {num_devices} is not at least 1")
     launcher, device = options.launcher, options.device
@@ -168,9 +159,7 @@ def _placed(options: RunOptions, num_devices: int) -> RunOptions:
 def _checked(directory: Path, options: RunOptions) -> bool:
     """Ensure that scripts are safe for the number of micro-batches, and can go on from a checkpoint.
 
-    Returns:
-        Whether the run goes on with the options with which it began; the unpipelined model trains from the
-        begin with those of now.
+    Return whether the options are those with which the run began, as the unpipelined model trains from there.
     """
     scripts = read_scripts(directory)
     changed = [script.at(options.num_micro_batches) for script in scripts]
@@ -200,7 +189,7 @@ def _checked(directory: Path, options: RunOptions) -> bool:
 
 
 def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measurement:
-    """Return what the devices left behind, compared as far as the extent says."""
+    """Return the devices' summaries as one, compared as far as the extent says."""
     results, backend, where = options.results, options.backend, options.device
     assert results is not None and backend is not None and where is not None
     summaries = [read_summary(results, device) for device in range(num_devices)]

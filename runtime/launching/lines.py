@@ -16,12 +16,10 @@ from runtime.program.calls import ScriptError
 def devices_of_nodes(placement: Placement, nodes: int | None = None) -> tuple[int, ...]:
     """Return the number of processes that each node starts.
 
-    Args:
-        placement: Placement whose devices are one GPU each.
-        nodes: Number of nodes: one has all devices; by default those of the placement.
+    One node has all devices; by default the nodes are those of the placement, with one GPU a device.
 
     Raises:
-        ScriptError: The placement has another number of nodes, or one and its devices are no multiple.
+        ScriptError: The placement has another number of nodes, or its devices are no multiple of them.
 
     >>> from dataclasses import replace
     >>> from placements.shapes import v_shape
@@ -46,23 +44,13 @@ def devices_of_nodes(placement: Placement, nodes: int | None = None) -> tuple[in
 
 
 def check_launcher_of_nodes(launcher: str, nodes: int) -> None:
-    """Ensure that a launcher can start devices on this number of nodes.
-
-    Raises:
-        ScriptError: It does not.
-    """
+    """Ensure that a launcher can start devices on this number of nodes."""
     if nodes > 1 and launcher != "torchrun":
         raise ScriptError(f"nodes: {nodes} need launcher 'torchrun', {launcher!r} has one; use it")
 
 
 def torchrun_arguments(devices: Sequence[int], node: int, port: int) -> list[str]:
-    """Return the arguments of torchrun on a node of this machine, up to the program.
-
-    Args:
-        devices: Number of devices of each node.
-        node: Number of the node.
-        port: Free port, at which several nodes meet.
-    """
+    """Return the arguments of torchrun, up to the program, on one of the nodes, which meet at a free port."""
     if len(devices) == 1:
         return ["--standalone", "--nproc-per-node", str(devices[0])]
     own = ["--nnodes", str(len(devices)), "--node-rank", str(node), "--nproc-per-node", str(devices[node])]

@@ -54,11 +54,7 @@ freed. They are made of huge pages where the kernel allows it, or the pages' zer
 
 
 def run_script(directory: Path, process: Process) -> None:
-    """Run the script of this process, which finds the options of its run through the environment.
-
-    Raises:
-        ScriptError: There is no such script.
-    """
+    """Run the script of this process, which finds the options of its run through the environment."""
     try:
         script = directory / f"device_{process.device}.py"
         if not script.is_file():
@@ -90,7 +86,7 @@ class Processes(ABC):
         """Return None while all is well and running, else an exit status, not 0 as soon as one failed."""
 
     def killed(self) -> Mapping[str, str]:
-        """Return what a signal ended, a device or a node, and its name, as far as that is known."""
+        """Return the devices or nodes that a signal ended, and its name, as far as that is known."""
         return {}
 
     def name_of(self, device: int) -> str:
@@ -98,7 +94,7 @@ class Processes(ABC):
         return f"device {device}"
 
     def last_lines(self) -> list[str]:
-        """Return the end of what the processes printed, where it is kept apart."""
+        """Return the output of the processes, where it is kept apart."""
         return []
 
     @abstractmethod
@@ -218,7 +214,7 @@ class Forked(Processes):
         return self._output.read_text(errors="replace").splitlines() if self._output.exists() else []
 
     def stop(self) -> None:
-        """Kill what still runs."""
+        """Kill all that still run."""
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -240,17 +236,16 @@ def _forked(directory: Path, environment: Mapping[str, str], device: int, output
 
 def killed_devices(output: str) -> dict[int, str]:
     """Return the devices that a signal ended, not torchrun's own, by the table that ends its output."""
-    found = [(datetime.fromisoformat(time), *map(int, rest)) for time, *rest in _FAILURE.findall(output)]
-    times = [datetime.fromisoformat(each) for each in re.findall(r"^ +time +: (\S+)$", output, re.MULTILINE)]
-    return {
-        device: signal.Signals(number).name
-        for time, device, number in sorted(found, key=lambda row: row[1])
-        if number != signal.SIGTERM and time < min(times) + _CLOSE
-    }
+    times = [datetime.fromisoformat(at) for at in re.findall(r"^ +time +: (\S+)$", output, re.MULTILINE)]
+    found = {}
+    for at, device, number in _FAILURE.findall(output):
+        if int(number) != signal.SIGTERM and datetime.fromisoformat(at) < min(times) + _CLOSE:
+            found[int(device)] = signal.Signals(int(number)).name
+    return dict(sorted(found.items()))
 
 
 def _signals(codes: Iterable[tuple[str, int | None]]) -> dict[str, str]:
-    """Return what was ended by a signal, and its name, by exit code."""
+    """Return the names of processes that a signal ended, and the signal's, by exit code."""
     return {name: signal.Signals(-code).name for name, code in codes if code is not None and code < 0}
 
 

@@ -87,7 +87,7 @@ class DeviceProfiler(DeviceObserver):
         self.profiler.begin(run.block)
 
     def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
-        """Add what was measured."""
+        """End the measurement of a block."""
         self.profiler.end(run.block)
 
     def end(self) -> None:
@@ -99,7 +99,7 @@ class DeviceProfiler(DeviceObserver):
         return all(self._transport.collect(self.profiler.is_done))
 
     def result(self) -> DeviceProfile:
-        """Return what was measured, the blocking power too where energy is; all ask together."""
+        """Return the measurements, with blocking power where energy is measured; all ask together."""
         powers = [(clock_mhz, self._blocking_w(clock_mhz)) for clock_mhz in self._waiting_clocks()]
         waits = tuple((clock_mhz, power_w) for clock_mhz, power_w in powers if power_w is not None)
         description = "; ".join(filter(None, [self.description, self.profiler.limit]))
@@ -152,18 +152,12 @@ def open_profiler(
 ) -> tuple[Profiler, str]:
     """Return the profiler of a device, and in one line at which clocks it measures times, or energies too.
 
-    It has a meter where there is one, and a clock where there is the right to one.
-
-    Args:
-        device: A GPU, or the CPU.
-        sweep: How much to measure.
-        latency: What changes of clock take; None for the table of the GPU's name.
-        takes_turns: Whether other devices compute in this process while this one waits, on one GPU if on any.
+    It has a meter where there is one, and a clock where there is the right to one: not where devices take
+    turns, computing in this process while others wait, on one GPU if on any.
     """
     if device.type != "cuda":
-        meter = ThreadMeter() if takes_turns else Meter()
-        description = "no GPU: times at the current clock of the processor, no energy"
-        return Profiler(meter, sweep, current_mhz=cpu_mhz), description
+        profiler = Profiler(ThreadMeter() if takes_turns else Meter(), sweep, current_mhz=cpu_mhz)
+        return profiler, "no GPU: times at the current clock of the processor, no energy"
     profiler = Profiler(Meter(), sweep, synchronize=_synchronize)
     uuid = gpu_uuid(device)
     try:

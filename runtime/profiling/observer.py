@@ -1,4 +1,4 @@
-"""Events of an iteration on a device, in order, for those who watch it work."""
+"""Events of an iteration on a device, in order, for its observers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DeviceObserver:
         """It was posted."""
 
     def reach(self, run: BlockCall) -> None:
-        """A block is next, and waits for what it takes."""
+        """A block is next, and waits for its inputs."""
 
     def wait(self, message: Message) -> None:
         """The device begins to wait for a message to end."""
@@ -48,7 +48,7 @@ class DeviceObserver:
         """It has ended, or on a GPU was given to the stream, and made these tensors."""
 
     def drain(self) -> None:
-        """All calls of the iteration were made; what was given to the stream may still run."""
+        """All calls of the iteration were made; the stream may still run."""
 
     def end(self) -> None:
         """All that was computed and sent is done."""

@@ -63,13 +63,11 @@ class MeasuredCost(NamedTuple):
 
 
 class DeviceProfile(NamedTuple):
-    """Measurements of one device.
+    """Measurements of one device, by decreasing clock, and a line on which clocks and whether energy.
 
     Attributes:
-        costs: Costs by decreasing clock.
-        blocking_w: Power while it waits for a transfer (Perseus, Sec. 4.1), by clock, from the highest down;
-            the clock is None where it is not known. Empty if not measured.
-        description: One line: which clocks, and whether energy.
+        blocking_w: Power while it waits for a transfer (Perseus, Sec. 4.1), by clock, None where it is not
+            known; empty if not measured.
     """
 
     costs: tuple[MeasuredCost, ...]
@@ -82,7 +80,7 @@ class DeviceProfile(NamedTuple):
 
     @classmethod
     def from_plain(cls, plain: Sequence[Any]) -> DeviceProfile:
-        """Return what `to_plain` was made of."""
+        """Read the form of `to_plain`."""
         costs, blocking_w, description = plain
         waits = tuple((clock_mhz, power_w) for clock_mhz, power_w in blocking_w)
         return cls(tuple(MeasuredCost(*cost) for cost in costs), waits, description)
@@ -159,7 +157,7 @@ class Profiler:
         self._started = (kind, self.meter.now_ms(), *known)
 
     def end(self, kind: str) -> None:
-        """Add what was measured since `begin`, once the block is done."""
+        """Add the time and energy since `begin`, once the block is done."""
         self.synchronize()
         end_ms = self.meter.now_ms()
         clock_mhz = None if self._at is None else self.current_mhz()
@@ -185,11 +183,7 @@ class Profiler:
         self._at = None
 
     def power_w(self, wait: Callable[[], object]) -> float | None:
-        """Return the device's power while it waits; None if nothing measures it.
-
-        Args:
-            wait: Returns after the wait: long against the counter's ten milliseconds, half a second or more.
-        """
+        """Return the device's power in a wait of half a second or more; None if nothing measures it."""
         self.synchronize()
         time_ms, energy_mj = self.meter.now_ms(), self.meter.energy_mj()
         wait()
@@ -200,13 +194,13 @@ class Profiler:
         return (now_mj - energy_mj) / lasted_ms
 
     def _aligned(self) -> tuple[float, float | None]:
-        """Return a time, and what the device had used by then; the present ones, or soon."""
+        """Return a time and the energy used by then; the present ones, or soon."""
         if self.align is not None:
             self.align()
         return self.meter.now_ms(), self.meter.energy_mj()
 
     def _energy_mj(self, time_ms: float, before_ms: float, before_mj: float | None) -> float:
-        """Return the energy of a block, without that of the waits beside it; 0 if nothing measures it."""
+        """Return the energy of a block without the waits beside it; 0 if nothing measures it."""
         known_ms, known_mj = self._aligned()
         if known_mj is None or before_mj is None:
             return 0.0
@@ -218,7 +212,7 @@ class Profiler:
         return known_mj - before_mj - waited_ms * (later_mj - known_mj) / (later_ms - known_ms)
 
     def _keep(self) -> None:
-        """Add what was measured to the figures of the clocks at which the blocks ran."""
+        """Add the runs to the figures of the clocks at which the blocks ran."""
         current_mhz = self.current_mhz() if self._at is None else self._at
         ran_at = {kind: self._ran_at_mhz(runs, current_mhz) for kind, runs in self._runs.items()}
         for kind, runs in self._runs.items():
@@ -235,7 +229,7 @@ class Profiler:
             self.limit = self.limit or f"ran at {highest_mhz} MHz where {self._at} MHz were asked for"
 
     def _ran_at_mhz(self, runs: Sequence[_Run], asked_mhz: int | None) -> int | None:
-        """Return the clock at which a block ran: of the sweep if one is near, what was asked if unread."""
+        """Return the clock at which a block ran: of the sweep if one is near, as asked if unread."""
         read_mhz = [run.clock_mhz for run in runs if run.clock_mhz is not None]
         if not read_mhz or asked_mhz is None:
             return asked_mhz
@@ -260,7 +254,7 @@ def blocking_by_clock(profiles: Iterable[DeviceProfile]) -> dict[int | None, flo
 
 
 def merged(profiles: Iterable[DeviceProfile]) -> dict[str, tuple[MeasuredCost, ...]]:
-    """Return each block's costs by increasing clock, from those of all its devices.
+    """Merge the costs of all devices of each block, by increasing clock.
 
     A block of several devices takes as long as on the slowest; its energy is the mean. Only clocks that all
     its devices have gone down to are there.

@@ -4,28 +4,34 @@ The last iterations are kept. On the CPU times are those of the script. On a GPU
 compute stream, so blocks are timed by CUDA events on the stream, which nothing waits for before the iteration
 has ended; posts of messages and requests of clocks are timed where the script stands. `torch.profiler` times
 operators, a hundred times as many, and knows no messages, clocks or activation memory.
+
+Activation memory is counted from the tensors themselves: what autograd saved between forward and backward,
+the inputs, outputs and gradients of blocks under way, and the tensors of messages: posted, made and not used
+yet, sent and not gone. Memory that several of them share counts once. Parameters, their gradients and the
+optimizer's state do not count, nor does what a block needs only while it runs, or keeps outside of autograd.
+Constants that autograd saves do, such as masks.
 """
 
 from __future__ import annotations
 
-import platform
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from placements import Placement
+from placements import Kind, Placement
 from runtime.clocks.torch_gpu import record_event
 from runtime.models import Blocks, Model
-from runtime.profiling.activation_memory import ActivationMemory
 from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.records import BlockRecord, CounterSample, MessageRecord, Record
 from runtime.program.calls import BlockCall, Message
+from runtime.program.tensor_flow import KEEP
+from runtime.transport.contact import machine_name
 from runtime.transport.protocol import Pending
 
 KEPT_ITERATIONS = 8
@@ -64,6 +70,56 @@ class StreamTimes(Times):
         """Return the milliseconds from the begin to a mark."""
         elapsed_ms: float = self._begin.elapsed_time(mark)
         return elapsed_ms
+
+
+class ActivationMemory:
+    """Counts the activation memory of a device.
+
+    What autograd saves of a forward block, beside its inputs and its output, is counted when the block keeps
+    it for the first time; other micro-batches of it save as much, for all shapes are the same.
+    """
+
+    def __init__(self, placement: Placement, blocks: Blocks, model: Model) -> None:
+        self._unknown = {block.name for block in placement.blocks if block.kind is Kind.F}
+        self._blocks = blocks
+        self._model = model
+        self._saved_bytes: dict[str, int] = {}
+
+    @contextmanager
+    def counting(self, block: str, arrived: Iterable[Tensor], mode: str = KEEP) -> Iterator[None]:
+        """Count the bytes that autograd saves of a forward block, beside its inputs, at its first run.
+
+        In a mode other than ``keep`` it saves nothing of its own.
+        """
+        if block not in self._unknown or mode != KEEP:
+            yield
+            return
+        saved: dict[int, int] = {}
+
+        def pack(tensor: Tensor) -> Tensor:
+            saved.update(_storages([tensor]))
+            return tensor.detach()  # itself, an output would keep alive the graph that keeps it alive
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            yield
+        self._unknown.remove(block)
+        known = [*arrived, *self._model.whole_weights()]
+        known += [tensor for kept in self._blocks.saved() if kept.block == block for tensor in kept.tensors]
+        self._saved_bytes[block] = sum(saved[each] for each in saved.keys() - _storages(known).keys())
+
+    def bytes(self, tensors: Iterable[Tensor]) -> int:
+        """Return the bytes kept for the blocks, and in these tensors of messages."""
+        kept = list(self._blocks.saved())
+        distinct = _storages(chain(tensors, *(each.tensors for each in kept)))
+        saved = sum(self._saved_bytes.get(each.block, 0) for each in kept if each.has_graph)
+        weights = _storages(self._model.parameters.values())  # a half of a backward keeps them too
+        return saved + sum(size for at, size in distinct.items() if at not in weights)
+
+
+def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Return the size in bytes of every storage, by its address."""
+    storages = (tensor.untyped_storage() for tensor in tensors)
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}
 
 
 class _Marks:
@@ -105,17 +161,17 @@ class Recorder(DeviceObserver):
         self._clock_mhz.append(CounterSample(self._now_ms(), clock_mhz))
 
     def begin(self, iteration: int) -> None:
-        """Forget what was noted before the iteration, and begin its times."""
+        """Forget notes from before the iteration, and begin its times."""
         self._clear(iteration)
         self._begin_s = time.monotonic()
         self._times.begin()
 
     def reach(self, run: BlockCall) -> None:
-        """Note that a block is next, and waits for what it takes."""
+        """Note that a block is next, and waits for its inputs."""
         self._marks[run] = _Marks(self._times.mark())
 
     def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
-        """Note that all is there, what is in memory then, and that the block begins."""
+        """Note that all is there, the memory then, and that the block begins."""
         marks = self._marks[run]
         marks.times.append(self._times.mark())
         self._sample(marks, arrived)
@@ -123,7 +179,7 @@ class Recorder(DeviceObserver):
         marks.times.append(self._times.mark())
 
     def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
-        """Note that it has ended, and what is in memory then; look at the sends."""
+        """Note that it has ended, and the memory then; look at the sends."""
         marks = self._marks[run]
         marks.times.append(self._times.mark())
         marks.counting.close()
@@ -138,7 +194,7 @@ class Recorder(DeviceObserver):
         self._messages[message] = row
 
     def posted(self, message: Message, work: Pending) -> None:
-        """Note what tells when it has ended."""
+        """Note its handle."""
         self._moving[message] = work
 
     def wait(self, message: Message) -> None:
@@ -154,7 +210,7 @@ class Recorder(DeviceObserver):
     def end(self) -> None:
         """Turn the marks into times, and keep the iteration."""
         end_ms = self._now_ms()
-        blocks, held, allocated = [], list[CounterSample](), list[CounterSample]()
+        blocks, held, allocated = list[BlockRecord](), list[CounterSample](), list[CounterSample]()
         for run, marks in self._marks.items():
             blocks.append(BlockRecord(*run[:2], *map(self._times.ms, marks.times)))
             held += map(CounterSample, blocks[-1][-2:], marks.held)
@@ -190,11 +246,3 @@ class Recorder(DeviceObserver):
         marks.held.append(self._memory.bytes([*self.message_tensors(), *tensors]))
         if self._on_gpu:
             marks.allocated.append(torch.cuda.memory_allocated())
-
-
-def machine_name() -> str:
-    """Return a name that processes have in common exactly if they share a monotonic clock."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return platform.node()

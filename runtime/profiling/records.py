@@ -58,7 +58,7 @@ class MessageRecord(NamedTuple):
 
     @property
     def transfer(self) -> Transfer:
-        """Return what it carries."""
+        """Return its blocks and micro-batch."""
         return Transfer(self.producer, self.consumer, self.micro_batch)
 
 
@@ -71,13 +71,13 @@ class CounterSample(NamedTuple):
 
 @dataclass(frozen=True)
 class Record:
-    """One iteration of one device; blocks in the order in which they ran, messages in that of their posts.
+    """One iteration of one device; blocks in the order in which they ran, messages in the order of posts.
 
     Attributes:
         begin_s: When the device began, on the machine's monotonic clock.
         end_ms: When all that it computed and sent was done.
         clock_mhz: Clocks, when they were asked for.
-        held_bytes: Activation memory; see `runtime.profiling.activation_memory`.
+        held_bytes: Activation memory; see `runtime.profiling.recorder`.
         allocated_bytes: Bytes that torch's allocator has given out on a GPU; empty on a CPU.
     """
 
@@ -99,7 +99,7 @@ class Record:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Record:
-        """Return what `to_plain` was given."""
+        """Read the form of `to_plain`."""
         rows = {name: tuple(row(*values) for values in plain[name]) for name, row in _ROWS.items()}
         return cls(**{**plain, **rows})
 
@@ -143,16 +143,13 @@ def of_copies(records: Sequence[Record], placement: Placement) -> tuple[Record, 
 
 
 def aligned(records: Sequence[Record], origin_s: float | None = None) -> dict[int, float]:
-    """Return for each device what to add to its times so that those of one iteration are on one axis.
+    """Return the offset of each device's times that puts an iteration on one axis, in milliseconds.
 
     Devices of one machine share its monotonic clock. Devices of different machines share only the barrier
     at which the iteration begins, so the first of each machine is taken to begin at the same time, which is
     wrong by as much as they leave the barrier apart.
 
     Time 0 of the axis is `origin_s` on the clock of the first device's machine, or the iteration's begin.
-
-    Returns:
-        Device -> milliseconds.
     """
     first_s: dict[str, float] = {}
     for record in records:

@@ -1,7 +1,7 @@
 """A run drawn against its plan: one file for ui.perfetto.dev with a process for each device.
 
 Each device has the threads ``planned`` (in the times of the profile), ``free transfers`` (the measured block
-times again with zero communication, see `runtime.profiling.zero_comm`), ``measured`` and ``waiting`` (for
+times again with zero communication, see `runtime.profiling.utilisation`), ``measured`` and ``waiting`` (for
 what a block takes), arrows for messages, and counters of clocks, memory and power. Recorded iterations follow
 each other as they did; the plan is drawn from the begin of the last one. Records of virtual time are drawn in
 the same way. The events of Chrome's JSON trace format are written here: `torch.profiler` writes only what it
@@ -20,7 +20,7 @@ from placements import Kind, Placement
 from placements.forms.texts import write_text
 from runtime.plans.planned import PlannedIteration
 from runtime.profiling.records import BlockRecord, Record, aligned
-from runtime.profiling.zero_comm import zero_comm_spans
+from runtime.profiling.utilisation import zero_comm_spans
 from schedsearch.metrics import memory_over_time
 from schedsearch.schedule import Instance
 
@@ -107,12 +107,7 @@ class _Drawing:
                         self._add("M", f"{kind}_{what}", place, args={what: value})
 
     def draw_measured(self, records: Sequence[Record], offset_ms: Mapping[int, float]) -> None:
-        """Draw blocks, waiting, messages, requests and memory of an iteration as they were.
-
-        Args:
-            records: Records of all devices.
-            offset_ms: Begin of each device on the file's axis.
-        """
+        """Draw blocks, waiting, messages, requests and memory of an iteration; each device has an offset."""
         slices: _Slices = {}
         for record in records:
             begin_ms = offset_ms[record.device]
@@ -217,7 +212,7 @@ def _name(instance: Instance) -> str:
 
 
 def _planned_counters(planned: PlannedIteration, device: int) -> Iterator[tuple[str, float, float]]:
-    """Yield name, time and value of what is planned: clock, power of a GPU, memory."""
+    """Yield name, time and value of the plan's clock, power of a GPU, and memory."""
     order = planned.schedule.order(device)
     in_memory = memory_over_time(planned.schedule, device)[1].tolist()
     memory = f"planned memory ({planned.memory_unit or 'units of the placement'})"

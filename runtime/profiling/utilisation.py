@@ -1,9 +1,16 @@
-"""The utilisation of each device, beside that of the plan, as a small table."""
+"""The utilisation of each device beside its plan, as a small table.
+
+An iteration is also compared with itself under zero communication: with the block times that were measured,
+and transfers that take no time. What it took longer than this is what messages and scripts cost; what this
+takes longer than the busiest device computes is the order's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
+from graphlib import TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 
@@ -11,7 +18,8 @@ from placements import Placement
 from placements.forms.texts import csv_text, write_text
 from runtime.plans.planned import PlannedIteration
 from runtime.profiling.records import Record, aligned
-from runtime.profiling.zero_comm import zero_comm_spans
+from runtime.program.tensor_flow import tensor_inputs
+from schedsearch.schedule import Instance
 
 _COLUMNS = ("device", "planned_ms", "free_transfers_ms", "measured_ms", "planned_busy", "free_transfers_busy")
 
@@ -90,18 +98,19 @@ def utilisation_table(
         ran = [row.instance for row in record.blocks]
         devices.append(
             DeviceShares(
-                planned and sum(planned.points[each].time_ms for each in ran) / planned.time_ms,
+                sum(planned.points[each].time_ms for each in ran) / planned.time_ms if planned else None,
                 sum(spans[each][1] - spans[each][0] for each in ran) / zero_comm_ms,
                 sum(row.end_ms - row.begin_ms for row in record.blocks) / measured_ms,
                 _waiting_ms(record) / measured_ms,
                 max((sample.value for sample in record.held_bytes), default=None),
             )
         )
-    return UtilisationTable(planned and planned.time_ms, zero_comm_ms, measured_ms, tuple(devices))
+    planned_ms = planned.time_ms if planned else None
+    return UtilisationTable(planned_ms, zero_comm_ms, measured_ms, tuple(devices))
 
 
 def _waiting_ms(record: Record) -> float:
-    """Return how long a device waited for what blocks take: before each, or long before, where it blocks."""
+    """Return the time that a device waited for inputs: before a block, or long before, where it blocks."""
     reached_ms = {row.instance: row.reached_ms for row in record.blocks}
     before = (
         row.ended_ms - row.waited_ms
@@ -111,3 +120,29 @@ def _waiting_ms(record: Record) -> float:
         and row.ended_ms <= reached_ms[row.consumer, row.micro_batch]
     )
     return sum(row.ready_ms - row.reached_ms for row in record.blocks) + sum(before)
+
+
+def zero_comm_spans(
+    placement: Placement, records: Sequence[Record]
+) -> Mapping[Instance, tuple[float, float]]:
+    """Return when each block begins and ends if it starts as soon as its inputs and its devices are there.
+
+    No block begins later than it did if all blocks are on one device each. A block of several devices takes
+    as long as on that which was quickest: the others waited in it.
+
+    Returns:
+        Milliseconds from the begin of the iteration, for each (block, micro-batch).
+    """
+    time_ms: dict[Instance, float] = {}
+    for row in (row for record in records for row in record.blocks):
+        time_ms[row.instance] = min(row.end_ms - row.begin_ms, time_ms.get(row.instance, float("inf")))
+    inputs = tensor_inputs(placement)
+    before = {(block, n): {(name, n) for name in inputs[block]} & time_ms.keys() for block, n in time_ms}
+    for record in records:
+        for first, second in pairwise(record.blocks):
+            before[second.instance].add(first.instance)
+    spans: dict[Instance, tuple[float, float]] = {}
+    for instance in TopologicalSorter(before).static_order():
+        begin_ms = max((spans[each][1] for each in before[instance]), default=0.0)
+        spans[instance] = begin_ms, begin_ms + time_ms[instance]
+    return spans

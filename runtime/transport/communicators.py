@@ -49,7 +49,7 @@ class Communicator(NamedTuple):
 def communicators(
     placement: Placement, channels: Sequence[Channel], sharing: str
 ) -> tuple[Communicator, ...]:
-    """Return the communicators for tensors of the model, so without that of all processes, for barriers.
+    """Return the communicators for tensors of the model; the one of all processes is for barriers.
 
     Args:
         placement: What runs where, each device one GPU.
@@ -81,7 +81,7 @@ def of_copies(team: Team) -> Communicator:
 
 
 def teams_of_blocks(placement: Placement) -> list[StreamTeam]:
-    """Return the devices of every data-parallel group, and those of every shard of all groups, by stream."""
+    """Return the devices of every data-parallel group, and of every shard of all groups, by stream."""
     forward = [block for block in placement.blocks if block.kind is Kind.F]
     found = [(coordinate(block, device), block.stream) for block in forward for device in block.devices]
     return sorted(

@@ -1,4 +1,4 @@
-"""Words of a process that ends, for those that wait for it: its error, or that it is gone.
+"""Last words of a process, for others that wait for it: its error, or that it is gone.
 
 A process that ends with an error says why in the store by which all have met. Torchrun keeps that, so the
 word outlives the process, and who waits for it in vain can repeat it. A process that is killed says nothing;
@@ -39,14 +39,14 @@ class Contact:
     """
 
     def __init__(self, store: Store, device: int, num_devices: int) -> None:
-        """Tell the others where this process is, and take back what it said in an earlier pipeline."""
+        """Tell the others where this process is, and take back its words of an earlier pipeline."""
         self._store, self._device, self._devices = store, device, range(num_devices)
         self.is_left = False
         store.set(f"schedsearch/last_words/{device}", "")
-        store.set(f"schedsearch/process/{device}", f"{_machine()} {os.getpid()}")
+        store.set(f"schedsearch/process/{device}", f"{machine_name()} {os.getpid()}")
 
     def say(self, error: BaseException) -> None:
-        """Tell the others why this process ends; what it has itself from another one, as that one said it."""
+        """Tell the others why this process ends, in the words of another one if it has it from there."""
         self.is_left = isinstance(error, (KeyboardInterrupt, TransferError))
         words = getattr(error, "cause", None)  # of a transfer, or of a checkpoint
         if not isinstance(words, str):
@@ -88,7 +88,7 @@ class Contact:
         gone = []
         for device in devices:
             machine, _, pid = self._read(f"process/{device}").partition(" ")
-            if machine and machine == _machine() and not is_alive(int(pid)):
+            if machine and machine == machine_name() and not is_alive(int(pid)):
                 gone.append(f"device {device} (process {pid})")
         if not gone:
             return None
@@ -103,7 +103,7 @@ class Contact:
 
 
 def reason(error: BaseException) -> str:
-    """Return what torch says of a transfer that failed, in one line and without gloo's advice."""
+    """Return torch's error of a transfer in one line, without gloo's advice."""
     return _OF_GLOO.sub("", str(error).partition("\n")[0])
 
 
@@ -115,8 +115,8 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def _machine() -> str:
-    """Return what tells where a number of a process means the same; empty where nothing does (not Linux)."""
+def machine_name() -> str:
+    """Return a name that is the same where clocks and numbers of processes are; empty if it is not Linux."""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}:{Path('/proc/self/ns/pid').readlink()}"

@@ -29,15 +29,15 @@ class Copies(ABC):
 
     @abstractmethod
     def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
-        """Begin to gather tensors of equal shapes; what is returned waits and returns them, in order."""
+        """Begin to gather tensors of equal shapes; the result waits and returns them, in order."""
 
     @abstractmethod
     def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
-        """Begin to add up tensors of equal shapes, in place; what is returned waits and returns the sum."""
+        """Begin to add up tensors of equal shapes, in place; the result waits and returns the sum."""
 
     @abstractmethod
     def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
-        """Begin to overwrite a tensor by that of one device; what is returned waits and returns it."""
+        """Begin to overwrite a tensor by one device's; the result waits and returns it."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ def print_errors_in_one_line() -> None:
 
 
 def error_line(error: BaseException) -> str:
-    """Return what an error says, where the user called this project, and where in his code it began."""
+    """Return an error's message with the user's lines: the one that called us, and the one where it began."""
     first = error
     while first.__cause__ is not None:
         first = first.__cause__

@@ -68,11 +68,7 @@ class Network:
         self._counts: dict[tuple[str, Team, int], int] = defaultdict(int)
 
     def run(self, parts: Sequence[Callable[[], T]]) -> list[T]:
-        """Run each device's part, all in turns, and return what they return, by device.
-
-        Raises:
-            DeadlockError: None of the devices can go on.
-        """
+        """Run each device's part, all in turns, and return their results; see `run_in_turns`."""
         self.turns = Turns(self.num_devices)
         return run_in_turns(self.turns, self.device, parts)
 
@@ -98,7 +94,7 @@ class Network:
     def begin_exchange(
         self, team: Team, device: int, value: Any, series: str = ""
     ) -> Callable[[], list[Any]]:
-        """Hand a device's value to its team; what is returned waits for the others' and returns all.
+        """Hand a device's value to its team; the result waits for the others' and returns all.
 
         Each device calls it equally often in each series; exchanges of one series do not count those of
         another.
@@ -211,7 +207,7 @@ class MemoryTransport(Transport):
         return self.network.exchange(tuple(range(self.network.num_devices)), self.index, value)
 
     def collecting(self) -> Callable[[object], Callable[[], list[Any]]]:
-        """Return what begins to collect values."""
+        """Return a function that begins to collect values."""
         team = tuple(range(self.network.num_devices))
         return partial(self.network.begin_exchange, team, self.index, series="collecting")
 

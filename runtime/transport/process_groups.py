@@ -28,6 +28,7 @@ from runtime.transport.communicators import (
     DIRECTED,
     Channel,
     Communicator,
+    StreamTeam,
     Team,
     communicators,
     of_copies,
@@ -122,7 +123,7 @@ class Channels(Transport):
             return _collect(self.control, value)
 
     def collecting(self) -> Callable[[object], Callable[[], list[Any]]]:
-        """Return what begins to collect values, in a thread with a group of its own."""
+        """Return a function that begins to collect values, in a thread with a group of its own."""
         group, thread = self.group_beside(), ThreadPoolExecutor(1, "collecting")
 
         def begin(value: object) -> Callable[[], list[Any]]:
@@ -166,12 +167,11 @@ class Channels(Transport):
 
     def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
         """Create and warm up a group for each team."""
-        device = dist.get_rank()
         groups = {team: _new_group(of_copies(team), self.timeout_s) for team in teams}
         own = {
-            team: GroupCopies(team.index(device), len(team), group, partial(self.contact.meeting, team))
+            team: _copies(team, group, self.contact)
             for team, group in groups.items()
-            if device in team
+            if dist.get_rank() in team
         }
         for copies in own.values():
             copies.begin_gather(_token())()
@@ -188,19 +188,38 @@ class GroupCopies(Copies):
     def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
         """Begin an all-gather."""
         received = [torch.empty_like(tensor) for _ in range(self.count)]
-        return self._waited(dist.all_gather(received, tensor, group=self.group, async_op=True), received)
+        return self._begun(received, dist.all_gather, received, tensor)
 
     def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
         """Begin an all-reduce."""
-        return self._waited(dist.all_reduce(tensor, group=self.group, async_op=True), tensor)
+        return self._begun(tensor, dist.all_reduce, tensor)
 
     def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
         """Begin a broadcast."""
-        work = dist.broadcast(tensor, group=self.group, group_src=source, async_op=True)
-        return self._waited(work, tensor)
+        return self._begun(tensor, dist.broadcast, tensor, group_src=source)
 
-    def _waited(self, work: dist.Work | None, result: T) -> Callable[[], T]:
-        """Return a function that waits for an operation and returns its result, which is kept until then."""
+    def shards(self, exact: bool) -> Shards:
+        """Return the team as shards; exact ones add in their order."""
+
+        def gather(value: Tensor) -> list[Tensor]:
+            return self.begin_gather(value.contiguous())()
+
+        def total(value: Tensor) -> Tensor:
+            return self.begin_sum(value.clone(memory_format=torch.contiguous_format))()
+
+        def swap(rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+            found = rows.new_empty((sum(received), *rows.shape[1:]))
+            rows = rows.contiguous()
+            return self._begun(found, dist.all_to_all_single, found, rows, list(received), list(sent))()
+
+        return Shards(self.index, self.count, gather, None if exact else total, swap)
+
+    def _begun(
+        self, result: T, operation: Callable[..., dist.Work | None], *given: object, **more: object
+    ) -> Callable[[], T]:
+        """Begin an operation; the function returned waits for its end and returns its result."""
+        with self.meeting():
+            work = operation(*given, **more, group=self.group, async_op=True)
         assert work is not None
 
         def wait() -> T:
@@ -263,11 +282,10 @@ def connect(
             dist.recv(token, source, group=links[source, target])
     # The store has no public name; torchrun's outlives this process, as one made here would not.
     contact = Contact(dist.distributed_c10d._get_default_store(), device, placement.num_devices)
-    teams = {
-        (each.devices, each.stream): _shards(each.devices, group, contact, exact)
-        for each, group in made.items()
-        if not each.channels and device in each.devices
-    }
+    teams: dict[StreamTeam, Shards] = {}
+    for each, group in made.items():
+        if not each.channels and device in each.devices:
+            teams[each.devices, each.stream] = _copies(each.devices, group, contact).shards(exact)
     for shards in teams.values():
         shards.gather(token)
     # A stream of another priority is not of the pool from which communicators take theirs.
@@ -276,46 +294,14 @@ def connect(
     return Channels(control, links, own, contact, timeout_s, groups, stream)
 
 
-def all_gather(group: dist.ProcessGroup, value: Tensor) -> list[Tensor]:
-    """Return the tensors of all processes of a group, in its order; of equal shapes."""
-    value = value.contiguous()
-    received = [torch.empty_like(value) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(received, value, group=group)
-    return received
-
-
-def _all_reduce(group: dist.ProcessGroup, value: Tensor) -> Tensor:
-    total = value.clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(total, group=group)
-    return total
-
-
-def _all_to_all(
-    group: dist.ProcessGroup, rows: Tensor, sent: Sequence[int], received: Sequence[int]
-) -> Tensor:
-    found = rows.new_empty((sum(received), *rows.shape[1:]))
-    dist.all_to_all_single(found, rows.contiguous(), list(received), list(sent), group=group)
-    return found
-
-
 def _collect(group: dist.ProcessGroup, value: object) -> list[Any]:
     collected: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(collected, value, group=group)
     return collected
 
 
-def _shards(team: Team, group: dist.ProcessGroup, contact: Contact, exact: bool) -> Shards:
-    """Return this process's place in a team."""
-
-    def met(do: Callable[..., T]) -> Callable[..., T]:
-        def meet(*given: Any) -> T:
-            with contact.meeting(team):
-                return do(group, *given)
-
-        return meet
-
-    reduce = None if exact else met(_all_reduce)
-    return Shards(team.index(dist.get_rank()), len(team), met(all_gather), reduce, met(_all_to_all))
+def _copies(team: Team, group: dist.ProcessGroup, contact: Contact) -> GroupCopies:
+    return GroupCopies(team.index(dist.get_rank()), len(team), group, partial(contact.meeting, team))
 
 
 def _new_group(each: Communicator, timeout_s: float) -> dist.ProcessGroup:
@@ -330,7 +316,7 @@ def _new_group(each: Communicator, timeout_s: float) -> dist.ProcessGroup:
 
 
 def _backend() -> str:
-    """Return what moves tensors in the default group, gloo or nccl; it may have both, for CPU and GPU."""
+    """Return the backend of tensors in the default group, gloo or nccl; it may have both, for CPU and GPU."""
     name = str(dist.get_backend())
     if name in ("gloo", "nccl"):
         return name
@@ -338,7 +324,7 @@ def _backend() -> str:
 
 
 def _token() -> Tensor:
-    """Return what warms up a group: a lazy first use among others could deadlock or be timed."""
+    """Return a tensor to warm up a group: a lazy first use among others could deadlock or be timed."""
     return torch.zeros(1, device=torch_device())
 
 

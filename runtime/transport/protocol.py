@@ -100,13 +100,13 @@ class Transport(ABC):
 
     @abstractmethod
     def collecting(self) -> Callable[[object], Callable[[], list[Any]]]:
-        """Return what collects values beside all else: begun with one's own, and waited for later.
+        """Return a function that collects values beside all else: begun with one's own, and waited for later.
 
         Every device must call it, and then what it returns, at the same places.
         """
 
     def add_up(self, values: Sequence[float]) -> list[float]:
-        """Return the sums of what all devices give, as many floats each; between processes cheaper."""
+        """Return the sums of all devices' values, as many floats each; between processes cheaper."""
         return [sum(each) for each in zip(*self.collect(list(values)), strict=True)]
 
     @abstractmethod
@@ -126,7 +126,7 @@ class Transport(ABC):
 
     @abstractmethod
     def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
-        """Return this device's place in each team, for operations that go on beside those of blocks."""
+        """Return this device's place in each team, for operations beside the blocks."""
 
 
 def shards_and_groups(

@@ -30,7 +30,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Shards:
-    """The shards of a block, and the one that this device computes.
+    """The shards of a block, seen from this device's own.
 
     Attributes:
         index: Index of this device's shard.
@@ -116,18 +116,14 @@ def copy_to_shards(value: Tensor, shards: Shards) -> Tensor:
 
 
 def sum_over_shards(part: Tensor, shards: Shards) -> Tensor:
-    """Return the sum of every shard's part, replicated; each part's gradient is that of the sum."""
+    """Return the sum of every shard's part, replicated; each part's gradient is the sum's."""
     return _joined(part, shards, shards.total, torch.clone)
 
 
 def exchange(rows: Tensor, sent: Sequence[int], received: Sequence[int], shards: Shards) -> Tensor:
     """Return the rows that all shards have for this one; their gradient goes back the same way.
 
-    Args:
-        rows: This shard's for each shard, in order.
-        sent: Number of them, by shard.
-        received: Number of rows that come, by shard.
-        shards: Shards that meet.
+    The rows are this shard's for each shard, in order; `sent` and `received` are their numbers by shard.
     """
     there, back = partial(shards._swapped, sent, received), partial(shards._swapped, received, sent)
     return _joined(rows, shards, there, back)
@@ -147,7 +143,7 @@ _Step = Callable[[Tensor], Tensor]
 
 
 def _joined(value: Tensor, shards: Shards, forward: _Step, backward: _Step) -> Tensor:
-    """Return what a step makes of a value, and another of its gradient; one shard needs neither."""
+    """Apply a step to a value, and another to its gradient; one shard needs neither."""
     if shards.count == 1:
         return value
     made: Tensor = _Joined.apply(value, forward, backward)  # type: ignore[no-untyped-call]

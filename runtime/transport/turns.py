@@ -89,7 +89,7 @@ def backward_in_own_thread(device: torch.device) -> Iterator[None]:
 
 
 def run_in_turns(turns: Turns, where: torch.device, parts: Sequence[Callable[[], T]]) -> list[T]:
-    """Run each device's part in a thread of its own, and return what they return, by device.
+    """Run each device's part in a thread of its own, and return their results, by device.
 
     Raises:
         DeadlockError: None of the devices can go on.

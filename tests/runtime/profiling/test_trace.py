@@ -20,8 +20,7 @@ from runtime.execution.measurement import Measurement
 from runtime.plans.planned import PlannedIteration
 from runtime.profiling.records import BlockRecord, CounterSample, MessageRecord, Record, aligned
 from runtime.profiling.trace import write_trace
-from runtime.profiling.utilisation import DeviceShares, UtilisationTable, utilisation_table
-from runtime.profiling.zero_comm import zero_comm_spans
+from runtime.profiling.utilisation import DeviceShares, UtilisationTable, utilisation_table, zero_comm_spans
 from runtime.program.lower import lower
 from runtime.virtual.virtual_gpu import VirtualGpu
 from runtime.virtual.virtual_run import VirtualScripts, run_virtually
@@ -161,21 +160,18 @@ def test_a_message_ends_after_it_was_posted_on_the_other_device(tmp_path: Path) 
             assert sent.ended_ms is not None and sent.posted_ms <= sent.ended_ms
 
 
-def test_recording_changes_nothing(tmp_path: Path) -> None:
+def test_recording_changes_nothing_and_keeps_the_last_eight_iterations(tmp_path: Path) -> None:
     plan = planned(one_f_one_b(v_shape(2), 4))
     scripts = scripts_of(plan, tmp_path / "scripts", SMALL_GPT)
-    with_records = recorded(scripts, 2, "in_process")
-    without = launched(scripts, 2, 3, launcher="in_process")
+    with_records = recorded(scripts, 2, "in_process", 10)
+    assert [[record.iteration for record in of] for of in with_records.records] == [
+        [2, 3, 4, 5, 6, 7, 8, 9]
+    ] * 2
+    without = launched(scripts, 2, 10, launcher="in_process")
     assert without.records == ()
     assert comparison_of(with_records).bitwise_equal
     assert with_records.losses == without.losses
     assert with_records.clock_requests == without.clock_requests
-
-
-def test_the_last_eight_iterations_are_kept(tmp_path: Path) -> None:
-    plan = planned(gpipe(v_shape(2), 1))
-    records = recorded(scripts_of(plan, tmp_path / "scripts"), 2, "in_process", 10).records
-    assert [[record.iteration for record in of_device] for of_device in records] == [[*range(2, 10)]] * 2
 
 
 def record(device: int, *blocks: tuple[str, int, float, float], begin_s: float = 0.0) -> Record:
@@ -231,14 +227,6 @@ def test_devices_of_one_machine_share_its_clock() -> None:
     ]
     assert aligned(rows) == pytest.approx({0: 2, 1: 0, 2: 0, 3: 1})
     assert aligned(rows, origin_s=9.0) == pytest.approx({0: 1002, 1: 1000, 2: 1000, 3: 1001})
-
-
-def test_records_are_plain_data(tmp_path: Path) -> None:
-    plan = planned(gpipe(v_shape(2), 2))
-    found = recorded(scripts_of(plan, tmp_path / "scripts"), 2, "in_process", 1).records[0][0]
-    plain = found.to_plain()
-    assert {type(value) for value in plain.values()} <= {int, float, str, list}
-    assert Record.from_plain(plain) == found
 
 
 def test_without_a_plan_the_measured_rows_are_drawn(tmp_path: Path) -> None:

@@ -130,8 +130,9 @@ def created(monkeypatch: pytest.MonkeyPatch) -> Created:
         return options["group_desc"]
 
     monkeypatch.setattr(dist, "new_group", new_group)
+    done = SimpleNamespace(wait=lambda: None)
     for name in ("send", "recv", "all_gather"):
-        monkeypatch.setattr(dist, name, lambda *arguments, **options: None)
+        monkeypatch.setattr(dist, name, lambda *arguments, **options: done)
     return found
 
 
