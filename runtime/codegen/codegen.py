@@ -70,11 +70,10 @@ def generate(
         JobError: The model holds something that JSON has no form for.
         ModelError: It is a user's file that makes no model of the placement.
     """
-    check_clocks(programs.placement, programs.num_micro_batches, clock_mhz)
-    by_name = programs.placement.by_name  # blocks that compute set a GPU's one clock, those beside them none
-    clock_mhz = {name: own for name, own in clock_mhz.items() if by_name[name].stream == COMPUTE}
     placement, number = programs.placement, programs.num_micro_batches
-    model = _with_forms(model, programs)
+    check_clocks(placement, number, clock_mhz)
+    by_name = placement.by_name  # blocks that compute set a GPU's one clock, those beside them none
+    clock_mhz = {name: own for name, own in clock_mhz.items() if by_name[name].stream == COMPUTE}
     if programs.batch:  # an order of micro-batches that differ has no rounds
         shift, looped = 1, tuple(LoopedProgram((program,)) for program in programs.instructions)
     else:
@@ -82,17 +81,9 @@ def generate(
     is_periodic = all(isinstance(own, PeriodicClocks) for own in clock_mhz.values())
     loops = _safe_loops(parametric(programs, looped, shift)) if is_periodic else None
     clocks = unrolled_clocks(clock_mhz, number) if loops is None else clock_mhz
-    job = ScriptJob(
-        model,
-        placement,
-        number,
-        programs.channels,
-        loops.least if loops else None,
-        loops.shift if loops else 1,
-        programs.specs,
-        versions or {},
-        programs.batch,
-    )
+    shared = (_with_forms(model, programs), placement, number, programs.channels)
+    rounds = (loops.least, loops.shift) if loops else (None, 1)
+    job = ScriptJob(*shared, *rounds, programs.specs, versions or {}, programs.batch)
     name = write_job(job, directory / JOB_FILE)
     title = f"{title or placement.name}: {_number_text(programs, loops, is_periodic)}"
     folder = directory.resolve().name

@@ -128,18 +128,10 @@ def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted:
             f"{path}: is of job {wanted!r}, but {JOB_FILE} beside it is {job.hash!r}; "
             "generate the scripts again"
         )
-    return Script(
-        iteration,
-        job.model,
-        job.placement,
-        job.num_micro_batches,
-        job.channels,
-        job.least_micro_batches,
-        job.micro_batches_per_round,
-        job.specs[names.index(path.name)] if job.specs else None,
-        job.batch,
-        path,
-    )
+    shared = (job.model, job.placement, job.num_micro_batches, job.channels)
+    loops = (job.least_micro_batches, job.micro_batches_per_round)
+    specs = job.specs[names.index(path.name)] if job.specs else None
+    return Script(iteration, *shared, *loops, specs, job.batch, path)
 
 
 def read_script(path: Path, job: ScriptJob | None = None) -> Script:

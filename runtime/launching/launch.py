@@ -195,17 +195,10 @@ def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measu
     summaries = [read_summary(results, device) for device in range(num_devices)]
     first = summaries[0]
     model = ModelOptions(**first["model"])
-    case = ReferenceCase(
-        replace(model, compile=None),
-        placement_from_dict(first["placement"]),
-        first["num_micro_batches"],
-        1 if extent.verify == "first" else first["first_iteration"] + len(first["time_ms"]),
-        where,
-        options.load_weights,
-        options.is_exact,
-        model.compile is not None,
-        frozenset(first["left_out"]),
-    )
+    iterations = 1 if extent.verify == "first" else first["first_iteration"] + len(first["time_ms"])
+    shared = (placement_from_dict(first["placement"]), first["num_micro_batches"], iterations, where)
+    how = (options.load_weights, options.is_exact, model.compile is not None, frozenset(first["left_out"]))
+    case = ReferenceCase(replace(model, compile=None), *shared, *how)
 
     def of_devices(name: str) -> tuple[Any, ...]:
         return tuple(summary[name] for summary in summaries if name in summary)

@@ -135,20 +135,17 @@ def _of_core(core: Core, samples: int, options: RatesOptions) -> Iterator[Shape]
 
 def _attend(core: Core, samples: int, options: RatesOptions, which: str) -> Callable[[], object]:
     heads, kv_heads = round(core.heads), round(core.kv_heads)
-    tensors = [
+    sizes = ((heads, core.key_width), (kv_heads, core.key_width), (kv_heads, core.value_width))
+    queries, keys, values = (
         _random((samples, number, core.tokens, width), options).requires_grad_(which == "backward")
-        for number, width in (
-            (heads, core.key_width),
-            (kv_heads, core.key_width),
-            (kv_heads, core.value_width),
-        )
-    ]
+        for number, width in sizes
+    )
     attention = torch.nn.functional.scaled_dot_product_attention
-    forward = partial(attention, *tensors, is_causal=True, enable_gqa=heads != kv_heads)
+    forward = partial(attention, queries, keys, values, is_causal=True, enable_gqa=heads != kv_heads)
     if which == "forward":
         return forward
-    output = forward()
-    return partial(torch.autograd.grad, output, tensors, torch.ones_like(output), retain_graph=True)
+    output, inputs = forward(), (queries, keys, values)
+    return partial(torch.autograd.grad, output, inputs, torch.ones_like(output), retain_graph=True)
 
 
 def _copy(options: RatesOptions) -> Callable[[], object]:

@@ -215,22 +215,11 @@ class Recorder(DeviceObserver):
             blocks.append(BlockRecord(*run[:2], *map(self._times.ms, marks.times)))
             held += map(CounterSample, blocks[-1][-2:], marks.held)
             allocated += map(CounterSample, blocks[-1][-2:], marks.allocated)
-        messages = self._messages.values()
-        self._records.append(
-            Record(
-                self._device,
-                self._iteration,
-                self._machine,
-                self._begin_s,
-                end_ms,
-                tuple(blocks),
-                tuple(row for row in messages if row.target == self._device),
-                tuple(row for row in messages if row.source == self._device),
-                tuple(self._clock_mhz),
-                tuple(sorted(held, key=lambda sample: sample.ms)),
-                tuple(sorted(allocated, key=lambda sample: sample.ms)),
-            )
-        )
+        begun = (self._device, self._iteration, self._machine, self._begin_s)
+        receives = tuple(row for row in self._messages.values() if row.target == self._device)
+        sends = tuple(row for row in self._messages.values() if row.source == self._device)
+        counters = (self._clock_mhz, *(sorted(each, key=lambda at: at.ms) for each in (held, allocated)))
+        self._records.append(Record(*begun, end_ms, tuple(blocks), receives, sends, *map(tuple, counters)))
 
     def _clear(self, iteration: int) -> None:
         self._iteration, self._begin_s = iteration, 0.0

@@ -130,26 +130,21 @@ class Network:
 
     def teams(self, teams: Iterable[StreamTeam], device: int) -> dict[StreamTeam, Shards]:
         """Return a device's place in each team that it is in; all streams run in the device's one turn."""
-        return {
-            (team, stream): Shards(
-                team.index(device),
-                len(team),
-                partial(self.gather, team, device),
-                swap=partial(self.swap, team, device),
-            )
-            for team, stream in teams
-            if device in team
-        }
+        found = {}
+        for team, stream in teams:
+            if device in team:
+                gather, swap = partial(self.gather, team, device), partial(self.swap, team, device)
+                found[team, stream] = Shards(team.index(device), len(team), gather, swap=swap)
+        return found
 
     def copies(self, teams: Iterable[Team], device: int) -> dict[Team, Copies]:
         """Return a device's place in each team of copies that it is in."""
-        return {
-            team: MemoryCopies(
-                team.index(device), len(team), partial(self.begin_exchange, team, device, series="copies")
-            )
-            for team in teams
-            if device in team
-        }
+        found: dict[Team, Copies] = {}
+        for team in teams:
+            if device in team:
+                exchange = partial(self.begin_exchange, team, device, series="copies")
+                found[team] = MemoryCopies(team.index(device), len(team), exchange)
+        return found
 
     def _match(self, channel: Channel) -> None:
         sends, receives = self._sends[channel], self._receives[channel]
