@@ -16,7 +16,7 @@ from placements.block import COMPUTE
 from placements.forms.texts import write_text
 from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks, unrolled_clocks
 from runtime.codegen.header import header
-from runtime.codegen.iteration_text import ClockPlanError, ClockText, IterationText, check_clocks
+from runtime.codegen.iteration_text import ClockPlanError, IterationText, check_clocks
 from runtime.codegen.job import JOB_FILE, ScriptJob, write_job
 from runtime.program.any_number import ParametricPrograms, parametric
 from runtime.program.deadlock import UnsafeProgramsError, check
@@ -82,22 +82,21 @@ def generate(
     loops = _safe_loops(parametric(programs, looped, shift)) if is_periodic else None
     clocks = unrolled_clocks(clock_mhz, number) if loops is None else clock_mhz
     shared = (_with_forms(model, programs), placement, number, programs.channels)
-    rounds = (loops.least, loops.shift) if loops else (None, 1)
-    job = ScriptJob(*shared, *rounds, programs.specs, versions or {}, programs.batch)
+    least, per_round = (loops.least, loops.shift) if loops else (None, 1)
+    job = ScriptJob(*shared, least, per_round, programs.specs, versions or {}, programs.batch)
     name = write_job(job, directory / JOB_FILE)
     title = f"{title or placement.name}: {_number_text(programs, loops, is_periodic)}"
     folder = directory.resolve().name
     paths = []
     for device in range(placement.num_devices):
         row = None if rows is None else rows[device]
-        clock_text = ClockText(clocks, looped[device])
-        iteration = IterationText(placement, number, looped[device], clock_text, loops is not None)
-        names = "Device, PeriodicClocks, run, unrolled_clocks" if clock_text.is_periodic else "Device, run"
+        iteration = IterationText(placement, number, looped[device], clocks, loops is not None)
+        names = "Device, PeriodicClocks, run, unrolled_clocks" if iteration.is_periodic else "Device, run"
         pieces = [
             header(placement, device, row, title, folder, picture, job.versions),
             f"from runtime.device import {names}",
             f'JOB = "{name}"  # the hash of job.json',
-            *filter(None, [clock_text.table]),
+            *filter(None, [iteration.table]),
             f"\n{iteration.text()}\n",
             _END,
         ]

@@ -52,16 +52,30 @@ def check_clocks(placement: Placement, num_micro_batches: int, clocks: ScriptClo
             )
 
 
-class ClockText:
-    """Clocks of the script of a looped program.
+class IterationText:
+    """The `iteration` of a device's looped program, with the clocks of its blocks, if there are any.
+
+    Where it is parametric it counts from the number of micro-batches that the function is given, where that
+    makes a difference; otherwise all numbers are constants.
 
     Attributes:
-        is_periodic: Whether the table is for any number of micro-batches.
+        is_periodic: Whether the table of clocks is for any number of micro-batches.
     """
 
-    def __init__(self, clocks: ScriptClocks, looped: LoopedProgram) -> None:
-        runs = [each for each in looped.unroll() if isinstance(each, Run)]
-        self._clocks = {run.block: clocks[run.block] for run in runs if run.block in clocks}
+    def __init__(
+        self,
+        placement: Placement,
+        num_micro_batches: int,
+        looped: LoopedProgram,
+        clocks: ScriptClocks,
+        is_parametric: bool,
+    ) -> None:
+        self._placement, self._num_micro_batches, self._looped = placement, num_micro_batches, looped
+        self._is_parametric = is_parametric
+        program = looped.unroll()
+        self._ahead = _posted_ahead(program)
+        self._blocks = dict.fromkeys(each.block for each in program if isinstance(each, Run))
+        self._clocks = {block: clocks[block] for block in self._blocks if block in clocks}
         self._table = {
             block: own for block, own in self._clocks.items() if not _is_constant(block, own, looped)
         }
@@ -76,45 +90,10 @@ class ClockText:
         rows = [_row(block, own) for block, own in self._table.items()]
         return "\n".join([f"CLOCKS = {{  # MHz, of {of}", *rows, "}"])
 
-    def argument(self, run: Run, number: str) -> str:
-        """Return the argument that gives a run its clock, after a comma; nothing where there are no clocks.
-
-        In a loop the run is that of the first round; the number is the expression for its micro-batch.
-        """
-        own = self._clocks.get(run.block)
-        if own is None:
-            return ""
-        if run.block in self._table:
-            table = "clocks" if self.is_periodic else "CLOCKS"
-            return f", clock_mhz={table}[{string_literal(run.block)}][{number}]"
-        return f", clock_mhz={own.constant if isinstance(own, PeriodicClocks) else own[run.micro_batch]}"
-
-
-class IterationText:
-    """The `iteration` of a device's looped program.
-
-    Where it is parametric it counts from the number of micro-batches that the function is given, where that
-    makes a difference; otherwise all numbers are constants.
-    """
-
-    def __init__(
-        self,
-        placement: Placement,
-        num_micro_batches: int,
-        looped: LoopedProgram,
-        clocks: ClockText,
-        is_parametric: bool,
-    ) -> None:
-        self._placement, self._num_micro_batches, self._looped = placement, num_micro_batches, looped
-        self._clocks, self._is_parametric = clocks, is_parametric
-        program = looped.unroll()
-        self._ahead = _posted_ahead(program)
-        self._blocks = {each.block for each in program if isinstance(each, Run)}
-
     def text(self) -> str:
         """Return the text of the function."""
         sections = self._looped.sections
-        lines = [_HEAD, *([_UNROLLED] if self._clocks.is_periodic else [])]
+        lines = [_HEAD, *([_UNROLLED] if self.is_periodic else [])]
         for place, section in enumerate(sections):
             if isinstance(section, Loop):
                 lines += self._loop(section)
@@ -135,7 +114,7 @@ class IterationText:
         last = _from_end(self._num_micro_batches - end) if self._is_parametric else str(end)
         bounds = f"{first}, {last}, {shift}" if shift > 1 else f"{first}, {last}" if first else last
         size = "one micro-batch" if shift == 1 else f"{shift} micro-batches"
-        runs_all = self._blocks == {each.block for each in loop.body if isinstance(each, Run)}
+        runs_all = self._blocks.keys() == {each.block for each in loop.body if isinstance(each, Run)}
         what = "Repetend" if runs_all else "Loop"
         lines = [f"    # {what}: {size} per round.", f"    for n in range({bounds}):"]
         for each in loop.body:
@@ -143,11 +122,24 @@ class IterationText:
             lines.append(f"        {self._action(each, f'n + {offset}' if offset else 'n')}")
         return lines
 
+    def _clock(self, run: Run, number: str) -> str:
+        """Return the argument that gives a run its clock, after a comma; nothing where there are no clocks.
+
+        In a loop the run is that of the first round; the number is the expression for its micro-batch.
+        """
+        own = self._clocks.get(run.block)
+        if own is None:
+            return ""
+        if run.block in self._table:
+            table = "clocks" if self.is_periodic else "CLOCKS"
+            return f", clock_mhz={table}[{string_literal(run.block)}][{number}]"
+        return f", clock_mhz={own.constant if isinstance(own, PeriodicClocks) else own[run.micro_batch]}"
+
     def _action(self, each: Instruction, number: str) -> str:
         """Return an instruction, of a loop's first round, as a call whose micro-batch is an expression."""
         if isinstance(each, Run):
             block = self._placement.by_name[each.block]
-            clock = self._clocks.argument(each, number)
+            clock = self._clock(each, number)
             mode = "" if each.mode == KEEP else f", mode={string_literal(each.mode)}"
             stream = "" if each.stream == COMPUTE else f", stream={string_literal(each.stream)}"
             keep = ", keep_weights=True" if each.keep_weights else ""
