@@ -1,4 +1,4 @@
-"""Programs as readable Python scripts, one per device: plain calls, and loops for what repeats.
+"""Programs as readable Python scripts, one per device: plain calls, and loops for steady states.
 
 A script is an order of actions with their clocks; ``job.json`` beside the scripts holds model and placement.
 The text depends on nothing else, so equal plans give equal files. What the calls do is `runtime.device`'s
@@ -15,9 +15,8 @@ from pathlib import Path
 from placements.block import COMPUTE
 from placements.forms.texts import write_text
 from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks, unrolled_clocks
-from runtime.codegen.clock_text import ClockPlanError, ClockText, check_clocks
 from runtime.codegen.header import header
-from runtime.codegen.iteration_text import IterationText
+from runtime.codegen.iteration_text import ClockPlanError, IterationText, check_clocks
 from runtime.codegen.job import JOB_FILE, ScriptJob, write_job
 from runtime.program.any_number import ParametricPrograms, parametric
 from runtime.program.deadlock import UnsafeProgramsError, check
@@ -54,15 +53,14 @@ def generate(
         clock_mhz: For each block the clock of each micro-batch, in MHz, or those of any number of them;
             empty to leave the clocks alone. Where a block has one for each, the scripts are for exactly
             this number.
-        model: What `runtime.device` builds the blocks' modules from; data that JSON has a form for.
+        model: Options of the blocks' modules; data that JSON has a form for.
         directory: Made if it is not there. Scripts of devices that the programs lack are left alone.
-        shift: Micro-batches per round of the loops; those of the repetend. None: that of the loops that cover
+        shift: Micro-batches per round of the loops, as of the repetend; by default as of the loops that cover
             most.
-        title: What the programs are, in a few words; the placement's name if empty.
+        title: Title in a few words; the placement's name if empty.
         picture: The schedule as text, with rows ``<device> | ...`` of each device; may be empty.
         versions: Versions of the software that the scripts were made with, by its name.
-        rows: For each device its row of the picture, where a row stands for several GPUs and a device is
-            one of them; None where each has its own.
+        rows: For each device its row of the picture, where a row stands for several GPUs.
 
     Returns:
         The scripts' paths, by device.
@@ -72,11 +70,10 @@ def generate(
         JobError: The model holds something that JSON has no form for.
         ModelError: It is a user's file that makes no model of the placement.
     """
-    check_clocks(programs.placement, programs.num_micro_batches, clock_mhz)
-    by_name = programs.placement.by_name  # blocks that compute set a GPU's one clock, those beside them none
-    clock_mhz = {name: own for name, own in clock_mhz.items() if by_name[name].stream == COMPUTE}
     placement, number = programs.placement, programs.num_micro_batches
-    model = _with_forms(model, programs)
+    check_clocks(placement, number, clock_mhz)
+    by_name = placement.by_name  # blocks that compute set a GPU's one clock, those beside them none
+    clock_mhz = {name: own for name, own in clock_mhz.items() if by_name[name].stream == COMPUTE}
     if programs.batch:  # an order of micro-batches that differ has no rounds
         shift, looped = 1, tuple(LoopedProgram((program,)) for program in programs.instructions)
     else:
@@ -84,32 +81,23 @@ def generate(
     is_periodic = all(isinstance(own, PeriodicClocks) for own in clock_mhz.values())
     loops = _safe_loops(parametric(programs, looped, shift)) if is_periodic else None
     clocks = unrolled_clocks(clock_mhz, number) if loops is None else clock_mhz
-    job = ScriptJob(
-        model,
-        placement,
-        number,
-        programs.channels,
-        loops.least if loops else None,
-        loops.shift if loops else 1,
-        programs.specs,
-        versions or {},
-        programs.batch,
-    )
+    shared = (_with_forms(model, programs), placement, number, programs.channels)
+    least, per_round = (loops.least, loops.shift) if loops else (None, 1)
+    job = ScriptJob(*shared, least, per_round, programs.specs, versions or {}, programs.batch)
     name = write_job(job, directory / JOB_FILE)
     title = f"{title or placement.name}: {_number_text(programs, loops, is_periodic)}"
     folder = directory.resolve().name
     paths = []
     for device in range(placement.num_devices):
         row = None if rows is None else rows[device]
-        clock_text = ClockText.of(clocks, looped[device])
-        iteration = IterationText(placement, number, clock_text, is_parametric=loops is not None)
-        names = "Device, PeriodicClocks, run, unrolled_clocks" if clock_text.is_periodic else "Device, run"
+        iteration = IterationText(placement, number, looped[device], clocks, loops is not None)
+        names = "Device, PeriodicClocks, run, unrolled_clocks" if iteration.is_periodic else "Device, run"
         pieces = [
             header(placement, device, row, title, folder, picture, job.versions),
             f"from runtime.device import {names}",
             f'JOB = "{name}"  # the hash of job.json',
-            *filter(None, [clock_text.table]),
-            f"\n{iteration.of(looped[device])}\n",
+            *filter(None, [iteration.table]),
+            f"\n{iteration.text()}\n",
             _END,
         ]
         paths.append(directory / f"device_{device}.py")
@@ -118,7 +106,7 @@ def generate(
 
 
 def _with_forms(model: Mapping[str, object], programs: Programs) -> Mapping[str, object]:
-    """Return the model with what a user's modules hand over, so that the processes need not find it."""
+    """Return the model with the forms of a user's modules, so that the processes need not find them."""
     if model.get("name") != "module" or "handed_over" in model:
         return model
     from runtime.models import ModelOptions, traced  # They load torch, which other models do not need here.

@@ -1,4 +1,4 @@
-"""What a script says at its top: of which job it is, how all are started, and the schedule as a picture."""
+"""The docstring of a script: of which job it is, how all are started, and the schedule as a picture."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ PICTURE_WIDTH = 106
 def launch_lines(devices_of_nodes: Sequence[int], folder: str) -> list[str]:
     """Return how the scripts of a folder are started, on one node and on several.
 
-    Args:
-        devices_of_nodes: How many devices each node has, in the order of the devices; of one node all, where
-            nobody has said which they have.
-        folder: Its name.
+    One node has all devices where nobody has said which they have.
     """
     num_devices, num_nodes = sum(devices_of_nodes), len(devices_of_nodes)
     scripts = f"-m runtime.launch {shlex.quote(folder)}"
@@ -57,14 +54,9 @@ def header(
 ) -> str:
     """Return the docstring of a device's script.
 
-    Args:
-        placement: What runs where.
-        device: The script's.
-        row: Its row of the picture, where a row stands for several GPUs; None where each device has its own.
-        title: What the scripts are, in a few words.
-        folder: Name of the folder that they are in.
-        picture: The schedule as text, with rows ``<device> | ...`` of each device; may be empty.
-        versions: Versions of the software that they are made with, by its name.
+    The title, the picture (with rows ``<device> | ...``, or none) and the versions are those of
+    `runtime.codegen.codegen.generate`; the row is the script's in the picture, where a row stands for several
+    GPUs.
     """
     which = "" if row is None else f", a GPU of the schedule's device {row},"
     made_with = ", ".join(f"{name} {version}" for name, version in versions.items())

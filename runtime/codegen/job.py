@@ -1,4 +1,4 @@
-"""What the scripts of all devices share, in ``job.json`` beside them: model, placement and more.
+"""The job of the scripts of all devices, in ``job.json`` beside them: model, placement and more.
 
 A script is an order of actions with their clocks, and names the hash of its job. The hash covers all that the
 file holds and nothing of the scripts. What the model's data mean is not known here.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,16 +42,14 @@ class JobError(ScriptError):
 
 @dataclass(frozen=True)
 class ScriptJob:
-    """What the scripts of all devices share.
+    """Job that the scripts of all devices share.
 
     Attributes:
-        model: What the blocks compute, as plain data.
-        placement: What runs where.
-        num_micro_batches: Micro-batches of one iteration.
+        model: Model of the blocks, as plain data.
         channels: All (source, target) pairs that messages take.
         least_micro_batches: The fewest that the scripts' loops can run; None if only `num_micro_batches`.
         micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
-        specs: For each device what its messages carry; empty where only the model knows.
+        specs: For each device the tensors of its messages; empty where only the model knows.
         versions: Versions of the software that it was made with, by its name.
         batch: As of `runtime.program.instructions.Programs`.
         hash: Twelve hexadecimal digits of all that its file holds; empty before there is one.
@@ -71,11 +68,7 @@ class ScriptJob:
 
 
 def write_job(job: ScriptJob, path: Path) -> str:
-    """Write a job in one step; return its hash.
-
-    Raises:
-        JobError: The model holds something that JSON has no form for.
-    """
+    """Write a job in one step; return its hash. JobError if JSON has no form for the model."""
     data = _to_dict(job)
     found = _hash(data)
     write_text(path, to_json({"schema_version": SCHEMA_VERSION, "hash": found} | data) + "\n")
@@ -83,11 +76,7 @@ def write_job(job: ScriptJob, path: Path) -> str:
 
 
 def read_job(path: str | Path) -> ScriptJob:
-    """Return the job of a ``job.json``.
-
-    Raises:
-        JobError: The file cannot be read, a field is missing or wrong, or its hash is not that of the rest.
-    """
+    """Return the job of a ``job.json``; JobError if a field is missing or wrong, or the hash of others."""
     data = Field(read_json(path, f"the {JOB_FILE} written with the scripts", JobError), "", JobError)
     try:
         with in_file(path, JobError):
@@ -98,10 +87,7 @@ def read_job(path: str | Path) -> ScriptJob:
 
 def _to_dict(job: ScriptJob) -> dict[str, Any]:
     """Return the file form, but for its hash."""
-    loops = {
-        "least_micro_batches": job.least_micro_batches,
-        "micro_batches_per_round": job.micro_batches_per_round,
-    }
+    loops = {name: getattr(job, name) for name in ("least_micro_batches", "micro_batches_per_round")}
     return {
         "schema_version": SCHEMA_VERSION,
         "versions": dict(job.versions),
@@ -109,7 +95,7 @@ def _to_dict(job: ScriptJob) -> dict[str, Any]:
         "loops": None if job.least_micro_batches is None else loops,
         "channels": [list(channel) for channel in job.channels],
         "tensor_specs": [specs_to_plain(specs) for specs in job.specs] or None,
-        "model": _plain(job.model, "model"),
+        "model": _plain(job.model),
         "placement": placement_to_dict(job.placement),
         **({"batch": list(job.batch)} if job.batch else {}),
     }
@@ -121,24 +107,15 @@ def _hash(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _plain(value: object, where: str) -> object:
-    """Return data as JSON reads it back.
-
-    Raises:
-        JobError: There is no such form; the message names the value and its place.
-    """
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(entry, f"{where}.{key}") for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(entry, f"{where}[{i}]") for i, entry in enumerate(value)]
-    raise JobError(
-        f"{where}: {value!r} cannot be written to {JOB_FILE}; use text, finite numbers, True, False, None, "
-        "lists, and mappings by text"
-    )
+def _plain(model: Mapping[str, Any]) -> Any:
+    """Return a model as JSON reads it back."""
+    try:
+        return json.loads(json.dumps(model, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise JobError(
+            f"model: cannot be written to {JOB_FILE} ({error}); use text, finite numbers, True, False, None, "
+            "lists, and mappings by text"
+        ) from None
 
 
 def _job(data: Field) -> ScriptJob:
@@ -146,15 +123,18 @@ def _job(data: Field) -> ScriptJob:
     data.version(SCHEMA_VERSION)
     data.only(_FIELDS, ("batch",))
     placement = for_single_gpus(placement_from_dict(data["placement"].value))
-    number = data["num_micro_batches"].whole("a whole number from 1 on", min=1, max=_MOST)
-    least, per_round = _loops(data["loops"])
+    number = _count(data["num_micro_batches"])
+    loops: tuple[int | None, int] = (None, 1)
+    if data["loops"].value is not None:
+        names = ("least_micro_batches", "micro_batches_per_round")
+        given = data["loops"].only(names)
+        loops = _count(given[names[0]]), _count(given[names[1]])
     job = ScriptJob(
         data["model"].mapping("a mapping of a model's options"),
         placement,
         number,
         tuple(_channel(each, placement) for each in data["channels"].items("a list of channels")),
-        least,
-        per_round,
+        *loops,
         specs_of_devices(data["tensor_specs"], placement),
         {str(name): data["versions"][name].text() for name in data["versions"].mapping()},
         batch_from_plain(data["batch"], placement, number) if "batch" in data.mapping() else (),
@@ -163,14 +143,6 @@ def _job(data: Field) -> ScriptJob:
     if job.hash != (found := _hash(data.value)):
         raise JobError(f"hash: {job.hash!r} is not that of the rest, {found!r}; generate the scripts again")
     return job
-
-
-def _loops(loops: Field) -> tuple[int | None, int]:
-    if loops.value is None:
-        return None, 1
-    names = ("least_micro_batches", "micro_batches_per_round")
-    least, per_round = (_count(loops.only(names)[name]) for name in names)
-    return least, per_round
 
 
 def _count(count: Field) -> int:

@@ -32,14 +32,9 @@ class Script:
 
     Attributes:
         iteration: Its calls, given a device and the number of micro-batches.
-        model_data: What its blocks compute, as plain data.
-        placement: What runs where.
-        num_micro_batches: Micro-batches of one iteration.
-        channels: All (source, target) pairs that messages take, the same in every script.
-        least_micro_batches: The fewest that its loops can run; None if it runs only its own number.
-        micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
-        specs: What its messages carry; None where only the model knows.
-        batch: As of `runtime.program.instructions.Programs`.
+        model_data, placement, num_micro_batches, channels, least_micro_batches, micro_batches_per_round,
+            batch: As of `runtime.codegen.job.ScriptJob`.
+        specs: Tensors of its messages; None where only the model knows.
         path: Its file; None where it is none.
         copies: Placement of the script as it is written, where some of its blocks are copies and
             `placement` has their stages; see `of_stages`.
@@ -58,11 +53,7 @@ class Script:
     copies: Placement | None = None
 
     def at(self, num_micro_batches: int | None) -> Script:
-        """Return the script for so many micro-batches; None leaves its own number.
-
-        Raises:
-            ScriptError: Its loops cannot run so many.
-        """
+        """Return the script for so many micro-batches, or its own; ScriptError if its loops cannot."""
         if num_micro_batches in (None, self.num_micro_batches):
             return self
         assert num_micro_batches is not None
@@ -82,10 +73,7 @@ class Script:
 
     @cached_property
     def of_stages(self) -> Script:
-        """The script as a process runs it: blocks that are copies are named as their stages.
-
-        What is read, computed, updated and kept is then that of a model which knows no copies.
-        """
+        """The script as a process runs it, for a model without copies: they are named as their stages."""
         stages = {name: copy.stage for name, copy in copies_in(self.placement).items()}
         if not stages:
             return self
@@ -93,20 +81,13 @@ class Script:
         def iteration(device: Any, num_micro_batches: int) -> None:
             self.iteration(OfStages(device, stages), num_micro_batches)
 
-        specs = self.specs and {
-            (stages[producer], stages[consumer]): spec for (producer, consumer), spec in self.specs.items()
-        }
-        return replace(
-            self,
-            iteration=iteration,
-            placement=as_stages(self.placement),
-            specs=specs,
-            copies=self.placement,
-        )
+        specs = self.specs and {(stages[a], stages[b]): spec for (a, b), spec in self.specs.items()}
+        placement = as_stages(self.placement)
+        return replace(self, iteration=iteration, placement=placement, specs=specs, copies=self.placement)
 
     @cached_property
     def model(self) -> ModelOptions:
-        """What its blocks compute."""
+        """Model of its blocks."""
         from runtime.models import ModelOptions  # It loads torch, which a check of saved programs need not.
 
         return ModelOptions.from_dict(self.model_data)
@@ -123,11 +104,7 @@ class Script:
 
     @cached_property
     def calls(self) -> Calls:
-        """The calls of one iteration, not carried out.
-
-        Raises:
-            ScriptError: A verb or a clock does not fit its block; the message names file and line.
-        """
+        """The calls of one iteration, not carried out; ScriptError names file and line of a wrong one."""
         calls = Calls(self.placement)
         try:
             self.iteration(calls, self.num_micro_batches)
@@ -138,18 +115,12 @@ class Script:
 
 
 def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted: str, path: Path) -> Script:
-    """Return the script of a device with what it shares with the others.
-
-    Args:
-        iteration: Its calls.
-        job: Job of the ``job.json`` beside it.
-        wanted: The hash of the job that it names.
-        path: Its file, whose name says of which device it is.
+    """Return the script of a device, its file's name, of a job whose hash it names.
 
     Raises:
         ScriptError: It is of another job, or of no device of this one.
     """
-    names = [_name_of(device) for device in range(job.placement.num_devices)]
+    names = _names(job)
     if path.name not in names:
         raise ScriptError(f"{path}: {job.placement.name} has {len(names)} devices only; delete the script")
     if job.hash != wanted:
@@ -157,26 +128,16 @@ def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted:
             f"{path}: is of job {wanted!r}, but {JOB_FILE} beside it is {job.hash!r}; "
             "generate the scripts again"
         )
-    return Script(
-        iteration,
-        job.model,
-        job.placement,
-        job.num_micro_batches,
-        job.channels,
-        job.least_micro_batches,
-        job.micro_batches_per_round,
-        job.specs[names.index(path.name)] if job.specs else None,
-        job.batch,
-        path,
-    )
+    shared = (job.model, job.placement, job.num_micro_batches, job.channels)
+    loops = (job.least_micro_batches, job.micro_batches_per_round)
+    specs = job.specs[names.index(path.name)] if job.specs else None
+    return Script(iteration, *shared, *loops, specs, job.batch, path)
 
 
 def read_script(path: Path, job: ScriptJob | None = None) -> Script:
     """Return a script: its file is executed as an import would, and its calls are not made yet.
 
-    Args:
-        path: Its file.
-        job: Job of the ``job.json`` beside it, if that is read already.
+    The job is that of the ``job.json`` beside it, if that is read already.
 
     Raises:
         ScriptError: The file fails, has no iteration or names no job, or the job beside it is another.
@@ -197,33 +158,27 @@ def read_scripts(directory: str | Path) -> list[Script]:
     """Return the scripts ``device_<d>.py`` of a folder, by device, each of which can be called.
 
     Raises:
-        ScriptError: There is none, one is missing, fails or is of another job, or a block of several devices
-            has several clocks.
+        ScriptError: One is missing, fails or is of another job, or a block has several clocks.
     """
     job = _job_of(directory)
     paths = sorted(Path(directory).glob("device_[0-9]*.py"))
     found = {path.name: _read_with_calls(path, job) for path in paths}
-    num_devices = job.placement.num_devices
-    for device in range(num_devices):
-        if _name_of(device) not in found:
+    for name in _names(job):
+        if name not in found:
             raise ScriptError(
-                f"{directory}: has no device_{device}.py for the {num_devices} devices of "
+                f"{directory}: has no {name} for the {job.placement.num_devices} devices of "
                 f"{job.placement.name}; generate the scripts again"
             )
-    scripts = [found[_name_of(device)] for device in range(num_devices)]
+    scripts = [found[name] for name in _names(job)]
     _check_shared_clocks(scripts)
     return scripts
 
 
 def read_script_of(directory: str | Path, device: int, num_devices: int) -> Script:
-    """Return the script of a device.
-
-    Raises:
-        ScriptError: The folder has no such script, it fails, or there is not one process for each device.
-    """
+    """Return the script of a device; ScriptError if it fails, or processes are not as many as devices."""
     job = _job_of(directory)
     _check_number(num_devices, job.placement)
-    return _read_with_calls(Path(directory) / _name_of(device), job)
+    return _read_with_calls(Path(directory) / _names(job)[device], job)
 
 
 def _read_with_calls(path: Path, job: ScriptJob) -> Script:
@@ -238,13 +193,13 @@ def _read_with_calls(path: Path, job: ScriptJob) -> Script:
 
 
 def _job_of(directory: str | Path) -> ScriptJob:
-    if not (Path(directory) / _name_of(0)).is_file():
+    if not (Path(directory) / "device_0.py").is_file():
         raise ScriptError(f"{directory}: has no device_0.py; give a folder of generated scripts")
     return read_job(Path(directory) / JOB_FILE)
 
 
-def _name_of(device: int) -> str:
-    return f"device_{device}.py"
+def _names(job: ScriptJob) -> list[str]:
+    return [f"device_{device}.py" for device in range(job.placement.num_devices)]
 
 
 def _failed(path: Path, error: BaseException) -> ScriptError:
@@ -259,11 +214,7 @@ def _failed(path: Path, error: BaseException) -> ScriptError:
 
 
 def _check_shared_clocks(scripts: Sequence[Script]) -> None:
-    """Ensure that a block of several devices has one clock on all of them.
-
-    Raises:
-        ScriptError: It has not; the message names both scripts.
-    """
+    """Ensure that a block of several devices has one clock on all of them."""
     shared = {block.name for block in scripts[0].placement.blocks if len(block.devices) > 1}
     found: dict[tuple[str, int], tuple[Script, BlockCall]] = {}
     for script in scripts:
@@ -277,11 +228,7 @@ def _check_shared_clocks(scripts: Sequence[Script]) -> None:
 
 
 def programs_of(scripts: Sequence[Script]) -> Programs:
-    """Return what the scripts of all devices do; `runtime.program.deadlock.check` tells whether that is safe.
-
-    Raises:
-        ScriptError: There is not one script for each device.
-    """
+    """Return the programs of all devices; `runtime.program.deadlock.check` tells if they are safe."""
     first = scripts[0]
     _check_number(len(scripts), first.placement)
     instructions = tuple(tuple(script.calls.instructions) for script in scripts)
@@ -292,18 +239,13 @@ def programs_of(scripts: Sequence[Script]) -> Programs:
 
 
 def check_script(script: Script, device: int, num_devices: int) -> None:
-    """Ensure that there is a process for each device, and that the script runs each of its blocks once.
-
-    Raises:
-        ScriptError: One of these does not hold.
-    """
+    """Ensure that there is a process for each device, and that the script runs each of its blocks once."""
     _check_number(num_devices, script.placement)
     times = Counter((run.block, run.micro_batch) for run in script.calls.runs)
-    blocks = script.placement.on(device)
-    taken = {n for _, n in times}
+    taken = {micro_batch for _, micro_batch in times}
     expected = {
         (block.name, n)
-        for block in blocks
+        for block in script.placement.on(device)
         for n in range(script.num_micro_batches)
         if not block.in_turns or n in taken
     }
@@ -318,16 +260,7 @@ def check_script(script: Script, device: int, num_devices: int) -> None:
 
 
 def check_specs(script: Script, device: int, spec_of: Callable[[Transfer], TensorSpec]) -> None:
-    """Ensure that a script knows of each of its messages what the model makes of it.
-
-    Args:
-        script: Script of the device; one without specs leaves them to the model.
-        device: Device whose script it is.
-        spec_of: Returns what the model hands over.
-
-    Raises:
-        ScriptError: It lacks one, or has another.
-    """
+    """Ensure that a script with specs has the model's for each of its messages."""
     if script.specs is None:
         return
     for transfer, _ in (*script.calls.sends, *script.calls.receives):

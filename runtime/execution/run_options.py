@@ -141,15 +141,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def as_arguments(options: Mapping[str, object]) -> list[str]:
-    """Return the command line of which `add_arguments` makes these options."""
-    found = []
-    for name, value in options.items():
-        flag = ("no-" if value is False else "") + name.replace("_", "-")
-        found += [f"--{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
-    return found
-
-
 def _declared() -> list[Any]:
     return [each for each in fields(RunOptions) if "meaning" in each.metadata]
 

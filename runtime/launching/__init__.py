@@ -2,6 +2,6 @@
 
 It does not know what a device does: that is `runtime.loops`. Read `launch` (one call
 from scripts to a measurement, and the command of torchrun), `following` (progress, and why a run failed),
-then the ways to start devices: `lines` (the command lines of torchrun, on one node or several), `agent`
-(torchrun as a launch starts it), `processes` (torchrun, or forked) and `in_process` (threads in turns).
+then the ways to start devices: `lines` (the arguments of torchrun, on one node or several),
+`processes` (torchrun, or forked) and `in_process` (threads in turns).
 """

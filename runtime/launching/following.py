@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 from runtime.execution.results import (
     DONE,
@@ -29,19 +27,12 @@ def follow(
     options: RunOptions,
     progress: Callable[[Progress], None] | None = None,
 ) -> None:
-    """Report progress until all processes have ended.
-
-    Args:
-        processes: Those that run; they are ended in any case.
-        num_devices: Devices of the run.
-        options: Options of the run; its `timeout_s` is how long it may make no progress.
-        progress: Called with each iteration as it ends.
+    """Report each iteration as it ends until all processes have; they are ended in any case.
 
     Raises:
-        LaunchError: One failed, or there was no progress for too long.
+        LaunchError: One failed, or there was no progress for the `timeout_s` of the options.
     """
     assert options.results is not None
-    run = _Run(options.results, num_devices, processes)
     num_reported = 0
     deadline = time.monotonic() + options.timeout_s
     try:
@@ -54,47 +45,16 @@ def follow(
                     progress(done)
             if status == 0:
                 return
-            if status is not None:
-                raise LaunchError(_why_failed(run, status))
-            if time.monotonic() > deadline:
-                raise LaunchError(_why_late(run, options.timeout_s))
+            if status is not None or time.monotonic() > deadline:
+                standings = [read_position(options.results, device) for device in range(num_devices)]
+                raise LaunchError(_why(processes, status, options, standings))
             time.sleep(POLL_S)
     finally:
         processes.stop()
 
 
-class _Run(NamedTuple):
-    """What tells of a run."""
-
-    results: Path
-    num_devices: int
-    processes: Processes
-
-    def standings(self) -> list[Standing]:
-        """Return where each device stood."""
-        return [read_position(self.results, device) for device in range(self.num_devices)]
-
-    def positions(self) -> str:
-        """Return that in words, a line for each device."""
-        return "\n".join(f"device {device}: {each.text}" for device, each in enumerate(self.standings()))
-
-
-def _why_late(run: _Run, timeout_s: float) -> str:
-    """Return where every device stood; or why one failed whose process does not end, as its GPU hangs."""
-    if read_failures(run.results):
-        return _why_failed(run, 1)
-    standings = run.standings()
-    device = stuck(standings)
-    where = f"{run.processes.name_of(device)} stands at {standings[device].text}"
-    return f"no progress for {timeout_s:g} s, {where}\n{run.positions()}"
-
-
 def stuck(standings: Sequence[Standing]) -> int:
-    """Return the device that the others wait for; of several that wait for each other, one.
-
-    Args:
-        standings: Of each device.
-    """
+    """Return the device that the others wait for, by where each stands; of a circle of them, one."""
     waits = {device: each.waits_for for device, each in enumerate(standings) if each.waits_for is not None}
     unfinished = (device for device, each in enumerate(standings) if each.text != DONE)
     device, seen = next(iter(waits), next(unfinished, 0)), set[int]()
@@ -104,18 +64,27 @@ def stuck(standings: Sequence[Standing]) -> int:
     return device
 
 
-def _why_failed(run: _Run, status: int) -> str:
-    """Return the first failure with the end of its traceback, and where every device stood.
+def _why(processes: Processes, status: int | None, options: RunOptions, standings: Sequence[Standing]) -> str:
+    """Return the first failure with the end of its traceback, or which device hangs, and where all stood.
 
-    A device or node that was killed cannot say so; what the others say then is only that it is gone.
+    A device or node that was killed cannot say so; what the others say then is only that it is gone. A device
+    may say why it fails and not end, as its GPU hangs.
     """
-    failures = read_failures(run.results)
-    if killed := run.processes.killed():
+    assert options.results is not None
+    lines: Sequence[str] = ()
+    failures = read_failures(options.results)
+    if killed := processes.killed() if failures or status is not None else {}:
         name, by = next(iter(killed.items()))
-        return f"{name} was ended by {by}\n{run.positions()}"
-    if not failures:
-        end = "\n".join(f"    {line}" for line in run.processes.last_lines()[-12:])
-        return f"the run ended with status {status}\n{run.positions()}\n{end}"
-    first = failures[0]
-    end = "\n".join(f"    {line}" for line in first.traceback[-8:])
-    return f"{run.processes.name_of(first.device)} failed: {first.reason}\n{run.positions()}\n{end}"
+        why = f"{name} was ended by {by}"
+    elif failures:
+        why = f"{processes.name_of(failures[0].device)} failed: {failures[0].reason}"
+        lines = failures[0].traceback[-8:]
+    elif status is not None:
+        why = f"the run ended with status {status}"
+        lines = processes.last_lines()[-12:]
+    else:
+        device = stuck(standings)
+        where = f"{processes.name_of(device)} stands at {standings[device].text}"
+        why = f"no progress for {options.timeout_s:g} s, {where}"
+    stood = (f"device {device}: {each.text}" for device, each in enumerate(standings))
+    return "\n".join([why, *stood, *(f"    {line}" for line in lines)])

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import itertools
-import json
 import multiprocessing
 import os
+import re
 import runpy
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from multiprocessing.context import ForkProcess
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import torch
 
 from runtime.execution.process import Process
 from runtime.execution.results import write_failure
-from runtime.execution.run_options import RUN_FILE, RunOptions
+from runtime.execution.run_options import RunOptions
 from runtime.launching.lines import torchrun_arguments
 from runtime.models.blocks import warm_up
 from runtime.program.calls import ScriptError
@@ -41,8 +38,11 @@ POLL_S = 0.02
 
 _STOP_S = 5.0
 
-_KEPT_LINES = 40
-"""Lines kept of the output of each torchrun."""
+_CLOSE = timedelta(seconds=30)
+"""Time that torchrun gives the other devices to end by SIGTERM when one fails, before it kills them."""
+
+_FAILURE = re.compile(r"time +: (\S+)\n.*\n +rank +: (\d+).*\n +exitcode +: -(\d+)")
+"""A row of torchrun's table of devices that failed, of a device that a signal ended."""
 
 _ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(4 * 2**20), "THP_MEM_ALLOC_ENABLE": "1"}
 """How a started device allocates on the host, unless the user says otherwise.
@@ -54,11 +54,7 @@ freed. They are made of huge pages where the kernel allows it, or the pages' zer
 
 
 def run_script(directory: Path, process: Process) -> None:
-    """Run the script of this process, which finds the options of its run through the environment.
-
-    Raises:
-        ScriptError: There is no such script.
-    """
+    """Run the script of this process, which finds the options of its run through the environment."""
     try:
         script = directory / f"device_{process.device}.py"
         if not script.is_file():
@@ -90,7 +86,7 @@ class Processes(ABC):
         """Return None while all is well and running, else an exit status, not 0 as soon as one failed."""
 
     def killed(self) -> Mapping[str, str]:
-        """Return what a signal ended, a device or a node, and its name, as far as that is known."""
+        """Return the devices or nodes that a signal ended, and its name, as far as that is known."""
         return {}
 
     def name_of(self, device: int) -> str:
@@ -98,7 +94,7 @@ class Processes(ABC):
         return f"device {device}"
 
     def last_lines(self) -> list[str]:
-        """Return the end of what the processes printed, where it is kept apart."""
+        """Return the output of the processes, where it is kept apart."""
         return []
 
     @abstractmethod
@@ -106,93 +102,40 @@ class Processes(ABC):
         """End whatever still runs, and wait until it is gone."""
 
 
-class _Agent:
-    """A torchrun, which starts and ends the devices of one node.
-
-    Args:
-        arguments: Arguments of torchrun.
-        environment: Of its process.
-        ended: File that it writes if one of its devices fails: which ones a signal ended.
-    """
-
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], ended: Path) -> None:
-        """Start it."""
-        self._ended = ended
-        command = [sys.executable, "-m", "runtime.launching.agent", str(ended), *arguments]
-        self.process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
-        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._lines.append(line.rstrip())
-
-    def lines(self) -> list[str]:
-        """Return the end of what it and its devices printed, and wait for it if it has ended."""
-        if self.process.poll() is not None:
-            self._reader.join(1.0)
-        return list(self._lines)
-
-    def killed(self) -> dict[int, str]:
-        """Return which of its devices were ended by a signal that was not its own."""
-        if not self._ended.exists():
-            return {}
-        return {int(device): name for device, name in json.loads(self._ended.read_text()).items()}
-
-    def end(self) -> None:
-        """End it, and with it its devices."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-
-
 class Torchrun(Processes):
-    """The scripts under torchrun: one for all of them, or one for each node, all on this machine.
-
-    Args:
-        directory: Directory of the scripts.
-        num_devices: Number of devices of the run.
-        options: Options of the run.
-        devices_of_nodes: How many devices each node has, in their order; by default there is one node.
-    """
+    """The scripts under torchrun: one for all of them, or one for each node, all on this machine."""
 
     def __init__(
         self, directory: Path, num_devices: int, options: RunOptions, devices_of_nodes: Sequence[int] = ()
     ) -> None:
-        """Start torchrun."""
+        """Start a torchrun for each of the nodes' numbers of devices; by default there is one node."""
         assert options.results is not None
-        self._environment = _environment(options)
         devices = devices_of_nodes or (num_devices,)
         self._ends = list(itertools.accumulate(devices))
+        self._outputs = [options.results / f"output_{node}.txt" for node in range(len(devices))]
         port = _free_port() if len(devices) > 1 else 0
-        self._agents: list[_Agent] = []
-        for node in range(len(devices)):
-            log = ["--log-dir", str(options.results)]  # else it leaves a folder behind
-            program = ["-m", "runtime.launch", str(directory)]
-            arguments = [*torchrun_arguments(devices, node, port=port), *log, *program]
-            ended = options.results / f"ended_{node}.json"
-            self._agents.append(_Agent(arguments, self._environment, ended))
+        log = ["--log-dir", str(options.results)]  # else it leaves a folder behind
+        program = ["-m", "runtime.launch", str(directory)]
+        environment = _environment(options)
+        self._agents: list[subprocess.Popen[bytes]] = []
+        for node, path in enumerate(self._outputs):
+            arguments = [*torchrun_arguments(devices, node, port), *log, *program]
+            with path.open("wb") as output:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "torch.distributed.run", *arguments],
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,
+                )
+            self._agents.append(process)
         self._failed_s: float | None = None
 
     def poll(self) -> int | None:
         """Return the exit status of a torchrun that failed, once the others had time to say why."""
-        codes = [agent.process.poll() for agent in self._agents]
+        codes = [agent.poll() for agent in self._agents]
         failed = [code for code in codes if code]
         if not failed:
             return None if None in codes else 0
@@ -203,14 +146,9 @@ class Torchrun(Processes):
 
     def killed(self) -> Mapping[str, str]:
         """Return nodes whose torchrun was ended, else devices of which torchrun says so itself."""
-        codes = [agent.process.poll() or 0 for agent in self._agents]
-        lost = {
-            self._node_in_words(node): signal.Signals(-code).name
-            for node, code in enumerate(codes)
-            if code < 0
-        }
-        ended = {device: name for agent in self._agents for device, name in agent.killed().items()}
-        return lost or {self.name_of(device): name for device, name in sorted(ended.items())}
+        lost = _signals((self._node_in_words(node), agent.poll()) for node, agent in enumerate(self._agents))
+        devices = killed_devices("\n".join(self.last_lines()))
+        return lost or {self.name_of(device): name for device, name in devices.items()}
 
     def name_of(self, device: int) -> str:
         """Return a device in words."""
@@ -218,22 +156,19 @@ class Torchrun(Processes):
         return f"device {device}" if len(self._agents) == 1 else f"device {device} (node {node})"
 
     def last_lines(self) -> list[str]:
-        """Return the end of what each torchrun printed."""
-        return [line for agent in self._agents for line in agent.lines()]
+        """Return the lines that each torchrun printed."""
+        return [line for path in self._outputs for line in path.read_text(errors="replace").splitlines()]
 
     def stop(self) -> None:
         """End every torchrun and with it the devices."""
         for agent in self._agents:
-            agent.end()
-        # Devices die with torchrun, except one that it was just starting when it was told to end.
-        deadline = time.monotonic() + _STOP_S
-        while (pids := _with_environment(self._environment)) and time.monotonic() < deadline:
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(POLL_S)
+            agent.terminate()
         for agent in self._agents:
-            agent.lines()
+            try:
+                agent.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                agent.kill()
+                agent.wait()
 
     def _node_in_words(self, node: int) -> str:
         if len(self._agents) == 1:
@@ -253,13 +188,13 @@ class Forked(Processes):
         options = replace(options, meeting=f"file://{options.results / 'meeting'}")
         size = str(num_devices)
         environment = {**_environment(options), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-        self._processes: list[ForkProcess] = []
-        for device in range(num_devices):
-            process = multiprocessing.get_context("fork").Process(
-                target=_forked, args=(directory, environment, device, self._output), daemon=True
-            )
+        fork = multiprocessing.get_context("fork")
+        self._processes = [
+            fork.Process(target=_forked, args=(directory, environment, device, self._output), daemon=True)
+            for device in range(num_devices)
+        ]
+        for process in self._processes:
             process.start()
-            self._processes.append(process)
 
     def poll(self) -> int | None:
         """Return the exit status of a process that failed, or 0 when all have ended."""
@@ -271,20 +206,15 @@ class Forked(Processes):
 
     def killed(self) -> Mapping[str, str]:
         """Return the devices that a signal ended, and its name."""
-        codes = [process.exitcode or 0 for process in self._processes]
-        return {
-            self.name_of(device): signal.Signals(-code).name for device, code in enumerate(codes) if code < 0
-        }
+        codes = enumerate(process.exitcode for process in self._processes)
+        return _signals((self.name_of(device), code) for device, code in codes)
 
     def last_lines(self) -> list[str]:
-        """Return the end of what all processes printed."""
-        try:
-            return self._output.read_text(errors="replace").splitlines()[-40:]
-        except OSError:
-            return []
+        """Return the lines that all processes printed."""
+        return self._output.read_text(errors="replace").splitlines() if self._output.exists() else []
 
     def stop(self) -> None:
-        """Kill what still runs."""
+        """Kill all that still run."""
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -302,6 +232,21 @@ def _forked(directory: Path, environment: Mapping[str, str], device: int, output
     # A caller's own streams (a notebook's, a test's) may not write to descriptors 1 and 2.
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     run_script(directory, Process.of_torchrun(RunOptions.of_environment()))
+
+
+def killed_devices(output: str) -> dict[int, str]:
+    """Return the devices that a signal ended, not torchrun's own, by the table that ends its output."""
+    times = [datetime.fromisoformat(at) for at in re.findall(r"^ +time +: (\S+)$", output, re.MULTILINE)]
+    found = {}
+    for at, device, number in _FAILURE.findall(output):
+        if int(number) != signal.SIGTERM and datetime.fromisoformat(at) < min(times) + _CLOSE:
+            found[int(device)] = signal.Signals(int(number)).name
+    return dict(sorted(found.items()))
+
+
+def _signals(codes: Iterable[tuple[str, int | None]]) -> dict[str, str]:
+    """Return the names of processes that a signal ended, and the signal's, by exit code."""
+    return {name: signal.Signals(-code).name for name, code in codes if code is not None and code < 0}
 
 
 def _free_port() -> int:
@@ -332,14 +277,3 @@ def end_if_orphaned() -> None:
     is_orphan = os.getppid() == 1 != launch_pid or not is_alive(launch_pid)
     if sys.platform == "linux" and launch_pid and is_orphan:
         os._exit(1)
-
-
-def _with_environment(environment: Mapping[str, str]) -> list[int]:
-    """Return the processes that were started with what marks a run: its launch and its options."""
-    wanted = {f"{name}={environment[name]}".encode() for name in (_LAUNCH_PID, RUN_FILE)}
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if wanted <= set(path.read_bytes().split(b"\0")):
-                found.append(int(path.parent.name))
-    return found

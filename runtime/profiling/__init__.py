@@ -2,8 +2,7 @@
 
 It does not know how blocks are run; a device tells its observers.
 
-Read `observer` (what a device tells), `profiler` and `device_profiler` (costs of blocks), `records`,
-`activation_memory` and `recorder` (what a device did when), `zero_comm` (the same without communication),
-`utilisation` (a table), `perfetto` and `trace` (a picture), `process_memory` (what a process holds), `rates`
-(what a machine reaches by shape).
+Read `observer` (events of a device), `profiler` and `device_profiler` (costs of blocks), `records` and
+`recorder` (what a device did when), `utilisation` (a table), `trace` (a picture), `process_memory` (memory of
+a process), `rates` (what a machine reaches by shape).
 """

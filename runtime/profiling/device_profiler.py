@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,17 +15,16 @@ from torch import Tensor
 from placements import Placement
 from placements.hardware import ASSUMED_LATENCY, ClockLatency
 from runtime.clocks.access.opening import lock_clock
-from runtime.clocks.clock import ClockBackend, ClockError
+from runtime.clocks.clock import ClockError
 from runtime.clocks.nvml import NvmlError, NvmlGpu
 from runtime.clocks.torch_gpu import gpu_uuid
 from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.profiler import DeviceProfile, Meter, Profiler, Sweep
 from runtime.program.calls import BlockCall
-from runtime.transport.in_memory import MemoryTransport
 from runtime.transport.protocol import Channel, Transport
 
 WAIT_S = 1.0
-"""How long a device waits while its blocking power is measured: a hundred steps of the energy counter."""
+"""Wait in which a device's blocking power is measured: a hundred steps of the energy counter."""
 
 MOST_ITERATIONS = 1_000_000
 """Iterations of a run that profiles; it ends when the sweep does."""
@@ -42,7 +42,6 @@ class NvmlMeter(Meter):
     """Measures the energy of a GPU too."""
 
     def __init__(self, gpu: NvmlGpu) -> None:
-        """Measure this GPU."""
         self._gpu = gpu
 
     def energy_mj(self) -> float:
@@ -56,47 +55,12 @@ class NvmlMeter(Meter):
             time.sleep(0.0002)
 
 
-class BlockProfiler(DeviceObserver):
-    """Measures the blocks of a device.
+class DeviceProfiler(DeviceObserver):
+    """Profiles the device of this process; see `open_profiler`.
 
     Attributes:
-        profiler: Measures.
-    """
-
-    def __init__(self, profiler: Profiler) -> None:
-        """Measure nothing yet."""
-        self.profiler = profiler
-
-    def begin(self, iteration: int) -> None:
-        """Go to the clock of an iteration."""
-        self.profiler.begin_iteration()
-
-    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
-        """Begin to measure a block."""
-        self.profiler.begin(run.block)
-
-    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
-        """Add what was measured."""
-        self.profiler.end(run.block)
-
-    def end(self) -> None:
-        """Choose the clock of the next iteration."""
-        self.profiler.end_iteration()
-
-
-class DeviceProfiler(BlockProfiler):
-    """Profiles the device of this process.
-
-    Attributes:
+        profiler: Profiler of the device's blocks.
         description: One line: at which clocks, and whether energy is measured.
-
-    Args:
-        sweep: How much to measure.
-        placement: Placement whose blocks are profiled.
-        transport: Reaches the other devices.
-        channels: All that messages take, in the same order on every device.
-        device: This one.
-        latency: What changes of clock take; None for the table of the GPU's name.
     """
 
     def __init__(
@@ -108,27 +72,38 @@ class DeviceProfiler(BlockProfiler):
         device: int,
         latency: ClockLatency | None = None,
     ) -> None:
-        """Open what there is: a meter, and a clock where there is the right to one."""
-        takes_turns = isinstance(transport, MemoryTransport)
-        self._measures_waiting = not transport.shares_gpu  # others compute there meanwhile
-        profiler, self.description = open_profiler(transport.device, sweep, latency, takes_turns)
-        profiler.meet = lambda kind: transport.meet(placement.by_name[kind].devices)
-        super().__init__(profiler)
+        self.profiler, self.description = open_profiler(
+            transport.device, sweep, latency, takes_turns=not transport.has_own_process
+        )
+        self.profiler.meet = lambda kind: transport.meet(placement.by_name[kind].devices)
         self._transport, self._channels, self._device = transport, channels, device
+
+    def begin(self, iteration: int) -> None:
+        """Go to the clock of an iteration."""
+        self.profiler.begin_iteration()
+
+    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
+        """Begin to measure a block."""
+        self.profiler.begin(run.block)
+
+    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
+        """End the measurement of a block."""
+        self.profiler.end(run.block)
+
+    def end(self) -> None:
+        """Choose the clock of the next iteration."""
+        self.profiler.end_iteration()
 
     def all_done(self) -> bool:
         """Return whether the sweeps of all devices have ended; all ask together."""
         return all(self._transport.collect(self.profiler.is_done))
 
     def result(self) -> DeviceProfile:
-        """Return what was measured, the blocking power too where energy is; all ask together."""
-        waits = [
-            (clock_mhz, power_w)
-            for clock_mhz in self._waiting_clocks()
-            if (power_w := self._blocking_w(clock_mhz)) is not None
-        ]
+        """Return the measurements, with blocking power where energy is measured; all ask together."""
+        powers = [(clock_mhz, self._blocking_w(clock_mhz)) for clock_mhz in self._waiting_clocks()]
+        waits = tuple((clock_mhz, power_w) for clock_mhz, power_w in powers if power_w is not None)
         description = "; ".join(filter(None, [self.description, self.profiler.limit]))
-        return DeviceProfile(tuple(self.profiler.costs), tuple(waits), description)
+        return DeviceProfile(tuple(self.profiler.costs), waits, description)
 
     def close(self) -> None:
         """Give the clock back."""
@@ -138,10 +113,12 @@ class DeviceProfiler(BlockProfiler):
     def _waiting_clocks(self) -> list[int | None]:
         """Return the clocks at which the blocking power is measured, the same on all devices.
 
-        They are of those that all have gone down to; None is the highest or only one of each.
+        They are of those that all have gone down to; None is the highest or only one of each. On a GPU that
+        devices share there are none: others compute meanwhile.
         """
         own = {cost.clock_mhz for cost in self.profiler.costs} if self.profiler.clock is not None else set()
-        if not self._measures_waiting or not any(self._transport.collect(self.profiler.measures_energy)):
+        is_shared = self._transport.shares_gpu
+        if is_shared or not any(self._transport.collect(self.profiler.measures_energy)):
             return []
         common = sorted(set.intersection(*self._transport.collect(own)), reverse=True)
         number = min(self.profiler.sweep.blocking_clocks, len(common))
@@ -173,69 +150,37 @@ class DeviceProfiler(BlockProfiler):
 def open_profiler(
     device: torch.device, sweep: Sweep, latency: ClockLatency | None = None, takes_turns: bool = False
 ) -> tuple[Profiler, str]:
-    """Return the profiler of a device, and in one line at which clocks it measures what.
+    """Return the profiler of a device, and in one line at which clocks it measures times, or energies too.
 
-    It has a meter where there is one, and a clock where there is the right to one.
-
-    Args:
-        device: A GPU, or the CPU.
-        sweep: How much to measure.
-        latency: What changes of clock take; None for the table of the GPU's name.
-        takes_turns: Whether other devices compute in this process while this one waits, on one GPU if on any.
+    It has a meter where there is one, and a clock where there is the right to one: not where devices take
+    turns, computing in this process while others wait, on one GPU if on any.
     """
-    if device.type == "cuda":
-        return _of_gpu(sweep, device, latency, takes_turns)
-    return _of_cpu(sweep, takes_turns)
-
-
-def _of_cpu(sweep: Sweep, takes_turns: bool) -> tuple[Profiler, str]:
-    profiler = Profiler(ThreadMeter() if takes_turns else Meter(), sweep, current_mhz=cpu_mhz)
-    return profiler, "no GPU: times at the current clock of the processor, no energy"
-
-
-def _of_gpu(
-    sweep: Sweep, device: torch.device, latency: ClockLatency | None, is_shared: bool
-) -> tuple[Profiler, str]:
+    if device.type != "cuda":
+        profiler = Profiler(ThreadMeter() if takes_turns else Meter(), sweep, current_mhz=cpu_mhz)
+        return profiler, "no GPU: times at the current clock of the processor, no energy"
+    profiler = Profiler(Meter(), sweep, synchronize=_synchronize)
     uuid = gpu_uuid(device)
     try:
         gpu = NvmlGpu(uuid)
     except NvmlError as error:
-        profiler = Profiler(Meter(), sweep, synchronize=_synchronize)
         return profiler, f"times at the current clock, no energy: {error}"
-    meter, align, measured = _meter_of(gpu)
+    profiler = replace(profiler, current_mhz=gpu.clock_mhz)
+    measured = "times and energies"
     try:
-        clocks, clock = gpu.clocks_mhz(), _own_clock(uuid, is_shared)
+        gpu.energy_mj()
+        meter = NvmlMeter(gpu)
+        profiler = replace(profiler, meter=meter, align=meter.align)
+    except NvmlError as error:  # some GPUs count no energy
+        measured = f"times, no energy: {error}"
+    try:
+        if takes_turns:
+            raise ClockError("all devices share one GPU")
+        clocks, clock = gpu.clocks_mhz(), lock_clock(uuid)
     except (ClockError, NvmlError) as error:
-        profiler = Profiler(meter, sweep, current_mhz=gpu.clock_mhz, synchronize=_synchronize, align=align)
         return profiler, f"{measured}, at the current clock only: {error}"
     longest_s = (latency or ASSUMED_LATENCY).longest_ms / 1000
-    profiler = Profiler(
-        meter,
-        sweep,
-        clock,
-        clocks,
-        gpu.clock_mhz,
-        settle=lambda: time.sleep(5 * longest_s),
-        synchronize=_synchronize,
-        align=align,
-    )
+    profiler = replace(profiler, clock=clock, clocks_mhz=clocks, settle=lambda: time.sleep(5 * longest_s))
     return profiler, f"{measured}, from the highest clock down; {clock.description}"
-
-
-def _meter_of(gpu: NvmlGpu) -> tuple[Meter, Callable[[], None] | None, str]:
-    """Return a GPU's meter, what waits for its counter, and what it measures; some GPUs count no energy."""
-    meter = NvmlMeter(gpu)
-    try:
-        meter.energy_mj()
-    except NvmlError as error:
-        return Meter(), None, f"times, no energy: {error}"
-    return meter, meter.align, "times and energies"
-
-
-def _own_clock(uuid: str, is_shared: bool) -> ClockBackend:
-    if is_shared:
-        raise ClockError("all devices share one GPU")
-    return lock_clock(uuid)
 
 
 def _synchronize() -> None:

@@ -1,4 +1,4 @@
-"""What a device tells those who watch it work: the events of an iteration, in order."""
+"""Events of an iteration on a device, in order, for its observers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.transport.protocol import Pending
 
 
 class DeviceObserver:
-    """Is told what a device does; takes note of nothing.
+    """Is told of each event; takes note of nothing.
 
     A device has several, one around the other. What comes before a block or a wait is told from the outermost
     to the innermost, all else the other way round, so that the innermost is next to the block itself.
@@ -33,7 +33,7 @@ class DeviceObserver:
         """It was posted."""
 
     def reach(self, run: BlockCall) -> None:
-        """A block is next, and waits for what it takes."""
+        """A block is next, and waits for its inputs."""
 
     def wait(self, message: Message) -> None:
         """The device begins to wait for a message to end."""
@@ -48,7 +48,7 @@ class DeviceObserver:
         """It has ended, or on a GPU was given to the stream, and made these tensors."""
 
     def drain(self) -> None:
-        """All calls of the iteration were made; what was given to the stream may still run."""
+        """All calls of the iteration were made; the stream may still run."""
 
     def end(self) -> None:
         """All that was computed and sent is done."""

@@ -1,4 +1,4 @@
-"""The memory that a process has, and had at most.
+"""Resident memory of a process, now and at its peak.
 
 The kernel counts both for one process image: where a program is started, they begin anew, whatever the
 process that started it had. (`resource.getrusage` does not: its peak is handed on to a started program.) A

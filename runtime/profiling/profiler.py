@@ -1,4 +1,4 @@
-"""What blocks cost at each clock, measured while they run (Perseus, Sec. 5): from the highest clock down.
+"""Costs of blocks at each clock, measured while they run (Perseus, Sec. 5): from the highest clock down.
 
 Every iteration runs at one clock. A clock's figures are means over all micro-batches of its iterations. An
 energy counter that moves only every ten milliseconds or so is waited for before and after each block, and
@@ -10,9 +10,11 @@ figures are of the clock at which a block ran. The module does not know torch, N
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import median_low
+from itertools import pairwise
+from statistics import fmean, median_low
 from typing import Any, NamedTuple
 
 from runtime.clocks.clock import ClockBackend
@@ -35,14 +37,14 @@ class Meter:
 
 @dataclass(frozen=True)
 class Sweep:
-    """How long to measure, and when to stop.
+    """Length of a measurement, and when it ends.
 
     Attributes:
-        iterations: Measured at each clock, at least; one more is run before the first.
-        min_ms: Each block is measured for at least so long at each clock, all its runs together.
-        rises: The sweep ends when the energy of every block has risen so many times in a row.
-        blocking_clocks: At so many of the sweep's clocks the blocking power is measured: the highest, the
-            lowest and others evenly between.
+        iterations: Iterations at each clock, at least; one more is run before the first.
+        min_ms: Minimum time of all runs of a block at each clock.
+        rises: Rises of energy in a row, of every block, that end the sweep.
+        blocking_clocks: Number of the sweep's clocks at which the blocking power is measured: the highest,
+            the lowest and others evenly between.
     """
 
     iterations: int = 3
@@ -52,14 +54,7 @@ class Sweep:
 
 
 class MeasuredCost(NamedTuple):
-    """What a block costs at a clock, on one device.
-
-    Attributes:
-        kind: The block's name.
-        clock_mhz: None if it is not known.
-        time_ms: Mean of its runs.
-        energy_mj: Mean energy of its runs; None if nothing measures it.
-    """
+    """Cost of a block at a clock, on one device: means of its runs; None for an unknown clock or energy."""
 
     kind: str
     clock_mhz: int | None
@@ -68,13 +63,11 @@ class MeasuredCost(NamedTuple):
 
 
 class DeviceProfile(NamedTuple):
-    """What one device measured.
+    """Measurements of one device, by decreasing clock, and a line on which clocks and whether energy.
 
     Attributes:
-        costs: Costs by decreasing clock.
-        blocking_w: Power while it waits for a transfer (Perseus, Sec. 4.1), by clock, from the highest down;
-            the clock is None where it is not known. Empty if not measured.
-        description: One line: which clocks, and whether energy.
+        blocking_w: Power while it waits for a transfer (Perseus, Sec. 4.1), by clock, None where it is not
+            known; empty if not measured.
     """
 
     costs: tuple[MeasuredCost, ...]
@@ -87,59 +80,18 @@ class DeviceProfile(NamedTuple):
 
     @classmethod
     def from_plain(cls, plain: Sequence[Any]) -> DeviceProfile:
-        """Return what `to_plain` was made of."""
+        """Read the form of `to_plain`."""
         costs, blocking_w, description = plain
         waits = tuple((clock_mhz, power_w) for clock_mhz, power_w in blocking_w)
         return cls(tuple(MeasuredCost(*cost) for cost in costs), waits, description)
 
 
-class _Started(NamedTuple):
-    """A block under way: when it began, and what the device had used by when, shortly before."""
+class _Run(NamedTuple):
+    """One run of a block; its energy is 0 where nothing measures it."""
 
-    kind: str
-    begin_ms: float
-    known_ms: float
-    known_mj: float | None
-
-
-@dataclass
-class _Sum:
-    """The runs of a block at one clock, and the clocks read after each."""
-
-    count: int = 0
-    time_ms: float = 0.0
-    energy_mj: float = 0.0
-    clocks_mhz: list[int] = field(default_factory=list)
-
-    @property
-    def mean_mj(self) -> float:
-        return self.energy_mj / self.count
-
-    def add(self, other: _Sum) -> None:
-        self.count += other.count
-        self.time_ms += other.time_ms
-        self.energy_mj += other.energy_mj
-
-
-@dataclass
-class _Rises:
-    """How a block's energy went so far.
-
-    Attributes:
-        last_mj: Energy at the clock before.
-        in_a_row: For how many clocks it has risen without a break.
-        is_past_best: Whether it has once risen often enough.
-    """
-
-    last_mj: float | None = None
-    in_a_row: int = 0
-    is_past_best: bool = False
-
-    def add(self, energy_mj: float, enough: int) -> None:
-        rose = self.last_mj is not None and energy_mj > self.last_mj
-        self.in_a_row = self.in_a_row + 1 if rose else 0
-        self.is_past_best = self.is_past_best or self.in_a_row >= enough
-        self.last_mj = energy_mj
+    time_ms: float
+    energy_mj: float
+    clock_mhz: int | None
 
 
 @dataclass
@@ -147,8 +99,6 @@ class Profiler:
     """Measures blocks between `begin` and `end` (Perseus, Table 2), and lowers the clock between iterations.
 
     Attributes:
-        meter: Meter of the device.
-        sweep: How much to measure.
         clock: Takes the clocks; None to measure at the device's own only.
         clocks_mhz: Clocks to go through, in any order; ignored without `clock`.
         current_mhz: Returns the clock at which the device runs; None where nothing tells.
@@ -179,10 +129,15 @@ class Profiler:
         self._left = sorted(set(self.clocks_mhz)) if self.clock is not None else []
         self._at: int | None = None
         self._iterations = -1
-        self._sums: dict[str, _Sum] = {}
-        self._kept: dict[tuple[str, int | None], _Sum] = {}
-        self._rises: dict[str, _Rises] = {}
-        self._started: _Started | None = None
+        self._runs: dict[str, list[_Run]] = defaultdict(list)  # at the present clock
+        self._kept: dict[tuple[str, int | None], list[_Run]] = {}
+        self._energies_mj: dict[str, list[float]] = defaultdict(list)  # by decreasing clock
+        self._started: tuple[str, float, float, float | None] | None = None
+
+    @property
+    def measures_energy(self) -> bool:
+        """Return whether the meter does."""
+        return self.meter.energy_mj() is not None
 
     def begin_iteration(self) -> None:
         """Go to the clock of the iteration, and wait until it is in force."""
@@ -196,46 +151,39 @@ class Profiler:
         assert self._started is None, f"{kind} begins within another block"
         self.synchronize()
         self.meet(kind)
-        known_ms, known_mj = self._aligned()
+        known = self._aligned()
         if self.align is not None:
             self.meet(kind)  # Each device has waited for a counter of its own.
-        self._started = _Started(kind, self.meter.now_ms(), known_ms, known_mj)
+        self._started = (kind, self.meter.now_ms(), *known)
 
     def end(self, kind: str) -> None:
-        """Add what was measured since `begin`, once the block is done."""
+        """Add the time and energy since `begin`, once the block is done."""
         self.synchronize()
         end_ms = self.meter.now_ms()
         clock_mhz = None if self._at is None else self.current_mhz()
         started, self._started = self._started, None
-        assert started is not None and started.kind == kind, f"{kind} ends but did not begin"
-        if self.is_done or self._iterations < 0:
-            return
-        added = self._sums.setdefault(kind, _Sum())
-        added.count += 1
-        added.time_ms += end_ms - started.begin_ms
-        added.energy_mj += self._energy_mj(started, end_ms)
-        added.clocks_mhz += [] if clock_mhz is None else [clock_mhz]
+        assert started is not None and started[0] == kind, f"{kind} ends but did not begin"
+        if not self.is_done and self._iterations >= 0:
+            time_ms = end_ms - started[1]
+            self._runs[kind].append(_Run(time_ms, self._energy_mj(time_ms, *started[2:]), clock_mhz))
 
     def end_iteration(self) -> None:
         """Take the clock down if all was measured enough, or end the sweep."""
         self._iterations += 1
-        short = any(added.time_ms < self.sweep.min_ms for added in self._sums.values())
+        short = any(sum(run.time_ms for run in runs) < self.sweep.min_ms for runs in self._runs.values())
         if self.is_done or self._iterations < self.sweep.iterations or short:
             return
         self._keep()
-        self._sums, self._iterations = {}, 0
-        past_best = all(rises.is_past_best for rises in self._rises.values())
+        self._runs.clear()
+        self._iterations = 0
+        past_best = all(_rose(energies, self.sweep.rises) for energies in self._energies_mj.values())
         if not self._left or (self.measures_energy and past_best):
             self.is_done = True
             return
         self._at = None
 
     def power_w(self, wait: Callable[[], object]) -> float | None:
-        """Return the device's power while it waits; None if nothing measures it.
-
-        Args:
-            wait: Returns after the wait: long against the counter's ten milliseconds, half a second or more.
-        """
+        """Return the device's power in a wait of half a second or more; None if nothing measures it."""
         self.synchronize()
         time_ms, energy_mj = self.meter.now_ms(), self.meter.energy_mj()
         wait()
@@ -246,58 +194,54 @@ class Profiler:
         return (now_mj - energy_mj) / lasted_ms
 
     def _aligned(self) -> tuple[float, float | None]:
-        """Return a time, and what the device had used by then; the present ones, or soon."""
+        """Return a time and the energy used by then; the present ones, or soon."""
         if self.align is not None:
             self.align()
         return self.meter.now_ms(), self.meter.energy_mj()
 
-    def _energy_mj(self, started: _Started, end_ms: float) -> float:
-        """Return the energy of a block, without that of the waits beside it; 0 if nothing measures it."""
+    def _energy_mj(self, time_ms: float, before_ms: float, before_mj: float | None) -> float:
+        """Return the energy of a block without the waits beside it; 0 if nothing measures it."""
         known_ms, known_mj = self._aligned()
-        if known_mj is None or started.known_mj is None:
+        if known_mj is None or before_mj is None:
             return 0.0
-        used_mj = known_mj - started.known_mj
-        waited_ms = known_ms - started.known_ms - (end_ms - started.begin_ms)
+        waited_ms = known_ms - before_ms - time_ms
         if self.align is None or waited_ms <= 0:
-            return used_mj
+            return known_mj - before_mj
         later_ms, later_mj = self._aligned()
         assert later_mj is not None
-        return used_mj - waited_ms * (later_mj - known_mj) / (later_ms - known_ms)
-
-    @property
-    def measures_energy(self) -> bool:
-        """Return whether the meter does."""
-        return self.meter.energy_mj() is not None
+        return known_mj - before_mj - waited_ms * (later_mj - known_mj) / (later_ms - known_ms)
 
     def _keep(self) -> None:
-        """Add what was measured to the figures of the clocks at which the blocks ran."""
+        """Add the runs to the figures of the clocks at which the blocks ran."""
         current_mhz = self.current_mhz() if self._at is None else self._at
-        ran_at = {kind: self._ran_at_mhz(added.clocks_mhz, current_mhz) for kind, added in self._sums.items()}
-        for kind, added in self._sums.items():
-            is_new = (kind, ran_at[kind]) not in self._kept
-            self._kept.setdefault((kind, ran_at[kind]), _Sum()).add(added)
-            if self.measures_energy and is_new:
-                self._rises.setdefault(kind, _Rises()).add(added.mean_mj, self.sweep.rises)
-        self.costs = [
-            MeasuredCost(
-                kind, clock_mhz, each.time_ms / each.count, each.mean_mj if self.measures_energy else None
-            )
-            for (kind, clock_mhz), each in self._kept.items()
-        ]
+        ran_at = {kind: self._ran_at_mhz(runs, current_mhz) for kind, runs in self._runs.items()}
+        for kind, runs in self._runs.items():
+            if self.measures_energy and (kind, ran_at[kind]) not in self._kept:
+                self._energies_mj[kind].append(fmean(run.energy_mj for run in runs))
+            self._kept.setdefault((kind, ran_at[kind]), []).extend(runs)
+        self.costs = []
+        for (kind, clock_mhz), runs in self._kept.items():
+            energy_mj = fmean(run.energy_mj for run in runs) if self.measures_energy else None
+            self.costs.append(MeasuredCost(kind, clock_mhz, fmean(run.time_ms for run in runs), energy_mj))
         highest_mhz = max((mhz for mhz in ran_at.values() if mhz is not None), default=None)
         if self._at is not None and highest_mhz is not None and highest_mhz < self._at:
-            self._left = [
-                mhz for mhz in self._left if mhz < highest_mhz
-            ]  # the others would do the same again
+            self._left = [mhz for mhz in self._left if mhz < highest_mhz]  # others would run the same again
             self.limit = self.limit or f"ran at {highest_mhz} MHz where {self._at} MHz were asked for"
 
-    def _ran_at_mhz(self, read_mhz: Sequence[int], asked_mhz: int | None) -> int | None:
-        """Return the clock at which a block ran: of the sweep if one is near, what was asked if unread."""
+    def _ran_at_mhz(self, runs: Sequence[_Run], asked_mhz: int | None) -> int | None:
+        """Return the clock at which a block ran: of the sweep if one is near, as asked if unread."""
+        read_mhz = [run.clock_mhz for run in runs if run.clock_mhz is not None]
         if not read_mhz or asked_mhz is None:
             return asked_mhz
         median = median_low(read_mhz)
         nearest = min((asked_mhz, *self._left), key=lambda mhz: abs(mhz - median))
         return nearest if abs(nearest - median) < CLOCK_STEP_MHZ else median
+
+
+def _rose(energies_mj: Sequence[float], times: int) -> bool:
+    """Tell whether energies once rose so many times in a row."""
+    rose = [after > before for before, after in pairwise(energies_mj)]
+    return any(all(rose[i : i + times]) for i in range(len(rose) - times + 1))
 
 
 def blocking_by_clock(profiles: Iterable[DeviceProfile]) -> dict[int | None, float]:
@@ -310,7 +254,7 @@ def blocking_by_clock(profiles: Iterable[DeviceProfile]) -> dict[int | None, flo
 
 
 def merged(profiles: Iterable[DeviceProfile]) -> dict[str, tuple[MeasuredCost, ...]]:
-    """Return each block's costs by increasing clock, from those of all its devices.
+    """Merge the costs of all devices of each block, by increasing clock.
 
     A block of several devices takes as long as on the slowest; its energy is the mean. Only clocks that all
     its devices have gone down to are there.
@@ -330,5 +274,5 @@ def _merge(kind: str, by_device: list[dict[int | None, MeasuredCost]]) -> Iterab
     for clock_mhz in sorted(common, key=lambda mhz: mhz or 0):
         costs = [found[clock_mhz] for found in by_device]
         energies = [cost.energy_mj for cost in costs if cost.energy_mj is not None]
-        energy_mj = sum(energies) / len(energies) if len(energies) == len(costs) else None
+        energy_mj = fmean(energies) if len(energies) == len(costs) else None
         yield MeasuredCost(kind, costs[0].clock_mhz, max(cost.time_ms for cost in costs), energy_mj)

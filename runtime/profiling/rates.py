@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,26 +25,19 @@ from placements.models.operators import Core, Product
 _STREAM_BYTES = 1 << 28
 """Bytes that are read and written to measure the bandwidth of memory."""
 
+_WARM_UP = 3
+"""Runs of an operator before those that count."""
+
 
 @dataclass(frozen=True)
 class RatesOptions:
-    """What is measured, and how.
-
-    Attributes:
-        device: Where.
-        repeats: Times that each operator runs; the median counts.
-        warm_up: Times that it runs before.
-        stream_bytes: Bytes that the measurement of memory moves.
-    """
+    """Device of a measurement, and the runs of each operator, whose median counts."""
 
     device: torch.device
     repeats: int = 10
-    warm_up: int = 3
-    stream_bytes: int = _STREAM_BYTES
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """An operator to measure.
 
     Attributes:
@@ -50,7 +45,7 @@ class Shape:
         which: Its pass or kind.
         sizes: Its sizes.
         amount: Operations, or bytes of a kernel.
-        make: Returns what runs it once.
+        make: Returns a function that runs it once.
     """
 
     operator: MeasuredOperator
@@ -65,11 +60,7 @@ class RatesError(ValueError):
 
 
 def rates_options(device: str, repeats: int) -> RatesOptions:
-    """Return how operators are measured on a device by its name.
-
-    Raises:
-        RatesError: The device is not there.
-    """
+    """Return the options of a device by its name; RatesError if it is not there."""
     if device == "cuda" and not torch.cuda.is_available():
         raise RatesError("device: cuda is not there; use cpu, or a machine with a GPU")
     return RatesOptions(torch.device(device), repeats)
@@ -80,13 +71,10 @@ def shapes_of(
 ) -> list[Shape]:
     """Return every different operator of layers, each once, products first.
 
-    Args:
-        layers: Layers of a model.
-        degrees: Degrees of tensor parallelism; those that do not divide a layer are left out.
-        samples: Samples of a micro-batch.
-        options: Where they run.
+    Degrees of tensor parallelism that do not divide a layer are left out for it; `samples` are of a
+    micro-batch.
     """
-    found: dict[tuple[str, str, tuple[int, ...]], Shape] = {}
+    shapes: list[Shape] = []
     for degree in degrees:
         for layer in layers:
             try:
@@ -94,29 +82,25 @@ def shapes_of(
             except ValueError:
                 continue
             for product in layer.on(degree).products:
-                for shape in _of_product(product, samples, options):
-                    found.setdefault((shape.operator, shape.which, shape.sizes), shape)
+                shapes += _of_product(product, samples, options)
             for core in layer.on(degree).cores:
-                for shape in _of_core(core, samples, options):
-                    found.setdefault((shape.operator, shape.which, shape.sizes), shape)
-    stream = Shape("kernel", "stream", (), options.stream_bytes, lambda: _copy(options))
+                shapes += _of_core(core, samples, options)
+    found = {shape[:3]: shape for shape in shapes}
+    stream = Shape("kernel", "stream", (), _STREAM_BYTES, partial(_copy, options))
     return [*sorted(found.values(), key=lambda each: each.operator != "product"), stream]
 
 
 def measured_rows(shapes: Sequence[Shape], gpu: Gpu, options: RatesOptions) -> Iterator[MachineRow]:
-    """Yield the share that each operator reaches.
-
-    Args:
-        shapes: What is measured.
-        gpu: Its peaks.
-        options: How it is measured.
-    """
+    """Yield the share of a GPU's peaks that each operator reaches."""
     for shape in shapes:
         seconds = _seconds(shape.make(), options)
         peak = gpu.memory_bandwidth_gb_s * 1e9 if shape.operator == "kernel" else gpu.peak_tflops * 1e12
         # A rate above what the file takes is a wrong peak; it is told when the file is read.
         share = min(shape.amount / (seconds * peak), 2.0)
-        latency_us = _launch_us(options) if shape.operator == "kernel" else None
+        latency_us = None
+        if shape.operator == "kernel":  # that of one that does nothing to speak of
+            one = torch.zeros(1, device=options.device)
+            latency_us = 1e6 * _seconds(lambda one=one: one.add_(1), options)  # type: ignore[misc]
         yield MachineRow(shape.operator, shape.which, share, " ".join(map(str, shape.sizes)), latency_us)
 
 
@@ -126,83 +110,61 @@ def _of_product(product: Product, samples: int, options: RatesOptions) -> Iterat
     tokens, number = round(samples * product.tokens), round(product.experts)
     each = max(tokens // number, 1) if number else tokens
     flops = 2.0 * each * inputs * outputs * (number or 1)
-    sizes = (number, each, inputs, outputs) if number else (each, inputs, outputs)
+    batch = (number,) if number else ()
     orders = {
         "forward": ((each, inputs), (inputs, outputs)),
         "input_gradient": ((each, outputs), (outputs, inputs)),
         "weight_gradient": ((outputs, each), (each, inputs)),
     }
     for which, (left, right) in orders.items():
-        make = _multiply(left, right, number, options)
-        yield Shape("experts" if number else "product", which, sizes, flops, make)
+        make = partial(_multiply, (*batch, *left), (*batch, *right), options)
+        yield Shape("experts" if number else "product", which, (*batch, each, inputs, outputs), flops, make)
 
 
-def _multiply(
-    left: tuple[int, int], right: tuple[int, int], number: int, options: RatesOptions
-) -> Callable[[], Callable[[], object]]:
-    batch = (number,) if number else ()
-
-    def make() -> Callable[[], object]:
-        a, b = (_random((*batch, *size), options) for size in (left, right))
-        return lambda: torch.matmul(a, b)
-
-    return make
+def _multiply(left: Sequence[int], right: Sequence[int], options: RatesOptions) -> Callable[[], object]:
+    return partial(torch.matmul, _random(left, options), _random(right, options))
 
 
 def _of_core(core: Core, samples: int, options: RatesOptions) -> Iterator[Shape]:
     """Yield the forward and the backward of a causal attention."""
-    heads, kv_heads = round(core.heads), round(core.kv_heads)
-    sizes = (core.tokens, heads, kv_heads, core.key_width)
+    sizes = (core.tokens, round(core.heads), round(core.kv_heads), core.key_width)
     flops = samples * core.flops / core.counted
-    yield Shape("core", "forward", sizes, flops, lambda: _attend(core, samples, options, False))
-    yield Shape(
-        "core", "backward", sizes, CORE_BACKWARD * flops, lambda: _attend(core, samples, options, True)
+    for which, amount in (("forward", flops), ("backward", CORE_BACKWARD * flops)):
+        yield Shape("core", which, sizes, amount, partial(_attend, core, samples, options, which))
+
+
+def _attend(core: Core, samples: int, options: RatesOptions, which: str) -> Callable[[], object]:
+    heads, kv_heads = round(core.heads), round(core.kv_heads)
+    sizes = ((heads, core.key_width), (kv_heads, core.key_width), (kv_heads, core.value_width))
+    queries, keys, values = (
+        _random((samples, number, core.tokens, width), options).requires_grad_(which == "backward")
+        for number, width in sizes
     )
-
-
-def _attend(core: Core, samples: int, options: RatesOptions, is_backward: bool) -> Callable[[], object]:
-    heads, kv_heads, tokens = round(core.heads), round(core.kv_heads), core.tokens
-    queries = _random((samples, heads, tokens, core.key_width), options).requires_grad_(is_backward)
-    keys = _random((samples, kv_heads, tokens, core.key_width), options).requires_grad_(is_backward)
-    values = _random((samples, kv_heads, tokens, core.value_width), options).requires_grad_(is_backward)
-
-    def forward() -> Tensor:
-        return torch.nn.functional.scaled_dot_product_attention(
-            queries, keys, values, is_causal=True, enable_gqa=heads != kv_heads
-        )
-
-    if not is_backward:
+    attention = torch.nn.functional.scaled_dot_product_attention
+    forward = partial(attention, queries, keys, values, is_causal=True, enable_gqa=heads != kv_heads)
+    if which == "forward":
         return forward
-    output = forward()
-    gradient = torch.ones_like(output)
-    return lambda: torch.autograd.grad(output, (queries, keys, values), gradient, retain_graph=True)
+    output, inputs = forward(), (queries, keys, values)
+    return partial(torch.autograd.grad, output, inputs, torch.ones_like(output), retain_graph=True)
 
 
 def _copy(options: RatesOptions) -> Callable[[], object]:
     """Return a copy that reads half of the bytes and writes as many."""
-    source = torch.zeros(options.stream_bytes // 2, dtype=torch.uint8, device=options.device)
-    target = torch.empty_like(source)
-    return lambda: target.copy_(source)
+    source = torch.zeros(_STREAM_BYTES // 2, dtype=torch.uint8, device=options.device)
+    return partial(torch.empty_like(source).copy_, source)
 
 
-def _launch_us(options: RatesOptions) -> float:
-    """Return the time of a kernel that does nothing to speak of."""
-    one = torch.zeros(1, device=options.device)
-    return 1e6 * _seconds(lambda: one.add_(1), options)
-
-
-def _random(size: tuple[int, ...], options: RatesOptions) -> Tensor:
-    return torch.randn(size, dtype=torch.bfloat16, device=options.device)
+def _random(size: Sequence[int], options: RatesOptions) -> Tensor:
+    return torch.randn(*size, dtype=torch.bfloat16, device=options.device)
 
 
 def _seconds(run: Callable[[], object], options: RatesOptions) -> float:
     """Return the median time of a run, until the device is done."""
-    for _ in range(options.warm_up):
+    for _ in range(_WARM_UP):
         run()
-    is_cuda = options.device.type == "cuda"
     times = []
     for _ in range(options.repeats):
-        if is_cuda:
+        if options.device.type == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             begin.record()
             run()

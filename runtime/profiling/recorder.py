@@ -2,37 +2,44 @@
 
 The last iterations are kept. On the CPU times are those of the script. On a GPU the script runs ahead of its
 compute stream, so blocks are timed by CUDA events on the stream, which nothing waits for before the iteration
-has ended; posts of messages and requests of clocks are timed where the script stands.
+has ended; posts of messages and requests of clocks are timed where the script stands. `torch.profiler` times
+operators, a hundred times as many, and knows no messages, clocks or activation memory.
+
+Activation memory is counted from the tensors themselves: what autograd saved between forward and backward,
+the inputs, outputs and gradients of blocks under way, and the tensors of messages: posted, made and not used
+yet, sent and not gone. Memory that several of them share counts once. Parameters, their gradients and the
+optimizer's state do not count, nor does what a block needs only while it runs, or keeps outside of autograd.
+Constants that autograd saves do, such as masks.
 """
 
 from __future__ import annotations
 
-import platform
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from placements import Placement
+from placements import Kind, Placement
 from runtime.clocks.torch_gpu import record_event
 from runtime.models import Blocks, Model
-from runtime.profiling.activation_memory import ActivationMemory
 from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.records import BlockRecord, CounterSample, MessageRecord, Record
 from runtime.program.calls import BlockCall, Message
+from runtime.program.tensor_flow import KEEP
+from runtime.transport.contact import machine_name
 from runtime.transport.protocol import Pending
 
 KEPT_ITERATIONS = 8
-"""The last so many iterations are kept, so that a long run's record stays small."""
+"""Iterations that are kept, the last ones, so that a long run's record stays small."""
 
 
 class Times:
-    """When a device computes, where its script runs; marks are cheap, and become times at the end."""
+    """Marks of where a device's computing stands, here where its script does; times at the end."""
 
     def begin(self) -> None:
         """Let marks count from now."""
@@ -65,24 +72,76 @@ class StreamTimes(Times):
         return elapsed_ms
 
 
+class ActivationMemory:
+    """Counts the activation memory of a device.
+
+    What autograd saves of a forward block, beside its inputs and its output, is counted when the block keeps
+    it for the first time; other micro-batches of it save as much, for all shapes are the same.
+    """
+
+    def __init__(self, placement: Placement, blocks: Blocks, model: Model) -> None:
+        self._unknown = {block.name for block in placement.blocks if block.kind is Kind.F}
+        self._blocks = blocks
+        self._model = model
+        self._saved_bytes: dict[str, int] = {}
+
+    @contextmanager
+    def counting(self, block: str, arrived: Iterable[Tensor], mode: str = KEEP) -> Iterator[None]:
+        """Count the bytes that autograd saves of a forward block, beside its inputs, at its first run.
+
+        In a mode other than ``keep`` it saves nothing of its own.
+        """
+        if block not in self._unknown or mode != KEEP:
+            yield
+            return
+        saved: dict[int, int] = {}
+
+        def pack(tensor: Tensor) -> Tensor:
+            saved.update(_storages([tensor]))
+            return tensor.detach()  # itself, an output would keep alive the graph that keeps it alive
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            yield
+        self._unknown.remove(block)
+        known = [*arrived, *self._model.whole_weights()]
+        known += [tensor for kept in self._blocks.saved() if kept.block == block for tensor in kept.tensors]
+        self._saved_bytes[block] = sum(saved[each] for each in saved.keys() - _storages(known).keys())
+
+    def bytes(self, tensors: Iterable[Tensor]) -> int:
+        """Return the bytes kept for the blocks, and in these tensors of messages."""
+        kept = list(self._blocks.saved())
+        distinct = _storages(chain(tensors, *(each.tensors for each in kept)))
+        saved = sum(self._saved_bytes.get(each.block, 0) for each in kept if each.has_graph)
+        weights = _storages(self._model.parameters.values())  # a half of a backward keeps them too
+        return saved + sum(size for at, size in distinct.items() if at not in weights)
+
+
+def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Return the size in bytes of every storage, by its address."""
+    storages = (tensor.untyped_storage() for tensor in tensors)
+    return {storage.data_ptr(): storage.nbytes() for storage in storages}
+
+
+class _Marks:
+    """Marks of a block: reached, ready, begun, ended; and bytes held and allocated at the last two."""
+
+    def __init__(self, reached: Any) -> None:
+        self.times: list[Any] = [reached]
+        self.held: list[int] = []
+        self.allocated: list[int] = []
+        self.counting = ExitStack()
+
+
 class Recorder(DeviceObserver):
     """Keeps the record of one device's last iterations; streams of a device may tell it at the same time.
 
     Attributes:
         message_tensors: Returns the tensors of the device's messages.
-
-    Args:
-        device: Number of the device.
-        placement: What runs where.
-        blocks: Blocks of the device.
-        model: Model of the device.
-        times: When it computes.
     """
 
     is_told_beside = True
 
     def __init__(self, device: int, placement: Placement, blocks: Blocks, model: Model, times: Times) -> None:
-        """Begin without an iteration."""
         self.message_tensors: Callable[[], Iterable[Tensor]] = tuple
         self._device = device
         self._memory = ActivationMemory(placement, blocks, model)
@@ -102,31 +161,31 @@ class Recorder(DeviceObserver):
         self._clock_mhz.append(CounterSample(self._now_ms(), clock_mhz))
 
     def begin(self, iteration: int) -> None:
-        """Forget what was noted before the iteration, and begin its times."""
+        """Forget notes from before the iteration, and begin its times."""
         self._clear(iteration)
         self._begin_s = time.monotonic()
         self._times.begin()
 
     def reach(self, run: BlockCall) -> None:
-        """Note that a block is next, and waits for what it takes."""
-        self._marks[run] = [self._times.mark()]
+        """Note that a block is next, and waits for its inputs."""
+        self._marks[run] = _Marks(self._times.mark())
 
     def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
-        """Note that all is there, what is in memory then, and that the block begins."""
-        self._marks[run].append(self._times.mark())
-        self._sample(run, arrived)
-        self._counting[run] = ExitStack()
-        self._counting[run].enter_context(self._memory.counting(run.block, arrived, run.mode))
-        self._marks[run].append(self._times.mark())
+        """Note that all is there, the memory then, and that the block begins."""
+        marks = self._marks[run]
+        marks.times.append(self._times.mark())
+        self._sample(marks, arrived)
+        marks.counting.enter_context(self._memory.counting(run.block, arrived, run.mode))
+        marks.times.append(self._times.mark())
 
     def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
-        """Note that it has ended, and what is in memory then; look at the sends."""
-        self._marks[run].append(self._times.mark())
-        self._counting.pop(run).close()
-        self._sample(run, made)
-        ended = [message for message, work in list(self._moving.items()) if work.is_completed()]
-        for message in ended:
-            if message.source == self._device:
+        """Note that it has ended, and the memory then; look at the sends."""
+        marks = self._marks[run]
+        marks.times.append(self._times.mark())
+        marks.counting.close()
+        self._sample(marks, made)
+        for message, work in list(self._moving.items()):
+            if message.source == self._device and work.is_completed():
                 self.waited(message)
 
     def post(self, message: Message) -> None:
@@ -135,7 +194,7 @@ class Recorder(DeviceObserver):
         self._messages[message] = row
 
     def posted(self, message: Message, work: Pending) -> None:
-        """Note what tells when it has ended."""
+        """Note its handle."""
         self._moving[message] = work
 
     def wait(self, message: Message) -> None:
@@ -151,58 +210,28 @@ class Recorder(DeviceObserver):
     def end(self) -> None:
         """Turn the marks into times, and keep the iteration."""
         end_ms = self._now_ms()
-        blocks = [BlockRecord(*run[:2], *map(self._times.ms, marks)) for run, marks in self._marks.items()]
-        begins_and_ends = {
-            run: (block.begin_ms, block.end_ms) for run, block in zip(self._marks, blocks, strict=True)
-        }
-        messages = self._messages.values()
-        self._records.append(
-            Record(
-                self._device,
-                self._iteration,
-                self._machine,
-                self._begin_s,
-                end_ms,
-                tuple(blocks),
-                tuple(row for row in messages if row.target == self._device),
-                tuple(row for row in messages if row.source == self._device),
-                tuple(self._clock_mhz),
-                _samples(begins_and_ends, self._memory_bytes),
-                _samples(begins_and_ends, self._allocated_bytes),
-            )
-        )
+        blocks, held, allocated = list[BlockRecord](), list[CounterSample](), list[CounterSample]()
+        for run, marks in self._marks.items():
+            blocks.append(BlockRecord(*run[:2], *map(self._times.ms, marks.times)))
+            held += map(CounterSample, blocks[-1][-2:], marks.held)
+            allocated += map(CounterSample, blocks[-1][-2:], marks.allocated)
+        begun = (self._device, self._iteration, self._machine, self._begin_s)
+        receives = tuple(row for row in self._messages.values() if row.target == self._device)
+        sends = tuple(row for row in self._messages.values() if row.source == self._device)
+        counters = (self._clock_mhz, *(sorted(each, key=lambda at: at.ms) for each in (held, allocated)))
+        self._records.append(Record(*begun, end_ms, tuple(blocks), receives, sends, *map(tuple, counters)))
 
     def _clear(self, iteration: int) -> None:
-        self._iteration = iteration
-        self._begin_s = 0.0
-        self._marks: dict[BlockCall, list[Any]] = {}
-        self._counting: dict[BlockCall, ExitStack] = {}
+        self._iteration, self._begin_s = iteration, 0.0
+        self._marks: dict[BlockCall, _Marks] = {}
         self._messages: dict[Message, MessageRecord] = {}
         self._moving: dict[Message, Pending] = {}
         self._clock_mhz: list[CounterSample] = []
-        self._memory_bytes: dict[BlockCall, list[int]] = defaultdict(list)
-        self._allocated_bytes: dict[BlockCall, list[int]] = defaultdict(list)
 
     def _now_ms(self) -> float:
         return (time.monotonic() - self._begin_s) * 1000
 
-    def _sample(self, run: BlockCall, tensors: Iterable[Tensor]) -> None:
-        self._memory_bytes[run].append(self._memory.bytes([*self.message_tensors(), *tensors]))
+    def _sample(self, marks: _Marks, tensors: Iterable[Tensor]) -> None:
+        marks.held.append(self._memory.bytes([*self.message_tensors(), *tensors]))
         if self._on_gpu:
-            self._allocated_bytes[run].append(torch.cuda.memory_allocated())
-
-
-def _samples(
-    at_ms: Mapping[BlockCall, tuple[float, float]], values: Mapping[BlockCall, list[int]]
-) -> tuple[CounterSample, ...]:
-    """Return what was counted at the begin and the end of each block, in order of time."""
-    found = [each for run, own in values.items() for each in map(CounterSample, at_ms[run], own)]
-    return tuple(sorted(found, key=lambda each: each[0]))
-
-
-def machine_name() -> str:
-    """Return what processes have in common exactly if they share a monotonic clock."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return platform.node()
+            marks.allocated.append(torch.cuda.memory_allocated())

@@ -1,23 +1,26 @@
 """A run drawn against its plan: one file for ui.perfetto.dev with a process for each device.
 
 Each device has the threads ``planned`` (in the times of the profile), ``free transfers`` (the measured block
-times again with zero communication, see `runtime.profiling.zero_comm`), ``measured`` and ``waiting`` (for
+times again with zero communication, see `runtime.profiling.utilisation`), ``measured`` and ``waiting`` (for
 what a block takes), arrows for messages, and counters of clocks, memory and power. Recorded iterations follow
 each other as they did; the plan is drawn from the begin of the last one. Records of virtual time are drawn in
-the same way.
+the same way. The events of Chrome's JSON trace format are written here: `torch.profiler` writes only what it
+has traced itself, and has neither plans nor arrows between processes.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from placements import Kind, Placement
+from placements.forms.texts import write_text
 from runtime.plans.planned import PlannedIteration
-from runtime.profiling.perfetto import Slice, TraceFile
 from runtime.profiling.records import BlockRecord, Record, aligned
-from runtime.profiling.zero_comm import zero_comm_spans
+from runtime.profiling.utilisation import zero_comm_spans
 from schedsearch.metrics import memory_over_time
 from schedsearch.schedule import Instance
 
@@ -26,7 +29,7 @@ THREAD_NAMES = dict(enumerate(("planned", "free transfers", "measured", "waiting
 
 PLANNED, ZERO_COMM, MEASURED, WAITING = THREAD_NAMES
 
-KIND_COLOR = {
+_KIND_COLOR = {
     Kind.F: "thread_state_running",
     Kind.B: "thread_state_iowait",
     Kind.I: "thread_state_uninterruptible",
@@ -36,9 +39,22 @@ KIND_COLOR = {
 }
 """Names of Chrome's colours; Perfetto takes a colour from the name of the block instead."""
 
-_WAITING_COLOR = "terrible"
 
-_Slices = dict[tuple[int, Instance], Slice]
+class _Slice(NamedTuple):
+    """A time in which a thread of a device does something; its ends in milliseconds."""
+
+    device: int
+    thread: int
+    begin_ms: float
+    end_ms: float
+
+    @property
+    def place(self) -> dict[str, int]:
+        """Return the ids of the thread: above 0, which stands for the kernel, and of no other process."""
+        return {"pid": self.device + 1, "tid": (self.device + 1) * 100 + self.thread}
+
+
+_Slices = dict[tuple[int, Instance], _Slice]
 """By device and (block, micro-batch)."""
 
 
@@ -49,137 +65,146 @@ def write_trace(
     planned: PlannedIteration | None = None,
     costs: Mapping[str, object] | None = None,
 ) -> Path:
-    """Draw what the devices did, and what was planned if that is known; return the file.
+    """Draw the records of each device, of the same iterations, and the plan of the last; return the file.
 
-    Args:
-        path: The file.
-        placement: What ran where.
-        records: Records of each device, those of the same iterations.
-        planned: What the last iteration is compared with.
-        costs: Where the plan's costs come from, as further keys of the file.
+    `costs` says where the plan's costs come from, as further keys of the file.
     """
-    file = TraceFile()
-    for device in range(placement.num_devices):
-        file.name_process(device, f"device {device}")
-        for thread, name in THREAD_NAMES.items():
-            if thread != PLANNED or planned is not None:
-                file.name_thread(device, thread, name)
+    drawing = _Drawing(placement, planned)
     iterations = list(zip(*records, strict=True))
     first = iterations[0]
     origin_s = min(record.begin_s for record in first if record.machine == first[0].machine)
     for iteration in iterations:
-        drawing = _Drawing(file, placement, iteration, aligned(iteration, origin_s), planned)
-        drawing.draw_measured()
+        offset_ms = aligned(iteration, origin_s)
+        drawing.draw_measured(iteration, offset_ms)
+    begin_ms = min(offset_ms.values())
     if not placement.has_streams:  # it knows one block of a device at a time
-        drawing.draw_row(ZERO_COMM, zero_comm_spans(placement, iterations[-1]))
+        drawing.draw_row(ZERO_COMM, zero_comm_spans(placement, iterations[-1]), iterations[-1], begin_ms)
     if planned is not None:
-        drawing.draw_planned(planned)
-    return file.write(path, costs or {})
-
-
-@dataclass(frozen=True)
-class _Drawing:
-    """One iteration that is being drawn; the offsets put each device's times on the file's axis."""
-
-    file: TraceFile
-    placement: Placement
-    records: Sequence[Record]
-    offset_ms: Mapping[int, float]
-    planned: PlannedIteration | None
-
-    @property
-    def begin_ms(self) -> float:
-        """Return when the first device began."""
-        return min(self.offset_ms.values())
-
-    def draw_measured(self) -> None:
-        """Draw blocks, waiting, messages, requests and memory as they were."""
-        slices: _Slices = {}
-        for record in self.records:
-            for row in record.blocks:
-                slices[record.device, row.instance] = self._draw_block(record, row)
-            self._draw_waiting(record)
-            self._draw_messages(record)
-            self._draw_counters(record)
-        self._draw_arrows(slices)
-
-    def draw_planned(self, planned: PlannedIteration) -> None:
-        """Draw the plan from the begin of the iteration on."""
-        self.draw_row(PLANNED, {instance: planned.span_ms(instance) for instance in planned.points})
-        for device in range(self.placement.num_devices):
+        spans = {instance: planned.span_ms(instance) for instance in planned.points}
+        drawing.draw_row(PLANNED, spans, iterations[-1], begin_ms)
+        for device in range(placement.num_devices):
             for name, ms, value in _planned_counters(planned, device):
-                self.file.count(device, name, self.begin_ms + ms, value)
+                drawing.count(device, name, begin_ms + ms, value)
+    head = json.dumps({"displayTimeUnit": "ms", **(costs or {})}, allow_nan=False)[1:-1]
+    lines = ",\n".join(json.dumps(event, allow_nan=False) for event in drawing.events)
+    return write_text(path, f'{{{head}, "traceEvents": [\n{lines}\n]}}\n')
 
-    def _draw_block(self, record: Record, row: BlockRecord) -> Slice:
-        offset_ms = self.offset_ms[record.device]
-        at = Slice(record.device, MEASURED, offset_ms + row.begin_ms, offset_ms + row.end_ms)
-        measured = {"measured_ms": row.end_ms - row.begin_ms, "waiting_ms": row.ready_ms - row.reached_ms}
-        args = {"iteration": record.iteration, **self._facts(row.instance), **measured}
-        self.file.slice(_name(row.instance), at, self._color(row.block), args)
-        return at
 
-    def draw_row(self, thread: int, spans: Mapping[Instance, tuple[float, float]]) -> None:
-        """Draw blocks that begin and end so many milliseconds after the iteration."""
-        measured_ms = {
-            (record.device, row.instance): row.end_ms - row.begin_ms
-            for record in self.records
-            for row in record.blocks
-        }
+class _Drawing:
+    """Events of a trace, an object of the format each; their times are microseconds with three decimals."""
+
+    def __init__(self, placement: Placement, planned: PlannedIteration | None) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._placement, self._planned = placement, planned
+        self._ids = itertools.count(1)
+        for device in range(placement.num_devices):
+            names = {0: f"device {device}"} | THREAD_NAMES
+            for thread, name in names.items():
+                if thread != PLANNED or planned is not None:
+                    kind = "thread" if thread else "process"
+                    place = _Slice(device, thread, 0.0, 0.0).place if thread else {"pid": device + 1}
+                    for what, value in (("name", name), ("sort_index", thread or device)):
+                        self._add("M", f"{kind}_{what}", place, args={what: value})
+
+    def draw_measured(self, records: Sequence[Record], offset_ms: Mapping[int, float]) -> None:
+        """Draw blocks, waiting, messages, requests and memory of an iteration; each device has an offset."""
+        slices: _Slices = {}
+        for record in records:
+            begin_ms = offset_ms[record.device]
+            for row in record.blocks:
+                at = _Slice(record.device, MEASURED, begin_ms + row.begin_ms, begin_ms + row.end_ms)
+                slices[record.device, row.instance] = at
+                measured = {"measured_ms": row.end_ms - row.begin_ms}
+                measured["waiting_ms"] = row.ready_ms - row.reached_ms
+                self._block(row.instance, at, {"iteration": record.iteration}, measured)
+            self._draw_waiting(record, begin_ms)
+            self._draw_messages(record, begin_ms)
+            for name, samples in (
+                ("requested clock (MHz)", record.clock_mhz),
+                ("held memory (bytes)", record.held_bytes),
+                ("allocated memory (bytes)", record.allocated_bytes),
+            ):
+                for sample in samples:
+                    self.count(record.device, name, begin_ms + sample.ms, sample.value)
+        self._draw_arrows(records, slices)
+
+    def draw_row(
+        self,
+        thread: int,
+        spans: Mapping[Instance, tuple[float, float]],
+        records: Sequence[Record],
+        offset_ms: float,
+    ) -> None:
+        """Draw blocks that begin and end so many milliseconds after the iteration that was measured."""
+        rows = {(record.device, row.instance): row for record in records for row in record.blocks}
         slices: _Slices = {}
         for instance, (begin_ms, end_ms) in spans.items():
-            for device in self.placement.by_name[instance[0]].devices:
-                at = Slice(device, thread, self.begin_ms + begin_ms, self.begin_ms + end_ms)
-                args = {**self._facts(instance), "measured_ms": measured_ms[device, instance]}
-                self.file.slice(_name(instance), at, self._color(instance[0]), args)
+            for device in self._placement.by_name[instance[0]].devices:
+                row: BlockRecord = rows[device, instance]
+                at = _Slice(device, thread, offset_ms + begin_ms, offset_ms + end_ms)
+                self._block(instance, at, {}, {"measured_ms": row.end_ms - row.begin_ms})
                 slices[device, instance] = at
-        self._draw_arrows(slices)
+        self._draw_arrows(records, slices)
 
-    def _draw_waiting(self, record: Record) -> None:
+    def count(self, device: int, name: str, ms: float, value: float) -> None:
+        """Set a counter of a device from a time on."""
+        self._add("C", name, {"pid": device + 1}, ts=_us(ms), args={"value": value})
+
+    def _block(
+        self, instance: Instance, at: _Slice, first: Mapping[str, object], last: Mapping[str, object]
+    ) -> None:
+        """Draw a block with its facts, between others."""
+        facts: dict[str, object] = {"block": instance[0], "micro_batch": instance[1]}
+        if self._planned is not None:
+            point = self._planned.points[instance]
+            facts |= {"planned_mhz": point.clock_mhz, "planned_ms": point.time_ms}
+            facts |= {"planned_mj": point.energy_mj}
+        color = _KIND_COLOR[self._placement.by_name[instance[0]].kind]
+        self._slice(_name(instance), at, color, {**first, **facts, **last})
+
+    def _slice(self, name: str, at: _Slice, color: str, args: Mapping[str, object]) -> None:
+        begin_us = _us(at.begin_ms)
+        times = {"ts": begin_us, "dur": round(_us(at.end_ms) - begin_us, 3)}
+        self._add("X", name, at.place, **times, cname=color, args=args)
+
+    def _draw_waiting(self, record: Record, offset_ms: float) -> None:
         """Draw the wait of every block that takes a message, however short."""
-        offset_ms = self.offset_ms[record.device]
         taken = {(row.consumer, row.micro_batch) for row in record.receives}
         for row in record.blocks:
             if row.instance in taken:
-                at = Slice(record.device, WAITING, offset_ms + row.reached_ms, offset_ms + row.ready_ms)
+                at = _Slice(record.device, WAITING, offset_ms + row.reached_ms, offset_ms + row.ready_ms)
                 args = {"block": row.block, "micro_batch": row.micro_batch}
-                self.file.slice(f"waits for {_name(row.instance)}", at, _WAITING_COLOR, args)
+                self._slice(f"waits for {_name(row.instance)}", at, "terrible", args)
 
-    def _draw_messages(self, record: Record) -> None:
+    def _draw_messages(self, record: Record, offset_ms: float) -> None:
         """Draw both ends of each message from when they were posted; they may overlap."""
+        place = _Slice(record.device, MEASURED, 0.0, 0.0).place
         for name, rows in (("receive", record.receives), ("send", record.sends)):
             for row in rows:
-                offset_ms = self.offset_ms[record.device]
                 end_ms = record.end_ms if row.ended_ms is None else row.ended_ms
-                at = Slice(record.device, MEASURED, offset_ms + row.posted_ms, offset_ms + end_ms)
                 args = {"message": str(row.transfer), "source": row.source, "target": row.target}
-                self.file.span(name, at, {**args, "end_is_known": row.ended_ms is not None})
+                args["end_is_known"] = row.ended_ms is not None
+                shared = {"cat": "message", "id2": {"local": str(next(self._ids))}}
+                self._add("b", name, place, ts=_us(offset_ms + row.posted_ms), **shared, args=args)
+                self._add("e", name, place, ts=_us(offset_ms + end_ms), **shared)
 
-    def _draw_counters(self, record: Record) -> None:
-        for name, samples in (
-            ("requested clock (MHz)", record.clock_mhz),
-            ("held memory (bytes)", record.held_bytes),
-            ("allocated memory (bytes)", record.allocated_bytes),
-        ):
-            for sample in samples:
-                self.file.count(record.device, name, self.offset_ms[record.device] + sample.ms, sample.value)
-
-    def _draw_arrows(self, slices: _Slices) -> None:
+    def _draw_arrows(self, records: Sequence[Record], slices: _Slices) -> None:
         """Draw each message from the block that makes it to the block that takes it."""
-        for row in (row for record in self.records for row in record.receives):
+        for row in (row for record in records for row in record.receives):
             source = slices[row.source, (row.producer, row.micro_batch)]
             target = slices[row.target, (row.consumer, row.micro_batch)]
-            self.file.arrow(f"{row.producer} -> {row.consumer}", source, target)
+            begin_us, end_us = _us(source.begin_ms), _us(source.end_ms)
+            inside_us = max(begin_us, round(end_us - 0.001, 3))  # the end itself is outside
+            name, shared = f"{row.producer} -> {row.consumer}", {"cat": "message", "id": next(self._ids)}
+            self._add("s", name, source.place, ts=inside_us, **shared)
+            self._add("f", name, target.place, ts=_us(target.begin_ms), **shared, bp="e")
 
-    def _facts(self, instance: Instance) -> dict[str, object]:
-        facts: dict[str, object] = {"block": instance[0], "micro_batch": instance[1]}
-        if self.planned is not None:
-            point = self.planned.points[instance]
-            facts |= {"planned_mhz": point.clock_mhz, "planned_ms": point.time_ms}
-            facts |= {"planned_mj": point.energy_mj}
-        return facts
+    def _add(self, kind: str, name: str, place: Mapping[str, int], **rest: object) -> None:
+        self.events.append({"ph": kind, **place, "name": name, **rest})
 
-    def _color(self, block: str) -> str:
-        return KIND_COLOR[self.placement.by_name[block].kind]
+
+def _us(ms: float) -> float:
+    return round(ms * 1000, 3)
 
 
 def _name(instance: Instance) -> str:
@@ -187,7 +212,7 @@ def _name(instance: Instance) -> str:
 
 
 def _planned_counters(planned: PlannedIteration, device: int) -> Iterator[tuple[str, float, float]]:
-    """Yield name, time and value of what is planned: clock, power of a GPU, memory."""
+    """Yield name, time and value of the plan's clock, power of a GPU, and memory."""
     order = planned.schedule.order(device)
     in_memory = memory_over_time(planned.schedule, device)[1].tolist()
     memory = f"planned memory ({planned.memory_unit or 'units of the placement'})"

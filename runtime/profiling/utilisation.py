@@ -1,16 +1,27 @@
-"""The utilisation of each device, beside that of the plan, as a small table."""
+"""The utilisation of each device beside its plan, as a small table.
+
+An iteration is also compared with itself under zero communication: with the block times that were measured,
+and transfers that take no time. What it took longer than this is what messages and scripts cost; what this
+takes longer than the busiest device computes is the order's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from graphlib import TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 from placements import Placement
 from placements.forms.texts import csv_text, write_text
 from runtime.plans.planned import PlannedIteration
 from runtime.profiling.records import Record, aligned
-from runtime.profiling.zero_comm import zero_comm_spans
+from runtime.program.tensor_flow import tensor_inputs
+from schedsearch.schedule import Instance
+
+_COLUMNS = ("device", "planned_ms", "free_transfers_ms", "measured_ms", "planned_busy", "free_transfers_busy")
 
 
 @dataclass(frozen=True)
@@ -37,9 +48,9 @@ class UtilisationTable:
     """One iteration against its plan.
 
     Attributes:
-        planned_ms: Its length by the plan, in the times of the profile; None without a plan.
-        zero_comm_ms: Time with the measured block times and transfers that take no time.
-        measured_ms: Time as it was, to the end of the last block.
+        planned_ms: Length by the plan, in the times of the profile; None without a plan.
+        zero_comm_ms: Length with the measured block times and transfers that take no time.
+        measured_ms: Length to the end of the last block.
         devices: Shares by device.
     """
 
@@ -55,64 +66,51 @@ class UtilisationTable:
 
     def describe(self) -> str:
         """Return the table in one line."""
-        measured, waiting = (
-            sum(getattr(shares, name) for shares in self.devices) / len(self.devices)
-            for name in ("measured", "waiting")
-        )
         planned = [shares.planned for shares in self.devices if shares.planned is not None]
-        beside = f" (planned: {sum(planned) / len(planned):.1%})" if planned else ""
+        beside = f" (planned: {fmean(planned):.1%})" if planned else ""
         return (
             f"last iteration: {self.measured_ms:.6g} ms, {self.ratio:.3f} times the "
-            f"{self.zero_comm_ms:.6g} ms that its blocks take if transfers take no time; "
-            f"on average a device computes for {measured:.1%} of it{beside} and waits for {waiting:.1%}"
+            f"{self.zero_comm_ms:.6g} ms that its blocks take if transfers take no time; on average a device "
+            f"computes for {fmean(shares.measured for shares in self.devices):.1%} of it{beside} and waits "
+            f"for {fmean(shares.waiting for shares in self.devices):.1%}"
         )
 
     def write_csv(self, path: str | Path) -> Path:
         """Write a row for each device; return the path."""
-        header = ["device", "planned_ms", "free_transfers_ms", "measured_ms"]
-        header += ["planned_busy", "free_transfers_busy", "measured_busy", "waiting", "peak_held_bytes"]
         rows = []
-        times = [self.planned_ms, self.zero_comm_ms, self.measured_ms]
         for device, shares in enumerate(self.devices):
-            of_device = [shares.planned, shares.zero_comm, shares.measured, shares.waiting]
-            cells = ["" if value is None else f"{value:.6g}" for value in (*times, *of_device)]
-            rows.append([device, *cells, shares.peak_held_bytes])
-        return write_text(path, csv_text(header, rows))
+            *busy, peak_bytes = astuple(shares)
+            numbers = (self.planned_ms, self.zero_comm_ms, self.measured_ms, *busy)
+            rows.append([device, *("" if each is None else f"{each:.6g}" for each in numbers), peak_bytes])
+        return write_text(path, csv_text([*_COLUMNS, "measured_busy", "waiting", "peak_held_bytes"], rows))
 
 
 def utilisation_table(
     placement: Placement, records: Sequence[Record], planned: PlannedIteration | None = None
 ) -> UtilisationTable:
-    """Return the table of one iteration.
-
-    Args:
-        placement: What ran where.
-        records: Records of all devices.
-        planned: What it is compared with.
-    """
+    """Return the table of one iteration, of which all devices have a record, beside its plan."""
     offset_ms = aligned(records)
     measured_ms = max(offset_ms[record.device] + row.end_ms for record in records for row in record.blocks)
     spans = zero_comm_spans(placement, records)
     zero_comm_ms = max(end_ms for _, end_ms in spans.values())
-    return UtilisationTable(
-        planned.time_ms if planned else None,
-        zero_comm_ms,
-        measured_ms,
-        tuple(
+    devices = []
+    for record in records:
+        ran = [row.instance for row in record.blocks]
+        devices.append(
             DeviceShares(
-                _planned_share(planned, record) if planned else None,
-                sum(spans[row.instance][1] - spans[row.instance][0] for row in record.blocks) / zero_comm_ms,
+                sum(planned.points[each].time_ms for each in ran) / planned.time_ms if planned else None,
+                sum(spans[each][1] - spans[each][0] for each in ran) / zero_comm_ms,
                 sum(row.end_ms - row.begin_ms for row in record.blocks) / measured_ms,
                 _waiting_ms(record) / measured_ms,
                 max((sample.value for sample in record.held_bytes), default=None),
             )
-            for record in records
-        ),
-    )
+        )
+    planned_ms = planned.time_ms if planned else None
+    return UtilisationTable(planned_ms, zero_comm_ms, measured_ms, tuple(devices))
 
 
 def _waiting_ms(record: Record) -> float:
-    """Return how long a device waited for what blocks take: before each, or long before, where it blocks."""
+    """Return the time that a device waited for inputs: before a block, or long before, where it blocks."""
     reached_ms = {row.instance: row.reached_ms for row in record.blocks}
     before = (
         row.ended_ms - row.waited_ms
@@ -124,5 +122,27 @@ def _waiting_ms(record: Record) -> float:
     return sum(row.ready_ms - row.reached_ms for row in record.blocks) + sum(before)
 
 
-def _planned_share(planned: PlannedIteration, record: Record) -> float:
-    return sum(planned.points[row.instance].time_ms for row in record.blocks) / planned.time_ms
+def zero_comm_spans(
+    placement: Placement, records: Sequence[Record]
+) -> Mapping[Instance, tuple[float, float]]:
+    """Return when each block begins and ends if it starts as soon as its inputs and its devices are there.
+
+    No block begins later than it did if all blocks are on one device each. A block of several devices takes
+    as long as on that which was quickest: the others waited in it.
+
+    Returns:
+        Milliseconds from the begin of the iteration, for each (block, micro-batch).
+    """
+    time_ms: dict[Instance, float] = {}
+    for row in (row for record in records for row in record.blocks):
+        time_ms[row.instance] = min(row.end_ms - row.begin_ms, time_ms.get(row.instance, float("inf")))
+    inputs = tensor_inputs(placement)
+    before = {(block, n): {(name, n) for name in inputs[block]} & time_ms.keys() for block, n in time_ms}
+    for record in records:
+        for first, second in pairwise(record.blocks):
+            before[second.instance].add(first.instance)
+    spans: dict[Instance, tuple[float, float]] = {}
+    for instance in TopologicalSorter(before).static_order():
+        begin_ms = max((spans[each][1] for each in before[instance]), default=0.0)
+        spans[instance] = begin_ms, begin_ms + time_ms[instance]
+    return spans

@@ -11,11 +11,11 @@ T = TypeVar("T")
 
 
 class PipelineError(ValueError):
-    """A step cannot be done, or its loss is not finite; every process says which device found what.
+    """A step cannot be done, or its loss is not finite; every process names the device and its reason.
 
     Attributes:
-        reason: What was found.
-        device: The device that found it; None where all did.
+        reason: Reason, without the device.
+        device: Device that failed; None where all did.
     """
 
     def __init__(self, reason: str, device: int | None = None) -> None:
@@ -36,17 +36,13 @@ def not_finite(device: int, when: str, block: str, micro_batch: int, loss: float
 def agreed(
     transport: Transport, device: int, compute: Callable[[], T], tell: Callable[[T], Any]
 ) -> tuple[T, list[Any]]:
-    """Return what this process computes, and by device what each tells of its own; all must call it.
-
-    Raises:
-        PipelineError: One fails, and so all do, with its reason.
-    """
+    """Return the result of `succeeded`, and the words of each device on its own; all must call it."""
     value = succeeded(transport, device, compute)
     return value, transport.collect(tell(value))
 
 
 def succeeded(transport: Transport, device: int, compute: Callable[[], T]) -> T:
-    """Return what this process computes, once all have; every process must call it.
+    """Return the result of a computation, once all have theirs; every process must call it.
 
     Raises:
         PipelineError: One fails, and so all do, with its reason.
@@ -63,7 +59,7 @@ def succeeded(transport: Transport, device: int, compute: Callable[[], T]) -> T:
 
 
 def tell_all(transport: Transport, failed: Exception | None) -> NoReturn:
-    """Raise what failed on the first device where something did; every process must call it."""
+    """Raise the failure of the first device that has one; every process must call it."""
     kind = "" if isinstance(failed, ValueError) else f"{type(failed).__name__}: "
     reasons = transport.collect(None if failed is None else " ".join(f"{kind}{failed}".split()))
     index, reason = next((i, each) for i, each in enumerate(reasons) if each is not None)

@@ -1,4 +1,4 @@
-"""Which communicators a run has, in the order in which all processes create them: for channels and for teams.
+"""Communicators of a run, in the order in which all processes create them: for channels and for teams.
 
 A communicator is a process group; NCCL carries its operations out one after the other, in the order in which
 they are posted. Channels may have one each, or the two directions between a pair of devices share one.
@@ -16,7 +16,7 @@ The module knows placements, and neither torch nor processes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from placements import Kind, Placement
@@ -38,14 +38,7 @@ lost by it, else the first, and on gloo one for all."""
 
 
 class Communicator(NamedTuple):
-    """A process group.
-
-    Attributes:
-        name: Such as ``0 to 1``, ``0 and 1`` or ``team 0 1 2``.
-        devices: Ascending.
-        channels: Channels that it carries; none, if it is a team's.
-        stream: Stream of the blocks, if it is a team's.
-    """
+    """A process group: of channels, as ``0 to 1`` or ``0 and 1``, or of a team, as ``team 0 1 2``."""
 
     name: str
     devices: Team
@@ -56,7 +49,7 @@ class Communicator(NamedTuple):
 def communicators(
     placement: Placement, channels: Sequence[Channel], sharing: str
 ) -> tuple[Communicator, ...]:
-    """Return the communicators for tensors of the model; that of all processes, for barriers, is not one.
+    """Return the communicators for tensors of the model; the one of all processes is for barriers.
 
     Args:
         placement: What runs where, each device one GPU.
@@ -70,38 +63,27 @@ def communicators(
     1 and 2 ((1, 2),)
     team 0 1 2 ()
     """
-    return (*of_channels(channels, sharing), *(of_team(*each) for each in teams_of_blocks(placement)))
-
-
-def of_channels(channels: Iterable[Channel], sharing: str) -> list[Communicator]:
-    """Return the communicators of channels; see `communicators`."""
-    if sharing == DIRECTED:
-        return [Communicator(f"{source} to {target}", *_ends(source, target)) for source, target in channels]
-    pairs: dict[Team, list[Channel]] = {}
-    for channel in channels:
-        pairs.setdefault(tuple(sorted(channel)), []).append(channel)
-    return [Communicator(f"{pair[0]} and {pair[1]}", pair, tuple(own)) for pair, own in pairs.items()]
-
-
-def of_team(team: Team, stream: str = COMPUTE) -> Communicator:
-    """Return the communicator of a team of blocks of a stream."""
-    name = f"team {' '.join(map(str, team))}"
-    return Communicator(name if stream == COMPUTE else f"{name} {stream}", team, stream=stream)
+    own: dict[tuple[str, Team], list[Channel]] = {}
+    for source, target in channels:
+        first, last = pair = tuple(sorted((source, target)))
+        name = f"{source} to {target}" if sharing == DIRECTED else f"{first} and {last}"
+        own.setdefault((name, pair), []).append((source, target))
+    of_teams = []
+    for team, stream in teams_of_blocks(placement):
+        name = " ".join(("team", *map(str, team), *(() if stream == COMPUTE else (stream,))))
+        of_teams.append(Communicator(name, team, stream=stream))
+    return (*(Communicator(*name_and_pair, tuple(each)) for name_and_pair, each in own.items()), *of_teams)
 
 
 def of_copies(team: Team) -> Communicator:
-    """Return the communicator of a team for what goes on beside its blocks."""
+    """Return the communicator of a team for operations beside its blocks."""
     return Communicator(f"copies {' '.join(map(str, team))}", team)
 
 
 def teams_of_blocks(placement: Placement) -> list[StreamTeam]:
-    """Return the devices of every data-parallel group, and those of every shard of all groups, by stream."""
+    """Return the devices of every data-parallel group, and of every shard of all groups, by stream."""
     forward = [block for block in placement.blocks if block.kind is Kind.F]
     found = [(coordinate(block, device), block.stream) for block in forward for device in block.devices]
     return sorted(
         {(team, stream) for each, stream in found for team in (each.team, each.peers) if len(team) > 1}
     )
-
-
-def _ends(source: int, target: int) -> tuple[Team, tuple[Channel, ...]]:
-    return tuple(sorted((source, target))), ((source, target),)

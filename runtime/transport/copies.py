@@ -1,4 +1,4 @@
-"""What devices that hold copies of the same parameters ask of each other, while messages of blocks go on.
+"""Collectives between devices that hold copies of the same parameters, while messages of blocks go on.
 
 Nothing here waits where it begins: each operation returns a function that waits for its end. The groups are
 of their own, so that operations never stand between those of blocks; members of a team must begin theirs in
@@ -9,15 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,53 +29,15 @@ class Copies(ABC):
 
     @abstractmethod
     def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
-        """Begin to gather tensors of equal shapes; what is returned waits and returns them, in order."""
+        """Begin to gather tensors of equal shapes; the result waits and returns them, in order."""
 
     @abstractmethod
     def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
-        """Begin to add up tensors of equal shapes, in place; what is returned waits and returns the sum."""
+        """Begin to add up tensors of equal shapes, in place; the result waits and returns the sum."""
 
     @abstractmethod
     def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
-        """Begin to overwrite a tensor by that of one device; what is returned waits and returns it."""
-
-
-@dataclass(frozen=True)
-class GroupCopies(Copies):
-    """A team that is a process group.
-
-    Attributes:
-        group: Process group of its own.
-        meeting: Around each wait; says why the others do not come.
-    """
-
-    group: dist.ProcessGroup
-    meeting: Callable[[], AbstractContextManager[None]]
-
-    def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
-        """Begin an all-gather."""
-        received = [torch.empty_like(tensor) for _ in range(self.count)]
-        return self._waited(dist.all_gather(received, tensor, group=self.group, async_op=True), received)
-
-    def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
-        """Begin an all-reduce."""
-        return self._waited(dist.all_reduce(tensor, group=self.group, async_op=True), tensor)
-
-    def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
-        """Begin a broadcast."""
-        work = dist.broadcast(tensor, group=self.group, group_src=source, async_op=True)
-        return self._waited(work, tensor)
-
-    def _waited(self, work: dist.Work | None, result: T) -> Callable[[], T]:
-        """Return a function that waits for an operation and returns its result, which is kept until then."""
-        assert work is not None
-
-        def wait() -> T:
-            with self.meeting():
-                work.wait()
-            return result
-
-        return wait
+        """Begin to overwrite a tensor by one device's; the result waits and returns it."""
 
 
 @dataclass(frozen=True)

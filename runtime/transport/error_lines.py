@@ -12,9 +12,8 @@ from itertools import takewhile
 from pathlib import Path
 from types import TracebackType
 
-_ROOT = Path(__file__).parents[2]
 _PACKAGES = ("placements", "schedsearch", "runtime", "experiments")
-_FOLDERS = tuple(f"{_ROOT / package}/" for package in _PACKAGES)
+_FOLDERS = tuple(f"{Path(__file__).parents[2] / package}/" for package in _PACKAGES)
 
 
 def print_errors_in_one_line() -> None:
@@ -31,19 +30,15 @@ def print_errors_in_one_line() -> None:
 
 
 def error_line(error: BaseException) -> str:
-    """Return what an error says, where the user called this project, and where in his code it began."""
+    """Return an error's message with the user's lines: the one that called us, and the one where it began."""
     first = error
     while first.__cause__ is not None:
         first = first.__cause__
-    frames = traceback.extract_tb(error.__traceback__)
-    called = list(takewhile(_is_of_user, frames))[-1:]
-    began = (
-        [] if _is_own(first) else list(filter(_is_of_user, traceback.extract_tb(first.__traceback__)))[-1:]
-    )
     line = f"{type(error).__name__}: {error}"
-    for frame in called:
+    for frame in list(takewhile(_is_of_user, traceback.extract_tb(error.__traceback__)))[-1:]:
         line = f"{Path(frame.filename).name}:{frame.lineno}: {line}"
-    for frame in began:
+    began = [] if _is_own(first) else traceback.extract_tb(first.__traceback__)
+    for frame in list(filter(_is_of_user, began))[-1:]:
         line += f" ({Path(frame.filename).name}:{frame.lineno})"
     return line
 

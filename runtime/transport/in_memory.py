@@ -15,7 +15,7 @@ from placements import Placement
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.communicators import StreamTeam, teams_of_blocks
 from runtime.transport.copies import Copies, MemoryCopies
-from runtime.transport.protocol import Channel, Team, Transport, shards_and_groups
+from runtime.transport.protocol import Channel, Pending, Team, Transport, shards_and_groups
 from runtime.transport.shards import Shards
 from runtime.transport.turns import Turns, run_in_turns
 
@@ -24,25 +24,22 @@ T = TypeVar("T")
 
 @dataclass
 class _Transfer:
-    """A send or a receive; it is done when it has met its other end."""
+    """A send or a receive; it is done when it has met its other end, or is buffered."""
 
     turns: Turns
     device: int
     tensor: Tensor
-    is_buffered: bool = False
-    is_met: bool = False
+    is_done: bool = False
 
     def wait(self) -> None:
-        """Wait for the other end, unless a copy is kept."""
         self.turns.wait_until(self.device, self.is_completed)
 
     def is_completed(self) -> bool:
-        """Tell whether the tensor is free again."""
-        return self.is_met or self.is_buffered
+        return self.is_done
 
 
 class Network:
-    """What the devices of a run share.
+    """Messages and exchanges of the devices of a run.
 
     A channel's messages match by order, as on NCCL; unlike there, a wrong shape or type is an error.
 
@@ -50,18 +47,15 @@ class Network:
         num_devices: Devices of the run.
         buffered: Whether a send copies its tensor and is done at once, as small ones are on NCCL; otherwise
             it ends when its receive is posted, as on gloo.
-        device: Where all tensors are. On a GPU all threads give their work to one stream, in their order.
+        device: Device of all tensors. On a GPU all threads give their work to one stream, in their order.
 
     Attributes:
-        turns: Turns of the devices: whose turn it is.
-        num_devices: Devices of the run.
-        device: See above.
+        turns: Turns of the devices.
     """
 
     def __init__(
         self, num_devices: int, *, buffered: bool = False, device: torch.device | str = "cpu"
     ) -> None:
-        """Begin with nothing on its way."""
         self.turns = Turns(num_devices)
         self.num_devices = num_devices
         self.device = torch.device(device)
@@ -73,7 +67,12 @@ class Network:
         self._exchanges: dict[tuple[str, Team, int], dict[int, Any]] = defaultdict(dict)
         self._counts: dict[tuple[str, Team, int], int] = defaultdict(int)
 
-    def send(self, tensor: Tensor, channel: Channel) -> _Transfer:
+    def run(self, parts: Sequence[Callable[[], T]]) -> list[T]:
+        """Run each device's part, all in turns, and return their results; see `run_in_turns`."""
+        self.turns = Turns(self.num_devices)
+        return run_in_turns(self.turns, self.device, parts)
+
+    def send(self, tensor: Tensor, channel: Channel) -> Pending:
         """Begin a send."""
         kept = tensor.clone() if self._buffered else tensor
         transfer = _Transfer(self.turns, channel[0], kept, self._buffered)
@@ -81,21 +80,12 @@ class Network:
         self._match(channel)
         return transfer
 
-    def receive(self, buffer: Tensor, channel: Channel) -> _Transfer:
+    def receive(self, buffer: Tensor, channel: Channel) -> Pending:
         """Post a receive."""
         transfer = _Transfer(self.turns, channel[1], buffer)
         self._receives[channel].append(transfer)
         self._match(channel)
         return transfer
-
-    def run(self, parts: Sequence[Callable[[], T]]) -> list[T]:
-        """Run each device's part, all in turns, and return what they return, by device.
-
-        Raises:
-            DeadlockError: None of the devices can go on.
-        """
-        self.turns = Turns(self.num_devices)
-        return run_in_turns(self.turns, self.device, parts)
 
     def exchange(self, team: Team, device: int, value: Any) -> list[Any]:
         """Return the values of all devices of a team, in its order; each calls it equally often."""
@@ -104,13 +94,10 @@ class Network:
     def begin_exchange(
         self, team: Team, device: int, value: Any, series: str = ""
     ) -> Callable[[], list[Any]]:
-        """Hand a value to a team; what is returned waits for the others' and returns all, in its order.
+        """Hand a device's value to its team; the result waits for the others' and returns all.
 
-        Args:
-            team: Each of its devices calls it equally often in each series.
-            device: One of them.
-            value: Value of this device.
-            series: Exchanges of one series do not count those of another.
+        Each device calls it equally often in each series; exchanges of one series do not count those of
+        another.
         """
         count = self._counts[series, team, device]
         self._counts[series, team, device] += 1
@@ -127,26 +114,15 @@ class Network:
     def swap(
         self, team: Team, device: int, rows: Tensor, sent: Sequence[int], received: Sequence[int]
     ) -> Tensor:
-        """Return the rows that all devices of a team have for this one; see `Shards.swap`.
-
-        Raises:
-            RuntimeError: Others come than are expected, so the devices are at different places.
-        """
-        own = team.index(device)
-        found = [
-            parts[own]
-            for parts in self.exchange(team, device, rows.detach().clone().split_with_sizes(list(sent)))
-        ]
+        """Return the rows that all devices of a team have for this one; see `Shards.swap`."""
+        parts = self.exchange(team, device, rows.detach().clone().split_with_sizes(list(sent)))
+        found = [of_other[team.index(device)] for of_other in parts]
         if [len(part) for part in found] != list(received):
             raise RuntimeError(f"devices {team} exchange other numbers of rows than they expect")
         return torch.cat(found)
 
     def gather(self, team: Team, device: int, value: Tensor) -> list[Tensor]:
-        """Return the tensors of all devices of a team, in its order.
-
-        Raises:
-            RuntimeError: The shapes or types differ, so the devices are at different places.
-        """
+        """Return the tensors of all devices of a team, in its order; RuntimeError if their forms differ."""
         found = self.exchange(team, device, value.detach().clone())
         if len({_spec(other) for other in found}) > 1:
             raise RuntimeError(f"devices {team} gather tensors of different forms")
@@ -154,36 +130,31 @@ class Network:
 
     def teams(self, teams: Iterable[StreamTeam], device: int) -> dict[StreamTeam, Shards]:
         """Return a device's place in each team that it is in; all streams run in the device's one turn."""
-        return {
-            (team, stream): Shards(
-                team.index(device),
-                len(team),
-                partial(self.gather, team, device),
-                swap=partial(self.swap, team, device),
-            )
-            for team, stream in teams
-            if device in team
-        }
+        found = {}
+        for team, stream in teams:
+            if device in team:
+                gather, swap = partial(self.gather, team, device), partial(self.swap, team, device)
+                found[team, stream] = Shards(team.index(device), len(team), gather, swap=swap)
+        return found
 
     def copies(self, teams: Iterable[Team], device: int) -> dict[Team, Copies]:
         """Return a device's place in each team of copies that it is in."""
-        return {
-            team: MemoryCopies(
-                team.index(device), len(team), partial(self.begin_exchange, team, device, series="copies")
-            )
-            for team in teams
-            if device in team
-        }
+        found: dict[Team, Copies] = {}
+        for team in teams:
+            if device in team:
+                exchange = partial(self.begin_exchange, team, device, series="copies")
+                found[team] = MemoryCopies(team.index(device), len(team), exchange)
+        return found
 
     def _match(self, channel: Channel) -> None:
         sends, receives = self._sends[channel], self._receives[channel]
-        while sends and receives:
+        if sends and receives:
             send, receive = sends.popleft(), receives.popleft()
             sent, wanted = (_spec(transfer.tensor) for transfer in (send, receive))
             if sent != wanted:
                 raise RuntimeError(f"device {channel[0]} sends {sent} where {channel[1]} receives {wanted}")
             receive.tensor.copy_(send.tensor)
-            send.is_met = receive.is_met = True
+            send.is_done = receive.is_done = True
 
 
 def _spec(tensor: Tensor) -> TensorSpec:
@@ -192,19 +163,14 @@ def _spec(tensor: Tensor) -> TensorSpec:
 
 @dataclass(frozen=True)
 class MemoryTransport(Transport):
-    """How one device of a network reaches the others; all threads give their work to one stream of a GPU.
-
-    Attributes:
-        network: Network of the run.
-        index: This device.
-        channels: Channels that there are.
-    """
+    """The way of a device, of an index, to the others of a network."""
 
     network: Network
     index: int
     channels: frozenset[Channel]
     shards: Mapping[str, Shards] = field(default_factory=dict)
     groups: Mapping[str, Shards] = field(default_factory=dict)
+    has_own_process = False
 
     @classmethod
     def of(
@@ -219,25 +185,15 @@ class MemoryTransport(Transport):
         """Return where the network's tensors are."""
         return self.network.device
 
-    @property
-    def shares_gpu(self) -> bool:
-        """Return whether the network is on a GPU."""
-        return self.device.type == "cuda"
-
-    @property
-    def has_own_process(self) -> bool:
-        """Return no: one thread runs at a time, in its turn."""
-        return False
-
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
         return channel in self.channels
 
-    def receive(self, buffer: Tensor, channel: Channel) -> _Transfer:
+    def receive(self, buffer: Tensor, channel: Channel) -> Pending:
         """Post a receive."""
         return self.network.receive(buffer, channel)
 
-    def send(self, tensor: Tensor, channel: Channel) -> _Transfer:
+    def send(self, tensor: Tensor, channel: Channel) -> Pending:
         """Begin a send."""
         return self.network.send(tensor, channel)
 
@@ -246,7 +202,7 @@ class MemoryTransport(Transport):
         return self.network.exchange(tuple(range(self.network.num_devices)), self.index, value)
 
     def collecting(self) -> Callable[[object], Callable[[], list[Any]]]:
-        """Return what begins to collect values."""
+        """Return a function that begins to collect values."""
         team = tuple(range(self.network.num_devices))
         return partial(self.network.begin_exchange, team, self.index, series="collecting")
 
@@ -263,4 +219,4 @@ NETWORK_OF: dict[str, Callable[..., Network]] = {
     "rendezvous": Network,
     "buffered": partial(Network, buffered=True),
 }
-"""What the network of a run in one process is made by, for each backend of the launcher ``in_process``."""
+"""The maker of a run's network, for each backend of the launcher ``in_process``."""

@@ -3,8 +3,8 @@
 Messages carry no tags, because NCCL has none: on a channel they match by order. Gloo matches them so for each
 source and target apart, and gives each group a thread in every process, so there one group carries all
 channels. Every process creates every group of `runtime.transport.communicators`, in that order: torch numbers
-groups, and a process that left one out would give the next ones other names than the others do. The default
-group is whoever's made it: only its backend and its processes are used, and no message goes over it.
+groups, and a process that left one out would give the next ones other names than the others do. Of the
+default group only its backend and its processes are used; no message goes over it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from runtime.transport.communicators import (
     of_copies,
 )
 from runtime.transport.contact import Contact
-from runtime.transport.copies import Copies, GroupCopies
+from runtime.transport.copies import Copies
 from runtime.transport.protocol import Pending, Transport, shards_and_groups
 from runtime.transport.shards import Shards
 
@@ -49,23 +49,16 @@ NCCL_EXTRA_S = 600.0
 
 @dataclass(frozen=True)
 class _Received:
-    """A receive into a buffer that belongs to the stream of receives.
-
-    Attributes:
-        work: Work handle of torch.
-        buffer: Is taken over by the stream that waits.
-    """
+    """A receive into a buffer of the stream of receives, which the stream that waits takes over."""
 
     work: Pending
     buffer: Tensor
 
     def wait(self) -> None:
-        """Let the current stream wait, and keep the buffer's memory from new receives while it uses it."""
         self.work.wait()
-        self.buffer.record_stream(torch.cuda.current_stream())
+        self.buffer.record_stream(torch.cuda.current_stream())  # no new receive gets its memory meanwhile
 
     def is_completed(self) -> bool:
-        """Tell whether it has ended."""
         return self.work.is_completed()
 
 
@@ -76,9 +69,7 @@ class Channels(Transport):
     Attributes:
         control: All devices, over gloo; for barriers and small objects, and for messages where no other group
             carries them.
-        links: For each channel its group; two may share one.
-        contact: What the processes know of each other where one ends.
-        timeout_s: How long one transfer may wait for its other end.
+        links: Group of each channel; two may share one.
         receive_stream: Stream of a GPU for receives. NCCL starts an operation when what its stream held is
             done; the stream of the blocks would make a receive that is posted early wait for these.
     """
@@ -128,22 +119,15 @@ class Channels(Transport):
 
     def collect(self, value: object) -> list[Any]:
         """Return every device's value."""
-        collected: list[Any] = [None] * dist.get_world_size(self.control)
         with self.contact.meeting():
-            dist.all_gather_object(collected, value, group=self.control)
-        return collected
+            return _collect(self.control, value)
 
     def collecting(self) -> Callable[[object], Callable[[], list[Any]]]:
-        """Return what begins to collect values, in a thread with a group of its own."""
+        """Return a function that begins to collect values, in a thread with a group of its own."""
         group, thread = self.group_beside(), ThreadPoolExecutor(1, "collecting")
 
-        def collect(value: object) -> list[Any]:
-            collected: list[Any] = [None] * dist.get_world_size(group)
-            dist.all_gather_object(collected, value, group=group)
-            return collected
-
         def begin(value: object) -> Callable[[], list[Any]]:
-            found = thread.submit(collect, value)
+            found = thread.submit(_collect, group, value)
 
             def wait() -> list[Any]:
                 with self.contact.meeting():
@@ -176,14 +160,74 @@ class Channels(Transport):
         """Return why a transfer failed, if another process has said so or is gone."""
         return self.contact.cause(error, None if device is None else [device])
 
-    def group_beside(self) -> dist.ProcessGroup | None:
+    def group_beside(self) -> dist.ProcessGroup:
         """Create a group of all processes, on the CPU."""
         group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout_s))
         return group
 
     def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
         """Create and warm up a group for each team."""
-        return _connect_copies(teams, self.timeout_s, self.contact)
+        groups = {team: _new_group(of_copies(team), self.timeout_s) for team in teams}
+        own = {
+            team: _copies(team, group, self.contact)
+            for team, group in groups.items()
+            if dist.get_rank() in team
+        }
+        for copies in own.values():
+            copies.begin_gather(_token())()
+        return dict(own)
+
+
+@dataclass(frozen=True)
+class GroupCopies(Copies):
+    """A team of processes, with a group of its own; `meeting` around a wait says why others do not come."""
+
+    group: dist.ProcessGroup
+    meeting: Callable[[], AbstractContextManager[None]]
+
+    def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+        """Begin an all-gather."""
+        received = [torch.empty_like(tensor) for _ in range(self.count)]
+        return self._begun(received, dist.all_gather, received, tensor)
+
+    def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Begin an all-reduce."""
+        return self._begun(tensor, dist.all_reduce, tensor)
+
+    def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
+        """Begin a broadcast."""
+        return self._begun(tensor, dist.broadcast, tensor, group_src=source)
+
+    def shards(self, exact: bool) -> Shards:
+        """Return the team as shards; exact ones add in their order."""
+
+        def gather(value: Tensor) -> list[Tensor]:
+            return self.begin_gather(value.contiguous())()
+
+        def total(value: Tensor) -> Tensor:
+            return self.begin_sum(value.clone(memory_format=torch.contiguous_format))()
+
+        def swap(rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+            found = rows.new_empty((sum(received), *rows.shape[1:]))
+            rows = rows.contiguous()
+            return self._begun(found, dist.all_to_all_single, found, rows, list(received), list(sent))()
+
+        return Shards(self.index, self.count, gather, None if exact else total, swap)
+
+    def _begun(
+        self, result: T, operation: Callable[..., dist.Work | None], *given: object, **more: object
+    ) -> Callable[[], T]:
+        """Begin an operation; the function returned waits for its end and returns its result."""
+        with self.meeting():
+            work = operation(*given, **more, group=self.group, async_op=True)
+        assert work is not None
+
+        def wait() -> T:
+            with self.meeting():
+                work.wait()
+            return result
+
+        return wait
 
 
 def connect(
@@ -198,18 +242,29 @@ def connect(
     """Create and warm up all groups; every device must call it with the same arguments but `device`.
 
     Args:
-        placement: What runs where.
+        placement: Placement whose devices are the ranks of the default group.
         channels: All (source, target) pairs that messages take, in the same order everywhere.
-        device: The caller; the rank of its process in the default group.
-        timeout_s: How long one transfer may wait for its other end.
+        device: The caller.
+        timeout_s: Time that one transfer may wait for its other end.
         sharing: One of `runtime.transport.communicators.SHARINGS`. By itself it is one group for all on gloo,
             where no operation holds up another, and by directions on NCCL.
         exact: Whether sums over shards are made in their order; see `runtime.transport.shards`.
 
     Raises:
-        ScriptError: The default group does not fit.
+        ScriptError: The default group has other processes, or is bound to a GPU, so that torch would make
+            every group by splitting the communicator of all.
     """
-    _check_default_group(placement, device)
+    size, rank = dist.get_world_size(), dist.get_rank()
+    if (size, rank) != (placement.num_devices, device):
+        raise ScriptError(
+            f"torch's default group: has {size} processes, this one of rank {rank}, for device {device} of "
+            f"{placement.num_devices}; start a process for each device, of its rank"
+        )
+    if dist.group.WORLD is not None and dist.group.WORLD.bound_device_id is not None:
+        raise ScriptError(
+            "torch's default group: is bound to a GPU, so each group of two would be split off that of all; "
+            "leave device_id out of init_process_group"
+        )
     in_control = sharing == AUTO and _backend() == "gloo"
     control: dist.ProcessGroup = dist.new_group(
         backend="gloo", timeout=timedelta(seconds=timeout_s), group_desc="schedsearch control"
@@ -227,136 +282,49 @@ def connect(
             dist.recv(token, source, group=links[source, target])
     # The store has no public name; torchrun's outlives this process, as one made here would not.
     contact = Contact(dist.distributed_c10d._get_default_store(), device, placement.num_devices)
-    teams = _joined(
-        {(each.devices, each.stream): group for each, group in made.items() if not each.channels},
-        contact,
-        exact,
-    )
-    shards, groups = shards_and_groups(placement, device, teams)
-    stream = _receive_stream() if _backend() == "nccl" else None
-    return Channels(control, links, shards, contact, timeout_s, groups, stream)
+    teams: dict[StreamTeam, Shards] = {}
+    for each, group in made.items():
+        if not each.channels and device in each.devices:
+            teams[each.devices, each.stream] = _copies(each.devices, group, contact).shards(exact)
+    for shards in teams.values():
+        shards.gather(token)
+    # A stream of another priority is not of the pool from which communicators take theirs.
+    stream = torch.cuda.Stream(priority=-1) if _backend() == "nccl" else None  # type: ignore[no-untyped-call]
+    own, groups = shards_and_groups(placement, device, teams)
+    return Channels(control, links, own, contact, timeout_s, groups, stream)
 
 
-def all_gather(group: dist.ProcessGroup, value: Tensor) -> list[Tensor]:
-    """Return the tensors of all processes of a group, in its order; of equal shapes."""
-    received = [
-        torch.empty_like(value, memory_format=torch.contiguous_format)
-        for _ in range(dist.get_world_size(group))
-    ]
-    dist.all_gather(received, value.contiguous(), group=group)
-    return received
+def _collect(group: dist.ProcessGroup, value: object) -> list[Any]:
+    collected: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(collected, value, group=group)
+    return collected
 
 
-def all_reduce(group: dist.ProcessGroup, value: Tensor) -> Tensor:
-    """Return the sum of the tensors of all processes of a group, in memory of its own."""
-    total = value.clone(memory_format=torch.contiguous_format)
-    dist.all_reduce(total, group=group)
-    return total
-
-
-def all_to_all(
-    group: dist.ProcessGroup, rows: Tensor, sent: Sequence[int], received: Sequence[int]
-) -> Tensor:
-    """Return the rows that all processes of a group have for this one; see `Shards.swap`."""
-    found = rows.new_empty((sum(received), *rows.shape[1:]))
-    dist.all_to_all_single(found, rows.contiguous(), list(received), list(sent), group=group)
-    return found
-
-
-def _joined(
-    groups: Mapping[StreamTeam, dist.ProcessGroup], contact: Contact, exact: bool = True
-) -> dict[StreamTeam, Shards]:
-    """Return this process's place in each of its teams, warmed up."""
-    device = dist.get_rank()
-
-    def met(each: StreamTeam, do: Callable[..., T]) -> Callable[..., T]:
-        def meet(*given: Any) -> T:
-            with contact.meeting(each[0]):
-                return do(groups[each], *given)
-
-        return meet
-
-    own = {
-        each: Shards(
-            each[0].index(device),
-            len(each[0]),
-            met(each, all_gather),
-            None if exact else met(each, all_reduce),
-            met(each, all_to_all),
-        )
-        for each in groups
-        if device in each[0]
-    }
-    for shards in own.values():
-        shards.gather(_token())
-    return own
-
-
-def _connect_copies(teams: Iterable[Team], timeout_s: float, contact: Contact) -> dict[Team, Copies]:
-    device = dist.get_rank()
-    groups = {team: _new_group(of_copies(team), timeout_s) for team in teams}
-    own = {
-        team: GroupCopies(team.index(device), len(team), group, partial(contact.meeting, team))
-        for team, group in groups.items()
-        if device in team
-    }
-    for copies in own.values():
-        copies.begin_gather(_token())()
-    return dict(own)
+def _copies(team: Team, group: dist.ProcessGroup, contact: Contact) -> GroupCopies:
+    return GroupCopies(team.index(dist.get_rank()), len(team), group, partial(contact.meeting, team))
 
 
 def _new_group(each: Communicator, timeout_s: float) -> dist.ProcessGroup:
     """Create a group; on processes that are not in it that takes no time, and no meeting with the others."""
     group: dist.ProcessGroup = dist.new_group(
         list(each.devices),
-        timeout=_timeout(timeout_s),
+        timeout=timedelta(seconds=timeout_s + (NCCL_EXTRA_S if _backend() == "nccl" else 0.0)),
         backend=_backend(),
         group_desc=f"schedsearch {each.name}",
     )
     return group
 
 
-def _check_default_group(placement: Placement, device: int) -> None:
-    """Ensure that the default group is of the placement's devices, and is not bound to a GPU.
-
-    Raises:
-        ScriptError: It is not of them; or it is bound, so that torch would make every group by splitting the
-            communicator of all.
-    """
-    size, rank = dist.get_world_size(), dist.get_rank()
-    if (size, rank) != (placement.num_devices, device):
-        raise ScriptError(
-            f"torch's default group: has {size} processes, this one of rank {rank}, for device {device} of "
-            f"{placement.num_devices}; start a process for each device, of its rank"
-        )
-    if dist.group.WORLD is not None and dist.group.WORLD.bound_device_id is not None:
-        raise ScriptError(
-            "torch's default group: is bound to a GPU, so each group of two would be split off that of all; "
-            "leave device_id out of init_process_group"
-        )
-
-
-def _receive_stream() -> torch.cuda.Stream:
-    """Return a stream of another priority, so not of the pool from which communicators take theirs."""
-    stream: torch.cuda.Stream = torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
-    return stream
-
-
 def _backend() -> str:
-    """Return what moves tensors in the default group, gloo or nccl; it may have both, for CPU and GPU."""
+    """Return the backend of tensors in the default group, gloo or nccl; it may have both, for CPU and GPU."""
     name = str(dist.get_backend())
     if name in ("gloo", "nccl"):
         return name
     return "nccl" if "nccl" in dist.get_backend_config() and torch.cuda.is_available() else "gloo"
 
 
-def _timeout(timeout_s: float) -> timedelta:
-    """Return how long a group for tensors waits."""
-    return timedelta(seconds=timeout_s + (NCCL_EXTRA_S if _backend() == "nccl" else 0.0))
-
-
 def _token() -> Tensor:
-    """Return what warms up a group: a lazy first use among others could deadlock or be timed."""
+    """Return a tensor to warm up a group: a lazy first use among others could deadlock or be timed."""
     return torch.zeros(1, device=torch_device())
 
 

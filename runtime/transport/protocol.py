@@ -1,4 +1,4 @@
-"""What a device can ask of the others, whatever joins them; and which devices compute together.
+"""Requests of a device to the others, whatever joins them; and the teams of devices that compute together.
 
 A team is a set of devices that meet in collectives: those of a data-parallel group of a block, those that
 hold the same shard in each of its groups, or those that hold replicas of the same parameters.
@@ -27,13 +27,11 @@ __all__ = ["Channel", "Pending", "Team", "TransferError", "Transport", "shards_a
 class TransferError(RuntimeError):
     """A tensor did not arrive or could not be sent, or devices did not meet; it says where one stands.
 
-    Args:
-        text: Where, and why.
-        cause: Why, if that is another device that failed or is gone.
+    Attributes:
+        cause: Why, if that is another device that failed or is gone; for those that wait for this device.
     """
 
     def __init__(self, text: str, cause: str | None = None) -> None:
-        """Keep the cause for those that wait for this device."""
         super().__init__(text)
         self.cause = cause
 
@@ -42,26 +40,24 @@ class Pending(Protocol):
     """A transfer on its way."""
 
     def wait(self) -> object:
-        """Return when it has ended.
-
-        Raises:
-            RuntimeError: It never will.
-        """
+        """Return when it has ended; RuntimeError if it never will."""
 
     def is_completed(self) -> bool:
         """Tell whether it has ended, as far as that is known without waiting."""
 
 
 class Transport(ABC):
-    """What a device needs of the others: `Channels` between processes, `MemoryTransport` in one.
+    """A device's way to the others: `Channels` between processes, `MemoryTransport` in one.
 
     Attributes:
         shards: For each forward block on this device its shards.
         groups: For each forward block on this device its data-parallel groups, as shards of the samples.
+        has_own_process: Whether this device is alone in its process, so that its streams may have threads.
     """
 
     shards: Mapping[str, Shards]
     groups: Mapping[str, Shards]
+    has_own_process = True
 
     @property
     @abstractmethod
@@ -71,12 +67,7 @@ class Transport(ABC):
     @property
     def shares_gpu(self) -> bool:
         """Return whether all devices of the run are on one GPU, so that none has its clock for itself."""
-        return False
-
-    @property
-    def has_own_process(self) -> bool:
-        """Return whether this device is alone in its process, so that its streams may have threads."""
-        return True
+        return not self.has_own_process and self.device.type == "cuda"
 
     @property
     def is_left(self) -> bool:
@@ -109,13 +100,13 @@ class Transport(ABC):
 
     @abstractmethod
     def collecting(self) -> Callable[[object], Callable[[], list[Any]]]:
-        """Return what collects values beside all else: begun with one's own, and waited for later.
+        """Return a function that collects values beside all else: begun with one's own, and waited for later.
 
         Every device must call it, and then what it returns, at the same places.
         """
 
     def add_up(self, values: Sequence[float]) -> list[float]:
-        """Return the sums of what all devices give, as many floats each; between processes cheaper."""
+        """Return the sums of all devices' values, as many floats each; between processes cheaper."""
         return [sum(each) for each in zip(*self.collect(list(values)), strict=True)]
 
     @abstractmethod
@@ -135,20 +126,20 @@ class Transport(ABC):
 
     @abstractmethod
     def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
-        """Return the same for operations that go on beside those of blocks."""
+        """Return this device's place in each team, for operations beside the blocks."""
 
 
 def shards_and_groups(
     placement: Placement, device: int, teams: Mapping[StreamTeam, Shards]
-) -> tuple[Mapping[str, Shards], Mapping[str, Shards]]:
+) -> tuple[dict[str, Shards], dict[str, Shards]]:
     """Return for each forward block on a device its shards, and its data-parallel groups.
 
-    Args:
-        placement: What runs where.
-        device: Number of the device.
-        teams: Those of `runtime.transport.communicators.teams_of_blocks` that the device is in.
+    The teams are those of `runtime.transport.communicators.teams_of_blocks` that the device is in.
     """
-    own = [block for block in placement.on(device) if block.kind is Kind.F]
-    found = {block.name: (coordinate(block, device), block.stream) for block in own}
-    shards = {name: teams.get((each.team, stream), WHOLE) for name, (each, stream) in found.items()}
-    return shards, {name: teams.get((each.peers, stream), WHOLE) for name, (each, stream) in found.items()}
+    shards, groups = {}, {}
+    for block in placement.on(device):
+        if block.kind is Kind.F:
+            own = coordinate(block, device)
+            shards[block.name] = teams.get((own.team, block.stream), WHOLE)
+            groups[block.name] = teams.get((own.peers, block.stream), WHOLE)
+    return shards, groups

@@ -1,4 +1,4 @@
-"""Tensor parallelism of one block: which shard this device computes, and the collectives between shards.
+"""Tensor parallelism of one block: the shard of this device, and the collectives between shards.
 
 A block on n devices is cut into n shards, one on each, or it is whole (`WHOLE`). A layer sees only its own
 device's tensors. Two functions join the shards; each is the other's gradient (Megatron-LM's g and f):
@@ -20,6 +20,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
 import torch
@@ -28,11 +30,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Shards:
-    """The shards of a block, and the one that this device computes.
+    """The shards of a block, seen from this device's own.
 
     Attributes:
         index: Index of this device's shard.
-        count: How many there are: one per device.
+        count: Number of shards: one per device.
         gather: Returns the tensors of all shards in order, given this one's; equal shapes. Every device must
             call it at the same place.
         reduce: Returns the sum of the tensors of all shards, added in an order of its own; None for sums in
@@ -57,6 +59,16 @@ class Shards:
         """Return this shard of a full tensor, cut along `dim` evenly, earlier shards one larger."""
         return torch.tensor_split(tensor, self.count, dim)[self.index].contiguous()
 
+    def _join_rows(self, share: Tensor) -> Tensor:
+        return torch.cat(self.gather(share.contiguous()))
+
+    def _own_rows(self, values: Tensor) -> Tensor:
+        return self.of(values, 0).clone()
+
+    def _swapped(self, sent: Sequence[int], received: Sequence[int], rows: Tensor) -> Tensor:
+        assert self.swap is not None, "shards on several devices can exchange"
+        return self.swap(rows, sent, received)
+
 
 WHOLE = Shards(0, 1, lambda tensor: [tensor])
 """The only shard of a block that is not cut."""
@@ -68,7 +80,7 @@ def share_of(values: Tensor, index: int, count: int) -> Tensor:
 
 
 def share_shape(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """Return the shape of a share of the samples; that of a scalar stays."""
+    """Return the shape of a share of the samples; a scalar's stays."""
     return (shape[0] // count, *shape[1:]) if shape else shape
 
 
@@ -93,123 +105,57 @@ def of_parts(parts: Sequence[Tensor], shape: Sequence[int]) -> Tensor:
     return torch.cat(list(parts))[: math.prod(shape)].view(shape)
 
 
+def sum_in_order(values: Sequence[Tensor]) -> Tensor:
+    """Return the first plus the second plus the third and so on; at least one."""
+    return reduce(add, values)
+
+
 def copy_to_shards(value: Tensor, shards: Shards) -> Tensor:
     """Return a replicated value as this shard's copy; its gradient is the sum over all shards."""
-    if shards.count == 1:
-        return value
-    copy: Tensor = _Copy.apply(shards, value)  # type: ignore[no-untyped-call]
-    return copy
+    return _joined(value, shards, torch.clone, shards.total)
 
 
 def sum_over_shards(part: Tensor, shards: Shards) -> Tensor:
-    """Return the sum of every shard's part, replicated; each part's gradient is that of the sum."""
-    if shards.count == 1:
-        return part
-    total: Tensor = _Sum.apply(shards, part)  # type: ignore[no-untyped-call]
-    return total
+    """Return the sum of every shard's part, replicated; each part's gradient is the sum's."""
+    return _joined(part, shards, shards.total, torch.clone)
 
 
 def exchange(rows: Tensor, sent: Sequence[int], received: Sequence[int], shards: Shards) -> Tensor:
     """Return the rows that all shards have for this one; their gradient goes back the same way.
 
-    Args:
-        rows: This shard's for each shard, in order.
-        sent: How many they are, by shard.
-        received: How many come, by shard.
-        shards: Who meets.
+    The rows are this shard's for each shard, in order; `sent` and `received` are their numbers by shard.
     """
-    if shards.count == 1:
-        return rows
-    found: Tensor = _Exchange.apply(shards, rows, sent, received)  # type: ignore[no-untyped-call]
-    return found
+    there, back = partial(shards._swapped, sent, received), partial(shards._swapped, received, sent)
+    return _joined(rows, shards, there, back)
 
 
 def own_share(values: Tensor, shards: Shards) -> Tensor:
     """Return this shard's equal share of the rows of a replicated value; so its gradient is replicated."""
-    if shards.count == 1:
-        return values
-    share: Tensor = _OwnShare.apply(shards, values)  # type: ignore[no-untyped-call]
-    return share
+    return _joined(values, shards, shards._own_rows, shards._join_rows)
 
 
 def join_shares(share: Tensor, shards: Shards) -> Tensor:
     """Return the equal shares of all shards as one replicated value; the gradient is this shard's of it."""
+    return _joined(share, shards, shards._join_rows, shards._own_rows)
+
+
+_Step = Callable[[Tensor], Tensor]
+
+
+def _joined(value: Tensor, shards: Shards, forward: _Step, backward: _Step) -> Tensor:
+    """Apply a step to a value, and another to its gradient; one shard needs neither."""
     if shards.count == 1:
-        return share
-    joined: Tensor = _JoinShares.apply(shards, share)  # type: ignore[no-untyped-call]
-    return joined
+        return value
+    made: Tensor = _Joined.apply(value, forward, backward)  # type: ignore[no-untyped-call]
+    return made
 
 
-def sum_in_order(values: Sequence[Tensor]) -> Tensor:
-    """Return the first plus the second plus the third and so on; at least one."""
-    total = values[0]
-    for value in values[1:]:
-        total = total + value
-    return total
-
-
-class _Copy(torch.autograd.Function):
-    """Forward: the identity. Backward: the sum over all shards."""
+class _Joined(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, forward: _Step, backward: _Step) -> Tensor:
+        ctx.of_gradient = backward
+        return forward(value)
 
     @staticmethod
-    def forward(ctx: Any, shards: Shards, value: Tensor) -> Tensor:
-        ctx.shards = shards
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, ctx.shards.total(gradient)
-
-
-class _Sum(torch.autograd.Function):
-    """Forward: the sum over all shards. Backward: the identity."""
-
-    @staticmethod
-    def forward(ctx: Any, shards: Shards, part: Tensor) -> Tensor:
-        return shards.total(part)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, gradient.clone()
-
-
-class _Exchange(torch.autograd.Function):
-    """Forward: rows to the shards that they are for. Backward: back."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, shards: Shards, rows: Tensor, sent: Sequence[int], received: Sequence[int]
-    ) -> Tensor:
-        ctx.shards, ctx.sent, ctx.received = shards, sent, received
-        assert shards.swap is not None, "shards on several devices can exchange"
-        return shards.swap(rows, sent, received)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, None, None]:
-        return None, ctx.shards.swap(gradient, ctx.received, ctx.sent), None, None
-
-
-class _OwnShare(torch.autograd.Function):
-    """Forward: this shard's share. Backward: the shares of all."""
-
-    @staticmethod
-    def forward(ctx: Any, shards: Shards, values: Tensor) -> Tensor:
-        ctx.shards = shards
-        return shards.of(values, 0).clone()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, torch.cat(ctx.shards.gather(gradient.contiguous()))
-
-
-class _JoinShares(torch.autograd.Function):
-    """Forward: the shares of all. Backward: this shard's share."""
-
-    @staticmethod
-    def forward(ctx: Any, shards: Shards, share: Tensor) -> Tensor:
-        ctx.shards = shards
-        return torch.cat(shards.gather(share.contiguous()))
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, ctx.shards.of(gradient, 0).clone()
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.of_gradient(gradient), None, None

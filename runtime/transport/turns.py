@@ -25,22 +25,18 @@ class StoppedError(RuntimeError):
 
 
 class Turns:
-    """Whose turn it is.
-
-    Args:
-        num_devices: Threads that take part, each under its number.
-    """
+    """Turns of threads that take part, each under its number; device 0 begins."""
 
     def __init__(self, num_devices: int) -> None:
-        """Let device 0 begin."""
         self._changed = threading.Condition()
-        self._waits: list[Callable[[], bool] | None] = [lambda: True for _ in range(num_devices)]
-        self._turn: int | None = 0
-        self._error: type[RuntimeError] | None = None
+        self._waits: dict[int, Callable[[], bool]] = {device: lambda: True for device in range(num_devices)}
+        self._num_devices, self._turn = num_devices, 0
+        self._error: RuntimeError | None = None
 
     def begin(self, device: int) -> None:
-        """Wait for a device's first turn; the first thing that its thread does."""
-        self._await_turn(device)
+        """Wait for a device's turn; the first thing that its thread does."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._turn == device)
 
     def wait_until(self, device: int, is_met: Callable[[], bool]) -> None:
         """Let others go on until a condition is met; only the device whose turn it is may call it.
@@ -52,41 +48,31 @@ class Turns:
         if self._error is None and not is_met():
             self._waits[device] = is_met
             self._pass_on(device)
-            self._await_turn(device)
+            self.begin(device)
         if self._error is not None:
-            is_deadlock = self._error is DeadlockError
-            raise self._error("the devices wait for each other" if is_deadlock else "the run was stopped")
+            raise type(self._error)(*self._error.args)
 
     def end(self, device: int, failed: bool) -> None:
         """Hand over for good; the last thing that a device's thread does."""
-        if failed and self._error is None:
-            self._error = StoppedError
-        self._waits[device] = None
+        if failed:
+            self.stop()
+        del self._waits[device]
         self._pass_on(device)
 
     def stop(self) -> None:
         """Let every device fail where it waits next; called from outside."""
-        self._error = self._error or StoppedError
-
-    def _await_turn(self, device: int) -> None:
-        with self._changed:
-            while self._turn != device:
-                self._changed.wait()
+        self._error = self._error or StoppedError("the run was stopped")
 
     def _pass_on(self, device: int) -> None:
-        num_devices = len(self._waits)
-        left = [(device + i) % num_devices for i in range(1, num_devices + 1)]
-        left = [other for other in left if self._waits[other] is not None]
-        able = [other for other in left if self._error or self._is_met(other)]
-        if left and not able:
-            self._error = DeadlockError
+        others = ((device + i) % self._num_devices for i in range(1, self._num_devices + 1))
+        left = [other for other in others if other in self._waits]
+        able = (other for other in left if self._error or self._waits[other]())
+        following = next(able, None)
+        if left and following is None:
+            self._error, following = DeadlockError("the devices wait for each other"), left[0]
         with self._changed:
-            self._turn = next(iter(able or left), None)
+            self._turn = -1 if following is None else following
             self._changed.notify_all()
-
-    def _is_met(self, device: int) -> bool:
-        is_met = self._waits[device]
-        return is_met is not None and is_met()
 
 
 @contextmanager
@@ -103,12 +89,7 @@ def backward_in_own_thread(device: torch.device) -> Iterator[None]:
 
 
 def run_in_turns(turns: Turns, where: torch.device, parts: Sequence[Callable[[], T]]) -> list[T]:
-    """Run each device's part in a thread of its own, and return what they return, by device.
-
-    Args:
-        turns: New, of as many devices.
-        where: The devices' tensors live there.
-        parts: Part of each device.
+    """Run each device's part in a thread of its own, and return their results, by device.
 
     Raises:
         DeadlockError: None of the devices can go on.

@@ -15,10 +15,10 @@ from small_runs import SMALL_GPT, comparison_of, launched
 
 from placements.shapes import k_shape, v_shape
 from runtime.codegen.codegen import generate
-from runtime.launching import in_process
 from runtime.profiling.profiler import Sweep
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
+from runtime.transport.in_memory import NETWORK_OF
 from schedsearch.baselines import gpipe, one_f_one_b
 
 pytestmark = pytest.mark.gpu
@@ -74,7 +74,7 @@ import sys
 import torch
 import torch.distributed as dist
 from placements.shapes import v_shape
-from runtime.transport.process_groups import all_gather, connect
+from runtime.transport.process_groups import GroupCopies, connect
 
 backend, meeting = sys.argv[1:]
 if backend == "nccl":
@@ -87,7 +87,8 @@ channels.meet([0])
 assert channels.collect({"a": 1}) == [{"a": 1}]
 (copies,) = channels.connect_copies([(0,)]).values()
 value = torch.arange(6.0, device=channels.device).view(2, 3)
-for (gathered,) in (all_gather(dist.new_group([0]), value.T), copies.begin_gather(value.T.contiguous())()):
+shards = GroupCopies(0, 1, dist.new_group([0]), channels.contact.meeting).shards(exact=True)
+for (gathered,) in (shards.gather(value.T), copies.begin_gather(value.T.contiguous())()):
     assert torch.equal(gathered, value.T) and gathered.device == value.device
 channels.barrier()
 dist.destroy_process_group()
@@ -106,7 +107,7 @@ def test_groups_of_one_process_gather_and_meet(device: str, tmp_path: Path) -> N
 @pytest.fixture
 def loopback(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let runs in one process send their messages through NCCL."""
-    monkeypatch.setattr(in_process, "Network", LoopbackNetwork)
+    monkeypatch.setitem(NETWORK_OF, "rendezvous", LoopbackNetwork)
     monkeypatch.setattr(LoopbackNetwork, "num_messages", 0)
     meeting = f"file://{tmp_path / 'loopback'}"
     dist.init_process_group(BACKENDS[device], init_method=meeting, rank=0, world_size=1)

@@ -13,9 +13,9 @@ from small_runs import launched
 
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
-from runtime.launching import in_process
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
+from runtime.transport.in_memory import NETWORK_OF
 from schedsearch.baselines import one_f_one_b
 
 pytestmark = pytest.mark.gpu
@@ -37,7 +37,7 @@ def loopback(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     if device == "cpu":
         pytest.skip("the processor has no kernels to trace")
     torch.use_deterministic_algorithms(False)  # attention has none in bfloat16
-    monkeypatch.setattr(in_process, "Network", LoopbackNetwork)
+    monkeypatch.setitem(NETWORK_OF, "rendezvous", LoopbackNetwork)
     dist.init_process_group("nccl", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1)
     yield
     dist.destroy_process_group()

@@ -12,7 +12,7 @@ import pytest
 from places import ROOT
 
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, m_shape, v_shape
+from placements.shapes import SHAPES, v_shape
 from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks
 from runtime.codegen.codegen import ClockPlanError, generate
 from runtime.codegen.job import JobError
@@ -71,27 +71,9 @@ def test_scripts_call_what_the_programs_say(shape: str, shift: int, clocked: boo
     assert_calls_equal_programs(programs, clocks_of(programs) if clocked else {}, tmp_path, shift)
 
 
-@pytest.mark.parametrize("num_micro_batches", [1, 2, 5, 16])
-@pytest.mark.parametrize("shift", [1, 2])
-def test_scripts_of_1f1b_call_what_the_programs_say(
-    num_micro_batches: int, shift: int, tmp_path: Path
-) -> None:
-    programs = lower(one_f_one_b(v_shape(4), num_micro_batches))
-    assert_calls_equal_programs(programs, clocks_of(programs), tmp_path, shift)
-
-
 def test_lowering_checking_and_generating_need_no_torch() -> None:
     code = "import sys; sys.modules['torch'] = None; import runtime.codegen.codegen, runtime.program.deadlock"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
-def test_equal_plans_give_equal_files_and_leave_no_others(tmp_path: Path) -> None:
-    programs = lower(gpipe(m_shape(2), 2))
-    first = [path.read_bytes() for path in generate(programs, {}, {}, tmp_path / "plan")]
-    again = [path.read_bytes() for path in generate(programs, {}, {}, tmp_path / "plan")]
-    assert first == again
-    names = sorted(path.name for path in (tmp_path / "plan").iterdir())
-    assert names == ["device_0.py", "device_1.py", "job.json"]
 
 
 def test_a_steady_state_is_a_loop_and_an_iteration_has_no_branches(tmp_path: Path) -> None:
@@ -106,16 +88,6 @@ def test_a_steady_state_is_a_loop_and_an_iteration_has_no_branches(tmp_path: Pat
             node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.Import, ast.ImportFrom))
         ]
         assert [ast.unparse(node) for node in imports] == ["from runtime.device import Device, run"]
-
-
-def test_two_micro_batches_a_round_step_by_two(tmp_path: Path) -> None:
-    """Each phase of GPipe has a loop, which is no repetend: no round runs all blocks."""
-    programs = lower(gpipe(v_shape(1), 8))
-    (script,) = generate(programs, {}, {}, tmp_path, shift=2)
-    text = script.read_text(encoding="utf-8")
-    loop = "    # Loop: 2 micro-batches per round.\n    for n in range(0, num_micro_batches, 2):\n"
-    assert text.count(loop) == 2
-    assert '        device.forward("F0", n)\n        device.forward("F0", n + 1)\n' in text
 
 
 def test_a_device_without_blocks_has_an_empty_iteration(tmp_path: Path) -> None:
@@ -153,9 +125,9 @@ def test_names_cannot_break_a_script(name: str, tmp_path: Path) -> None:
         assert docstring.startswith(f"Device {script.stem[-1]} of 2 of ")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1}, object, b"bytes", {1: 2}])
+@pytest.mark.parametrize("value", [float("nan"), {1}, object])
 def test_a_model_that_is_not_data_is_refused(value: object, tmp_path: Path) -> None:
-    with pytest.raises(JobError, match=r"^model\.layers\[1\]: .* cannot be written to job.json; use text"):
+    with pytest.raises(JobError, match=r"^model: cannot be written to job.json \(.*\); use text"):
         generate(lower(gpipe(v_shape(1), 1)), {}, {"layers": [1, value]}, tmp_path)
 
 

@@ -72,14 +72,6 @@ def test_the_hash_covers_all_but_the_scripts(tmp_path: Path) -> None:
     assert len(set(hashes)) == len(others)
 
 
-def test_the_layout_of_the_file_makes_no_difference(tmp_path: Path) -> None:
-    job = generated(gpipe(v_shape(2), 4), EACH, tmp_path)
-    data = json.loads((tmp_path / "job.json").read_text())
-    (tmp_path / "job.json").write_text(json.dumps(dict(reversed(data.items())), indent=8))
-    assert read_job(tmp_path / "job.json").hash == job.hash
-    assert len(read_scripts(tmp_path)) == 2
-
-
 def test_a_job_that_is_not_the_scripts_is_refused(tmp_path: Path) -> None:
     job = generated(gpipe(v_shape(2), 4), {}, tmp_path)
     other = write_job(replace(job, model={**SYNTHETIC, "seed": 7}), tmp_path / "job.json")
@@ -114,15 +106,11 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
         (put("schema_version", value=2), "schema_version: 2 is not known; write 1"),
         (put("hash", value=7), "hash: 7 is not twelve hexadecimal digits; generate the scripts again"),
         (put("hash", value="0" * 12), "hash: '000000000000' is not that of the rest, '"),
-        (put("model", "seed", value=3), "is not that of the rest, '"),
         (put("model", value=[]), "model: [] is not a mapping of a model's options"),
         (put("num_micro_batches", value=True), "num_micro_batches: True is not a whole number from 1 on"),
-        (put("num_micro_batches", value=10**12), "num_micro_batches: 1000000000000 is not a whole number"),
-        (put("loops", value=[]), "loops: [] is not a mapping of least_micro_batches"),
         (put("loops", value={"least_micro_batches": 1}), "loops: lacks the field 'micro_batches_per_round'"),
         (put("channels", value=None), "channels: None is not a list of channels"),
         (put("channels", 0, value=[0]), "channels[0]: [0] is not a (source, target); give two devices"),
-        (put("channels", 0, value=[0, 0]), "channels[0]: [0, 0] is not a (source, target)"),
         (put("channels", 0, 1, value=2), "channels[0][1]: 2 is not a device from 0 to 1"),
         (put("tensor_specs", value=[[]]), "has 1 entries; give one for each of "),
         (put("tensor_specs", 1, 0, "shape", value=4), "tensor_specs[1][0].shape: 4 is not a list of sizes"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from small_runs import comparison_of, edited, launched
 from strategies import any_schedules
 
-from placements.shapes import SHAPES, m_shape, v_shape
+from placements.shapes import m_shape, v_shape
 from runtime.codegen.codegen import generate
 from runtime.codegen.job import read_job, write_job
 from runtime.execution.measurement import Measurement
@@ -25,7 +25,7 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Run, Send
 from runtime.program.lower import lower
 from runtime.transport.in_memory import Network
-from runtime.transport.turns import DeadlockError, StoppedError, backward_in_own_thread
+from runtime.transport.turns import StoppedError, backward_in_own_thread
 from runtime.verify.replay import ReplayError
 from schedsearch.baselines import gpipe
 from schedsearch.schedule import Schedule
@@ -68,9 +68,8 @@ def test_any_schedule_of_any_placement_runs(
     assert optimizer == "adamw" or found.is_equal, found
 
 
-@pytest.mark.parametrize("shape", ["m_shape", "k_shape"])
-def test_threads_give_the_bits_of_processes(shape: str, tmp_path: Path) -> None:
-    programs = lower(gpipe(SHAPES[shape](), 3))
+def test_threads_give_the_bits_of_processes(tmp_path: Path) -> None:
+    programs = lower(gpipe(m_shape(), 3))
     generate(programs, {}, MODEL, tmp_path)
     num_devices = programs.placement.num_devices
     threads = launched(tmp_path, num_devices, 2, launcher="in_process")
@@ -130,13 +129,6 @@ def test_a_backward_runs_in_the_thread_of_its_device() -> None:
     assert torch._C._is_multithreading_enabled() == before
 
 
-def test_a_transfer_of_another_form_is_an_error() -> None:
-    network = Network(2)
-    network.send(torch.zeros(2), (0, 1))
-    with pytest.raises(RuntimeError, match="device 0 sends float32 \\(2,\\) where 1 receives"):
-        network.receive(torch.zeros(2, dtype=torch.float64), (0, 1))
-
-
 def test_a_sent_tensor_belongs_to_the_transfer_until_it_is_met() -> None:
     """As on the wire: a script that changed it too early would be found out, unless sends are buffered."""
     for buffered, expected in ((False, 7.0), (True, 1.0)):
@@ -181,12 +173,6 @@ def test_the_error_of_the_first_device_that_fails_is_raised() -> None:
     with pytest.raises(KeyError, match="boom"):
         network.run([partial(part, device) for device in TEAM])
     assert len(errors) == 2
-
-
-def test_a_device_that_ends_too_early_leaves_the_others_in_a_deadlock() -> None:
-    network = Network(2)
-    with pytest.raises(DeadlockError, match="wait for each other"):
-        network.run([list, partial(network.exchange, (0, 1), 1, None)])
 
 
 def test_tensors_of_different_forms_are_not_gathered() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import multiprocessing
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -29,7 +27,6 @@ from runtime.codegen.codegen import generate
 from runtime.execution.process import Process
 from runtime.execution.results import Position, Progress, read_position, read_progress, write_progress
 from runtime.execution.run_options import RUN_FILE, RunOptions
-from runtime.launching import processes
 from runtime.launching.launch import LaunchError, main
 from runtime.launching.processes import Torchrun
 from runtime.models import ModelOptions
@@ -180,66 +177,6 @@ def test_torchrun_and_its_devices_end_with_whoever_started_them(tmp_path: Path, 
     assert running(script.parent) == []
 
 
-def test_a_device_that_torchrun_was_just_starting_ends_too(tmp_path: Path) -> None:
-    """It has torchrun's environment, and torchrun, told to end, knows nothing of it."""
-    (device,) = generate(lower(gpipe(v_shape(1), 1)), {}, SMALL_GPT, tmp_path / "scripts")
-    script = tmp_path / "leaves_a_device.py"
-    script.write_text(
-        "import subprocess, sys\n"
-        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)', sys.argv[1]],"
-        " start_new_session=True)\n"
-    )
-    insert(device, "__import__('time').sleep(1000)")
-    insert(device, f"__import__('runpy').run_path({str(script)!r})")
-    insert(device, f"__import__('sys').argv[1:] = [{str(device.parent)!r}]")
-    torchrun = Torchrun(device.parent, 1, RunOptions(results=tmp_path))
-    wait_until(lambda: len(running(device.parent)) == 3, "torchrun starts no device, or that leaves none")
-    torchrun.stop()
-    assert running(device.parent) == []
-
-
-def children(pid: int | None) -> list[int]:
-    """Return the ids of the processes that a process has started and that still run."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def has_ended(pid: int) -> bool:
-    """Tell whether a process runs no more, whether or not anybody has waited for it."""
-    try:
-        return not Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return True
-
-
-@pytest.mark.parametrize("asks", ["before", "after"])
-def test_devices_die_with_a_killed_launch(scripts: Path, asks: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a device has asked for that before, or its launch is gone when it comes to do so."""
-    read, write = os.pipe()
-
-    def tell_then_ask(ask: Callable[[], None] = processes.die_with_parent) -> None:
-        launch_pid = os.getppid()
-        if asks == "before":
-            ask()
-        os.write(write, b".")
-        wait_until(lambda: os.getppid() != launch_pid, "the launch is not killed")
-        ask()
-
-    monkeypatch.setattr(processes, "die_with_parent", tell_then_ask)
-    insert(scripts / "device_0.py", "__import__('time').sleep(1000)")
-    killed = FORK.Process(target=launched, args=(scripts, 2, 1, 90), kwargs={"launcher": "fork"})
-    killed.start()
-    assert os.read(read, 1) + os.read(read, 1) == b".."
-    devices = children(killed.pid)
-    assert len(devices) == 2
-    killed.kill()
-    killed.join()
-    try:
-        wait_until(lambda: all(map(has_ended, devices)), "a device outlives its launch")
-    finally:
-        for device in itertools.filterfalse(has_ended, devices):
-            os.kill(device, signal.SIGKILL)
-
-
 def by_hand(device: int, common: dict[str, str], arguments: list[str], folder: Path) -> None:
     """Be one of two processes that torchrun starts."""
     os.environ |= common | {"RANK": str(device)}
@@ -321,16 +258,6 @@ def test_a_run_is_refused_where_there_are_too_few_gpus(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
     with pytest.raises(ScriptError, match=message):
         launched(scripts, 2, **arguments)  # type: ignore[arg-type]
-
-
-def test_a_failure_is_told_also_if_its_process_does_not_end(scripts: Path) -> None:
-    """As that of a device whose GPU hangs."""
-    insert(scripts / "device_1.py", 'raise RuntimeError("boom")')
-    insert(scripts / "device_1.py", "__import__('threading').Thread(target=STAY).start()")
-    text = (scripts / "device_1.py").read_text()
-    (scripts / "device_1.py").write_text(f"import time\nSTAY = lambda: time.sleep(60)\n{text}")
-    with pytest.raises(LaunchError, match="device 1 failed: RuntimeError: boom"):
-        launched(scripts, 2, 1, 8, launcher="fork")
 
 
 def test_options_survive_their_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
-import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +10,16 @@ from typing import Any
 
 import pytest
 from small_runs import SMALL_GPT, change, comparison_of, launched
-from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from placements import Placement
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.results import Position, Standing, write_failure
 from runtime.execution.run_options import RunOptions
-from runtime.launching.agent import killed
 from runtime.launching.following import LaunchError, follow, stuck
-from runtime.launching.launch import main
 from runtime.launching.lines import devices_of_nodes
+from runtime.launching.processes import killed_devices
 from runtime.program.calls import ScriptError
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
@@ -75,7 +72,8 @@ def test_what_torchrun_ended_itself_is_not_the_cause() -> None:
     exit_codes = {0: -signal.SIGTERM, 3: -signal.SIGSEGV, 4: -signal.SIGKILL, 5: 1}
     failures = {device: ProcessFailure(0, 1, code, "") for device, code in exit_codes.items()}
     failures[4].timestamp += 31  # torchrun waited for it in vain
-    assert killed(failures) == {3: "SIGSEGV"}
+    table = f"something before\n{ChildFailedError('runtime.launch', failures)}\n"
+    assert killed_devices(table) == {3: "SIGSEGV"}
 
 
 @pytest.mark.parametrize(
@@ -140,75 +138,3 @@ def test_nodes_share_the_devices() -> None:
 def test_only_torchrun_has_nodes(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match="nodes: 2 need launcher 'torchrun', 'fork' has one; use it"):
         launched(tmp_path, 2, launcher="fork", nodes=2)
-
-
-def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["print", *arguments]) == 0
-    return capsys.readouterr().out
-
-
-def test_the_lines_of_a_run_are_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    scripts = generated(UNEVEN, tmp_path / "it's here")
-    folder = shlex.quote(str(scripts))
-    assert printed(capsys, str(scripts), "--nodes", "1", "--iterations", "9", "--blocking") == (
-        f"torchrun --standalone --nproc-per-node 3 -m runtime.launch {folder} --iterations 9 --blocking "
-        "--communicators pair\n"
-    )
-    lines = printed(capsys, str(scripts), "--head", "a7").splitlines()
-    assert lines[::2] == ["# on node 0", "# on node 1"]
-    for node, devices in enumerate((2, 1)):
-        assert lines[2 * node + 1] == (
-            f"torchrun --nnodes 2 --node-rank {node} --nproc-per-node {devices} --master-addr a7 "
-            f"--master-port 29500 -m runtime.launch {folder} --communicators pair"
-        )
-
-
-def test_the_batch_file_starts_each_node_with_its_devices(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Slurm is played by a shell: its `srun` runs the command on both nodes, and torchrun shows its words."""
-    scripts = generated(UNEVEN, tmp_path / "it's here")
-    text = printed(capsys, str(scripts), "--sbatch", "--communicators", "directed")
-    assert text.splitlines()[:2] == [
-        "#!/bin/bash",
-        "#SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=2",
-    ]
-    for name, lines in {
-        "srun": 'for SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@"; done',
-        "scontrol": "printf 'a7\\na8\\n'",
-        "torchrun": 'printf "%s|" "$@"; echo',
-    }.items():
-        path = tmp_path / name
-        path.write_text(f"#!/bin/bash\n{lines}\n")
-        path.chmod(0o755)
-    done = subprocess.run(
-        ["bash", "-e"],
-        input=text,
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "a[7-8]"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.splitlines() == [
-        f"--nnodes|2|--node-rank|{node}|--nproc-per-node|{devices}|--master-addr|a7|--master-port|29500|"
-        f"-m|runtime.launch|{scripts}|--communicators|directed|"
-        for node, devices in enumerate((2, 1))
-    ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--nodes", "3"], "nodes: 3 are not the 2 that the placement has its devices on; use 2"),
-        (["--num-micro-batches", "8"], "num_micro_batches: 8 cannot be run"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
-def test_wrong_lines_are_refused_in_one(
-    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scripts = generated(UNEVEN, tmp_path)
-    assert main(["print", str(scripts), *arguments]) == 1
-    captured = capsys.readouterr()
-    assert captured.err.startswith(f"runtime.launch: {message}")
-    assert (captured.err.count("\n"), captured.out) == (1, "")

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from placements.shapes import v_shape, wave_shape
 from runtime.models import Blocks, Model
-from runtime.profiling.activation_memory import ActivationMemory
 from runtime.profiling.process_memory import peak_rss_mib, rss_mib
-from runtime.profiling.recorder import Recorder, Times, machine_name
+from runtime.profiling.recorder import ActivationMemory, Recorder, Times
 from runtime.program.calls import BlockCall, Message, Transfer
 from runtime.program.tensor_flow import RECOMPUTE
+from runtime.transport.contact import machine_name
 
 NUM_BYTES = 4 * 4 * 8
 """Of what is handed over."""

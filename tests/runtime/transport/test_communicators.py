@@ -18,12 +18,11 @@ from placements import Placement
 from placements.shapes import m_shape, v_shape, x_shape
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check
-from runtime.program.instructions import Programs, Receive, Run, Send
+from runtime.program.instructions import Programs, Receive, Send
 from runtime.program.lower import lower, messages
 from runtime.program.prefetch import prefetch_receives
 from runtime.transport.communicators import AUTO, DIRECTED, PAIR, communicators
 from runtime.transport.process_groups import connect
-from schedsearch.baselines import one_f_one_b
 from schedsearch.schedule import Schedule
 
 
@@ -68,23 +67,6 @@ def test_both_devices_of_a_pair_have_one_order_of_all_messages_between_them(sche
         for device in devices:
             for other in range(device):
                 assert between(programs, device, other) == between(programs, other, device)
-
-
-def test_programs_whose_pair_has_two_orders_are_refused() -> None:
-    """Each direction is in order by itself: both devices send first, and one communicator would hang."""
-    safe = lower(one_f_one_b(v_shape(2), 3))
-    first, second = (list(program) for program in safe.instructions)
-    send = next(i for i, each in enumerate(first) if isinstance(each, Send) and each.micro_batch == 1)
-    back = next(i for i, each in enumerate(first) if isinstance(each, Receive) and each.micro_batch == 0)
-    assert send < back
-    late = first[send]
-    moved = [each for each in first if each != late]
-    after = moved.index(Run("B0", 0))
-    moved.insert(after + 1, late)
-    programs = Programs(safe.placement, 3, (tuple(moved), tuple(second)))
-    assert between(programs, 0, 1) != between(programs, 1, 0)
-    with pytest.raises(ValueError, match="wait for each other in a cycle"):
-        check(programs)
 
 
 def be(device: int, meeting: str, sharing: str, backend: str | None) -> None:
@@ -148,8 +130,9 @@ def created(monkeypatch: pytest.MonkeyPatch) -> Created:
         return options["group_desc"]
 
     monkeypatch.setattr(dist, "new_group", new_group)
+    done = SimpleNamespace(wait=lambda: None)
     for name in ("send", "recv", "all_gather"):
-        monkeypatch.setattr(dist, name, lambda *arguments, **options: None)
+        monkeypatch.setattr(dist, name, lambda *arguments, **options: done)
     return found
 
 

@@ -32,7 +32,7 @@ from runtime.models import (
 )
 from runtime.orders.offered import offer
 from runtime.profiling.records import of_copies
-from runtime.profiling.zero_comm import zero_comm_spans
+from runtime.profiling.utilisation import zero_comm_spans
 from runtime.program.deadlock import UnsafeProgramsError, check, check_updates
 from runtime.program.instructions import Programs, Receive, Run, Send, parse_instruction
 from runtime.program.lower import lower, orders_of, schedule_of, with_updates
