@@ -16,9 +16,9 @@ from runtime.execution.device import Device
 from runtime.execution.process import Process
 from runtime.execution.results import Position
 from runtime.models import Blocks, Model
-from runtime.program.calls import carry_out
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs
+from runtime.program.interpreter import interpret
 from runtime.program.lower import by_lane, lower
 from runtime.transport.agreement import PipelineError
 from runtime.transport.protocol import Transport
@@ -125,4 +125,4 @@ class Evaluation:
         self._device.finish()
 
     def _carry_out(self, device: Any, num_micro_batches: int) -> None:
-        carry_out(self._instructions, device)
+        interpret(self._instructions, device)

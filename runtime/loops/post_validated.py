@@ -15,9 +15,10 @@ from placements import Kind
 from runtime.execution.device_context import DeviceContext
 from runtime.loops.iterations import Iterations
 from runtime.options.run import not_post_validated
-from runtime.program.calls import Message, ScriptError, carry_out
+from runtime.program.calls import Message, ScriptError
 from runtime.program.deadlock import Rendezvous
 from runtime.program.instructions import Programs, Run
+from runtime.program.interpreter import interpret
 from runtime.training.post_validation import EarlyStep, Validated
 
 
@@ -119,4 +120,4 @@ class PostValidatedIterations:
 
     def _carry_out(self, first: int, last: int) -> None:
         before = sum(isinstance(each, Run) for each in self._instructions[:first])
-        carry_out(self._instructions[first:last], self._device, self._clocks[before:])
+        interpret(self._instructions[first:last], self._device, self._clocks[before:])

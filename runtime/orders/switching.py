@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from placements.copies.replicas import copies_in
 from runtime.codegen.script import Script
 from runtime.execution.device_context import DeviceContext
 from runtime.orders.offered import OfferError, ProgramSource, check_switchable, fitting
-from runtime.program.calls import OfStages, carry_out
+from runtime.program.calls import OfStages
 from runtime.program.instructions import Instruction, Programs
+from runtime.program.interpreter import interpret
 
 
 class _Decision(NamedTuple):
@@ -98,6 +99,6 @@ class ProgramSwitch:
 
 
 def _carried_out(
-    instructions: tuple[Instruction, ...], stages: Mapping[str, str], device: object, num_micro_batches: int
+    instructions: tuple[Instruction, ...], stages: Mapping[str, str], device: Any, num_micro_batches: int
 ) -> None:
-    carry_out(instructions, OfStages(device, stages) if stages else device)
+    interpret(instructions, OfStages(device, stages) if stages else device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -129,6 +129,16 @@ class Verbs(ABC):
             how: The other fields of `BlockCall`.
         """
 
+    @abstractmethod
+    def receive(
+        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
+    ) -> None:
+        """Post the receive of what a block hands to a block of this device, or write that down."""
+
+    def prefetch(self, producer: str, consumer: str, micro_batch: int, **where: Any) -> None:
+        """Post a receive ahead of other blocks than the one that takes it; see `receive`."""
+        self.receive(producer, consumer, micro_batch, **where)
+
 
 @dataclass
 class Calls(Verbs):
@@ -193,12 +203,6 @@ class Calls(Verbs):
         """Write down a receive."""
         self.receives.append((Transfer(producer, consumer, micro_batch), source))
         self._add(Receive(producer, consumer, micro_batch, source, part))
-
-    def prefetch(
-        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
-    ) -> None:
-        """Write down a receive, which is ahead of other blocks than the one that takes it."""
-        self.receive(producer, consumer, micro_batch, source=source, part=part)
 
     @property
     def count(self) -> int:
@@ -274,28 +278,6 @@ class OfStages:
             action(*(stages[name] for name in names), micro_batch, **options)
 
         return called
-
-
-def carry_out(
-    instructions: Iterable[Instruction], device: Any, clocks_mhz: Iterable[int | None] = ()
-) -> None:
-    """Call a device, or what stands for one, with each instruction in turn; blocks at these clocks."""
-    clocks = iter(clocks_mhz)
-    for each in instructions:
-        if isinstance(each, Run):
-            clock_mhz = next(clocks, None)
-            device.run(
-                each.block,
-                each.micro_batch,
-                clock_mhz=clock_mhz,
-                mode=each.mode,
-                stream=each.stream,
-                keep_weights=each.keep_weights,
-            )
-        elif isinstance(each, Send):
-            device.send(each.producer, each.consumer, each.micro_batch, target=each.target, part=each.part)
-        else:
-            device.receive(each.producer, each.consumer, each.micro_batch, source=each.source, part=each.part)
 
 
 def _line() -> int:

@@ -250,17 +250,15 @@ def test_our_order_ends_under_all_rules_and_more_of_everything_is_never_later(
     def time(rules: Rules) -> float:
         return play(programs, rules, transfer_time=lambda *_: transfer).time
 
-    widest = time(Rules(num_queues=None, stream_pool=None, ahead=None))
+    widest = time(Rules(num_queues=None, ahead=None))
     for communicators in (DEVICE, PAIR, DIRECTED):
         for rules in (
             Rules(communicators),
             Rules(communicators, num_queues=1),
-            Rules(communicators, stream_pool=1, own_receive_stream=False),
+            Rules(communicators, own_receive_stream=False),
             Rules(communicators, waits_at_once=True, ahead=0),
-            Rules(communicators, eager=True),
         ):
             assert time(rules) >= widest
-    assert time(Rules(DEVICE, in_groups=True)) >= widest
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -296,14 +294,11 @@ def test_a_receive_posted_behind_a_kernel_waits_for_it_though_the_host_is_ahead(
         (Rules(DIRECTED), 2),
         (Rules(PAIR), None),
         (Rules(DEVICE), None),
-        (Rules(DEVICE, in_groups=True), 2),
-        (Rules(PAIR, eager=True), 2),
-        (Rules(DIRECTED, stream_pool=1), None),
         (Rules(DIRECTED, num_queues=1), None),
     ],
 )
 def test_sends_that_cross_stand_still_where_they_share_anything(rules: Rules, end: float | None) -> None:
-    """Megatron-LM needs two groups for this reason; what passes with small messages may hang with large."""
+    """Megatron-LM needs two groups for this reason."""
     if end is not None:
         assert play(CROSSING, rules, transfer_time=lambda *_: 0.0).time == end
         return
@@ -344,16 +339,6 @@ def test_the_host_does_not_run_away() -> None:
     assert all(far.moved[message][0] <= start for message, (start, _) in near.moved.items())
 
 
-def test_many_communicators_share_streams_and_that_costs_time() -> None:
-    """An M-shape of 36 devices has more than 32 communicators on some of them."""
-    programs = lower(gpipe(m_shape(36), 2))
-    shared, own = (
-        play(programs, Rules(stream_pool=pool, num_queues=None), transfer_time=lambda *_: 1.0).time
-        for pool in (32, None)
-    )
-    assert shared >= own
-
-
 def test_eight_queues_lose_no_overlap_and_one_does() -> None:
     """With ``CUDA_DEVICE_MAX_CONNECTIONS=1`` receives that are posted early wait."""
     programs = prefetch_receives(lower(one_f_one_b(v_shape(4), 8)), 2)
@@ -367,8 +352,6 @@ def test_eight_queues_lose_no_overlap_and_one_does() -> None:
 def test_rules_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="waits_at_once"):
         Rules(Communication.BLOCKING)
-    with pytest.raises(ValueError, match="communicators=device"):
-        Rules(in_groups=True)
 
 
 def test_what_a_rule_costs() -> None:
