@@ -15,10 +15,10 @@ from runtime.codegen.script import Script
 from runtime.execution.device import Device
 from runtime.execution.process import Process
 from runtime.execution.results import Position
+from runtime.interpreter.interpreter import interpret
 from runtime.models import Blocks, Model
 from runtime.program.deadlock import check
 from runtime.program.instructions import Programs
-from runtime.program.interpreter import interpret
 from runtime.program.lower import by_lane, lower
 from runtime.transport.agreement import PipelineError
 from runtime.transport.protocol import Transport

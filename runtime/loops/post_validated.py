@@ -13,12 +13,12 @@ from graphlib import TopologicalSorter
 
 from placements import Kind
 from runtime.execution.device_context import DeviceContext
+from runtime.interpreter.interpreter import interpret
 from runtime.loops.iterations import Iterations
 from runtime.options.run import not_post_validated
 from runtime.program.calls import Message, ScriptError
 from runtime.program.deadlock import Rendezvous
 from runtime.program.instructions import Programs, Run
-from runtime.program.interpreter import interpret
 from runtime.training.post_validation import EarlyStep, Validated
 
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from placements.copies.replicas import copies_in
 from runtime.codegen.script import Script
 from runtime.execution.device_context import DeviceContext
+from runtime.interpreter.interpreter import interpret
 from runtime.orders.offered import OfferError, ProgramSource, check_switchable, fitting
 from runtime.program.calls import OfStages
 from runtime.program.instructions import Instruction, Programs
-from runtime.program.interpreter import interpret
 
 
 class _Decision(NamedTuple):

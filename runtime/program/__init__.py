@@ -5,6 +5,5 @@ whose backward), `data_parallel` (who has which share of them), `tensor_spec` (t
 `instructions` (the programs), `lower` (a schedule as programs), `prefetch` (receives posted earlier),
 `handover` and `deadlock` (the proof that blocks get their inputs, and that programs finish) with
 `error_grid` (where they do not), `loops` (the rounds that repeat in a program), `any_number` (programs of
-more or fewer rounds), `program_file` (``programs.json``), `calls` (what a script asks for, recorded) and
-`interpreter` (programs carried out on a backend).
+more or fewer rounds), `program_file` (``programs.json``) and `calls` (what a script asks for, recorded).
 """

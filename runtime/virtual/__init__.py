@@ -1,4 +1,4 @@
-"""GPUs in virtual time, without processes: how long programs take, and what a plan's scripts cost.
+"""GPUs in virtual time, without processes: the length of programs, and the energy of a plan's scripts.
 
 It does not know what blocks compute. Read
 

@@ -14,32 +14,25 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runtime.interpreter.interpreter import interpret
 from runtime.program.calls import Message, Transfer
 from runtime.program.data_parallel import Part
 from runtime.program.error_grid import UnsafeProgramsError, grid
 from runtime.program.instructions import Programs
-from runtime.program.interpreter import interpret
 from runtime.virtual.rules import Communication, Rules, of_network
 from runtime.virtual.streams import Event, VirtualMachine
 from schedsearch.schedule import Instance
 
 COMPUTE, RECEIVES, FIRST_OF_COMMUNICATORS = 0, 1, 2
-"""Streams of a GPU: its blocks, a stream to post receives from, and that of its first communicator."""
+"""Streams of a GPU: its blocks, a stream to post receives from, and its first communicator's."""
 
 
 @dataclass(frozen=True)
 class Playback:
-    """What programs did, in the unit of the times given.
-
-    Attributes:
-        time: End of the last block or transfer.
-        start_of: When each (block, micro-batch) began.
-        moved: For each message when it began to move and when it had arrived.
-    """
+    """End of the last block or transfer, and when each block began, in the unit of the times given."""
 
     time: float
     start_of: Mapping[Instance, float]
-    moved: Mapping[Message, tuple[float, float]]
 
 
 def play(
@@ -106,7 +99,7 @@ def cheapest_sharing(
 
 
 class _Iteration:
-    """What the hosts of an iteration share: the machine, messages and collectives."""
+    """Machine, messages and collectives that the hosts of an iteration share."""
 
     def __init__(
         self,
@@ -120,7 +113,6 @@ class _Iteration:
         self.machine = VirtualMachine(rules.num_queues)
         self.collectives: dict[Hashable, Event] = {}
         self.begins: dict[Instance, list[Event]] = defaultdict(list)
-        self.moved: dict[Message, tuple[Event, Event]] = {}
         self._messages: dict[Hashable, tuple[Message, Event]] = {}
         self._num_posted: Counter[Hashable] = Counter()
         self._streams: list[dict[Hashable, int]] = [{} for _ in programs.instructions]
@@ -144,8 +136,7 @@ class _Iteration:
                 f"{grid(self.programs, stuck)}\n" + "\n".join(self.machine.standing())
             )
         start_of = {name: max(each.time or 0.0 for each in begins) for name, begins in self.begins.items()}
-        moved = {each: (met.since or 0.0, end.time or 0.0) for each, (met, end) in self.moved.items()}
-        return Playback(time, start_of, moved)
+        return Playback(time, start_of)
 
     def stream(self, device: int, communicator: Hashable) -> int:
         """Return the stream of a communicator on a GPU."""
@@ -179,7 +170,7 @@ class _Iteration:
 
 
 class _Host:
-    """A backend of the interpreter: issues what a device's program says.
+    """A backend of the interpreter: issues a device's program.
 
     Attributes:
         ends: When each instruction has ended.
@@ -193,7 +184,7 @@ class _Host:
         self.ends: list[Event] = []
 
     def run(self, block: str, micro_batch: int, clock_mhz: int | None = None, **how: Any) -> None:
-        """Issue a block behind what it takes."""
+        """Issue a block behind its inputs."""
         instance = block, micro_batch
         what = f"{block} of micro-batch {micro_batch}"
         if self._rules.ahead is not None and len(self._blocks) > self._rules.ahead:
@@ -224,24 +215,22 @@ class _Host:
         """Post a receive."""
         message = Message(Transfer(producer, consumer, micro_batch), source, self._device, part)
         current = RECEIVES if self._rules.own_receive_stream else COMPUTE
-        met, ended = self._post(message, "the receive of", current)
-        self._arriving[consumer, micro_batch].append(ended)
-        self._iteration.moved[message] = met, ended
+        self._arriving[consumer, micro_batch].append(self._post(message, "the receive of", current))
 
-    def _post(self, message: Message, verb: str, current: int) -> tuple[Event, Event]:
-        """Issue the kernel of a message's end; return when the message has moved, and the event behind it."""
+    def _post(self, message: Message, verb: str, current: int) -> Event:
+        """Issue the kernel of a message's end; return the event behind it."""
         met = self._iteration.meeting(self._device, message)
         communicator = self._iteration.communicator(message.source, message.target)
         end, ended = self._communicate(communicator, current, met, f"{verb} {message}")
         self.ends.append(end)
         if self._rules.waits_at_once:
             self._machine.wait(self._device, COMPUTE, ended)
-        return met, ended
+        return ended
 
     def _communicate(
         self, communicator: Hashable, current: int, met: Event, what: str
     ) -> tuple[Event, Event]:
-        """Issue a kernel of a communicator behind what the current stream holds; return its end, twice.
+        """Issue a kernel of a communicator behind the work of the current stream; return its end, twice.
 
         The second is the event that is recorded behind it.
         """

@@ -1,4 +1,4 @@
-"""What transfers wait for, on a network or under NCCL.
+"""Waits of transfers, on a network or under NCCL.
 
 The rules of NCCL under torch.distributed, each with its source:
 
@@ -28,7 +28,7 @@ from types import MappingProxyType
 
 
 class Communication(StrEnum):
-    """What a transfer holds up.
+    """The work that a transfer holds up.
 
     - ``blocking``: both of its devices, from when they come to it until it has ended.
     - ``device``: no block, but every later transfer of both devices: one communicator for all, as in torch's
@@ -37,7 +37,7 @@ class Communication(StrEnum):
       pair, as torch makes them for single transfers over NCCL.
     - ``directed``: every later transfer from the one to the other: one communicator for each channel.
 
-    `runtime.transport.process_groups` makes those of the last two.
+    `runtime.transport.process_groups` makes the communicators of the last two.
     """
 
     BLOCKING = "blocking"
@@ -48,7 +48,7 @@ class Communication(StrEnum):
 
 @dataclass(frozen=True)
 class Rules:
-    """How programs are carried out, and what of the GPU is bounded; by default as our scripts do on NCCL.
+    """How programs are carried out, and bounds of the GPU; by default as our scripts do on NCCL.
 
     Attributes:
         communicators: ``directed``, ``pair`` or ``device``.
@@ -68,7 +68,7 @@ class Rules:
     ahead: int | None = 4
 
     def __post_init__(self) -> None:
-        """Check what fits together."""
+        """Check that they fit together."""
         if self.communicators is Communication.BLOCKING:
             raise ValueError("communicators: blocking is no set of communicators; use waits_at_once=True")
 
@@ -106,4 +106,4 @@ NCCL_RULES: Mapping[str, Rules] = MappingProxyType(
         "every transfer is waited for where it is posted": Rules(waits_at_once=True),
     }
 )
-"""What ``python -m runtime.check --nccl`` plays programs under."""
+"""Rules under which ``python -m runtime.check --nccl`` plays programs."""

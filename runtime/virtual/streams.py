@@ -79,7 +79,7 @@ def reach(events: Iterable[Event]) -> float:
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """What a stream carries out, from `begin` to `end`; the host may wait before it issues it."""
+    """Work of a stream, from `begin` to `end`; the host may wait before it issues it."""
 
     begin: Event
     end: Event
@@ -112,7 +112,7 @@ class VirtualMachine:
         number = stream if self._num_queues is None else stream % self._num_queues
         queue, before = self._queues[device, number], self._last.get((device, stream))
         host = self._hosts.get(device)
-        holds = awaits, before and before.end, queue[-1].begin if queue else None, host
+        holds = awaits, before.end if before else None, queue[-1].begin if queue else None, host
         operation = Operation(Event(end.what, [each for each in holds if each is not None]), end, host)
         end.after.append(operation.begin)
         self._last[device, stream] = operation

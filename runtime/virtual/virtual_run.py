@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from placements import Placement, Profile
+from placements import Profile
 from runtime.codegen.script import programs_of, read_scripts
+from runtime.interpreter.interpreter import interpret
 from runtime.program.calls import Message, ScriptError, Transfer
 from runtime.program.data_parallel import Part
 from runtime.program.error_grid import grid
 from runtime.program.instructions import Programs, Run
-from runtime.program.interpreter import interpret
 from runtime.program.tensor_flow import tensor_inputs
 from runtime.virtual.streams import Event, reach
 from runtime.virtual.virtual_gpu import VirtualGpu
@@ -28,13 +28,7 @@ from schedsearch.schedule import Instance
 
 @dataclass(frozen=True)
 class VirtualRun:
-    """What an iteration did on virtual GPUs.
-
-    Attributes:
-        time_ms: Time from its begin to the end of the last block.
-        energy_mj: Energy of all GPUs over that time.
-        start_ms: When each (block, micro-batch) began.
-    """
+    """An iteration on virtual GPUs: its length, the energy of all GPUs, and when each block began."""
 
     time_ms: float
     energy_mj: float
@@ -43,40 +37,25 @@ class VirtualRun:
 
 @dataclass(frozen=True)
 class VirtualScripts:
-    """The scripts of all devices, read for a virtual run.
-
-    Attributes:
-        programs: What each device runs, sends and receives.
-        clocks: For each device the clock of each block, in the order of its program; MHz, None where a script
-            asks for none.
-    """
+    """The scripts of all devices, and for each device the clocks of its blocks in MHz, in their order."""
 
     programs: Programs
     clocks: tuple[Mapping[Instance, int | None], ...]
 
     @classmethod
     def read(cls, directory: str | Path) -> VirtualScripts:
-        """Read ``device_0.py`` and so on.
-
-        Raises:
-            ScriptError: See `runtime.codegen.script.read_scripts`.
-        """
+        """Read ``device_0.py`` and so on; see `runtime.codegen.script.read_scripts`."""
         scripts = read_scripts(directory)
         clocks = tuple(
             {(run.block, run.micro_batch): run.clock_mhz for run in script.calls.runs} for script in scripts
         )
         return cls(programs_of(scripts), clocks)
 
-    @property
-    def placement(self) -> Placement:
-        """Return what runs where."""
-        return self.programs.placement
-
     def run_name(self, instance: Instance) -> str:
         """Return the name under which a profile has the cost of a block in its mode."""
         block, micro_batch = instance
         chosen = self.programs.chosen
-        return self.placement.run_name(block, chosen[micro_batch]) if chosen else block
+        return self.programs.placement.run_name(block, chosen[micro_batch]) if chosen else block
 
 
 def run_virtually(
@@ -98,26 +77,31 @@ def run_virtually(
         ProfileError: The profile lacks a block.
         ScriptError: The scripts wait for each other, or ask for a clock that the profile lacks.
     """
-    profile.require(scripts.placement)
+    profile.require(scripts.programs.placement)
     _check_clocks(scripts, profile)
     iteration = _Iteration(scripts, profile, waits_for_clock)
     iteration.devices = [_VirtualDevice(iteration, number, gpu) for number, gpu in enumerate(gpus)]
     for program, device in zip(scripts.programs.instructions, iteration.devices, strict=True):
         interpret(program, device)
     reach(iteration.events)
-    if stuck := [(number, at) for number, device in enumerate(iteration.devices) for at in device.stuck()]:
-        text = grid(scripts.programs, stuck)
+    stuck: dict[int, int] = {}
+    for number, program in enumerate(scripts.programs.instructions):
+        for at, each in enumerate(program):
+            if isinstance(each, Run) and iteration.ends[each.block, each.micro_batch].time is None:
+                stuck.setdefault(number, at)
+    if stuck:
+        text = grid(scripts.programs, [*stuck.items()])
         raise ScriptError(f"the scripts wait for each other; generate them again\n{text}")
     time_ms = max(device.now_ms for device in iteration.devices)
     for device in iteration.devices:
         device.wait_until(time_ms)
-    energy_mj = sum(device.energy_mj for device in iteration.devices)
+    energy_mj = sum(device.gpu.energy_mj() - device.begin_mj for device in iteration.devices)
     start_ms = {instance: begin.time or 0.0 for instance, begin in iteration.begins.items()}
     return VirtualRun(time_ms, energy_mj, start_ms)
 
 
 def _check_clocks(scripts: VirtualScripts, profile: Profile) -> None:
-    """Ensure that the profile says what each block costs at its clock.
+    """Ensure that the profile has the cost of each block at its clock.
 
     Raises:
         ScriptError: It does not; the message names device, block and the clocks nearest to it.
@@ -135,12 +119,12 @@ def _check_clocks(scripts: VirtualScripts, profile: Profile) -> None:
 
 
 class _Iteration:
-    """What the devices of an iteration share: events, messages, and blocks that several of them run."""
+    """Events, messages and blocks that the devices of an iteration share."""
 
     def __init__(self, scripts: VirtualScripts, profile: Profile, waits_for_clock: bool) -> None:
         self.scripts, self.waits_for_clock = scripts, waits_for_clock
         self._profile = profile
-        self.inputs = tensor_inputs(scripts.placement)
+        self.inputs = tensor_inputs(scripts.programs.placement)
         self.devices: list[_VirtualDevice] = []
         self.events: list[Event] = []
         self.begins: dict[Instance, Event] = {}
@@ -154,7 +138,7 @@ class _Iteration:
 
     def transfer_ms(self, transfer: Transfer) -> float:
         """Return how long a message is on its way."""
-        placement = self.scripts.placement
+        placement = self.scripts.programs.placement
         return placement.transfer_time(transfer.producer, transfer.consumer) * placement.tick_ms
 
     def arrival(self, message: Message) -> Event:
@@ -168,7 +152,7 @@ class _Iteration:
         """Return begin and end of a block; it begins when all of its devices have come to it."""
         if instance not in self.begins:
             what = f"{instance[0]} of micro-batch {instance[1]}"
-            team = self.scripts.placement.by_name[instance[0]].devices
+            team = self.scripts.programs.placement.by_name[instance[0]].devices
             self.begins[instance] = begin = self.event(what, num_missing=len(team))
             self.ends[instance] = self.event(what, begin, work=partial(self._work, instance, team))
         return self.begins[instance], self.ends[instance]
@@ -193,7 +177,7 @@ class _VirtualDevice:
             gpu.set(first)
             if (change_ms := gpu.until_change_ms()) < math.inf:
                 gpu.wait(change_ms)
-        self._begin_ms, self._begin_mj = gpu.now_ms(), gpu.energy_mj()
+        self._begin_ms, self.begin_mj = gpu.now_ms(), gpu.energy_mj()
         self._reached: dict[Instance, Event] = {}
         self._received: dict[Transfer, Event] = {}
         self._last = iteration.event("the begin")
@@ -202,11 +186,6 @@ class _VirtualDevice:
     def now_ms(self) -> float:
         """The device's time since its begin."""
         return self.gpu.now_ms() - self._begin_ms
-
-    @property
-    def energy_mj(self) -> float:
-        """What the device has used since its begin."""
-        return self.gpu.energy_mj() - self._begin_mj
 
     def wait_until(self, ms: float) -> None:
         """Let time pass."""
@@ -247,7 +226,7 @@ class _VirtualDevice:
     def send(
         self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
     ) -> None:
-        """Send what is there when the device has come here."""
+        """Send at the end of the device's block before."""
         message = Message(Transfer(producer, consumer, micro_batch), self._device, target, part)
         self._iteration.arrival(message).add(self._last)
 
@@ -266,10 +245,3 @@ class _VirtualDevice:
         if self._iteration.waits_for_clock and (change_ms := self.gpu.until_change_ms()) < math.inf:
             return now_ms + change_ms
         return now_ms
-
-    def stuck(self) -> list[int]:
-        """Return the index of the first block in the program that does not end; nothing if all do."""
-        ends = self._iteration.ends
-        program = enumerate(self._iteration.scripts.programs.instructions[self._device])
-        runs = [(i, ends[each.block, each.micro_batch]) for i, each in program if isinstance(each, Run)]
-        return [i for i, end in runs if end.time is None][:1]

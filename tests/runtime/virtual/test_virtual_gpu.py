@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from energy.cases import noisy_profile
-from fake_driver import DirectClock, FakeDriver, FakeGpu
+from fake_driver import FakeDriver, FakeGpu
 from quarter_ms import MIXED, PROFILE, SCHEDULE
 
 from placements import OperatingPoint, Placement, Profile
@@ -180,43 +179,6 @@ def test_a_change_comes_in_the_middle_of_a_block() -> None:
     gpu.wait(1.0)
     assert (gpu.clock_mhz, gpu.until_change_ms()) == (1000, math.inf)
     assert gpu.requests == [500]
-
-
-def test_the_library_and_the_simulated_gpu_agree(driver: FakeDriver) -> None:
-    """Two programs for the same GPU, one in C and one in Python, through a few hundred random calls."""
-    draw = random.Random(7)
-    driver.setup(1, range(600, 1200 + 1, 15), 10.0, 0.0, 60.0)
-    one = VirtualGpu(1200, 60.0, 10.0)
-
-    gpu = FakeGpu(driver, 0, DirectClock())
-    clocks = list(range(600, 1200 + 1, 15))
-    for _ in range(300):
-        match draw.randrange(3):
-            case 0:
-                clock_mhz = draw.choice(clocks)
-                one.set(clock_mhz), gpu.set(clock_mhz)
-            case 1:
-                ms = draw.uniform(0, 8)
-                one.wait(ms), gpu.wait(ms)
-            case _:
-                points = [
-                    OperatingPoint(clock, 20_000 / clock, clock * draw.uniform(1, 2))
-                    for clock in sorted(draw.sample(clocks, 5))
-                ]
-                one.work(points), gpu.work(points)
-        assert gpu.now_ms() == pytest.approx(one.now_ms(), rel=1e-9)
-        assert gpu.energy_mj() == pytest.approx(one.energy_mj(), abs=1.0)
-        assert gpu.until_change_ms() == pytest.approx(one.until_change_ms(), abs=1e-6)
-
-
-def test_a_run_ends_with_all_devices(tmp_path: Path) -> None:
-    """A device that is done early waits at the blocking power until the last one is."""
-    placement = v_shape(2, inference=True)
-    points = {"F0": (OperatingPoint(1000, 10.0, 1000.0),), "F1": (OperatingPoint(1000, 30.0, 3000.0),)}
-    profile = Profile("made up", points, 5.0)
-    found = run_virtually(scripts_of(gpipe(placement, 2), {}, tmp_path), profile, simulated_gpus(profile, 2))
-    start_ms = {("F0", 0): 0.0, ("F0", 1): 10.0, ("F1", 0): 10.0, ("F1", 1): 40.0}
-    assert found == VirtualRun(70.0, 2 * 1000 + 2 * 3000 + 5.0 * (50 + 10), start_ms)
 
 
 ONE_GPU_EACH = Schedule(replace(SCHEDULE.placement, num_gpus=()), 2, SCHEDULE.blocks)

@@ -1,4 +1,4 @@
-"""Programs carried out: one walk over a program, which calls a backend with each instruction.
+"""The walk over a program, which calls a backend with each instruction.
 
 Backends are the device of a run (`runtime.execution.device`), GPUs in virtual time (`runtime.virtual`), one
 process in order (`runtime.verify.replay`), a step of Megatron-LM (`runtime.hooks.megatron`), and the list of
@@ -31,12 +31,12 @@ class Backend(Protocol):
     def send(
         self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
     ) -> None:
-        """Send what a block of this device hands to another, without waiting for its arrival."""
+        """Send a tensor that a block of this device made, without waiting for its arrival."""
 
     def receive(
         self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
     ) -> None:
-        """Post the receive of what a block of this device takes, without waiting for it."""
+        """Post the receive of an input of this device's blocks, without waiting for it."""
 
 
 def interpret(
