@@ -186,27 +186,30 @@ class Device(Verbs):
         except RuntimeError as error:
             raise self._in_words(error) from error
         taken = [self._take(transfer) for transfer in step.inputs]
-        made: Made = {}
-        later: Later | None = None
-        if side is not None and is_beside:
-            later = side.run(stream, lambda: self._computed(step, taken, self._beside, is_beside=True))
-        else:
+        if side is None:
             made = self._computed(step, taken, self._told)
-            later = None if side is None else side.computed(made)
-        for consumer, transfer in step.outputs.items():
+            for consumer, transfer in step.outputs.items():
+                if self._uses_left.get(transfer):
+                    self._made[transfer] = made[consumer]
+            return
+        if is_beside:
+            later = side.run(stream, lambda: self._computed_beside(step, taken))
+        else:
+            later = side.computed(self._computed(step, taken, self._told))
+        for transfer in step.outputs.values():
             if self._uses_left.get(transfer):
-                self._made[transfer] = made[consumer] if later is None else later
-        if self._blocking and is_beside and later is not None:
+                self._made[transfer] = later
+        if self._blocking and is_beside:
             later()
 
-    def _computed(
-        self, step: _Step, taken: Sequence[_Given], told: _Listeners, *, is_beside: bool = False
-    ) -> Made:
+    def _computed_beside(self, step: _Step, taken: Sequence[_Given]) -> Made:
+        for tell in self._beside.reach:
+            tell(step.run)
+        return self._computed(step, taken, self._beside)
+
+    def _computed(self, step: _Step, taken: Sequence[_Given], told: _Listeners) -> Made:
         """Run a block once its tensors are there, in the stream that it belongs to."""
         run = step.run
-        if is_beside:
-            for tell in told.reach:
-                tell(run)
         arrived = [self._arrived(run.block, given, told) for given in taken]
         for tell in told.start:
             tell(run, arrived)
@@ -347,9 +350,9 @@ class Device(Verbs):
 
     def _take(self, transfer: Transfer) -> _Given:
         """Return a tensor that a block takes, or how it comes."""
-        if transfer not in self._received:
+        moving = self._received.pop(transfer, None)
+        if moving is None:
             return self._use(transfer)
-        moving = self._received.pop(transfer)
         self._posted_bytes -= moving[1].nbytes
         return moving
 
@@ -359,8 +362,8 @@ class Device(Verbs):
             raise ScriptError(
                 f"device {self._index}: {self._position.text}, before {transfer} was received or computed"
             )
-        self._uses_left[transfer] -= 1
-        return self._made[transfer] if self._uses_left[transfer] else self._made.pop(transfer)
+        left = self._uses_left[transfer] = self._uses_left[transfer] - 1
+        return self._made[transfer] if left else self._made.pop(transfer)
 
     def _arrived(self, consumer: str, given: _Given, told: _Listeners) -> Tensor:
         """Return a tensor once it is there; one that comes in parts is gathered with the other devices."""

@@ -97,7 +97,7 @@ def device_context(
     """
     options, placement, number = process.options, script.placement, process.device
     warm_up(transport.device)  # imports more of torch
-    rss_after_import_mib = rss_mib()
+    rss = rss_mib()
     latency = None if options.clock_latency is None else read_clock_latency(options.clock_latency)
 
     def profiler_of(sweep: Sweep) -> DeviceProfiler:
@@ -152,18 +152,7 @@ def device_context(
         if body is None:
             check_specs(script, number, device.spec_of_model)
         yield DeviceContext(
-            script,
-            process,
-            transport,
-            device,
-            model,
-            blocks,
-            clocks,
-            shared,
-            online,
-            profiler,
-            recorder,
-            rss_after_import_mib,
+            script, process, transport, device, model, blocks, clocks, shared, online, profiler, recorder, rss
         )
 
 

@@ -21,6 +21,7 @@ class Backend(Protocol):
         self,
         block: str,
         micro_batch: int,
+        *,
         clock_mhz: int | None = ...,
         mode: str = ...,
         stream: str = ...,

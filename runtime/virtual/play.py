@@ -38,14 +38,14 @@ class Playback:
 def play(
     programs: Programs,
     rules: Rules | Communication,
-    block_time: Mapping[str, float] | None = None,
     transfer_time: Callable[[str, str], float] | None = None,
 ) -> Playback:
     """Play one iteration, every device as early as its program allows.
 
     A transfer begins when both ends have come to it and, where it shares a communicator with others, when
     the earlier ones of both ends are over. A block begins when all its devices have come to it and its
-    tensors are there. A device comes to an instruction at the end of the block before it.
+    tensors are there, and takes its ticks in the mode that it runs in. A device comes to an instruction at
+    the end of the block before it.
 
     With the same programs no time is later under ``directed`` than under ``pair``, ``device`` and
     ``blocking``, in that order: each adds waits to those of the one before.
@@ -53,8 +53,6 @@ def play(
     Args:
         programs: Programs of all devices; they need not be safe.
         rules: What a transfer holds up: of a network, or of NCCL.
-        block_time: Time of each block, above 0; by default the placement's ticks, of the mode that it
-            runs in.
         transfer_time: Time of what a block (first name) hands to another, at least 0; by default the
             placement's ticks.
 
@@ -74,12 +72,8 @@ def play(
     32.0
     37.0
     """
-
-    def time_of(block: str, micro_batch: int) -> float:
-        return block_time[block] if block_time else programs.block(block, micro_batch).time
-
     chosen = of_network(rules) if isinstance(rules, Communication) else rules
-    return _Iteration(programs, chosen, time_of, transfer_time or programs.placement.transfer_time).play()
+    return _Iteration(programs, chosen, transfer_time or programs.placement.transfer_time).play()
 
 
 def cheapest_sharing(
@@ -101,15 +95,8 @@ def cheapest_sharing(
 class _Iteration:
     """Machine, messages and collectives that the hosts of an iteration share."""
 
-    def __init__(
-        self,
-        programs: Programs,
-        rules: Rules,
-        time_of: Callable[[str, int], float],
-        transfer_time: Callable[[str, str], float],
-    ) -> None:
-        self.programs, self.rules, self.time_of = programs, rules, time_of
-        self._transfer_time = transfer_time
+    def __init__(self, programs: Programs, rules: Rules, transfer_time: Callable[[str, str], float]) -> None:
+        self.programs, self.rules, self._transfer_time = programs, rules, transfer_time
         self.machine = VirtualMachine(rules.num_queues)
         self.collectives: dict[Hashable, Event] = {}
         self.begins: dict[Instance, list[Event]] = defaultdict(list)
@@ -197,7 +184,7 @@ class _Host:
             together = self._iteration.collectives.setdefault((team, instance), new)
             _, ended = self._communicate(team, COMPUTE, together, together.what)
             self._machine.wait(self._device, COMPUTE, ended)
-        end = Event(what, duration=self._iteration.time_of(block, micro_batch))
+        end = Event(what, duration=self._iteration.programs.block(block, micro_batch).time)
         self._iteration.begins[instance].append(self._machine.issue(self._device, COMPUTE, end).begin)
         self.ends.append(end)
         self._blocks.append(self._machine.record(self._device, COMPUTE))
