@@ -3,6 +3,7 @@
 Rooms in the order in which to read them; each imports only those above it:
 
     program           what each device runs, sends and receives, from a schedule, proved free of deadlock
+    interpreter       programs carried out, on whatever backend
     transport         how a device reaches the others: processes, or threads of one process
     options           what a user gives of a run and of its model: no torch
     leases            jobs of a cluster that run in rounds, each a process of its own: no torch
@@ -17,7 +18,7 @@ Rooms in the order in which to read them; each imports only those above it:
     execution         the calls of a script carried out on one device
     orders            other programs for the next iterations, the same on all devices
     loops             training loops: of scripts, and of the user's own
-    virtual           one virtual machine: programs and scripts in virtual time
+    virtual           GPUs in virtual time: programs and scripts
     torch_pipelining  schedules as tables of torch.distributed.pipelining, and back
     verify            saved programs proved, runs compared with the unpipelined model
     launching         all devices of a run started, watched, and measured

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from experiments.config.options import OptionError
 from experiments.run.options import RunCommandOptions
-from experiments.run.traces import save_trace
 from experiments.search.profile_reading import CostSource
 from placements.forms.texts import write_json
 from runtime.plans.planned import PlannedIteration
@@ -42,8 +41,6 @@ def simulate_scripts(
     latency_ms: float,
     directory: Path,
     costs: CostSource,
-    *,
-    traces: bool = False,
 ) -> None:
     """Run the scripts in virtual time; write ``simulated.json``, and a line beside what was planned.
 
@@ -53,7 +50,6 @@ def simulate_scripts(
         latency_ms: What each change of clock takes; the plan reckons without.
         directory: Directory of the output.
         costs: Where those of the plan come from.
-        traces: Whether to write ``simulated_trace.json`` too.
     """
     profile = planned.profile
     highest = max(points[-1].clock_mhz for points in profile.points.values())
@@ -81,6 +77,3 @@ def simulate_scripts(
         planned.time_ms,
         planned.energy_mj / 1000,
     )
-    if traces:
-        records = [(record,) for record in run.records]
-        save_trace(records, planned.schedule.placement, directory, planned, costs, "simulated_trace")

@@ -90,8 +90,7 @@ def begin(options: RunCommandOptions) -> dict[str, float | str]:
     generate_scripts(options.runtime, found, tuned, model, directory / "scripts", is_batch=is_batch)
     if tuned and options.runtime.simulated_gpus:
         planned, latency_ms = planned_scripts(found, tuned), switching_limits(options).latency_ms
-        scripts, traces = directory / "scripts", options.runtime.trace
-        simulate_scripts(planned, scripts, latency_ms, directory, found.costs, traces=traces)
+        simulate_scripts(planned, directory / "scripts", latency_ms, directory, found.costs)
     if options.runtime.launcher == NO_LAUNCHER:
         log.info("%-12s%s", "job", directory / "scripts")
         if is_inference(placement):

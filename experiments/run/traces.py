@@ -50,9 +50,8 @@ def save_trace(
     directory: Path,
     planned: PlannedIteration | None = None,
     costs: CostSource | None = None,
-    name: str = "trace",
 ) -> UtilisationTable:
-    """Write ``NAME.json`` and ``NAME.csv`` of a run, and a line; return the table.
+    """Write ``trace.json`` and ``trace.csv`` of a run, and a line; return the table.
 
     Args:
         records: Of each device, those of the same iterations.
@@ -60,11 +59,10 @@ def save_trace(
         directory: Directory of the output.
         planned: What the last iteration is compared with; None if that is not known.
         costs: Where the plan's come from.
-        name: Name of the files.
     """
     records = [of_copies(of_device, placement) for of_device in records]
-    write_trace(directory / f"{name}.json", placement, records, planned, costs.to_dict() if costs else None)
+    write_trace(directory / "trace.json", placement, records, planned, costs.to_dict() if costs else None)
     table = utilisation_table(placement, [of_device[-1] for of_device in records], planned)
-    table.write_csv(directory / f"{name}.csv")
+    table.write_csv(directory / "trace.csv")
     log.info("%s", table.describe())
     return table

@@ -43,8 +43,6 @@ FILES = {
     "scripts/programs.json": "the same programs as text, to check without running them",
     "runtime.json": "the options of the run, to resume it",
     "simulated.json": "time and energy of the scripts on simulated GPUs",
-    "simulated_trace.json": "the same iteration, planned and simulated, for ui.perfetto.dev",
-    "simulated_trace.csv": "how busy each device is in the simulated iteration",
     "trace.json": "the last iterations, planned and measured, for ui.perfetto.dev",
     "trace.csv": "how busy each device was in the last iteration",
     "measurement.json": "times, losses, and the comparison with the unpipelined model",

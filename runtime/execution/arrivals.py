@@ -13,10 +13,6 @@ from schedsearch.simulation.requests import Arrivals, check_inference, entries
 class RequestArrivals(DeviceObserver):
     """Holds the blocks that begin a request until it has come, by the device's own begin of the iteration.
 
-    Args:
-        placement: What runs where.
-        arrivals: When requests come; the same on all devices.
-
     Raises:
         ConditionsError: The placement trains.
     """
@@ -24,7 +20,7 @@ class RequestArrivals(DeviceObserver):
     is_told_beside = True
 
     def __init__(self, placement: Placement, arrivals: Arrivals) -> None:
-        """Begin without an iteration."""
+        """Begin without an iteration; requests come at the same times on all devices."""
         check_inference(placement, "arrival_rate")
         self._entries, self._arrivals = entries(placement), arrivals
         self._begin_s, self._iteration = 0.0, 0

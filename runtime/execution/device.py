@@ -30,15 +30,15 @@ from runtime.transport.contact import reason
 from runtime.transport.protocol import Channel, Pending, TransferError, Transport
 from runtime.transport.shards import part_of, part_size
 
+_Moving = tuple[Message, Tensor, Pending]
+"""A message under way, with its tensor or buffer."""
+
+_Given = Tensor | Later | _Moving
+"""A tensor that a block takes: at hand, from another stream, or under way."""
+
 
 class _Step(NamedTuple):
-    """A block of one micro-batch, as the observers and the transfers know it.
-
-    Attributes:
-        run: What the observers are told.
-        inputs: What it takes.
-        outputs: What it makes, by the block that takes it.
-    """
+    """A block of one micro-batch, with its inputs, and its outputs by the block that takes them."""
 
     run: BlockCall
     inputs: tuple[Transfer, ...]
@@ -46,14 +46,7 @@ class _Step(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """What was checked of a message when it was posted for the first time.
-
-    Attributes:
-        channel: It goes over.
-        spec: What it carries in this iteration, as the script says, or else the model.
-        shape: Shape of the spec.
-        dtype: Type of the spec.
-    """
+    """Channel and form of a message, checked when it was first posted; the form is of an iteration."""
 
     channel: Channel
     spec: TensorSpec
@@ -62,12 +55,12 @@ class _Form(NamedTuple):
 
 
 class Device(Verbs):
-    """One device of the placement, as its script sees it.
+    """One device of the placement, as its script sees it: the backend of real runs.
 
-    Transfers never wait. `run` waits for the tensors that its block takes and for no others. What is sent
-    is kept until it has left; what was received, until its block has taken it. A block of another stream
-    than ``compute`` is given away, waits there for what it takes, and is waited for by who takes what it
-    makes, and by a send of that.
+    Transfers never wait. `run` waits for the tensors that its block takes and for no others. A tensor that is
+    sent is kept until it has left; one that was received, until its block has taken it. A block of another
+    stream than ``compute`` is given away, waits there for what it takes, and is waited for by who takes what
+    it makes, and by a send of that.
 
     Attributes:
         order: The (block, micro-batch) pairs that ran in this iteration, in order.
@@ -101,33 +94,19 @@ class Device(Verbs):
         self._index, self._blocking = process.device, process.options.blocking
         self._calls, self._specs, self._left_out = script.calls, script.specs or {}, script.left_out
         self._transport, self._blocks, self._position = transport, blocks, position
-        self._torch_device = transport.device
-        places = place_observers(
-            position,
-            self._index,
-            lambda: self._calls.count,
-            self._torch_device,
-            process.options.timeout_s,
-        )
-        watching = (*places, *observers)
-        self._side = side
-        self._standing_at = _told(places, "reach")
-        self._beside = [observer for observer in observers if observer.is_told_beside]
-        self._begin, self._post, self._posted = (
-            _told(watching, name) for name in ("begin", "post", "posted")
-        )
-        self._reach, self._wait_for, self._waited = (
-            _told(watching, name) for name in ("reach", "wait", "waited")
-        )
-        self._start, self._stop = _told(watching, "start"), _told(watching, "stop")
-        self._drain, self._end = _told(watching, "drain"), _told(watching, "end")
+        self._torch_device, self._side = transport.device, side
+        where, timeout_s = self._torch_device, process.options.timeout_s
+        places = place_observers(position, self._index, lambda: self._calls.count, where, timeout_s)
+        self._told = _Listeners((*places, *observers))
+        self._standing_at = _Listeners(places).reach
+        self._beside = _Listeners([observer for observer in observers if observer.is_told_beside])
         self._steps: dict[tuple[str, int, int | None, str, str, bool], _Step] = {}
         self._messages: dict[tuple[str, str, int, int, int, Part | None], Message] = {}
         self._forms: dict[Message, _Form] = {}
         self._varies = False
         self._uses = self._count_uses()
-        self._received: dict[Transfer, tuple[Message, Tensor, Pending]] = {}
-        self._sent: list[tuple[Message, Tensor, Pending]] = []
+        self._received: dict[Transfer, _Moving] = {}
+        self._sent: list[_Moving] = []
         self._made: dict[Transfer, Tensor | Later] = {}
         self._uses_left: dict[Transfer, int] = {}
         self._posted_bytes = 0
@@ -141,7 +120,7 @@ class Device(Verbs):
 
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""
-        for tell in self._begin:
+        for tell in self._told.begin:
             tell(iteration)
         self._blocks.begin(iteration)
         self.order = []
@@ -152,16 +131,7 @@ class Device(Verbs):
     def receive(
         self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
     ) -> None:
-        """Post the receive of what a block hands to a block of this device.
-
-        Args:
-            producer: The block that made it.
-            consumer: The block that takes it.
-            micro_batch: Micro-batch of both.
-            source: The device that sends it.
-            part: Which of how many equal parts comes, which the block's devices gather when it runs; None
-                for the whole.
-        """
+        """Post the receive of a tensor, or of a part, which the consumer's devices gather when it runs."""
         message = self._announced(producer, consumer, micro_batch, source, self._index, part)
         form = self._forms.get(message) or self._new_form(message)
         shape = form.shape if part is None else (part_size(form.shape.numel(), part[1]),)
@@ -171,19 +141,13 @@ class Device(Verbs):
                 work = self._transport.receive(buffer, form.channel)
             except RuntimeError as error:
                 raise self._in_words(error, source) from error
-        for tell in self._posted:
+        for tell in self._told.posted:
             tell(message, work)
         self._received[message.transfer] = message, buffer, work
         self._posted_bytes += buffer.nbytes
         self.peak_posted_bytes = max(self.peak_posted_bytes, self._posted_bytes)
         if self._blocking:
-            self._wait(message, work)
-
-    def prefetch(
-        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
-    ) -> None:
-        """Post a receive ahead of other blocks than the one that takes it; see `receive`."""
-        self.receive(producer, consumer, micro_batch, source=source, part=part)
+            self._wait(message, work, self._told)
 
     def compute(self, verb: str, block: str, micro_batch: int, **how: Any) -> None:
         """Run a block; see `run`."""
@@ -205,8 +169,7 @@ class Device(Verbs):
             micro_batch: Number of the micro-batch.
             clock_mhz: The clock asked for before it; None to leave it to a plan that is followed, or to the
                 GPU.
-            mode: How a forward block runs: ``keep`` what its backward needs, ``recompute`` it there, or
-                ``offload`` it to the host until then.
+            mode: How a forward block runs; see `runtime.program.tensor_flow.MODES`.
             stream: Stream that it runs on.
             keep_weights: Whether weights that its data-parallel groups gather for it stay for its next run.
 
@@ -215,80 +178,52 @@ class Device(Verbs):
         """
         key = block, micro_batch, clock_mhz, mode, stream, keep_weights
         step = self._steps.get(key) or self._new_step(BlockCall(*key))
-        run = step.run
         self.order.append((block, micro_batch))
-        if stream != COMPUTE and self._side is not None:
-            self._run_beside(step, self._side)
-            return
+        side, is_beside = self._side, stream != COMPUTE and self._side is not None
         try:
-            for tell in self._reach:
-                tell(run)
+            for tell in self._standing_at if is_beside else self._told.reach:
+                tell(step.run)
         except RuntimeError as error:
             raise self._in_words(error) from error
-        arrived = [self._take(transfer) for transfer in step.inputs]
-        for tell in self._start:
-            tell(run, arrived)
-        made = self._blocks.run(block, micro_batch, arrived, mode, keep_weights=keep_weights)
-        for tell in self._stop:
-            tell(run, made.values())
-        later = None if self._side is None else self._side.computed(made)
-        for consumer, tensor in made.items():
-            transfer = step.outputs.get(consumer)
-            if transfer is not None and self._uses_left.get(transfer):
-                self._made[transfer] = tensor if later is None else later
-
-    def _run_beside(self, step: _Step, side: SideStreams) -> None:
-        """Give a block to another stream, with what it takes and who is told there."""
-        run = step.run
-        for tell in self._standing_at:
-            tell(run)
-        taken = [
-            (each, self._received.pop(each) if each in self._received else self._made_for(each))
-            for each in step.inputs
-        ]
-
-        def job() -> Made:
-            for watch in self._beside:
-                watch.reach(run)
-            arrived = []
-            for transfer, given in taken:
-                if isinstance(given, tuple):
-                    message, buffer, work = given
-                    self._wait_beside(message, work)
-                    arrived.append(self._whole(message, buffer))
-                else:
-                    arrived.append(_now(given, transfer.consumer))
-            for watch in self._beside:
-                watch.start(run, arrived)
-            made = self._blocks.run(
-                run.block, run.micro_batch, arrived, run.mode, keep_weights=run.keep_weights
-            )
-            for watch in self._beside[::-1]:
-                watch.stop(run, made.values())
-            return made
-
-        self._posted_bytes -= sum(given[1].nbytes for _, given in taken if isinstance(given, tuple))
-        later = side.run(run.stream, job)
+        taken = [self._take(transfer) for transfer in step.inputs]
+        if side is None:
+            made = self._computed(step, taken, self._told)
+            for consumer, transfer in step.outputs.items():
+                if self._uses_left.get(transfer):
+                    self._made[transfer] = made[consumer]
+            return
+        if is_beside:
+            later = side.run(stream, lambda: self._computed_beside(step, taken))
+        else:
+            later = side.computed(self._computed(step, taken, self._told))
         for transfer in step.outputs.values():
             if self._uses_left.get(transfer):
                 self._made[transfer] = later
-        if self._blocking:
+        if self._blocking and is_beside:
             later()
+
+    def _computed_beside(self, step: _Step, taken: Sequence[_Given]) -> Made:
+        for tell in self._beside.reach:
+            tell(step.run)
+        return self._computed(step, taken, self._beside)
+
+    def _computed(self, step: _Step, taken: Sequence[_Given], told: _Listeners) -> Made:
+        """Run a block once its tensors are there, in the stream that it belongs to."""
+        run = step.run
+        arrived = [self._arrived(run.block, given, told) for given in taken]
+        for tell in told.start:
+            tell(run, arrived)
+        made = self._blocks.run(run.block, run.micro_batch, arrived, run.mode, keep_weights=run.keep_weights)
+        for tell in told.stop:
+            tell(run, made.values())
+        return made
 
     def send(
         self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
     ) -> None:
-        """Send what a block of this device hands to another block.
-
-        Args:
-            producer: The block that made it.
-            consumer: The block that takes it.
-            micro_batch: Micro-batch of both.
-            target: The device that receives it.
-            part: Which of how many equal parts goes there; None for the whole.
-        """
+        """Send a tensor that a block of this device made, or a part of it."""
         message = self._announced(producer, consumer, micro_batch, self._index, target, part)
-        tensor = self._use(message.transfer)  # of another stream it is waited for
+        tensor = self._arrived(consumer, self._use(message.transfer), self._told)
         form = self._forms.get(message) or self._new_form(message)
         if tensor.shape != form.shape or tensor.dtype != form.dtype:  # on the wire nothing would notice
             found = TensorSpec.of(tensor.dtype, tensor.shape)
@@ -299,17 +234,17 @@ class Device(Verbs):
             work = self._transport.send(tensor, form.channel)
         except RuntimeError as error:
             raise self._in_words(error, target) from error
-        for tell in self._posted:
+        for tell in self._told.posted:
             tell(message, work)
         # Gloo says only in wait() that a send is complete, so there the tensors stay until the end.
         self._sent = [sent for sent in self._sent if not sent[2].is_completed()]
         if self._blocking:
-            self._wait(message, work)
+            self._wait(message, work, self._told)
         else:
             self._sent.append((message, tensor, work))
 
     def discard(self) -> None:
-        """Forget what an iteration has done so far, as if it had not begun.
+        """Forget the iteration so far, as if it had not begun.
 
         Its messages must be whole: what was sent is received, on whatever device.
 
@@ -318,7 +253,7 @@ class Device(Verbs):
         """
         for message, _, work in (*self._received.values(), *self._sent):
             if not self._blocking:
-                self._wait(message, work)
+                self._wait(message, work, self._told)
         self._received, self._sent, self._made, self._posted_bytes = {}, [], {}, 0
         self._blocks.discard()
 
@@ -330,7 +265,7 @@ class Device(Verbs):
             ScriptError: Something was received or computed in vain.
         """
         for message, _, work in self._sent:
-            self._wait(message, work)
+            self._wait(message, work, self._told)
         self._sent = []
         if self._side is not None:
             self._side.finish()
@@ -338,13 +273,13 @@ class Device(Verbs):
         if left:
             raise ScriptError(f"device {self._index}: nobody took {', '.join(left[:4])}")
         try:
-            for tell in self._drain:
+            for tell in self._told.drain:
                 tell()
         except RuntimeError as error:
             raise self._in_words(error) from error
         if self._torch_device.type == "cuda":
             torch.cuda.synchronize()
-        for tell in self._end:
+        for tell in self._told.end:
             tell()
 
     def message_tensors(self) -> list[Tensor]:
@@ -354,7 +289,7 @@ class Device(Verbs):
         return [*made, *(tensor for _, tensor, _ in moving)]
 
     def spec_of_model(self, transfer: Transfer) -> TensorSpec:
-        """Return what the model hands over.
+        """Return the form that the model hands over.
 
         Raises:
             ScriptError: Nothing, because the one block takes nothing from the other.
@@ -374,16 +309,14 @@ class Device(Verbs):
         return uses
 
     def _inputs(self, run: BlockCall) -> Iterator[Transfer]:
-        """Yield what a block takes."""
         for producer in self._blocks.inputs[run.block]:
             if (producer, run.micro_batch) not in self._left_out:
                 yield Transfer(producer, run.block, run.micro_batch)
 
     def _new_step(self, run: BlockCall) -> _Step:
-        """Return what is the same whenever a block of a micro-batch runs, and keep it."""
-        block, micro_batch = run.block, run.micro_batch
-        consumers = [name for name, inputs in self._blocks.inputs.items() if block in inputs]
-        outputs = {consumer: Transfer(block, consumer, micro_batch) for consumer in consumers}
+        """Return the part of a run that is the same in all iterations, and keep it."""
+        consumers = [name for name, inputs in self._blocks.inputs.items() if run.block in inputs]
+        outputs = {consumer: Transfer(run.block, consumer, run.micro_batch) for consumer in consumers}
         return self._steps.setdefault(run, _Step(run, tuple(self._inputs(run)), outputs))
 
     def _announced(
@@ -395,105 +328,92 @@ class Device(Verbs):
         if message is None:
             message = Message(Transfer(producer, consumer, micro_batch), source, target, part)
             self._messages[key] = message
-        for tell in self._post:
+        for tell in self._told.post:
             tell(message)
         return message
 
     def _new_form(self, message: Message) -> _Form:
-        """Return what is the same whenever a message is posted, and keep it; its tokens for an iteration."""
-        transfer = message.transfer
+        """Return the form of a message, and keep it; where tokens vary, for an iteration."""
+        transfer, channel = message.transfer, (message.source, message.target)
         spec = self._specs.get((transfer.producer, transfer.consumer)) or self.spec_of_model(transfer)
         dtype: torch.dtype = getattr(torch, spec.dtype)
         self._varies |= self._blocks.varies
         if spec.varies:
             self._varies = True
             spec = self._blocks.spec_of(*transfer, spec)
-        form = _Form(self._channel(message), spec, torch.Size(spec.shape), dtype)
-        return self._forms.setdefault(message, form)
+        if not self._transport.has(channel):
+            raise ScriptError(
+                f"device {self._index}: no channel from {channel[0]} to {channel[1]}; "
+                "generate the scripts anew"
+            )
+        return self._forms.setdefault(message, _Form(channel, spec, torch.Size(spec.shape), dtype))
 
-    def _take(self, transfer: Transfer) -> Tensor:
-        """Return a tensor that arrived, or that a block of this device made."""
-        if transfer not in self._received:
+    def _take(self, transfer: Transfer) -> _Given:
+        """Return a tensor that a block takes, or how it comes."""
+        moving = self._received.pop(transfer, None)
+        if moving is None:
             return self._use(transfer)
-        message, buffer, work = self._received.pop(transfer)
-        self._posted_bytes -= buffer.nbytes
-        if not self._blocking:
-            self._wait(message, work)
-        return self._whole(message, buffer)
+        self._posted_bytes -= moving[1].nbytes
+        return moving
 
-    def _whole(self, message: Message, buffer: Tensor) -> Tensor:
-        """Return what arrived; what arrived in parts is gathered with the block's other devices."""
-        if message.part is None:
-            return buffer
-        try:
-            return self._blocks.gathered(message.transfer.consumer, buffer, self._forms[message].shape)
-        except RuntimeError as error:
-            raise self._in_words(error) from error
-
-    def _use(self, transfer: Transfer) -> Tensor:
+    def _use(self, transfer: Transfer) -> Tensor | Later:
         """Return a tensor that a block of this device made, and forget it at its last use."""
-        return _now(self._made_for(transfer), transfer.consumer)
-
-    def _made_for(self, transfer: Transfer) -> Tensor | Later:
-        """Return likewise what a block made, or will have made."""
         if transfer not in self._made:
             raise ScriptError(
                 f"device {self._index}: {self._position.text}, before {transfer} was received or computed"
             )
-        self._uses_left[transfer] -= 1
-        return self._made[transfer] if self._uses_left[transfer] else self._made.pop(transfer)
+        left = self._uses_left[transfer] = self._uses_left[transfer] - 1
+        return self._made[transfer] if left else self._made.pop(transfer)
 
-    def _wait(self, message: Message, work: Pending) -> None:
-        for tell in self._wait_for:
+    def _arrived(self, consumer: str, given: _Given, told: _Listeners) -> Tensor:
+        """Return a tensor once it is there; one that comes in parts is gathered with the other devices."""
+        if isinstance(given, Tensor):
+            return given
+        if not isinstance(given, tuple):
+            return given()[consumer]
+        message, buffer, work = given
+        if not self._blocking:
+            self._wait(message, work, told)
+        if message.part is None:
+            return buffer
+        try:
+            return self._blocks.gathered(consumer, buffer, self._forms[message].shape)
+        except RuntimeError as error:
+            raise self._in_words(error) from error
+
+    def _wait(self, message: Message, work: Pending, told: _Listeners) -> None:
+        for tell in told.wait:
             tell(message)
         try:
             work.wait()
         except RuntimeError as error:
             other = message.target if message.source == self._index else message.source
             raise self._in_words(error, other) from error
-        for tell in self._waited:
+        for tell in told.waited:
             tell(message)
-
-    def _wait_beside(self, message: Message, work: Pending) -> None:
-        """Wait for a message where a block of another stream needs it; the script stands elsewhere."""
-        for watch in self._beside:
-            watch.wait(message)
-        try:
-            work.wait()
-        except RuntimeError as error:
-            raise self._in_words(error, message.source) from error
-        for watch in self._beside:
-            watch.waited(message)
 
     def _in_words(self, error: RuntimeError, other: int | None = None) -> TransferError:
         """Return an error of a transfer, with another device, that says where this one stands, and why."""
         cause = None if other is None else self._transport.cause(error, other)
         return TransferError(f"device {self._index}: {self._position.text}: {cause or reason(error)}", cause)
 
-    def _channel(self, message: Message) -> Channel:
-        channel: Channel = message.source, message.target
-        if not self._transport.has(channel):
-            raise ScriptError(
-                f"device {self._index}: no channel from {channel[0]} to {channel[1]}; "
-                "generate the scripts anew"
+
+_INWARDS = {"post", "reach", "wait", "start", "drain"}
+
+
+class _Listeners:
+    """Functions to call at each event of a `DeviceObserver`, in order; none for observers that ignore it."""
+
+    def __init__(self, observers: Sequence[DeviceObserver]) -> None:
+        def of(event: str) -> tuple[Callable[..., Any], ...]:
+            ignored = getattr(DeviceObserver, event)
+            return tuple(
+                getattr(observer, event)
+                for observer in (observers if event in _INWARDS else observers[::-1])
+                if getattr(type(observer), event, None) is not ignored
             )
-        return channel
 
-
-def _now(made: Tensor | Later, consumer: str) -> Tensor:
-    """Return what a block made for another, once it is there."""
-    return made if isinstance(made, Tensor) else made()[consumer]
-
-
-_OUTERMOST_FIRST = {"post", "reach", "wait", "start", "drain"}
-
-
-def _told(observers: Sequence[DeviceObserver], event: str) -> tuple[Callable[..., Any], ...]:
-    """Return what is called at an event, in order, without the observers that take no note of it."""
-    ordered = observers if event in _OUTERMOST_FIRST else observers[::-1]
-    ignored = getattr(DeviceObserver, event)
-    return tuple(
-        getattr(observer, event)
-        for observer in ordered
-        if getattr(type(observer), event, None) is not ignored
-    )
+        self.begin, self.end, self.drain = of("begin"), of("end"), of("drain")
+        self.post, self.posted = of("post"), of("posted")
+        self.reach, self.wait, self.waited = of("reach"), of("wait"), of("waited")
+        self.start, self.stop = of("start"), of("stop")

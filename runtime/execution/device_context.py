@@ -1,4 +1,4 @@
-"""What a process runs its device with: made around the device, and given back at the end."""
+"""The surroundings of a process's device: made around it, and given back at the end."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from placements.hardware import ClockLatency
 from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.gpu_clock import open_gpu_clock
 from runtime.clocks.latency_file import read_clock_latency
 from runtime.codegen.script import Script, check_specs
 from runtime.execution.arrivals import RequestArrivals
-from runtime.execution.clock_requests import ClockRequests, LateClockRequests, clock_requests
+from runtime.execution.clock_requests import ClockRequests
 from runtime.execution.device import Device
 from runtime.execution.online_profile import OnlineProfile
 from runtime.execution.process import Process
 from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
-from runtime.execution.side_streams import SideStreams, side_streams
+from runtime.execution.side_streams import side_streams
 from runtime.models import Blocks, Model, ReadVersions, load_state_dict_file, read_versions
 from runtime.models.blocks import Instance, warm_up
 from runtime.models.body import Body
 from runtime.plans.plan_client import JOB_VARIABLE, SERVER_VARIABLE, PlanSource, plans_from_environment
 from runtime.plans.shared_plans import SharedPlans, shared_plans
 from runtime.profiling.device_profiler import DeviceProfiler
+from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.process_memory import rss_mib
 from runtime.profiling.profiler import Sweep
 from runtime.profiling.recorder import Recorder, StreamTimes, Times
@@ -42,15 +42,9 @@ from schedsearch.semantics.versions import WeightMode
 
 @dataclass(frozen=True)
 class DeviceContext:
-    """A device, and what it runs with.
+    """A device and its surroundings.
 
     Attributes:
-        script: Script of the device.
-        process: Number of the device, and the options of the run.
-        transport: Reaches the other devices.
-        device: Carries the script's calls out.
-        model: Its parameters.
-        blocks: Its blocks, which the device runs.
         clocks: Ask for the clocks of its blocks.
         plans: Clocks from a server, for a script without clocks.
         online: Measures the blocks before plans are followed, if that is wanted.
@@ -74,7 +68,7 @@ class DeviceContext:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """What the device did in the last iterations, as far as it was recorded."""
+        """The last iterations, as far as they were recorded."""
         return self.recorder.records if self.recorder else ()
 
 
@@ -87,81 +81,78 @@ def device_context(
     plans: PlanSource | None = None,
     body: Body | None = None,
 ) -> Iterator[DeviceContext]:
-    """Make all that a device runs with; what must be given back is, at the end.
+    """Make the surroundings of a device, and give back at the end what must be given back.
 
     Args:
         script: Script of the device.
         process: Number of the device, and the options of the run.
         transport: Reaches the other devices.
         position: Is told where the device stands.
-        plans: Where device 0 looks for newer clocks; by default the server and job of the environment.
-        body: What the blocks compute, which may not know yet what their messages carry; by default that of
-            the script's model.
+        plans: Source of newer clocks for device 0; by default the server and job of the environment.
+        body: Body of the blocks, which may not know yet what their messages carry; by default that of the
+            script's model.
 
     Raises:
         ScriptError: The script has clocks, and the run takes others.
     """
-    options = process.options
+    options, placement, number = process.options, script.placement, process.device
     warm_up(transport.device)  # imports more of torch
-    rss_after_import_mib = rss_mib()
+    rss = rss_mib()
+    latency = None if options.clock_latency is None else read_clock_latency(options.clock_latency)
+
+    def profiler_of(sweep: Sweep) -> DeviceProfiler:
+        return DeviceProfiler(sweep, placement, transport, script.channels, number, latency)
+
     with ExitStack() as at_end:
-        shared = at_end.enter_context(
-            shared_plans(
-                lambda: plans or plans_from_environment(),
-                script.placement,
-                script.num_micro_batches,
-                transport,
-                process.device,
-            )
+        of_server = shared_plans(
+            lambda: plans or plans_from_environment(), placement, script.num_micro_batches, transport, number
         )
+        shared = at_end.enter_context(of_server)
         _check_clocks(script, shared, options)
-        clocks = _clocks(script, shared, transport, options)
+
+        def clock() -> ClockBackend:
+            if not script.calls.asks_for_clocks and not shared.is_used:
+                return RecordingClock("the script asks for none")
+            return open_gpu_clock(script.calls.runs, transport.device, latency, transport.shares_gpu)
+
+        is_profiled = options.sweep is not None or options.profile_online
+        profiled = RecordingClock("the profiler goes through the clocks")
+        clocks = ClockRequests(profiled if is_profiled else clock(), script.calls.runs)
         at_end.callback(lambda: clocks.clock.reset())
         model = Model(
-            script.model,
-            script.placement,
-            transport.shards,
-            transport.device,
-            groups=transport.groups,
-            body=body,
+            script.model, placement, transport.shards, transport.device, groups=transport.groups, body=body
         )
         if options.load_weights is not None and options.resume is None:
             load_state_dict_file(model, options.load_weights)
         versions = _versions(script, transport)
-        blocks = Blocks(script.placement, model, script.num_micro_batches, versions, script.left_out)
-        profiler = _profiler(script, process, transport)
-        if profiler is not None:
-            at_end.callback(profiler.close)
-        recorder = _recorder(script, process, model, blocks)
-        online = _online(script, process, transport, clocks)
-        if online is not None:
+        blocks = Blocks(placement, model, script.num_micro_batches, versions, script.left_out)
+        observers: list[DeviceObserver] = [clocks]
+        if options.arrival_rate is not None:
+            observers.insert(0, RequestArrivals(placement, options.requests))
+        online = profiler = recorder = None
+        if options.profile_online:
+            online = OnlineProfile(profiler_of(Sweep()), lambda: clocks.take(clock()), transport, number)
             at_end.callback(online.close)
-        arrivals = (
-            None if options.arrival_rate is None else RequestArrivals(script.placement, options.requests)
-        )
-        every = arrivals, clocks, online, profiler, recorder
-        observers = [each for each in every if each is not None]
-        device = Device(
-            script, process, transport, blocks, position, observers, _side(script, transport, model)
-        )
+            observers.append(online)
+        if options.sweep is not None:
+            profiler = profiler_of(options.sweep)
+            at_end.callback(profiler.close)
+            observers.append(profiler)
+        if options.is_recorded:
+            times = StreamTimes() if model.device.type == "cuda" else Times()
+            recorder = Recorder(number, placement, blocks, model, times)
+            observers.append(recorder)
+        # Streams beside the one that computes need a process of their own, and blocks without random numbers.
+        has_side = placement.has_streams and transport.has_own_process and model.draws_nothing
+        side = side_streams(transport.device) if has_side else None
+        device = Device(script, process, transport, blocks, position, observers, side)
         if recorder is not None:
             recorder.message_tensors = device.message_tensors
             clocks.requested = recorder.request
         if body is None:
-            check_specs(script, process.device, device.spec_of_model)
+            check_specs(script, number, device.spec_of_model)
         yield DeviceContext(
-            script,
-            process,
-            transport,
-            device,
-            model,
-            blocks,
-            clocks,
-            shared,
-            online,
-            profiler,
-            recorder,
-            rss_after_import_mib,
+            script, process, transport, device, model, blocks, clocks, shared, online, profiler, recorder, rss
         )
 
 
@@ -210,48 +201,8 @@ def _versions(script: Script, transport: Transport) -> ReadVersions:
     return found.on(script.placement, own)
 
 
-def _side(script: Script, transport: Transport, model: Model) -> SideStreams | None:
-    """Return the streams beside the one that computes, if blocks run there and draw no random numbers."""
-    if not script.placement.has_streams or not transport.has_own_process or not model.draws_nothing:
-        return None
-    return side_streams(transport.device)
-
-
-def _profiler(script: Script, process: Process, transport: Transport) -> DeviceProfiler | None:
-    options = process.options
-    if options.sweep is None:
-        return None
-    return DeviceProfiler(
-        options.sweep, script.placement, transport, script.channels, process.device, _latency(options)
-    )
-
-
-def _recorder(script: Script, process: Process, model: Model, blocks: Blocks) -> Recorder | None:
-    if not process.options.is_recorded:
-        return None
-    times = StreamTimes() if model.device.type == "cuda" else Times()
-    return Recorder(process.device, script.placement, blocks, model, times)
-
-
-def _clocks(script: Script, plans: SharedPlans, transport: Transport, options: RunOptions) -> ClockRequests:
-    def make() -> ClockRequests:
-        return clock_requests(_clock(script, plans, transport, options), script.calls.runs)
-
-    return LateClockRequests(make) if options.profile_online else make()
-
-
-def _online(
-    script: Script, process: Process, transport: Transport, clocks: ClockRequests
-) -> OnlineProfile | None:
-    if not isinstance(clocks, LateClockRequests):
-        return None
-    latency = _latency(process.options)
-    profiler = DeviceProfiler(Sweep(), script.placement, transport, script.channels, process.device, latency)
-    return OnlineProfile(profiler, clocks, transport, process.device)
-
-
 def _check_clocks(script: Script, plans: SharedPlans, options: RunOptions) -> None:
-    """Ensure that the clocks of the script are those of the run.
+    """Ensure that script and run do not both have clocks.
 
     Raises:
         ScriptError: The run takes others; the message names a block that has a clock.
@@ -269,15 +220,3 @@ def _check_clocks(script: Script, plans: SharedPlans, options: RunOptions) -> No
     run = next((run for run in script.calls.runs if run.clock_mhz is not None), None)
     if run is not None and others:
         raise ScriptError(f"{script.path}: {run} has clock_mhz={run.clock_mhz}, but {others}")
-
-
-def _clock(script: Script, plans: SharedPlans, transport: Transport, options: RunOptions) -> ClockBackend:
-    if options.sweep is not None:
-        return RecordingClock("the profiler goes through the clocks")
-    if not script.calls.asks_for_clocks and not plans.is_used:
-        return RecordingClock("the script asks for none")
-    return open_gpu_clock(script.calls.runs, transport.device, _latency(options), transport.shares_gpu)
-
-
-def _latency(options: RunOptions) -> ClockLatency | None:
-    return None if options.clock_latency is None else read_clock_latency(options.clock_latency)

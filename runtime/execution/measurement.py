@@ -1,11 +1,12 @@
-"""What a run returned: times, losses, and how far it is from the unpipelined model."""
+"""The outcome of a run: times, losses, and how far it is from the unpipelined model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
+from placements.forms.reading import plain
 from runtime.profiling.profiler import DeviceProfile
 from runtime.profiling.records import Record
 
@@ -31,8 +32,8 @@ class ReferenceComparison(NamedTuple):
             for placements without backward blocks. Infinite where only one of the two has a gradient. Both
             add up micro-batches in the order of the devices.
         max_parameter_error: The same for the parameters, and buffers, after the last step.
-        bitwise_equal: Whether every loss, gradient and final parameter equals, bit for bit, a replay of
-            the devices' orders in one process.
+        bitwise_equal: Whether every loss, gradient and final parameter has the bits of a replay of the
+            devices' orders in one process.
         tolerance: Relative error up to which they count as equal.
     """
 
@@ -51,29 +52,24 @@ class ReferenceComparison(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """The outcome of running one plan's scripts.
+    """The outcome of running one plan's scripts; sequences by device unless they are per iteration.
 
     Attributes:
         backend: ``gloo`` or ``nccl``; in one process ``rendezvous`` or ``buffered``.
         time_ms: Per iteration, from the common start to the end of the slowest device's last block and
             transfer; the gradient step is not in it.
         losses: Per iteration, of each micro-batch.
-        comparison: With the unpipelined model, or None if the run was not compared.
-        clock_requests: For each device the clocks asked for in one run of all iterations, in order; MHz.
-        clock_backend: One line: what became of the requests, and why.
-        device_names: What each device is.
-        profiles: What each device measured of its blocks, if the run profiled them.
+        clock_requests: The clocks asked for in one run of all iterations, in order; MHz.
+        clock_backend: One line: the fate of the requests, and why.
         blocking: Whether every transfer waited for its other end.
-        num_micro_batches: Number of micro-batches of one iteration.
         first_iteration: The first that was run; above 0 where the run went on from a checkpoint.
-        peak_posted_bytes: The most memory of receives that were posted and not yet taken, by device.
-        peak_host_bytes: The most that the host kept of offloaded blocks, by device.
-        peak_gathered_bytes: The most of sharded weights that was gathered at one time, by device.
-        records: For each device what it did in the last iterations, if the run was recorded.
+        peak_posted_bytes: The most memory of receives that were posted and not yet taken.
+        peak_host_bytes: The most that the host kept of offloaded blocks.
+        peak_gathered_bytes: The most of sharded weights that was gathered at one time.
+        records: The last iterations, if the run was recorded.
         verify: Which iterations were compared: one of `runtime.execution.run_options.VERIFY`.
-        verify_reason: Why, in words.
         exact: Whether sums over devices were made in the order of the devices.
-        peak_rss_mib: The most memory of each device's process, in MiB; threads of one process share it.
+        peak_rss_mib: The most memory of the process, in MiB; threads of one process share it.
         rss_after_import_mib: What the process had before its model was made, in MiB.
         plans: Plans of a server that were followed: (first iteration, version, planned ms).
     """
@@ -106,33 +102,13 @@ class Measurement:
         return len(self.time_ms)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the measurement as plain data; devices are text, as JSON wants of keys."""
-        comparison = self.comparison
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "backend": self.backend,
-            "blocking": self.blocking,
-            "num_micro_batches": self.num_micro_batches,
-            "first_iteration": self.first_iteration,
-            "peak_posted_bytes": list(self.peak_posted_bytes),
-            "peak_host_bytes": list(self.peak_host_bytes),
-            "peak_gathered_bytes": list(self.peak_gathered_bytes),
-            "iterations": self.iterations,
-            "time_ms": list(self.time_ms),
-            "losses": [list(row) for row in self.losses],
-            "reference_losses": [list(row) for row in comparison.reference_losses] if comparison else [],
-            "max_loss_error": comparison and comparison.max_loss_error,
-            "max_gradient_error": comparison and comparison.max_gradient_error,
-            "max_parameter_error": comparison and comparison.max_parameter_error,
-            "bitwise_equal": comparison and comparison.bitwise_equal,
-            "clock_requests": {str(device): list(clocks) for device, clocks in self.clock_requests.items()},
-            "clock_backend": self.clock_backend,
-            "device_names": list(self.device_names),
-            "verify": self.verify,
-            "verify_reason": self.verify_reason,
-            "exact": self.exact,
-            "tolerance": comparison and comparison.tolerance,
-            "peak_rss_mib": list(self.peak_rss_mib),
-            "rss_after_import_mib": list(self.rss_after_import_mib),
-            "plans": [list(each) for each in self.plans],
-        }
+        """Return the measurement as plain data, as in ``measurement.json``."""
+        compared = dict.fromkeys(ReferenceComparison._fields) | {"reference_losses": ()}
+        if self.comparison is not None:
+            compared = self.comparison._asdict()
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_PLAIN}
+        facts = {"schema_version": SCHEMA_VERSION, "iterations": self.iterations} | own | compared
+        return dict(plain(facts))
+
+
+_NOT_PLAIN = ("comparison", "profiles", "records")

@@ -7,12 +7,11 @@ in their places in the schedule, at one clock an iteration, from the highest dow
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from torch import Tensor
 
 from placements import OperatingPoint, Profile
-from runtime.execution.clock_requests import LateClockRequests
 from runtime.plans.plan_client import ServerError, upload_from_environment
 from runtime.profiling.device_profiler import DeviceProfiler
 from runtime.profiling.observer import DeviceObserver
@@ -24,14 +23,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class OnlineProfile(DeviceObserver):
-    """Profiles a device until all devices are done, and then gives the GPU's clock to those of plans.
+    """Profiles a device until all devices are done, and then gives the GPU's clock to plans.
 
     Attributes:
         is_over: Whether plans are followed now.
 
     Args:
         profiler: Measures the device.
-        clocks: Take the clock after it.
+        take_clock: Opens the clock for plans, after the profile.
         transport: Reaches the other devices.
         device: This one; 0 uploads.
 
@@ -40,7 +39,7 @@ class OnlineProfile(DeviceObserver):
     """
 
     def __init__(
-        self, profiler: DeviceProfiler, clocks: LateClockRequests, transport: Transport, device: int
+        self, profiler: DeviceProfiler, take_clock: Callable[[], None], transport: Transport, device: int
     ) -> None:
         """Begin at the highest clock."""
         if not profiler.profiler.measures_energy or profiler.profiler.clock is None:
@@ -49,15 +48,16 @@ class OnlineProfile(DeviceObserver):
                 "upload a profile instead"
             )
         self.is_over = False
-        self._profiler, self._clocks, self._transport, self._device = profiler, clocks, transport, device
+        self._profiler, self._take_clock = profiler, take_clock
+        self._transport, self._device = transport, device
 
     def between_iterations(self) -> None:
         """Upload and go over to plans, once all have measured enough; every device must call it."""
         if self.is_over or not self._profiler.all_done():
             return
         found = self._transport.collect(self._profiler.result().to_plain())
-        self._profiler.close()
-        self._clocks.open()
+        self.close()
+        self._take_clock()
         self.is_over = True
         if self._device == 0:
             try:
@@ -81,7 +81,7 @@ class OnlineProfile(DeviceObserver):
             self._profiler.start(run, arrived)
 
     def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
-        """Add what was measured."""
+        """Add the measurement."""
         if not self.is_over:
             self._profiler.stop(run, made)
 
@@ -92,7 +92,7 @@ class OnlineProfile(DeviceObserver):
 
 
 def _profile_of(devices: Sequence[DeviceProfile]) -> Profile:
-    """Return what all devices measured; the power of waiting is the mean, 0 where none has measured it."""
+    """Return the profile of all devices; the power of waiting is the mean, 0 where none has measured it."""
     points = {
         block: tuple(
             OperatingPoint(cost.clock_mhz, cost.time_ms, cost.energy_mj)

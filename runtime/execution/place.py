@@ -31,13 +31,7 @@ POLL_S = 0.00005
 
 
 class ScriptPlace(DeviceObserver):
-    """Says at which call the script stands, and for what it waits there.
-
-    Args:
-        position: Is told.
-        device: The script's.
-        num_calls: Returns the number of calls of this iteration.
-    """
+    """Says at which call the script stands, and which transfer it waits for there; see `place_observers`."""
 
     def __init__(self, position: Position, device: int, num_calls: Callable[[], int]) -> None:
         """Begin before the first iteration."""
@@ -104,10 +98,7 @@ class StreamPlace(DeviceObserver):
         ahead: int = AHEAD_BLOCKS,
     ) -> None:
         """Begin with an empty stream."""
-        self._position = position
-        self._mark = mark
-        self._timeout_s = timeout_s
-        self._ahead = ahead
+        self._position, self._mark, self._timeout_s, self._ahead = position, mark, timeout_s, ahead
         self._waits: deque[tuple[Standing, Mark]] = deque()
         self._blocks: deque[Mark] = deque()
 
@@ -120,20 +111,12 @@ class StreamPlace(DeviceObserver):
         self._blocks.append(self._mark())
 
     def reach(self, run: BlockCall) -> None:
-        """Wait until the script is no more blocks ahead than it may.
-
-        Raises:
-            StreamTimeoutError: The stream did not come so far.
-        """
+        """Wait until the script is no more blocks ahead than it may."""
         while len(self._blocks) > self._ahead:
             self._await(self._blocks.popleft())
 
     def drain(self) -> None:
-        """Wait until the stream is empty.
-
-        Raises:
-            StreamTimeoutError: It did not come to its end.
-        """
+        """Wait until the stream is empty."""
         self._blocks.clear()
         self._await(self._mark())
         self._waits.clear()
@@ -152,7 +135,7 @@ class StreamPlace(DeviceObserver):
         self._standing()
 
     def _standing(self) -> Standing | None:
-        """Return where the stream waits for a transfer next; forget those that ended."""
+        """Return where the stream waits for a transfer next; forget transfers that ended."""
         while self._waits and self._waits[0][1].query():
             self._waits.popleft()
         return self._waits[0][0] if self._waits else None
@@ -161,7 +144,7 @@ class StreamPlace(DeviceObserver):
 def place_observers(
     position: Position, device: int, num_calls: Callable[[], int], where: torch.device, timeout_s: float
 ) -> Sequence[DeviceObserver]:
-    """Return what says where a script stands, and on a GPU where its stream does.
+    """Return observers that say where a script stands, and on a GPU where its stream does.
 
     Args:
         position: Is told.

@@ -1,4 +1,4 @@
-"""The process of one device: which one it is, as torchrun says, and what it can compute on."""
+"""The process of one device: which one it is, as torchrun says, and its hardware."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m r
 
 @dataclass(frozen=True)
 class Process:
-    """A process of a run, or the thread in its place.
-
-    Attributes:
-        device: Its device in the placement.
-        num_devices: Processes of the run.
-        options: Options of the run, the same for all.
-    """
+    """A process of a run, or the thread in its place: its device, of how many, with the run's options."""
 
     device: int
     num_devices: int
@@ -31,7 +25,7 @@ class Process:
 
     @classmethod
     def of_torchrun(cls, options: RunOptions) -> Process:
-        """Return this process; without a backend it has the one that is usual on its machine.
+        """Return this process; without a backend it has its machine's usual one.
 
         Raises:
             ScriptError: It was not started by torchrun, which cannot use every backend.
@@ -46,27 +40,14 @@ class Process:
 
 
 def check_backend(backend: str, launcher: str) -> None:
-    """Ensure that a launcher can use a backend.
-
-    Raises:
-        ScriptError: It cannot.
-    """
+    """Raise a `ScriptError` if a launcher cannot use a backend."""
     if backend not in BACKENDS[launcher]:
         allowed = " or ".join(BACKENDS[launcher])
         raise ScriptError(f"backend: {backend!r} cannot be used with launcher {launcher!r}; use {allowed}")
 
 
 def check_device(device: str | None, launcher: str, num_devices: int) -> None:
-    """Ensure that a run can compute where it is asked to.
-
-    Args:
-        device: One of `runtime.execution.run_options.DEVICES`, or None to leave it to the launcher.
-        launcher: One of `runtime.execution.run_options.LAUNCHERS`.
-        num_devices: Number of devices of the placement.
-
-    Raises:
-        ScriptError: It cannot.
-    """
+    """Raise a `ScriptError` if a run cannot compute where it is asked to; None leaves it to the launcher."""
     if device not in (None, *DEVICES):
         raise ScriptError(f"device: {device!r} is not known; use {' or '.join(DEVICES)}")
     found = torch.cuda.device_count()

@@ -1,4 +1,4 @@
-"""What the devices of a run leave behind, in one folder: files that only grow complete, never half.
+"""Files that the devices of a run leave behind, in one folder: they only grow complete, never half.
 
 Each device writes where it stands (`Position`), its gradients after every iteration, and a summary at the
 end; device 0 also a line of progress per iteration. A device that fails writes why.
@@ -29,10 +29,9 @@ class Progress(NamedTuple):
     """One iteration, as it is reported while the run goes on.
 
     Attributes:
-        iteration: From 0.
         loss: Mean over the micro-batches.
         time_ms: From the common start to the end of the slowest device.
-        note: What else there is to tell, before the next iteration; may be empty.
+        note: News besides, before the next iteration; may be empty.
     """
 
     iteration: int
@@ -50,7 +49,6 @@ class Failure(NamedTuple):
 
     Attributes:
         device: The one with the cause; all devices may report the same failure.
-        reason: The error in one line or more.
         traceback: Lines of the traceback of the device that reports.
         time_s: When it was reported, on the machine's clock.
     """
@@ -62,13 +60,7 @@ class Failure(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """Where a device stands, as others read it.
-
-    Attributes:
-        text: In words.
-        waits_for: The device that it waits for there; None where it waits for none.
-        pid: Id of its process; None before it has started.
-    """
+    """Where a device stands, in words; the device that it waits for there, and its process, if any."""
 
     text: str
     waits_for: int | None = None
@@ -76,15 +68,11 @@ class Standing(NamedTuple):
 
 
 class Position:
-    """Where a device stands, kept in memory and, if there is a folder, in a file for others to read.
+    """Where a device stands, kept in memory and, if the run has a folder of results, in a file for others.
 
     Attributes:
         text: Where it stands, in words.
         waits_for: The device that it waits for there, or None.
-
-    Args:
-        folder: The folder of the run's results, or None.
-        device: Device whose position it is.
     """
 
     def __init__(self, folder: Path | None, device: int) -> None:
@@ -142,15 +130,7 @@ def read_progress(folder: Path) -> list[Progress]:
 def write_failure(
     folder: Path, device: int, reason: str, traceback: Iterable[str] = (), cause: int | None = None
 ) -> None:
-    """Write why a device fails.
-
-    Args:
-        folder: Folder of the run's results.
-        device: The one that fails.
-        reason: The error.
-        traceback: Its lines.
-        cause: The device with the cause, if that is another one.
-    """
+    """Write why a device fails; the cause is the device that has it, if that is another one."""
     failure = Failure(device if cause is None else cause, reason, list(traceback), time.time())
     write_bytes(folder / f"failure_{device}.json", json.dumps(failure).encode())
 
@@ -162,37 +142,26 @@ def read_failures(folder: Path) -> list[Failure]:
 
 
 def write_summary(folder: Path, device: int, summary: Mapping[str, Any]) -> None:
-    """Write what a device did: plain data and tensors."""
+    """Write a device's summary: plain data and tensors."""
     _save(folder / f"summary_{device}.pt", dict(summary))
 
 
 def read_summary(folder: Path, device: int) -> dict[str, Any]:
-    """Return what `write_summary` was given."""
+    """Return the summary of `write_summary`."""
     summary: dict[str, Any] = torch.load(folder / f"summary_{device}.pt", weights_only=True)
     return summary
 
 
 def write_tensors(folder: Path, device: int, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
-    """Write a device's gradients or parameters.
-
-    Args:
-        folder: Folder of the run's results.
-        device: Device whose tensors they are.
-        name: What they are, such as ``gradients_0``.
-        tensors: Each with which part of which parameter it is.
-    """
+    """Write a device's tensors under a name such as ``gradients_0``, each with its part of a parameter."""
     rows = [(*shard, value.detach().cpu()) for shard, value in tensors.items()]
-    _save(_tensors_path(folder, device, name), rows)
+    _save(folder / f"{name}_{device}.pt", rows)
 
 
 def read_tensors(folder: Path, device: int, name: str) -> dict[ParameterShard, Tensor]:
-    """Return what `write_tensors` was given, on the CPU."""
-    rows: Iterable[Any] = torch.load(_tensors_path(folder, device, name), weights_only=True)
+    """Return the tensors of `write_tensors`, on the CPU."""
+    rows: Iterable[Any] = torch.load(folder / f"{name}_{device}.pt", weights_only=True)
     return {ParameterShard(*shard): value for *shard, value in rows}
-
-
-def _tensors_path(folder: Path, device: int, name: str) -> Path:
-    return folder / f"{name}_{device}.pt"
 
 
 def _save(path: Path, data: object) -> None:

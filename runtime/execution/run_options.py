@@ -49,7 +49,7 @@ class RunOptions(UserRunOptions):
 
     @property
     def requests(self) -> Arrivals:
-        """When the requests of an inference come."""
+        """Arrivals of an inference's requests."""
         return Arrivals(self.arrival_rate, self.arrivals, self.arrival_seed)
 
     @property
@@ -58,7 +58,7 @@ class RunOptions(UserRunOptions):
         return self.verify in ("first", "all") if self.exact is None else self.exact
 
     def verifies(self, iteration: int) -> bool:
-        """Tell whether an iteration is one of those that are compared."""
+        """Tell whether an iteration is compared."""
         return self.verify == "all" or (self.verify == "first" and iteration == 0)
 
     @property
@@ -68,7 +68,7 @@ class RunOptions(UserRunOptions):
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> RunOptions:
-        """Return the options with these values, plain or not, by name; the others are as by default."""
+        """Return the options with these values, plain or not, by name, and by default for the others."""
         hints = get_type_hints(cls)
         return cls(**{name: _typed(hints[name], value) for name, value in data.items()})
 
@@ -110,11 +110,7 @@ class RunOptions(UserRunOptions):
             read_clock_latency(self.clock_latency)
 
     def check_ranges(self) -> None:
-        """Ensure that every option makes sense by itself.
-
-        Raises:
-            ScriptError: One is out of its range; the message names it.
-        """
+        """Ensure that every option makes sense by itself."""
         for each in _declared():
             value, meaning = getattr(self, each.name), each.metadata["meaning"]
             if value is None:
@@ -126,7 +122,7 @@ class RunOptions(UserRunOptions):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Let a command line take the options of a run by hand; those that are not given are absent."""
+    """Let a command line take the options of a run by hand; options that are not given are absent."""
     hints = get_type_hints(RunOptions)
     for each in _declared():
         if "is_of_launch" in each.metadata:

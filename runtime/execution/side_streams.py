@@ -1,6 +1,6 @@
-"""Streams of a device beside the one that computes: blocks that are given away, and what they make, later.
+"""Streams of a device beside the one that computes: blocks that are given away, whose tensors come later.
 
-On a GPU each is a CUDA stream, and what a block makes comes with an event that its taker's stream waits for.
+On a GPU each is a CUDA stream, and tensors come with an event that their taker's stream waits for.
 On the CPU each is a thread that runs its blocks one after the other, and its taker waits for the block. The
 stream that computes is the script itself: on the CPU a block of another stream begins at the earliest when
 the script comes to it, so after the computing block before it. Not known here: what blocks do.
@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 Made = Mapping[str, Tensor]
-"""What a block made, by the block that takes it."""
+"""Tensors that a block made, by the block that takes them."""
 
 Later = Callable[[], Made]
-"""Waits for a block, or lets the current CUDA stream wait, and returns what it made."""
+"""Waits for a block, or lets the current CUDA stream wait, and returns its tensors."""
 
 
 class ThreadStreams:
@@ -33,7 +33,7 @@ class ThreadStreams:
         self._given: list[Future[Made]] = []
 
     def run(self, stream: str, job: Callable[[], Made]) -> Later:
-        """Run a block behind those that the stream has; the job waits for its own inputs."""
+        """Run a block behind the stream's others; the job waits for its own inputs."""
         if stream not in self._jobs:
             self._jobs[stream] = SimpleQueue()
             arguments = self._jobs[stream], torch.get_num_threads()
@@ -45,11 +45,11 @@ class ThreadStreams:
         return future.result
 
     def computed(self, made: Made) -> Later:
-        """Return what a block of the current stream made, for takers of any stream."""
+        """Return the tensors of a block of the current stream, for takers of any stream."""
         return lambda: made
 
     def finish(self) -> None:
-        """Wait until all streams are empty, and raise what failed; blocks may be given again."""
+        """Wait until all streams are empty, and raise the first failure; blocks may be given again."""
         for future in self._given:
             future.result()
         for jobs in self._jobs.values():
@@ -60,7 +60,7 @@ class ThreadStreams:
 
 
 def _work(jobs: SimpleQueue[tuple[Callable[[], Made], Future[Made]] | None], num_threads: int) -> None:
-    """Run what comes, one after the other; after a failure nothing more."""
+    """Run jobs one after the other; after a failure nothing more."""
     torch.set_num_threads(num_threads)  # OpenMP keeps it for each thread, and results depend on it.
     failure: BaseException | None = None
     while (found := jobs.get()) is not None:
@@ -89,7 +89,7 @@ class CudaStreams:
             return self.computed(job())
 
     def computed(self, made: Made) -> Later:
-        """Let a taker's stream wait for what the current one holds now, and keep the memory it reads."""
+        """Let a taker's stream wait for the current one's work so far, and keep the memory it reads."""
         event = torch.cuda.current_stream().record_event()
 
         def later() -> Made:
@@ -108,7 +108,7 @@ class CudaStreams:
 
 
 SideStreams = ThreadStreams | CudaStreams
-"""The streams beside the one that computes."""
+"""Streams beside ``compute``."""
 
 
 def side_streams(device: torch.device) -> SideStreams:

@@ -3,6 +3,6 @@
 It knows what a loop calls. For clocks it asks the controller of `runtime.clocks.speed` right before each
 computation, in torchtitan, Megatron-LM, Lightning and torch. It imports none of those frameworks.
 
-Read `watching` (what tells when a module or a stage of torch computes), `lightning` (the hooks of a
-callback), `plan_clocks`, which is `schedsearch.clocks`, and `megatron` (the ``forward_backward_func``).
+Read `watching` (hooks that tell when a module or a stage of torch computes), `plan_clocks`, which is
+`schedsearch.clocks`, and `megatron` (the ``forward_backward_func``).
 """

@@ -21,11 +21,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from placements import Kind, Placement
+from placements import Kind
 from placements.block import COMPUTE
 from placements.forms.texts import read_json
+from runtime.interpreter.interpreter import interpret
 from runtime.program.deadlock import check
-from runtime.program.instructions import Programs, Receive, Run, Send
+from runtime.program.instructions import Programs, Run
 from runtime.program.lower import lower
 from runtime.program.program_file import read_programs
 from runtime.program.tensor_flow import KEEP, forward_graphs, forward_inputs, pair_backward
@@ -44,7 +45,7 @@ _NOT_RUN: Mapping[str, tuple[object, ...]] = {
     "cuda_graph_impl": ("none", None),
     "param_sync_func": (None,),
 }
-"""Fields of Megatron-LM's config that change what a step is, and their values that are run."""
+"""Fields of Megatron-LM's config that change a step's meaning, and their values that are run."""
 
 
 class MegatronOrderError(ValueError):
@@ -97,7 +98,7 @@ class MegatronOrder:
         pg_collection: Any = None,
         force_all_reduce: bool | None = False,
     ) -> list[Any]:
-        """Run an iteration; the arguments are those that Megatron-LM documents.
+        """Run an iteration, with the arguments that Megatron-LM documents.
 
         Raises:
             MegatronOrderError: The job has other ranks, chunks or micro-batches than the order, or needs
@@ -110,21 +111,21 @@ class MegatronOrder:
         self._check(config, chunks, num_microbatches, groups.pp, adjust_tensor_shapes_fn)
         length = (seq_length if decoder_seq_length is None else decoder_seq_length) // groups.cp.size()
         length //= groups.tp.size() if config.sequence_parallel else 1
+        counts_first = first_val_step is None or not forward_only or first_val_step
+
+        def forward(micro_batch: int, number: int) -> Any:
+            chunk: Any = chunks[number]
+            if micro_batch == 0 and counts_first and hasattr(chunk, "set_is_first_microbatch"):
+                chunk.set_is_first_microbatch()
+            return forward_step_func(iterators[number], chunk)
+
+        shape = length, micro_batch_size, config.hidden_size
         step = _Step(
-            self,
-            config,
-            groups,
-            chunks,
-            iterators,
-            forward_step_func,
-            (length, micro_batch_size, config.hidden_size),
-            forward_only,
-            collect_non_loss_data,
-            first_val_step,
+            self, config, groups, chunks, shape, forward, forward_only, collects=collect_non_loss_data
         )
         barrier = {"barrier": config.barrier_with_L1_time} if config.timers is not None else {}
         with _timed(config, "forward-backward", 1, **barrier):
-            step.run()
+            step.carry_out()
             if config.finalize_model_grads_func is not None and not forward_only:
                 config.finalize_model_grads_func(
                     chunks,
@@ -137,7 +138,7 @@ class MegatronOrder:
     def _check(
         self, config: Any, chunks: Sequence[nn.Module], number: int, group: dist.ProcessGroup, adjust: Any
     ) -> None:
-        """Check that the job is the one that the order is for."""
+        """Check that the order is for the job."""
         for name, found, wanted, what in (
             ("pipeline_model_parallel_size", group.size(), self.num_ranks, "pipeline ranks"),
             ("model", len(chunks), self.num_stages // self.num_ranks, "model chunks on a rank"),
@@ -164,10 +165,10 @@ class MegatronOrder:
 
 @dataclass
 class _Step:
-    """One iteration on one rank.
+    """One iteration on one rank: a backend of the interpreter.
 
     Attributes:
-        losses: What the loss function gives besides the loss, by micro-batch.
+        losses: Values that the loss function gives besides the loss, by micro-batch.
         num_tokens: Sum of the numbers of tokens that it gives.
     """
 
@@ -175,105 +176,106 @@ class _Step:
     config: Any
     groups: Any
     chunks: list[nn.Module]
-    iterators: Sequence[Any]
-    forward_step: Callable[..., Any]
     shape: tuple[int, ...]
+    forward_step: Callable[[int, int], Any]
     forward_only: bool
-    collect: bool
-    first_val_step: bool | None
+    collects: bool
 
     def __post_init__(self) -> None:
         has_gpu = dist.get_backend(self.groups.pp) == "nccl"
         self.device = torch.device("cuda", torch.cuda.current_device()) if has_gpu else None
+        self.by_name = self.order.programs.placement.by_name
         self.losses: dict[int, Any] = {}
         self.num_tokens = torch.zeros([], dtype=torch.int, device=self.device)
         self.arriving: dict[tuple[str, int], tuple[Any, Tensor]] = {}
         self.leaving: list[tuple[Any, Tensor]] = []
         self.made: dict[tuple[str, int], Tensor] = {}
         self.held: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
+        self.left = [self.order.programs.num_micro_batches] * len(self.chunks)
         found = self.config.no_sync_func
         syncs = found if isinstance(found, list) else [found] * len(self.chunks)
         self.no_sync: list[AbstractContextManager[Any] | None] = [make() if make else None for make in syncs]
 
-    def run(self) -> None:
+    def carry_out(self) -> None:
         """Carry out the rank's program; messages are posted where it says so, and waited for where used."""
-        programs, placement = self.order.programs, self.order.programs.placement
         for context in self.no_sync:
             if context is not None:
                 context.__enter__()
-        left = [programs.num_micro_batches] * len(self.chunks)
-        for each in programs.instructions[self.groups.pp.rank()]:
-            name = each.block if isinstance(each, Run) else each.producer
-            is_forward = placement.by_name[name].kind is Kind.F
-            if self.forward_only and not is_forward:
-                continue
-            if isinstance(each, Receive):
-                self._receive(each, is_forward)
-            elif isinstance(each, Send):
-                tensor = self.made.pop((name, each.micro_batch)).detach().contiguous()
-                self.leaving = [pair for pair in self.leaving if not pair[0].is_completed()]
-                self.leaving.append((dist.isend(tensor, self._rank(each.target), self.groups.pp), tensor))
-            elif is_forward:
-                self._forward(name, each.micro_batch)
-            else:
-                chunk = self.order.stages[name] // self.order.num_ranks
-                left[chunk] -= 1
-                self._backward(name, each.micro_batch, chunk, is_last=not left[chunk])
+        program = self.order.programs.instructions[self.groups.pp.rank()]
+        if self.forward_only:
+            names = [each.block if isinstance(each, Run) else each.producer for each in program]
+            kinds = [self.by_name[name].kind for name in names]
+            program = tuple(each for each, kind in zip(program, kinds, strict=True) if kind is Kind.F)
+        interpret(program, self)
         for work, _ in self.leaving:
             work.wait()
         if self.forward_only:
             for chunk in range(len(self.no_sync)):
                 self._let_sync(chunk)
 
+    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None, **how: Any) -> None:
+        """Run a forward or a backward of a stage."""
+        stage = self.order.stages[block]
+        if self.by_name[block].kind is Kind.F:
+            self._forward(block, stage, micro_batch)
+            return
+        chunk = stage // self.order.num_ranks
+        self.left[chunk] -= 1
+        self._backward(block, stage, micro_batch, chunk, is_last=not self.left[chunk])
+
+    def send(self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Any = None) -> None:
+        """Send the output of a stage, or the gradient of its input."""
+        tensor = self.made.pop((producer, micro_batch)).detach().contiguous()
+        self.leaving = [pair for pair in self.leaving if not pair[0].is_completed()]
+        self.leaving.append((dist.isend(tensor, self._rank(target), self.groups.pp), tensor))
+
+    def receive(
+        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Any = None
+    ) -> None:
+        """Post the receive of either."""
+        if self.config.pipeline_dtype is None:
+            raise MegatronOrderError("pipeline_dtype: is None; give the type of what stages pass on")
+        is_forward = self.by_name[producer].kind is Kind.F
+        dtype = self.config.pipeline_dtype
+        buffer = torch.empty(self.shape, dtype=dtype, device=self.device, requires_grad=is_forward)
+        work = dist.irecv(buffer.detach(), self._rank(source), self.groups.pp)
+        self.arriving[consumer, micro_batch] = work, buffer
+
     def _rank(self, device: int) -> int:
         return dist.get_global_rank(self.groups.pp, device)
 
-    def _receive(self, message: Receive, is_forward: bool) -> None:
-        if self.config.pipeline_dtype is None:
-            raise MegatronOrderError("pipeline_dtype: is None; give the type of what stages pass on")
-        buffer = torch.empty(
-            self.shape, dtype=self.config.pipeline_dtype, device=self.device, requires_grad=is_forward
-        )
-        work = dist.irecv(buffer.detach(), self._rank(message.source), self.groups.pp)
-        self.arriving[message.consumer, message.micro_batch] = work, buffer
-
     def _arrived(self, consumer: str, micro_batch: int) -> Tensor:
-        """Return what a block takes, once it is here: from another rank, or of the same."""
+        """Return the input of a block once it is here, from another rank or of the same."""
         if (consumer, micro_batch) in self.arriving:
             work, buffer = self.arriving.pop((consumer, micro_batch))
             work.wait()
             return buffer
-        after = self.order.programs.placement.by_name[consumer].after
-        found = next(name for name in after if (name, micro_batch) in self.made)
+        block = self.by_name[consumer]
+        found = next(name for name in block.after if (name, micro_batch) in self.made)
         tensor = self.made.pop((found, micro_batch)).detach()
-        kind = self.order.programs.placement.by_name[consumer].kind
-        return tensor.requires_grad_() if kind is Kind.F else tensor
+        return tensor.requires_grad_() if block.kind is Kind.F else tensor
 
-    def _forward(self, name: str, micro_batch: int) -> None:
-        stage, config = self.order.stages[name], self.config
-        chunk: Any = self.chunks[stage // self.order.num_ranks]
+    def _forward(self, name: str, stage: int, micro_batch: int) -> None:
+        config, number, is_last = self.config, stage // self.order.num_ranks, self._is_last(stage)
+        chunk: Any = self.chunks[number]
         taken = self._arrived(name, micro_batch) if stage else None
-        is_first = micro_batch == 0 and (
-            self.first_val_step is None or not self.forward_only or self.first_val_step
-        )
-        if is_first and hasattr(chunk, "set_is_first_microbatch"):
-            chunk.set_is_first_microbatch()
         with _timed(config, "forward-compute", 2):
             _attribute(chunk, "set_input_tensor")([taken])
             with torch.autocast("cuda", config.autocast_dtype) if config.enable_autocast else nullcontext():
-                output, loss_function = self.forward_step(
-                    self.iterators[stage // self.order.num_ranks], chunk
-                )
-            if stage == self.order.num_stages - 1:
+                output, loss_function = self.forward_step(micro_batch, number)
+            if is_last:
                 output = self._loss(output, loss_function, micro_batch)
         if not self.forward_only:
             self.held[stage, micro_batch] = taken, output
-        if stage < self.order.num_stages - 1:
+        if not is_last:
             self.made[name, micro_batch] = output
 
+    def _is_last(self, stage: int) -> bool:
+        return stage == self.order.num_stages - 1
+
     def _loss(self, output: Any, function: Callable[..., Any] | None, micro_batch: int) -> Any:
-        """Return the loss as Megatron-LM scales it, and keep what is reported of it."""
-        if function is None or self.collect:
+        """Return the loss as Megatron-LM scales it, and keep the report of it."""
+        if function is None or self.collects:
             self.losses[micro_batch] = output if function is None else function(output, non_loss_data=True)
             return output
         loss, *tokens, self.losses[micro_batch] = function(output)
@@ -285,10 +287,10 @@ class _Step:
             return loss
         return loss / torch.clamp(tokens[0], min=1) / number
 
-    def _backward(self, name: str, micro_batch: int, chunk: int, is_last: bool) -> None:
-        stage, config = self.order.stages[name], self.config
+    def _backward(self, name: str, stage: int, micro_batch: int, chunk: int, is_last: bool) -> None:
+        config = self.config
         taken, output = self.held.pop((stage, micro_batch))
-        gradient = self._arrived(name, micro_batch) if stage < self.order.num_stages - 1 else None
+        gradient = None if self._is_last(stage) else self._arrived(name, micro_batch)
         if is_last and config.grad_sync_func is None:
             self._let_sync(chunk)
         with _timed(config, "backward-compute", 2):
@@ -323,17 +325,19 @@ def _programs(order: Schedule | Programs | str | Path) -> Programs:
 def _stages(programs: Programs) -> dict[str, int]:
     """Return the stage of each forward and backward block."""
     placement = programs.placement
-    chains = forward_graphs(placement)
-    pairs = pair_backward(placement)
-    if len(chains) != 1 or not _is_chain(placement, chains[0]):
+    chains, pairs = forward_graphs(placement), pair_backward(placement)
+    before = [(), *((name,) for name in chains[0])]
+    if len(chains) != 1 or any(
+        forward_inputs(placement, name) != inputs for name, inputs in zip(chains[0], before, strict=False)
+    ):
         raise MegatronOrderError(f"{placement.name}: is not one chain of stages; Megatron-LM runs no other")
     stages = {name: i for i, name in enumerate(chains[0])}
     for name, stage in stages.items():
-        device = stage % placement.num_devices
-        if placement.by_name[name].devices != (device,):
+        devices, device = placement.by_name[name].devices, stage % placement.num_devices
+        if devices != (device,):
             raise MegatronOrderError(
-                f"{placement.name}: {name} is on devices {list(placement.by_name[name].devices)}, and "
-                f"Megatron-LM has stage {stage} on rank {device}; use v_shape, loop_shape or a layout"
+                f"{placement.name}: {name} is on devices {list(devices)}, and Megatron-LM has stage {stage} "
+                f"on rank {device}; use v_shape, loop_shape or a layout"
             )
     if len(stages) % placement.num_devices:
         raise MegatronOrderError(
@@ -352,30 +356,24 @@ def _stages(programs: Programs) -> dict[str, int]:
 
 
 def _check_runs(programs: Programs, stages: Mapping[str, int]) -> None:
-    """Check that data come in their order, and that Megatron-LM alone says what is computed again."""
+    """Check that data come in their order, and that recomputation is left to Megatron-LM."""
     seen = dict.fromkeys(stages, 0)
-    for program in programs.instructions:
-        for each in program:
-            if isinstance(each, Run) and each.mode != KEEP:
+    for each in (each for program in programs.instructions for each in program if isinstance(each, Run)):
+        if each.mode != KEEP:
+            raise MegatronOrderError(
+                f"{each}: {each.mode} is not run here; use Megatron-LM's --recompute-granularity instead"
+            )
+        if each.block in stages:
+            if each.micro_batch != seen[each.block]:
                 raise MegatronOrderError(
-                    f"{each}: {each.mode} is not run here; use Megatron-LM's --recompute-granularity instead"
+                    f"{each}: stands where micro-batch {seen[each.block]} should, in whose order "
+                    "Megatron-LM's data come; order the forwards of a stage so"
                 )
-            if isinstance(each, Run) and each.block in stages:
-                if each.micro_batch != seen[each.block]:
-                    raise MegatronOrderError(
-                        f"{each}: stands where micro-batch {seen[each.block]} should, in whose order "
-                        "Megatron-LM's data come; order the forwards of a stage so"
-                    )
-                seen[each.block] += 1
-
-
-def _is_chain(placement: Placement, names: Sequence[str]) -> bool:
-    inputs = [forward_inputs(placement, name) for name in names]
-    return all(found == (() if i == 0 else (names[i - 1],)) for i, found in enumerate(inputs))
+            seen[each.block] += 1
 
 
 def _attribute(model: nn.Module, name: str) -> Any:
-    """Return an attribute of a model, or of the one that it wraps."""
+    """Return an attribute of a model, or of its wrapped model."""
     found: Any = model
     while not hasattr(found, name):
         if not hasattr(found, "module"):

@@ -18,7 +18,6 @@ from torch import nn
 from placements import Kind
 from runtime.clocks.clock import ClockBackend, ClockError
 from runtime.clocks.speed import SpeedController, read_clocks
-from runtime.hooks.lightning import LightningHooks
 from runtime.hooks.watching import Undo, blocks_of_stages, stages_of, watch_module, watch_stage
 from runtime.program.calls import ScriptError
 from schedsearch.energy import FrequencyPlan
@@ -35,7 +34,7 @@ class PlanClocks:
         plan: Folder with ``plan.json`` and ``schedule.json``, as `schedsearch frontier` writes them;
             or another file of a plan beside its ``schedule.json``; or a plan of a frontier, with its
             ``schedule``.
-        watched: What computes, if it is there already; see `watch`.
+        watched: Modules or stages that compute, if they are there already; see `watch`.
         schedule: Schedule of the plan, or its file.
         device: Device of the placement, the rank of the pipeline, or a function that returns it when the
             first thing is watched. By default that of torch's stages, else of this process if there are as
@@ -88,11 +87,11 @@ class PlanClocks:
 
     @property
     def description(self) -> str:
-        """Return one line: what becomes of the requests."""
+        """Return one line: the fate of the requests."""
         return "nothing is watched" if self._controller is None else self._controller.description
 
     def watch(self, watched: Any) -> None:
-        """Set the clocks of what computes from now on.
+        """Set the clocks of modules or stages from now on.
 
         Args:
             watched: A schedule of `torch.distributed.pipelining`, such as torchtitan's
@@ -100,7 +99,7 @@ class PlanClocks:
                 which data goes through those of this device.
 
         Raises:
-            ScriptError: It is not what the plan has on this device.
+            ScriptError: The plan has others on this device.
         """
         if not self._is_entered:
             raise ScriptError("clocks: are set inside of a with statement only, so that they are given back")
@@ -115,8 +114,7 @@ class PlanClocks:
             for each in stages:
                 self._undo.append(watch_stage(each, self._stages[each.stage_index], self.set_speed))
             return
-        modules = [watched] if isinstance(watched, nn.Module) else list(watched)
-        for module in modules:
+        for module in [watched] if isinstance(watched, nn.Module) else list(watched):
             self._open(None, next((each.device for each in module.parameters()), torch.device("cpu")))
             if self._num_modules == len(self._own):
                 raise ScriptError(
@@ -133,7 +131,7 @@ class PlanClocks:
             self._num_modules += 1
 
     def watching(self, build: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that builds as before, and has what it built watched.
+        """Return a function that builds as before, and has its modules or stages watched.
 
         Args:
             build: Such as Megatron-LM's ``model_provider``, called for each chunk of this device in order, or
@@ -148,12 +146,30 @@ class PlanClocks:
         return built
 
     def callback(self, base: type) -> Any:
-        """Return a callback of Lightning for a plan of one device.
+        """Return a callback of Lightning, for a plan of one device, derived from its ``Callback``.
 
-        Args:
-            base: Lightning's ``Callback``.
+        Raises:
+            ScriptError: When training begins, if gradients are accumulated over other micro-batches.
         """
-        return type("PlanClocksCallback", (LightningHooks, base), {})(self)
+
+        def begin(callback: Any, trainer: Any, module: Any) -> None:
+            wanted = self.num_micro_batches
+            if trainer.accumulate_grad_batches != wanted:
+                raise ScriptError(
+                    f"accumulate_grad_batches: is {trainer.accumulate_grad_batches}, and the plan is for "
+                    f"{wanted} micro-batches; set it to {wanted}, or make a plan for yours"
+                )
+            self.__enter__()
+
+        hooks = {
+            "on_fit_start": begin,
+            "on_train_epoch_start": lambda *_: self.begin_iteration(),  # the last of an epoch may be short
+            "on_train_batch_start": lambda *_: self.set_speed("forward"),
+            "on_before_backward": lambda *_: self.set_speed("backward"),
+            "on_exception": lambda *_: self.__exit__(),
+            "teardown": lambda *_, **__: self.__exit__(),
+        }
+        return type("PlanClocksCallback", (base,), hooks)()
 
     def set_speed(self, type: str) -> None:
         """Ask for the clock of the next computation; see `SpeedController.set_speed`.
@@ -172,12 +188,12 @@ class PlanClocks:
                 "graphs (torchtitan: --training.disable_cuda_graphs)"
             )
         self._open(None, None)
+        if self._controller is None:
+            return
         try:
-            if self._controller is not None:
-                self._controller.set_speed(type)
+            self._controller.set_speed(type)
         except ClockError as error:
             _LOG.warning("training goes on and its clocks are not set any more: %s", error)
-            assert self._controller is not None
             self._controller.close()
             self._controller = None
 
@@ -189,31 +205,29 @@ class PlanClocks:
     @property
     def _own(self) -> list[dict[Kind, str]]:
         """Return the blocks of each stage of this device."""
-        devices = {block.name: block.devices for block in self._schedule.placement.blocks}
-        return [blocks for blocks in self._stages if self._number in devices[blocks[Kind.F]]]
+        by_name = self._schedule.placement.by_name
+        return [blocks for blocks in self._stages if self._number in by_name[blocks[Kind.F]].devices]
 
-    def _open(self, rank: int | None, torch_device: torch.device | None) -> None:
+    def _open(self, rank: int | None, where: torch.device | None) -> None:
         """Open the clock, once; a clock that was lost stays so."""
         if self._number is not None:
             return
         self._number = self._device_of(rank)
-        if torch_device is None or torch_device.type == "meta":
-            torch_device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        if torch_device == torch.device("cuda"):
-            torch_device = torch.device("cuda", torch.cuda.current_device())
+        if where is None or where.type == "meta":
+            where = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if where == torch.device("cuda"):
+            where = torch.device("cuda", torch.cuda.current_device())
         self._controller = SpeedController(
-            self._schedule, self._clock_mhz, self._number, torch_device, clock=self._clock
+            self._schedule, self._clock_mhz, self._number, where, clock=self._clock
         )
         _LOG.info("%s", self._controller.description)
 
     def _device_of(self, rank: int | None) -> int:
         if self._device is not None:
             return self._device() if callable(self._device) else self._device
-        if rank is not None:
-            return rank
         num_devices, size = self._schedule.placement.num_devices, int(os.environ.get("WORLD_SIZE", 1))
-        if num_devices == 1:
-            return 0
+        if rank is not None or num_devices == 1:
+            return rank or 0
         if size != num_devices:
             raise ScriptError(
                 f"device: the plan has {num_devices} devices, and there are {size} processes; give device=, "
@@ -230,7 +244,6 @@ def _read(
             raise ScriptError("schedule: is missing; give the schedule that the plan is for")
         return schedule if isinstance(schedule, Schedule) else read_schedule(schedule), plan.clock_mhz
     path = Path(plan) / "plan.json" if Path(plan).is_dir() else Path(plan)
-    if isinstance(schedule, Schedule):
-        return schedule, read_clocks(schedule, path)
-    found = read_schedule(schedule or path.parent / "schedule.json")
-    return found, read_clocks(found, path)
+    if not isinstance(schedule, Schedule):
+        schedule = read_schedule(schedule or path.parent / "schedule.json")
+    return schedule, read_clocks(schedule, path)

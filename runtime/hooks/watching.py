@@ -1,4 +1,4 @@
-"""When a module or a stage of torch's pipelining computes, told without a change of what it computes.
+"""Hooks that tell when a module or a stage of torch's pipelining computes, and change nothing.
 
 A module's backward begins when a gradient of its output is there; a hook of the tensor says so. Torch's own
 backward hooks of modules would return views of the outputs, which Megatron-LM does not take. A stage of torch
@@ -7,11 +7,12 @@ says more: its weight half is a call of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from placements import Kind, Placement
 from runtime.program.tensor_flow import pair_backward
@@ -25,16 +26,9 @@ _CALLS = _FORWARD, _BACKWARD, _WEIGHT = "forward_one_chunk", "backward_one_chunk
 
 
 def watch_module(module: nn.Module, forward: str, backward: str, told: Told) -> Undo:
-    """Tell when a module computes forward and backward; not in evaluation, which has no gradients.
+    """Tell when the whole module of a stage computes its forward and backward blocks; return the undo.
 
-    Args:
-        module: Module of one stage, whole.
-        forward: Its forward block.
-        backward: Its backward block.
-        told: Takes the blocks.
-
-    Returns:
-        What ends it.
+    In evaluation, which has no gradients, nothing is told.
     """
 
     def before(module: nn.Module, inputs: object) -> None:
@@ -48,8 +42,8 @@ def watch_module(module: nn.Module, forward: str, backward: str, told: Told) -> 
             if waiting:
                 told(waiting.pop())
 
-        for each in _tensors(outputs):
-            if each.requires_grad:
+        for each in tree_leaves(outputs):
+            if isinstance(each, torch.Tensor) and each.requires_grad:
                 each.register_hook(begin)  # type: ignore[no-untyped-call]
 
     handles = [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
@@ -62,15 +56,9 @@ def watch_module(module: nn.Module, forward: str, backward: str, told: Told) -> 
 
 
 def watch_stage(stage: Any, blocks: Mapping[Kind, str], told: Told) -> Undo:
-    """Tell when a stage of `torch.distributed.pipelining` computes.
+    """Tell when a ``PipelineStage`` of `torch.distributed.pipelining` computes; return the undo.
 
-    Args:
-        stage: A ``PipelineStage``.
-        blocks: Its blocks: a forward one, and a whole backward one or its two halves.
-        told: Takes the blocks.
-
-    Returns:
-        What ends it.
+    Its blocks are a forward one, and a whole backward one or its two halves.
     """
     calls = {name: getattr(stage, name) for name in _CALLS}
     before = {name: own for name, own in vars(stage).items() if name in _CALLS}
@@ -115,14 +103,3 @@ def blocks_of_stages(placement: Placement) -> list[dict[Kind, str]]:
     for backward, partner in pair_backward(placement).items():
         found[partner][kinds[backward]] = backward
     return [found[name] for name in forward]
-
-
-def _tensors(outputs: object) -> Iterator[torch.Tensor]:
-    if isinstance(outputs, torch.Tensor):
-        yield outputs
-    elif isinstance(outputs, Mapping):
-        for each in outputs.values():
-            yield from _tensors(each)
-    elif isinstance(outputs, (list, tuple)):
-        for each in outputs:
-            yield from _tensors(each)

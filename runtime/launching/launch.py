@@ -52,8 +52,7 @@ from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check, check_updates
 from runtime.program.lower import orders_of, overfull
 from runtime.transport.communicators import AUTO
-from runtime.verify.comparison import compare, losses_of_run
-from runtime.verify.extent import Extent, extent_of
+from runtime.verify.comparison import Extent, compare, extent_of, losses_of_run
 from runtime.verify.reference import ReferenceCase
 from runtime.virtual.play import cheapest_sharing
 from schedsearch.semantics.versions import WeightMode

@@ -16,9 +16,9 @@ from runtime.codegen.script import Script
 from runtime.execution.device import Device
 from runtime.execution.device_context import DeviceContext
 from runtime.execution.results import Position
+from runtime.interpreter.interpreter import interpret
 from runtime.loops.iterations import run_iteration
 from runtime.models import Blocks
-from runtime.program.calls import carry_out
 from runtime.program.deadlock import check
 from runtime.program.instructions import Instruction, Programs
 from runtime.program.lower import by_lane, lower
@@ -111,4 +111,4 @@ class Evaluation:
 
 
 def _carry_out(instructions: Sequence[Instruction], device: Any, num_micro_batches: int) -> None:
-    carry_out(instructions, device)
+    interpret(instructions, device)

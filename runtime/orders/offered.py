@@ -12,12 +12,13 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from placements.copies.replicas import copies_in
 from placements.forms.texts import write_json
 from runtime.codegen.script import Script
-from runtime.program.calls import OfStages, ScriptError, carry_out
+from runtime.interpreter.interpreter import interpret
+from runtime.program.calls import OfStages, ScriptError
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs
 from runtime.program.lower import overfull
@@ -180,8 +181,8 @@ class ProgramSwitch:
             copies = {} if self._own.copies is None else copies_in(self._own.copies)
             stages = {name: copy.stage for name, copy in copies.items()}
 
-            def run(device: object, num_micro_batches: int) -> None:
-                carry_out(own, OfStages(device, stages) if stages else device)
+            def run(device: Any, num_micro_batches: int) -> None:
+                interpret(own, OfStages(device, stages) if stages else device)
 
             self._other = replace(self._own, iteration=run, path=None)
         return self._own if decision.is_default else self._other, decision.note

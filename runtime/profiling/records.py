@@ -1,8 +1,7 @@
 """Events of an iteration on one device, as plain data: blocks, messages, clocks and memory over time.
 
 All times are in milliseconds from the device's begin of the iteration; `aligned` puts those of several
-devices on one axis. Nothing here knows how the times were taken; see `runtime.profiling.recorder` and
-`runtime.virtual.virtual_run`.
+devices on one axis. Nothing here knows how the times were taken; see `runtime.profiling.recorder`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -112,6 +112,16 @@ class Verbs(ABC):
     def compute(self, verb: str, block: str, micro_batch: int, **how: Any) -> None:
         """Run a block, or write that down; `how` has the other fields of `BlockCall`."""
 
+    @abstractmethod
+    def receive(
+        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
+    ) -> None:
+        """Post the receive of what a block hands to a block of this device, or write that down."""
+
+    def prefetch(self, producer: str, consumer: str, micro_batch: int, **where: Any) -> None:
+        """Post a receive ahead of other blocks than the one that takes it; see `receive`."""
+        self.receive(producer, consumer, micro_batch, **where)
+
 
 @dataclass
 class Calls(Verbs):
@@ -165,9 +175,6 @@ class Calls(Verbs):
     ) -> None:
         """Write down a receive."""
         self._add(Receive(producer, consumer, micro_batch, source, part))
-
-    prefetch = receive
-    """A receive that is ahead of other blocks than the one that takes it."""
 
     @property
     def count(self) -> int:
@@ -243,21 +250,6 @@ class OfStages:
             action(*(stages[name] for name in names), micro_batch, **options)
 
         return called
-
-
-def carry_out(
-    instructions: Iterable[Instruction], device: Any, clocks_mhz: Iterable[int | None] = ()
-) -> None:
-    """Call a device, or its stand-in, with each instruction in turn, blocks at these clocks."""
-    clocks = iter(clocks_mhz)
-    for each in instructions:
-        if isinstance(each, Run):
-            how = {"mode": each.mode, "stream": each.stream, "keep_weights": each.keep_weights}
-            device.run(each.block, each.micro_batch, clock_mhz=next(clocks, None), **how)
-        elif isinstance(each, Send):
-            device.send(each.producer, each.consumer, each.micro_batch, target=each.target, part=each.part)
-        else:
-            device.receive(each.producer, each.consumer, each.micro_batch, source=each.source, part=each.part)
 
 
 def _line() -> int:

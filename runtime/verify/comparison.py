@@ -1,22 +1,77 @@
-"""How far a run of scripts is from its two references: the unpipelined model, and its own replay."""
+"""How far a run of scripts is from its two references, the unpipelined model and its own replay.
+
+How much is compared, if nobody says, depends on the model's size: it is a check, and not the way to run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from placements import Kind, Placement
 from runtime.execution.measurement import ReferenceComparison
 from runtime.execution.results import read_summary, read_tensors
-from runtime.models import ParameterShard
+from runtime.models import ModelOptions, ParameterShard, body_of
 from runtime.models.blocks import Instance
-from runtime.verify.reference import ReferenceCase, plain, sum_over_sinks
+from runtime.options.run import VERIFY
+from runtime.program.calls import ScriptError
+from runtime.verify.reference import ReferenceCase, plain
 from runtime.verify.replay import replay
 
 _Tensors = Mapping[ParameterShard, Tensor]
+
+VERIFIED_MIB = 64
+"""Size of the parameters of a model up to which the first iteration of a run is compared, in MiB."""
+
+
+class Extent(NamedTuple):
+    """Iterations to compare, one of `VERIFY`, and the reason in words."""
+
+    verify: str
+    reason: str
+
+
+def extent_of(asked: str | None, model: ModelOptions, placement: Placement, resumes: bool) -> Extent:
+    """Return which iterations of a run are compared.
+
+    The unpipelined model trains in one process from the beginning. So a run that goes on from a checkpoint
+    has no first iteration to compare.
+
+    Args:
+        asked: One of `VERIFY`; None for the first iteration of a model of at most `VERIFIED_MIB`, else none.
+        model: What is run.
+        placement: Placement of the run.
+        resumes: Whether the run goes on from a checkpoint.
+
+    Raises:
+        ScriptError: It is none of these.
+        ModelError: The model does not fit the placement.
+    """
+    if asked not in (None, *VERIFY):
+        raise ScriptError(f"verify: {asked!r} is not known; use {', '.join(VERIFY)}")
+    if asked in ("none", "all"):
+        return Extent(str(asked), "as asked for")
+    if resumes:
+        return Extent("none", "the run continues from a checkpoint, after its first iteration")
+    if asked is not None:
+        return Extent(asked, "as asked for")
+    size = parameter_mib(model, placement)
+    if size > VERIFIED_MIB:
+        return Extent("none", f"its parameters take {size:.0f} MiB, more than {VERIFIED_MIB} MiB")
+    return Extent("first", f"its parameters take {size:.3g} MiB, at most {VERIFIED_MIB} MiB")
+
+
+def parameter_mib(model: ModelOptions, placement: Placement) -> float:
+    """Return the size of a model's parameters in MiB, each counted once."""
+    body = body_of(model, placement)
+    forward = (block.name for block in placement.blocks if block.kind is Kind.F)
+    sizes = {each.name: each.numel for name in forward for each in body.parameters(name)}
+    dtype: torch.dtype = getattr(torch, model.dtype)
+    return sum(sizes.values()) * dtype.itemsize / 2**20
 
 
 def losses_of_run(
@@ -30,11 +85,11 @@ def losses_of_run(
         iteration: Number of the iteration, from 0, the first that this run did.
     """
     rows = [row for summary in summaries for row in summary["losses"][iteration]]
-    return sum_over_sinks(case, {(block, n): loss for block, n, loss in rows})
+    return case.sum_over_sinks({(block, n): loss for block, n, loss in rows})
 
 
 def compare(results: Path, case: ReferenceCase) -> ReferenceComparison:
-    """Compare what the devices of a run left behind with both references.
+    """Compare the results of a run with both references.
 
     The references train from the beginning, also where the run went on from a checkpoint, and for as many
     iterations as the case has: of a run of more only these are compared.
@@ -51,20 +106,19 @@ def compare(results: Path, case: ReferenceCase) -> ReferenceComparison:
     changed = _orders(summaries)
     orders = changed[min(changed)]
     first = summaries[0]["first_iteration"]
-    losses = tuple(losses_of_run(case, summaries, index) for index in range(case.iterations - first))
+    losses = [losses_of_run(case, summaries, index) for index in range(case.iterations - first)]
     held = [read_tensors(results, device, "parameters") for device in devices]
-    reference_losses = []
+    expected_losses = []
     gradient_error = parameter_error = 0.0
     equal = True
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # As on the devices: results depend on the number of threads.
     try:
-        for iteration, (whole, again) in enumerate(
-            zip(plain(case, orders, changed), replay(case, orders, changed), strict=True)
-        ):
+        steps = zip(plain(case, orders, changed), replay(case, orders, changed), strict=True)
+        for iteration, (whole, again) in enumerate(steps):
             if iteration < first:
                 continue
-            reference_losses.append(whole.losses)
+            expected_losses.append(whole.losses)
             equal = equal and again.losses == losses[iteration - first]
             for device in devices:
                 found = read_tensors(results, device, f"gradients_{iteration}")
@@ -77,16 +131,16 @@ def compare(results: Path, case: ReferenceCase) -> ReferenceComparison:
         torch.set_num_threads(threads)
     loss_error = max(
         _relative(abs(ours - theirs), abs(theirs))
-        for row, reference_row in zip(losses, reference_losses, strict=True)
-        for ours, theirs in zip(row, reference_row, strict=True)
+        for row, expected in zip(losses, expected_losses, strict=True)
+        for ours, theirs in zip(row, expected, strict=True)
     )
     return ReferenceComparison(
-        tuple(reference_losses), loss_error, gradient_error, parameter_error, equal, case.tolerance
+        tuple(expected_losses), loss_error, gradient_error, parameter_error, equal, case.tolerance
     )
 
 
 def _orders(summaries: Sequence[Mapping[str, Any]]) -> dict[int, list[list[Instance]]]:
-    """Return what each device ran in order, from the iterations on in which it was something else."""
+    """Return the order of each device, from the iterations on in which it was another."""
     by_device = [dict(summary["orders"]) for summary in summaries]
     found: dict[int, list[list[Instance]]] = {}
     now: list[list[Instance]] = [[] for _ in summaries]

@@ -1,4 +1,4 @@
-"""The unpipelined model in one process: what a run of scripts is compared with.
+"""The unpipelined model in one process, the reference of a run of scripts.
 
 It has whole parameters and one backward per micro-batch through the whole model: it shares no cutting, no
 collectives and no messages with the run. It adds up the gradients of the micro-batches in the order of the
@@ -9,8 +9,9 @@ agree up to rounding.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,20 +31,23 @@ from runtime.models import (
     read_versions,
 )
 from runtime.models.blocks import Instance
-from runtime.models.body import Body
 from runtime.models.core.parameters import Weights
 from runtime.models.loss_shares import LossShares
-from runtime.models.user.reading import ModelData
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward
 from runtime.training.clipping import scale_by_norm, squares, total_norm
 from runtime.training.loss_scale import are_finite, unscale
-from runtime.verify.accumulation import Accumulation, backward_orders
 from schedsearch.semantics.versions import WeightMode
+
+Gradients = Mapping[str, Tensor]
+"""The gradient of each parameter, by its name."""
+
+Orders = Sequence[Sequence[Instance]]
+"""For each device the (block, micro-batch) pairs that it ran, in order."""
 
 
 @dataclass(frozen=True)
 class ReferenceCase:
-    """What was run.
+    """A run to compare with.
 
     Attributes:
         options: The model.
@@ -83,6 +87,32 @@ class ReferenceCase:
         """The forward blocks in topological order."""
         return [block.name for block in self.placement.topological_order if block.kind is Kind.F]
 
+    def begin_weights(self, model: Model) -> Model:
+        """Give a model the weights with which the run began; return it."""
+        if self.load_weights is not None:
+            load_state_dict_file(model, self.load_weights)
+        return model
+
+    def sum_over_sinks(self, losses: Mapping[Instance, float]) -> tuple[float, ...]:
+        """Return the loss of each micro-batch, summed over its loss-computing blocks."""
+        sinks = [block for block in self.forward_blocks if computes_loss(self.placement, block)]
+        return tuple(sum(losses[block, n] for block in sinks) for n in range(self.num_micro_batches))
+
+    def of_whole_sequences(self) -> ReferenceCase:
+        """Return a case of slices as one of whole sequences."""
+        names = {block.name for block in self.placement.blocks if block.sequence_slice == 0}
+        blocks = tuple(
+            replace(block, memory=0, after=tuple(name for name in block.after if name in names))
+            for block in self.placement.blocks
+            if block.name in names
+        )
+        transfer = tuple(each for each in self.placement.transfer if names.issuperset(each[:2]))
+        layers = self.options.layers_per_block
+        own = None if layers is None else {name: count for name, count in layers.items() if name in names}
+        whole = replace(self.placement, blocks=blocks, transfer=transfer, memory=None, decisions=())
+        options = replace(self.options, slice_lengths=None, layers_per_block=own)
+        return replace(self, placement=whole, options=options)
+
 
 class TrainingStep(NamedTuple):
     """One iteration of a model.
@@ -99,255 +129,254 @@ class TrainingStep(NamedTuple):
 
 
 def plain(
-    case: ReferenceCase,
-    orders: Sequence[Sequence[Instance]] | None = None,
-    changed: Mapping[int, Sequence[Sequence[Instance]]] | None = None,
+    case: ReferenceCase, orders: Orders | None = None, changed: Mapping[int, Orders] | None = None
 ) -> Iterator[TrainingStep]:
     """Train the whole model: forward through all blocks, then one backward, micro-batch by micro-batch.
 
     Args:
         case: What was run.
-        orders: For each device the (block, micro-batch) pairs that it ran, in order, as the gradients are
-            added up; None for one micro-batch after the other.
+        orders: Orders of the devices, in which gradients are added up; None for one micro-batch after the
+            other.
         changed: Orders from these iterations on.
 
     Yields:
         Each iteration in turn, valid until the next is asked for.
     """
     if case.placement.num_slices > 1:
-        changed = {each: _of_first_slices(case, own) for each, own in (changed or {}).items()}
-        orders = orders and _of_first_slices(case, orders)
-        case = _of_whole_sequences(case)
-    # Each block has tensors of its own, so that what it adds to a shared parameter's gradient is known apart.
-    body = body_of(case.options, case.placement)
-    models = {
-        block: Model(case.options, case.placement, {block: WHOLE}, case.torch_device, body=body)
-        for block in case.forward_blocks
-    }
-    for model in models.values():
-        begin_weights(case, model)
-    data = body.data(case.num_micro_batches, case.torch_device)
-    orders = orders or _one_by_one(case)
-    versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
-    order = backward_orders(case.placement, orders)
-    together = _together(models, versions)
-    shares = _loss_shares(case, body, data, versions)
+        # Of orders only the first slices, whose backwards are the last of their sequences.
+        by_name = case.placement.by_name
+        first = {name for name, block in by_name.items() if block.sequence_slice == 0}
+        kept = {
+            at: [[each for each in own if each[0] in first] for own in of]
+            for at, of in (changed or {}).items()
+        }
+        orders = orders and [[each for each in own if each[0] in first] for own in orders]
+        case, changed = case.of_whole_sequences(), kept
+    model = _WholeModel(case, orders or _one_by_one(case))
     for iteration in range(case.iterations):
         if changed and iteration in changed:
-            order = backward_orders(case.placement, changed[iteration])
+            model.order = backward_orders(case.placement, changed[iteration])
+        yield model.train(iteration)
+
+
+class _WholeModel:
+    """The model in one piece, from iteration to iteration.
+
+    Attributes:
+        order: Order in which gradients are added up, as `backward_orders` returns it.
+    """
+
+    def __init__(self, case: ReferenceCase, orders: Orders) -> None:
+        """Begin with the weights of the run."""
+        self._case, self._body = case, body_of(case.options, case.placement)
+        # Each block has tensors of its own, so that what it adds to a shared parameter's gradient is known.
+        make = partial(Model, case.options, case.placement, device=case.torch_device, body=self._body)
+        self._models = {
+            block: case.begin_weights(make(shards={block: WHOLE})) for block in case.forward_blocks
+        }
+        self._data = self._body.data(case.num_micro_batches, case.torch_device)
+        self.order = backward_orders(case.placement, orders)
+        versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
+        self._versions, self._updated = versions, dict[int, set[str]]()
+        for block in self._models:  # by how many micro-batches make their updates
+            self._updated.setdefault(versions.per_update(block), set()).add(block)
+        each, weight = versions.micro_batches_per_update, self._body.weight_of_loss
+        is_flush = case.options.weight_versions == WeightMode.FLUSH
+        self._mean_over = case.num_micro_batches if is_flush else case.options.micro_batches_per_update
+        self._shares = None if weight is None else LossShares(weight, self._data, case.placement, each)
+        self._trained = set(pair_backward(case.placement).values())
+
+    def train(self, iteration: int) -> TrainingStep:
+        """Train one iteration."""
+        if self._shares is not None:
+            self._shares.begin(iteration)
         losses: dict[Instance, float] = {}
-        if shares is not None:
-            shares.begin(iteration)
-        history = _History(models, versions)
-        sums: dict[int, Accumulation] = {}
+        history = _History(self._models, self._versions)
+        sums: dict[int, _Sums] = {}
         gradients: dict[ParameterShard, Tensor] = {}
-        for n in range(case.num_micro_batches):
-            of_losses, by_block = _differentiated(case, models, history.read(n), data, iteration, n, shares)
-            losses |= {(block, n): loss for block, loss in of_losses.items()}
-            for each, own in together.items():
+        for n in range(self._case.num_micro_batches):
+            by_block = self._differentiated(iteration, n, history.read(n), losses)
+            for each, own in self._updated.items():
                 if n % each == 0:
-                    sums[each] = Accumulation(_of_blocks(order, own, range(n, n + each)))
+                    sums[each] = _Sums(
+                        {
+                            device: [(name, m) for name, m in order if n <= m < n + each and name in own]
+                            for device, order in self.order.items()
+                        }
+                    )
                 for block in own & by_block.keys():
                     sums[each].add(block, n, by_block[block])
                 if (n + 1) % each == 0:
-                    totals = _averaged(sums[each].totals(), own, models, versions)
-                    gradients |= _step(
-                        case, {block: models[block] for block in models if block in own}, totals
+                    gradients |= self._step(
+                        [block for block in self._models if block in own], sums[each].totals()
                     )
                     history.add(own, n + 1)
-        parameters = {shard: value for model in models.values() for shard, value in model.state().items()}
-        yield TrainingStep(sum_over_sinks(case, losses), gradients, parameters)
+        parameters = {shard: value for each in self._models.values() for shard, value in each.state().items()}
+        return TrainingStep(self._case.sum_over_sinks(losses), gradients, parameters)
+
+    def _differentiated(
+        self, iteration: int, n: int, weights: Mapping[str, Weights], losses: dict[Instance, float]
+    ) -> dict[str, dict[str, Tensor]]:
+        """Run a micro-batch through the whole model and back; add its losses, return gradients by block."""
+        case, left_out = self._case, self._case.left_out
+        by_block: dict[str, dict[str, Tensor]] = {b: {} for b in self._trained if (b, n) not in left_out}
+        outputs: dict[str, Tensor] = {}
+        with torch.set_grad_enabled(bool(by_block)):
+            for block in case.forward_blocks:
+                if (block, n) in left_out:
+                    continue
+                # Views, so that what a block adds to its input's gradient is summed before it meets others'.
+                before = [outputs[name] for name in forward_inputs(case.placement, block) if name in outputs]
+                inputs, sample = [each.view_as(each) for each in before], self._data.read(block, iteration, n)
+                outputs[block] = self._models[block].forward(block, inputs, sample, weights[block])
+        found = {block: outputs[block] for block in outputs if computes_loss(case.placement, block)}
+        counts = None if self._shares is None else {b: self._shares.share(b, n, WHOLE) for b in found}
+        for block, loss in found.items():
+            weighted = loss if counts is None else loss * (counts[block] * self._mean_over)
+            losses[block, n] = float(weighted.detach())
+        if not any(loss.requires_grad for loss in found.values()):
+            return by_block
+        if counts is None:
+            total = torch.stack(list(found.values())).sum() / self._mean_over
+        else:
+            total = torch.stack([loss * counts[block] for block, loss in found.items()]).sum()
+        scale = next(iter(self._models.values())).optimizer.loss_scale
+        total = total if scale is None else total * scale.value
+        named = {
+            (block, name): weight
+            for block in outputs
+            for name, weight in weights[block].items()
+            if weight.requires_grad
+        }
+        gradients = torch.autograd.grad(total, list(named.values()), allow_unused=True)
+        for (block, name), gradient in zip(named, gradients, strict=True):
+            if gradient is not None:
+                by_block[block][name] = gradient
+        return by_block
+
+    def _step(self, blocks: Sequence[str], totals: Gradients) -> dict[ParameterShard, Tensor]:
+        """Move the parameters of blocks by sums of gradients; return the gradients.
+
+        Where copies of a stage take turns without a flush, means over the copies count.
+        """
+        models = [(block, self._models[block]) for block in blocks]
+        weights: list[Tensor] = []
+        scaled: dict[str, Tensor] = {}
+        copies = {name: self._versions.copies.get(b, 1) for b, model in models for name in model.trained(b)}
+        for name, total in totals.items():
+            scaled[name] = total if copies[name] == 1 else total / copies[name]
+        for block, model in models:
+            for name, weight in model.trained(block).items():
+                weight.grad = scaled[name].clone() if name in scaled else None
+                weights.append(weight)
+        tests = [
+            unscale(model.trained(block).values(), scale, lambda _: not are_finite(scaled.values()))
+            for block, model in models
+            if (scale := model.optimizer.loss_scale) is not None
+        ]
+        is_good = all(tests)
+        if (limit := self._case.options.clip_grad_norm) is not None and is_good:
+            found = {block: squares(model)[block] for block, model in models}
+            scale_by_norm(weights, total_norm([found], self._case.placement), limit)
+        gradients: dict[ParameterShard, Tensor] = {}
+        for _, model in models:
+            gradients |= model.gradients()
+            if is_good:
+                model.step()
+        return gradients
 
 
-def _of_first_slices(
-    case: ReferenceCase, orders: Sequence[Sequence[Instance]]
-) -> Sequence[Sequence[Instance]]:
-    """Return orders of the first slices alone, whose backwards are the last of their sequences."""
-    by_name = case.placement.by_name
-    return [[each for each in order if by_name[each[0]].sequence_slice == 0] for order in orders]
-
-
-def _of_whole_sequences(case: ReferenceCase) -> ReferenceCase:
-    """Return a case of slices as one of whole sequences."""
-    names = {block.name for block in case.placement.blocks if block.sequence_slice == 0}
-    blocks = tuple(
-        replace(block, memory=0, after=tuple(name for name in block.after if name in names))
-        for block in case.placement.blocks
-        if block.name in names
-    )
-    transfer = tuple(each for each in case.placement.transfer if names.issuperset(each[:2]))
-    layers = case.options.layers_per_block
-    own = None if layers is None else {name: count for name, count in layers.items() if name in names}
-    return replace(
-        case,
-        placement=replace(case.placement, blocks=blocks, transfer=transfer, memory=None, decisions=()),
-        options=replace(case.options, slice_lengths=None, layers_per_block=own),
-    )
-
-
-def _loss_shares(
-    case: ReferenceCase, body: Body, data: ModelData, versions: ReadVersions
-) -> LossShares | None:
-    """Return what each loss counts; None if all the same."""
-    weight = body.weight_of_loss
-    if weight is None:
-        return None
-    return LossShares(weight, data, case.placement, versions.micro_batches_per_update)
-
-
-def begin_weights(case: ReferenceCase, model: Model) -> None:
-    """Give a model the weights with which the run began."""
-    if case.load_weights is not None:
-        load_state_dict_file(model, case.load_weights)
-
-
-def _together(blocks: Iterable[str], versions: ReadVersions) -> dict[int, set[str]]:
-    """Return the blocks that are updated at the same time, by how many micro-batches make their updates."""
-    found: dict[int, set[str]] = {}
-    for block in blocks:
-        found.setdefault(versions.per_update(block), set()).add(block)
-    return found
-
-
-def _of_blocks(
-    order: Mapping[int, Sequence[Instance]], blocks: Container[str], micro_batches: range
-) -> dict[int, list[Instance]]:
-    return {
-        device: [(name, n) for name, n in of if n in micro_batches and name in blocks]
-        for device, of in order.items()
-    }
-
-
-def _averaged(
-    totals: dict[str, Tensor], blocks: Iterable[str], models: Mapping[str, Model], versions: ReadVersions
-) -> dict[str, Tensor]:
-    """Return sums of gradients; means where copies of a stage take turns without a flush."""
-    copies = {
-        name: versions.copies.get(block, 1) for block in blocks for name in models[block].trained(block)
-    }
-    return {name: total if copies[name] == 1 else total / copies[name] for name, total in totals.items()}
-
-
-def _step(
-    case: ReferenceCase, models: Mapping[str, Model], totals: Mapping[str, Tensor]
-) -> dict[ParameterShard, Tensor]:
-    """Move the parameters by sums of gradients; return the gradients."""
-    weights: list[Tensor] = []
-    for block, model in models.items():
-        for name, weight in model.trained(block).items():
-            weight.grad = totals[name].clone() if name in totals else None
-            weights.append(weight)
-    is_good = [
-        unscale(model.trained(block).values(), scale, lambda _: not are_finite(totals.values()))
-        for block, model in models.items()
-        if (scale := model.optimizer.loss_scale) is not None
-    ]
-    if case.options.clip_grad_norm is not None and all(is_good):
-        found = {block: squares(model)[block] for block, model in models.items()}
-        scale_by_norm(weights, total_norm([found], case.placement), case.options.clip_grad_norm)
-    gradients: dict[ParameterShard, Tensor] = {}
-    for model in models.values():
-        gradients |= model.gradients()
-        if all(is_good):
-            model.step()
-    return gradients
-
-
-class _History:
-    """The weights of every block after each update of an iteration, while they are to be read.
-
-    Args:
-        models: Models of the blocks.
-        versions: Versions of the weights that are read.
-    """
-
-    def __init__(self, models: Mapping[str, Model], versions: ReadVersions) -> None:
-        """Begin with version 0."""
-        self._models, self._versions = models, versions
-        self._kept: dict[str, list[dict[str, Tensor]]] = {block: [] for block in models}
-        self.add(models, 0)
-
-    def read(self, micro_batch: int) -> Mapping[str, Weights]:
-        """Return what each block reads of a micro-batch."""
-        of = self._versions.of
-        return {block: kept[of.get((block, micro_batch), 0)] for block, kept in self._kept.items()}
-
-    def add(self, blocks: Iterable[str], num_done: int) -> None:
-        """Add the newest of some blocks, after so many micro-batches; forget what no later one reads."""
-        for block in blocks:
-            weights, kept = self._models[block].weights(block), self._kept[block]
-            kept.append(_copied(weights) if self._versions.of else weights)
-            later = (
-                version for (name, n), version in self._versions.of.items() if name == block and n >= num_done
-            )
-            for old in range(min(later, default=0)):
-                kept[old] = {}
-
-
-def _copied(weights: Weights) -> dict[str, Tensor]:
-    return {
-        name: weight.detach().clone().requires_grad_(weight.requires_grad) for name, weight in weights.items()
-    }
-
-
-def _one_by_one(case: ReferenceCase) -> list[list[Instance]]:
+def _one_by_one(case: ReferenceCase) -> Orders:
     """Return orders in which each device runs one micro-batch after the other."""
     order = [(block, n) for n in range(case.num_micro_batches) for block in case.placement.topological_order]
     devices = range(case.placement.num_devices)
     return [[(block.name, n) for block, n in order if device in block.devices] for device in devices]
 
 
-def _differentiated(
-    case: ReferenceCase,
-    models: Mapping[str, Model],
-    weights: Mapping[str, Weights],
-    data: ModelData,
-    iteration: int,
-    micro_batch: int,
-    shares: LossShares | None,
-) -> tuple[dict[str, float], dict[str, dict[str, Tensor]]]:
-    """Run a micro-batch through the whole model and back; return losses, and gradients by block and name."""
-    by_block: dict[str, dict[str, Tensor]] = {
-        block: {}
-        for block in pair_backward(case.placement).values()
-        if (block, micro_batch) not in case.left_out
+def backward_orders(placement: Placement, orders: Orders) -> dict[int, list[Instance]]:
+    """Return for each device the (forward block, micro-batch) pairs as their gradients are complete.
+
+    A block counts on the first device of its backward block, or of the weight half of that; of copies that
+    take turns, on the first of each.
+    """
+    pairs, blocks = pair_backward(placement), placement.by_name
+    first = {
+        block.name: {team[0] for team in block.groups} if block.in_turns else {block.devices[0]}
+        for block in placement.blocks
     }
-    outputs: dict[str, Tensor] = {}
-    with torch.set_grad_enabled(bool(by_block)):
-        for block in case.forward_blocks:
-            if (block, micro_batch) in case.left_out:
-                continue
-            # Views, so that what a block adds to the gradient of its input is summed before it meets others'.
-            before = [outputs[name] for name in forward_inputs(case.placement, block) if name in outputs]
-            inputs = [output.view_as(output) for output in before]
-            sample = data.read(block, iteration, micro_batch)
-            outputs[block] = models[block].forward(block, inputs, sample, weights[block])
-    each = case.options.micro_batches_per_update
-    mean_over = case.num_micro_batches if case.options.weight_versions == WeightMode.FLUSH else each
-    losses = {block: outputs[block] for block in outputs if computes_loss(case.placement, block)}
-    counts: dict[str, float] | None = None
-    if shares is not None:
-        counts = {block: shares.share(block, micro_batch, WHOLE) for block in losses}
-    if any(loss.requires_grad for loss in losses.values()):
-        if counts is None:
-            total = torch.stack(list(losses.values())).sum() / mean_over
-        else:
-            total = torch.stack([loss * counts[block] for block, loss in losses.items()]).sum()
-        scale = next(iter(models.values())).optimizer.loss_scale
-        total = total if scale is None else total * scale.value
-        named = {
-            (b, name): weight for b in outputs for name, weight in weights[b].items() if weight.requires_grad
-        }
-        found = torch.autograd.grad(total, list(named.values()), allow_unused=True)
-        for (block, name), gradient in zip(named, found, strict=True):
-            if gradient is not None:
-                by_block[block][name] = gradient
-    if counts is not None:
-        losses = {block: loss * (counts[block] * mean_over) for block, loss in losses.items()}
-    return {block: float(loss.detach()) for block, loss in losses.items()}, by_block
+    return {
+        device: [
+            (pairs[name], n)
+            for name, n in order
+            if blocks[name].kind in (Kind.B, Kind.W) and device in first[name]
+        ]
+        for device, order in enumerate(orders)
+    }
 
 
-def sum_over_sinks(case: ReferenceCase, losses: Mapping[Instance, float]) -> tuple[float, ...]:
-    """Return the loss of each micro-batch, summed over its loss-computing blocks."""
-    sinks = [block for block in case.forward_blocks if computes_loss(case.placement, block)]
-    return tuple(sum(losses[block, n] for block in sinks) for n in range(case.num_micro_batches))
+class _Sums:
+    """Sums of gradients, each made in the devices' order as soon as its addends are there.
+
+    A sum of floats depends on the order of its addends. Where the gradient of every block and micro-batch is
+    known apart, they can be added up in the order of any schedule, and so without running it.
+    """
+
+    def __init__(self, orders: Mapping[int, Sequence[Instance]]) -> None:
+        """Begin with nothing added."""
+        self._left = {device: list(reversed(order)) for device, order in orders.items()}
+        self._waiting: dict[Instance, Gradients] = {}
+        self._sums: dict[int, dict[str, Tensor]] = {device: {} for device in orders}
+
+    def add(self, block: str, micro_batch: int, gradients: Gradients) -> None:
+        """Take the gradients of a forward block from one micro-batch, in any order."""
+        self._waiting[block, micro_batch] = gradients
+        for device, left in self._left.items():
+            while left and left[-1] in self._waiting:
+                _add(self._sums[device], self._waiting.pop(left.pop()))
+
+    def totals(self) -> dict[str, Tensor]:
+        """Return the sum of each parameter that has a gradient, over the devices in their order."""
+        assert not self._waiting and not any(self._left.values()), "not all has been added"
+        totals: dict[str, Tensor] = {}
+        for device in sorted(self._sums):
+            _add(totals, self._sums[device])
+        return totals
+
+
+def _add(totals: dict[str, Tensor], addends: Gradients) -> None:
+    for name, addend in addends.items():
+        total = totals.get(name)
+        if total is None:
+            totals[name] = addend
+        else:  # torch adds a sparse tensor to a dense one, but not the other way round
+            totals[name] = addend + total if total.is_sparse else total + addend
+
+
+class _History:
+    """The weights of every block after each update of an iteration, while they are to be read."""
+
+    def __init__(self, models: Mapping[str, Model], versions: ReadVersions) -> None:
+        """Begin with version 0."""
+        self._models, self._versions = models, versions
+        self._kept: dict[str, list[Weights]] = {block: [] for block in models}
+        self.add(models, 0)
+
+    def read(self, micro_batch: int) -> Mapping[str, Weights]:
+        """Return the weights that each block reads of a micro-batch."""
+        of = self._versions.of
+        return {block: kept[of.get((block, micro_batch), 0)] for block, kept in self._kept.items()}
+
+    def add(self, blocks: Iterable[str], num_done: int) -> None:
+        """Add the newest of some blocks, after so many micro-batches; forget those no longer read."""
+        of = self._versions.of
+        for block in blocks:
+            weights, kept = self._models[block].weights(block), self._kept[block]
+            if of:
+                weights = {
+                    name: weight.detach().clone().requires_grad_(weight.requires_grad)
+                    for name, weight in weights.items()
+                }
+            kept.append(weights)
+            later = (version for (name, n), version in of.items() if name == block and n >= num_done)
+            for old in range(min(later, default=0)):
+                kept[old] = {}

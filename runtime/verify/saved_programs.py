@@ -3,22 +3,20 @@
 As a program::
 
     python -m runtime.check FILES...
-    python -m runtime.check --communicators SCRIPTS_OR_PROGRAMS
     python -m runtime.check --nccl SCRIPTS_OR_PROGRAMS
 
 Each file is a folder of generated scripts, a ``programs.json``, or a CSV of torch.distributed.pipelining,
 with or without sends and receives. There is a line for each on the standard output: what was proved, or the
-fault and the place where it is. With ``--communicators`` a line follows for each communicator that scripts or
-a ``programs.json`` need: its devices, and the channels that it carries. With ``--nccl`` a line follows for
-each way to carry them out on NCCL: when the iteration ends in virtual time, with the placement's times, or
-what waits for what if it does not end. Exit code 0 if all are safe, 1 if one is not, 2 if one cannot be read.
+fault and the place where it is. With ``--nccl`` a line follows for each way to carry programs out on NCCL:
+when the iteration ends in virtual time, with the placement's times, or what waits for what if it does not
+end. Exit code 0 if all are safe, 1 if one is not, 2 if one cannot be read.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runtime.codegen.job import JOB_FILE
@@ -32,7 +30,7 @@ from runtime.program.program_file import ProgramFileError, read_programs
 from runtime.program.tensor_flow import UnrunnablePlacementError
 from runtime.torch_pipelining.check import proof_of
 from runtime.torch_pipelining.table import TorchCsvError, read_torch_csv
-from runtime.transport.communicators import DIRECTED, PAIR, Communicator, communicators
+from runtime.transport.communicators import DIRECTED, PAIR, communicators
 from runtime.virtual.play import play
 from runtime.virtual.rules import NCCL_RULES
 from schedsearch.metrics import peak_host_memory, peak_memory
@@ -42,8 +40,11 @@ SAFE, UNSAFE, UNREADABLE = 0, 1, 2
 """Exit codes."""
 
 
+_TO_GIVE = "give a folder of generated scripts, a programs.json or a CSV of torch"
+
+
 def check_file(path: str | Path) -> str:
-    """Return what was proved of a file or folder, in one line.
+    """Return the proof of a file or folder, in one line.
 
     Args:
         path: See above.
@@ -56,27 +57,20 @@ def check_file(path: str | Path) -> str:
     """
     path = Path(path)
     if not path.exists():
-        raise ProgramFileError(
-            f"{path}: cannot be read (No such file or directory); give a folder of generated scripts, a "
-            "programs.json or a CSV of torch"
-        )
+        raise ProgramFileError(f"{path}: cannot be read (No such file or directory); {_TO_GIVE}")
     if path.name == JOB_FILE:
         raise ProgramFileError(f"{path}: is what scripts share; give the folder with the scripts")
+    if path.suffix == ".py":
+        raise ProgramFileError(f"{path}: is one script; give the folder with the scripts of all devices")
     if path.is_dir():
         return _check_scripts(path)
     if path.suffix == ".json":
         return _proved(read_programs(path))
-    if path.suffix == ".py":
-        raise ProgramFileError(f"{path}: is one script; give the folder with the scripts of all devices")
     return proof_of(read_torch_csv(path))
 
 
 def _check_scripts(folder: Path) -> str:
-    """Return what was proved of scripts, in one line.
-
-    Raises:
-        UnsafeProgramsError: They are not safe, or use other channels than are opened.
-    """
+    """Return the proof of scripts, which also use no other channels than are opened."""
     scripts = read_scripts(folder)
     programs = programs_of(scripts)
     proved = _proved(programs)
@@ -95,13 +89,14 @@ def _proved(programs: Programs) -> str:
         _check_memory(programs)
     except UnrunnablePlacementError as error:
         raise UnsafeProgramsError(str(error)) from None
-    instructions = [i for program in programs.instructions for i in program]
-    shared = {block.name for block in programs.placement.blocks if len(block.devices) > 1}
-    together = {i for i in instructions if isinstance(i, Run) and i.block in shared}
-    num_messages = sum(isinstance(i, Send) for i in instructions)
-    pair, directed = (len(communicators_of(programs, how)) for how in (PAIR, DIRECTED))
+    placement = programs.placement
+    instructions = [each for program in programs.instructions for each in program]
+    shared = {block.name for block in placement.blocks if len(block.devices) > 1}
+    together = {each for each in instructions if isinstance(each, Run) and each.block in shared}
+    num_messages = sum(isinstance(each, Send) for each in instructions)
+    pair, directed = (len(communicators(placement, programs.channels, how)) for how in (PAIR, DIRECTED))
     return (
-        f"programs: {programs.placement.num_devices} devices, {programs.num_micro_batches} micro-batches, "
+        f"programs: {placement.num_devices} devices, {programs.num_micro_batches} micro-batches, "
         f"{num_messages} messages on {len(programs.channels)} channels, {len(together)} collective blocks "
         "(run by several devices together); finish even if every send and receive blocks its device"
         + ("; shapes and types are the same at both ends" if programs.specs else "")
@@ -110,11 +105,7 @@ def _proved(programs: Programs) -> str:
 
 
 def _check_memory(programs: Programs) -> None:
-    """Ensure that no device holds more than it has, each block in the mode that it runs in.
-
-    Raises:
-        UnsafeProgramsError: One does.
-    """
+    """Ensure that no device holds more than it has, each block in the mode that it runs in."""
     placement, schedule = programs.placement, schedule_of(programs)
     for name, held, has in (
         ("memory", peak_memory(schedule), placement.memory),
@@ -127,44 +118,16 @@ def _check_memory(programs: Programs) -> None:
                 raise UnsafeProgramsError(f"{text}; run forward blocks later{other}")
 
 
-def _programs(path: Path) -> Programs:
-    """Return the programs of a folder of scripts or a ``programs.json``."""
-    return programs_of(read_scripts(path)) if path.is_dir() else read_programs(path)
-
-
-def _listed(programs: Programs) -> list[str]:
-    """Return a line for each communicator."""
-    lines = []
-    for each in communicators_of(programs, PAIR):
-        carried = ", ".join(f"{source} to {target}" for source, target in each.channels)
-        lines.append(f"{each.name}: {carried or 'collectives'}")
-    return lines
-
-
-def _on_nccl(programs: Programs) -> list[str]:
-    """Return a line for each way to carry programs out on NCCL, and more where they do not end."""
-    lines = []
+def _on_nccl(programs: Programs) -> Iterator[str]:
+    """Yield a line for each way to carry programs out on NCCL, and more where they do not end."""
     for way, rules in NCCL_RULES.items():
         try:
             time_ms = programs.placement.tick_ms * play(programs, rules).time
-            lines.append(f"NCCL, {way}: ends at {time_ms:g} ms")
+            yield f"NCCL, {way}: ends at {time_ms:g} ms"
         except UnsafeProgramsError as error:
             first, *more = str(error).splitlines()
-            lines += [f"NCCL, {way}: does not end: {first}", *(f"    {line}" for line in more)]
-    return lines
-
-
-def communicators_of(programs: Programs, sharing: str) -> tuple[Communicator, ...]:
-    """Return the communicators of programs; see `runtime.transport.communicators`."""
-    return communicators(programs.placement, programs.channels, sharing)
-
-
-def _verdict(path: Path) -> tuple[str, int]:
-    """Return what was proved of a file, or its fault, with the exit code."""
-    try:
-        return f"safe: {check_file(path)}", SAFE
-    except UnsafeProgramsError as error:
-        return f"unsafe: {error}", UNSAFE
+            yield f"NCCL, {way}: does not end: {first}"
+            yield from (f"    {line}" for line in more)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -177,7 +140,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="a folder of scripts, a programs.json or a CSV"
     )
-    parser.add_argument("--communicators", action="store_true", help="list those of scripts or programs")
     parser.add_argument(
         "--nccl",
         action="store_true",
@@ -187,15 +149,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     for path in map(Path, parsed.files):
         try:
-            verdict, exit_code = _verdict(path)
+            try:
+                verdict, exit_code = f"safe: {check_file(path)}", SAFE
+            except UnsafeProgramsError as error:
+                verdict, exit_code = f"unsafe: {error}", UNSAFE
             sys.stdout.write(f"{path}: {verdict}\n")
             worst = max(worst, exit_code)
-            lines: list[str] = []
-            if parsed.communicators and path.suffix != ".csv" and exit_code == SAFE:
-                lines += _listed(_programs(path))
             if parsed.nccl and path.suffix != ".csv":
-                lines += _on_nccl(_programs(path))
-            sys.stdout.write("".join(f"    {line}\n" for line in lines))
+                programs = programs_of(read_scripts(path)) if path.is_dir() else read_programs(path)
+                sys.stdout.write("".join(f"    {line}\n" for line in _on_nccl(programs)))
         except (ProgramFileError, ScriptError, TorchCsvError) as error:
             sys.stderr.write(f"{error}\n")
             worst = UNREADABLE

@@ -1,14 +1,10 @@
-"""One virtual machine: all devices of an iteration in virtual time, without processes and GPUs.
+"""GPUs in virtual time, without processes: the length of programs, and the energy of a plan's scripts.
 
 It does not know what blocks compute. Read
 
-    streams      the machine: streams, events and work queues of all GPUs, and its loop over time
+    streams      streams, events and work queues of GPUs, and when events are reached
     rules        what transfers wait for: a network's rules, or those of NCCL, each with its source
-    iteration    programs carried out on the machine, block by block and message by message
-
-and the two views of it:
-
-    play         programs with given times: how long transfers make an iteration
+    play         programs with given times of blocks and transfers, under such rules
     virtual_gpu  a GPU whose clock, time and energy are virtual
     virtual_run  generated scripts on such GPUs: the time and energy of a plan
 """

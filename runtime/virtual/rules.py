@@ -1,4 +1,4 @@
-"""What transfers wait for, on a network or under NCCL.
+"""Waits of transfers, on a network or under NCCL.
 
 The rules of NCCL under torch.distributed, each with its source:
 
@@ -7,21 +7,16 @@ The rules of NCCL under torch.distributed, each with its source:
   ``ProcessGroupNCCL.hpp``, comment on the class). So a receive that is posted after a block's kernel waits
   for that kernel, even if the host is far ahead.
 - ``wait()`` lets the current stream wait for the end of an operation, and not the host (the same comment).
-- These streams come from a pool of 32, one after the other and then the first again (torch's
-  ``CUDAStream.h``, "Stream pool note"): with more communicators on a GPU, several share one.
 - A send and its receive are kernels that need each other: both must have begun for the message to move, and
-  both end then (NCCL user guide, "Point-to-point communication": blocking for the GPU). A small message may
-  leave its sender before the receive has begun, if it fits in the communicator's buffers (NCCL issue 544).
+  both end then (NCCL user guide, "Point-to-point communication": blocking for the GPU).
 - Messages match by their order between two ranks of a communicator; there are no tags (torch's documentation
   of ``torch.distributed.isend``).
-- Calls of one group are one kernel, which ends when all of them have. They move independently, except sends
-  to one peer, which go one after the other, and so receives (NCCL user guide, "Group calls" and
-  "Point-to-point communication", where a send and a receive of one peer make a sendrecv).
 - A collective begins when all ranks of its communicator have begun it (NCCL user guide, "Collective
   operations").
 
 The rules of streams and work queues are in `runtime.virtual.streams`. A network is the same machine with
-nothing bounded: then only the communicators matter.
+nothing bounded: then only the communicators matter. Not known here: small messages that leave before their
+receive has begun, groups of calls, and streams that more than 32 communicators of a GPU share.
 """
 
 from __future__ import annotations
@@ -33,7 +28,7 @@ from types import MappingProxyType
 
 
 class Communication(StrEnum):
-    """What a transfer holds up.
+    """The work that a transfer holds up.
 
     - ``blocking``: both of its devices, from when they come to it until it has ended.
     - ``device``: no block, but every later transfer of both devices: one communicator for all, as in torch's
@@ -42,7 +37,7 @@ class Communication(StrEnum):
       pair, as torch makes them for single transfers over NCCL.
     - ``directed``: every later transfer from the one to the other: one communicator for each channel.
 
-    `runtime.transport.process_groups` makes those of the last two.
+    `runtime.transport.process_groups` makes the communicators of the last two.
     """
 
     BLOCKING = "blocking"
@@ -53,39 +48,29 @@ class Communication(StrEnum):
 
 @dataclass(frozen=True)
 class Rules:
-    """How programs are carried out, and what of the GPU is bounded; by default as our scripts do on NCCL.
+    """How programs are carried out, and bounds of the GPU; by default as our scripts do on NCCL.
 
     Attributes:
-        communicators: One for each direction of each pair of devices, for each pair, or one for all
-            (``device``); None for one for each message.
+        communicators: ``directed``, ``pair`` or ``device``.
         own_receive_stream: Whether receives are posted from a stream that holds nothing, else from the
             compute stream.
         waits_at_once: Whether the compute stream waits for every transfer where it is posted, as with
             ``runtime.blocking``.
-        in_groups: Whether neighbouring transfers of a program are one group; only with one communicator for
-            all, as torch's ``batch_isend_irecv``.
-        eager: Whether every send leaves its sender without its receive.
         num_queues: Work queues of a GPU, ``CUDA_DEVICE_MAX_CONNECTIONS``, which our launcher sets to 32; None
             for as many as streams.
-        stream_pool: Streams that communicators share; None for one each.
         ahead: How many blocks the host may be ahead of the compute stream; None for any number.
     """
 
-    communicators: Communication | None = Communication.DIRECTED
+    communicators: Communication = Communication.DIRECTED
     own_receive_stream: bool = True
     waits_at_once: bool = False
-    in_groups: bool = False
-    eager: bool = False
     num_queues: int | None = 32
-    stream_pool: int | None = 32
     ahead: int | None = 4
 
     def __post_init__(self) -> None:
-        """Check what fits together."""
+        """Check that they fit together."""
         if self.communicators is Communication.BLOCKING:
             raise ValueError("communicators: blocking is no set of communicators; use waits_at_once=True")
-        if self.in_groups and self.communicators is not Communication.DEVICE:
-            raise ValueError("in_groups: a group is of one communicator; use communicators=device")
 
     def __str__(self) -> str:
         """Return the rules in words, for messages.
@@ -96,12 +81,9 @@ class Rules:
         for how in Communication:
             if self == of_network(how):
                 return f"{how} communication"
-        if self == SENDER_ONLY:
-            return "communication that only senders hold up"
-        words = ["NCCL", f"{self.communicators or 'single'} communicators"]
+        words = ["NCCL", f"{self.communicators} communicators"]
         words += ["receives behind blocks"] * (not self.own_receive_stream)
         words += ["waits where a transfer is posted"] * self.waits_at_once
-        words += ["transfers in groups"] * self.in_groups + ["small messages"] * self.eager
         if self.num_queues is not None and self.num_queues != Rules.num_queues:
             words.append(f"{self.num_queues} work queue{'s' * (self.num_queues > 1)}")
         return ", ".join(words)
@@ -110,18 +92,9 @@ class Rules:
 def of_network(communication: Communication) -> Rules:
     """Return the rules of a network, where nothing but its transfers holds up anything."""
     is_blocking = communication is Communication.BLOCKING
-    return Rules(
-        Communication.DIRECTED if is_blocking else communication,
-        own_receive_stream=False,
-        waits_at_once=is_blocking,
-        num_queues=None,
-        stream_pool=None,
-        ahead=None,
-    )
+    communicators = Communication.DIRECTED if is_blocking else communication
+    return Rules(communicators, False, is_blocking, num_queues=None, ahead=None)
 
-
-SENDER_ONLY = Rules(None, own_receive_stream=False, eager=True, num_queues=None, stream_pool=None, ahead=None)
-"""As the search has it: a message leaves when its sender comes to it, and waits for nothing."""
 
 NCCL_RULES: Mapping[str, Rules] = MappingProxyType(
     {
@@ -133,4 +106,4 @@ NCCL_RULES: Mapping[str, Rules] = MappingProxyType(
         "every transfer is waited for where it is posted": Rules(waits_at_once=True),
     }
 )
-"""What ``python -m runtime.check --nccl`` plays programs under."""
+"""Rules under which ``python -m runtime.check --nccl`` plays programs."""

@@ -1,6 +1,6 @@
-"""The virtual machine: streams, events and work queues of several GPUs, and a loop over virtual time.
+"""Streams, events and work queues of several GPUs in virtual time: a model of CUDA.
 
-It is a model of CUDA; its rules, each with its source:
+Its rules, each with its source:
 
 - A stream carries out its operations in the order in which the host issued them, each after the end of the
   one before it (CUDA C++ Programming Guide, "Streams").
@@ -15,259 +15,148 @@ It is a model of CUDA; its rules, each with its source:
   likewise); so one that needs a partner waits for it on the GPU.
 - The host issues without waiting, unless it waits for an event itself (``cudaEventSynchronize``).
 
-Not known here: how many multiprocessors a kernel takes, what a launch costs, priorities, and copies.
+What is issued does not depend on time, so all of it is issued first; then events are reached in an order that
+what they wait for allows. Not known here: how many multiprocessors a kernel takes, what a launch costs,
+priorities, and copies.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import count
 
 
-class StuckError(RuntimeError):
-    """No operation can go on; the message has a line for each stream that stands."""
-
-
-@dataclass(eq=False)
-class VirtualEvent:
-    """A point in a stream, reached when all that was issued to the stream before has ended.
+@dataclass(eq=False, slots=True)
+class Event:
+    """A point in virtual time that others come before.
 
     Attributes:
-        what: What it is the end of, for messages.
+        what: Words for messages.
+        after: Events that it waits for.
+        duration: Time from `since` to `time`.
+        work: Called with `since`; returns `time`, in place of the duration.
+        num_missing: Events that it waits for besides, and that nobody has added; it is never reached without.
+        since: When the last of `after` was reached; None before.
         time: When it was reached; None before.
     """
 
     what: str = ""
+    after: list[Event] = field(default_factory=list)
+    duration: float = 0.0
+    work: Callable[[float], float] | None = None
+    num_missing: int = 0
+    since: float | None = None
     time: float | None = None
-    _watchers: list[Callable[[], None]] = field(default_factory=list)
 
-    @property
-    def is_reached(self) -> bool:
-        """Whether it was reached."""
-        return self.time is not None
-
-    def then(self, watcher: Callable[[], None]) -> None:
-        """Call once it is reached."""
-        self._watchers.append(watcher)
-
-    def reach(self, time: float) -> None:
-        """Be reached."""
-        self.time = time
-        watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
-            watcher()
+    def add(self, *events: Event) -> None:
+        """Wait for one that was missing, which may be several."""
+        self.after += events
+        self.num_missing -= 1
 
 
-class Meeting:
-    """Partners on different GPUs that can only go on together: a message, or a collective.
-
-    Args:
-        what: For messages.
-        size: How many partners there are.
-        duration: Time from when the last one has begun to the common end.
-        leaves_early: The partner that does not wait for the others, if there is one: the sender of a message
-            that fits in the buffer of its communicator.
-
-    Attributes:
-        start: When the last partner had begun; None before.
-    """
-
-    def __init__(self, what: str, size: int, duration: float, leaves_early: int | None = None) -> None:
-        """Begin with nobody there."""
-        self.what = what
-        self.start: float | None = None
-        self._size, self._duration, self._early = size, duration, leaves_early
-        self._waiting: list[Callable[[float], None]] = []
-        self._num_here = 0
-        self._first_early: float | None = None
-
-    def join(self, device: int, now: float, at_end: Callable[[float], None]) -> None:
-        """Let a partner begin; `at_end` is called with the time of its end, which may be later than now."""
-        self._num_here += 1
-        if device == self._early:
-            self._first_early = now
-            at_end(now + self._duration)
-        else:
-            self._waiting.append(at_end)
-        if self._num_here < self._size:
-            return
-        self.start = now if self._first_early is None else self._first_early
-        end = max(self.start + self._duration, now)
-        for each in self._waiting:
-            each(end)
+def reach(events: Iterable[Event]) -> float:
+    """Reach all events that can be reached, each after those it waits for; return when the last one is."""
+    left: dict[Event, int] = {}
+    waiting: dict[Event, list[Event]] = defaultdict(list)
+    for event in events:
+        left[event] = len(event.after) + event.num_missing
+        for other in event.after:
+            waiting[other].append(event)
+    ready = [event for event, count in left.items() if not count]
+    last = 0.0
+    while ready:
+        event = ready.pop()
+        event.since = since = max([other.time or 0.0 for other in event.after], default=0.0)
+        event.time = since + event.duration if event.work is None else event.work(since)
+        last = max(last, event.time)
+        for other in waiting[event]:
+            left[other] -= 1
+            if not left[other]:
+                ready.append(other)
+    return last
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Operation:
-    """What a stream carries out.
+    """Work of a stream, from `begin` to `end`; the host may wait before it issues it."""
 
-    Attributes:
-        device: The GPU.
-        stream: Stream of the GPU.
-        what: For messages.
-        work: Called when it begins, with the time; returns when it ends. By default it takes no time.
-        awaits: The event it waits for, if it is a wait.
-        chains: Meetings that it takes part in; those of a chain one after the other, chains side by side.
-            With these it ends after the last of them.
-        end: Reached at its end.
-        began: When it began; None before.
-    """
-
-    device: int
-    stream: int
-    what: str
-    work: Callable[[float], float] = lambda now: now
-    awaits: VirtualEvent | None = None
-    chains: Sequence[Sequence[Meeting]] = ()
-    end: VirtualEvent = field(default_factory=VirtualEvent)
-    began: float | None = None
-
-
-Host = Iterator[VirtualEvent]
-"""A host thread: it issues operations as it goes on, and yields the events that it waits for."""
+    begin: Event
+    end: Event
+    host: Event | None
 
 
 class VirtualMachine:
-    """Several GPUs, each with a host thread that gives it work.
+    """Several GPUs, whose hosts give them work.
 
     Args:
         num_queues: Work queues of each GPU; None for one for each stream.
-
-    Attributes:
-        now: The time.
     """
 
     def __init__(self, num_queues: int | None = 8) -> None:
-        """Begin at time 0 with nothing issued."""
-        self.now = 0.0
+        """Begin with nothing issued."""
         self._num_queues = num_queues
-        self._queues: dict[tuple[int, int], deque[Operation]] = defaultdict(deque)
         self._last: dict[tuple[int, int], Operation] = {}
-        self._before: dict[Operation, VirtualEvent | None] = {}
-        self._begun: dict[tuple[int, int], Operation] = {}
-        self._ready: deque[Callable[[], None]] = deque()
-        self._ends: list[tuple[float, int, VirtualEvent]] = []
-        self._numbers = count()
+        self._queues: dict[tuple[int, int], list[Operation]] = defaultdict(list)
+        self._hosts: dict[int, Event] = {}
 
-    def issue(self, operation: Operation) -> VirtualEvent:
-        """Give an operation to its stream; return its end."""
-        stream = operation.device, operation.stream
-        before = self._last.get(stream)
-        operation.end.what = operation.what
-        self._before[operation] = before.end if before and not before.end.is_reached else None
-        self._last[stream] = operation
-        queue = self._queue_of(operation)
-        self._queues[queue].append(operation)
-        if len(self._queues[queue]) == 1:
-            self._ready.append(partial(self._feed, queue))
-        return operation.end
+    def issue(self, device: int, stream: int, end: Event, awaits: Event | None = None) -> Operation:
+        """Give an operation to a stream.
 
-    def record(self, device: int, stream: int) -> VirtualEvent:
+        Args:
+            device: The GPU.
+            stream: Stream of the GPU.
+            end: End of the operation, with its work.
+            awaits: Event that it waits for before it begins.
+        """
+        number = stream if self._num_queues is None else stream % self._num_queues
+        queue, before = self._queues[device, number], self._last.get((device, stream))
+        host = self._hosts.get(device)
+        holds = awaits, before.end if before else None, queue[-1].begin if queue else None, host
+        operation = Operation(Event(end.what, [each for each in holds if each is not None]), end, host)
+        end.after.append(operation.begin)
+        self._last[device, stream] = operation
+        queue.append(operation)
+        return operation
+
+    def record(self, device: int, stream: int) -> Event:
         """Return the event that is reached when all that the stream holds now has ended."""
         last = self._last.get((device, stream))
         if last is None:
-            return VirtualEvent(time=0.0)
+            return Event(time=0.0)
         if self._num_queues is None:  # The record would hold up its own stream only, and take no time.
             return last.end
-        return self.issue(Operation(device, stream, last.what))
+        return self.issue(device, stream, Event(last.end.what)).end
 
-    def wait(self, device: int, stream: int, event: VirtualEvent) -> None:
+    def wait(self, device: int, stream: int, event: Event) -> None:
         """Let a stream wait for an event."""
-        if not event.is_reached:
-            self.issue(Operation(device, stream, f"the wait for {event.what}", awaits=event))
+        if event.time is None:
+            self.issue(device, stream, Event(f"the wait for {event.what}"), event)
 
-    def run(self, hosts: Sequence[Host]) -> float:
-        """Go on until all that the hosts issue has ended; return when that is.
+    def hold_host(self, device: int, event: Event) -> None:
+        """Let a host wait for an event before it issues more; of one stream, so the last one counts."""
+        self._hosts[device] = event
 
-        Raises:
-            StuckError: Something never ends.
-        """
-        standing: dict[int, VirtualEvent | None] = dict.fromkeys(range(len(hosts)))
-        for index, host in enumerate(hosts):
-            self._ready.append(partial(self._go_on, index, host, standing))
-        while True:
-            while self._ready:
-                self._ready.popleft()()
-            if not self._ends:
-                break
-            self.now = self._ends[0][0]
-            while self._ends and self._ends[0][0] == self.now:
-                heapq.heappop(self._ends)[2].reach(self.now)
-        lines = self._standing()
-        if lines or standing:
-            raise StuckError("\n".join(lines))
-        return self.now
+    def run(self) -> float:
+        """Let all operations begin and end that can; return the last end."""
+        operations = [each for queue in self._queues.values() for each in queue]
+        return reach(
+            dict.fromkeys(event for each in operations for event in (each.begin, each.end, *each.end.after))
+        )
 
-    def _go_on(self, index: int, host: Host, standing: dict[int, VirtualEvent | None]) -> None:
-        """Let a host go on to the next event that it has to wait for."""
-        for event in host:
-            if not event.is_reached:
-                standing[index] = event
-                event.then(partial(self._ready.append, partial(self._go_on, index, host, standing)))
-                return
-        del standing[index]
-
-    def _queue_of(self, operation: Operation) -> tuple[int, int]:
-        stream = operation.stream
-        return operation.device, stream if self._num_queues is None else stream % self._num_queues
-
-    def _feed(self, queue: tuple[int, int]) -> None:
-        """Give the GPU what is first in a queue, as long as that can begin."""
-        waiting = self._queues[queue]
-        while waiting:
-            operation = waiting[0]
-            holds = [self._before[operation], operation.awaits]
-            hold = next((event for event in holds if event is not None and not event.is_reached), None)
-            if hold is not None:
-                hold.then(partial(self._ready.append, partial(self._feed, queue)))
-                return
-            waiting.popleft()
-            del self._before[operation]
-            self._begin(operation)
-
-    def _begin(self, operation: Operation) -> None:
-        operation.began = self.now
-        self._begun[operation.device, operation.stream] = operation
-        if not operation.chains:
-            self._end_at(operation.end, operation.work(self.now))
-            return
-        left = len(operation.chains)
-
-        def go_on(chain: Sequence[Meeting]) -> None:
-            nonlocal left
-            if chain:
-                ended = VirtualEvent(chain[0].what)
-                ended.then(lambda: go_on(chain[1:]))
-                chain[0].join(operation.device, self.now, lambda end: self._end_at(ended, end))
-                return
-            left -= 1
-            if not left:
-                operation.end.reach(self.now)
-
-        for chain in operation.chains:
-            go_on(chain)
-
-    def _end_at(self, event: VirtualEvent, time: float) -> None:
-        if time <= self.now:
-            event.reach(self.now)
-        else:
-            heapq.heappush(self._ends, (time, next(self._numbers), event))
-
-    def _standing(self) -> list[str]:
+    def standing(self) -> list[str]:
         """Return a line for each operation that does not end, and for each queue that stands."""
-        lines = [
-            f"GPU {device}: {operation.what} has begun and does not end"
-            for (device, _), operation in sorted(self._begun.items())
-            if not operation.end.is_reached
-        ]
-        for (device, _), waiting in sorted(self._queues.items()):
-            if waiting:
-                held = waiting[0].awaits or self._before[waiting[0]]
+        begun, held = [], []
+        for (device, _), operations in sorted(self._queues.items()):
+            begun += [
+                f"GPU {device}: {each.end.what} has begun and does not end"
+                for each in operations
+                if each.begin.time is not None and each.end.time is None
+            ]
+            issued = [each for each in operations if each.host is None or each.host.time is not None]
+            if waiting := [each for each in issued if each.begin.time is None]:
+                first = waiting[0].begin
+                what = next(event.what for event in first.after if event.time is None)
                 behind = f", {len(waiting) - 1} behind it" if len(waiting) > 1 else ""
-                reason = f" for {held.what}" if held else ""
-                lines.append(f"GPU {device}: {waiting[0].what} waits{reason}{behind}")
-        return lines
+                held.append(f"GPU {device}: {first.what} waits for {what}{behind}")
+        return [*begun, *held]

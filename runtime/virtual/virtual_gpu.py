@@ -53,7 +53,7 @@ class VirtualGpu:
         return self._now_ms
 
     def energy_mj(self) -> float:
-        """Return what it has used."""
+        """Return the energy used so far."""
         return self._energy_mj
 
     def until_change_ms(self) -> float:
@@ -65,7 +65,7 @@ class VirtualGpu:
         self._spend(ms, self._blocking_power_w)
 
     def work(self, points: Sequence[OperatingPoint]) -> None:
-        """Do a block's work, which costs what the point of the nearest clock says."""
+        """Do a block's work, at the cost of the point of the nearest clock."""
         left = 1.0
         while left > 0:
             point = min(points, key=lambda point: abs(point.clock_mhz - self.clock_mhz))

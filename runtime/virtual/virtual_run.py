@@ -7,76 +7,55 @@ a profile says at the clock that is in force.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from placements import Placement, Profile
+from placements import Profile
 from runtime.codegen.script import programs_of, read_scripts
-from runtime.profiling.records import BlockRecord, CounterSample, MessageRecord, Record
-from runtime.program.calls import ScriptError, message_of
-from runtime.program.error_grid import UnsafeProgramsError
-from runtime.program.instructions import Programs, Receive, Run, Send
+from runtime.interpreter.interpreter import interpret
+from runtime.program.calls import Message, ScriptError, Transfer
+from runtime.program.data_parallel import Part
+from runtime.program.error_grid import grid
+from runtime.program.instructions import Programs, Run
 from runtime.program.tensor_flow import tensor_inputs
-from runtime.virtual.iteration import BlockCosts, Iteration, Playback
-from runtime.virtual.rules import SENDER_ONLY
+from runtime.virtual.streams import Event, reach
 from runtime.virtual.virtual_gpu import VirtualGpu
 from schedsearch.schedule import Instance
 
 
 @dataclass(frozen=True)
 class VirtualRun:
-    """What an iteration did on virtual GPUs.
-
-    Attributes:
-        time_ms: Time from its begin to the end of the last block.
-        energy_mj: Energy of all GPUs over that time.
-        start_ms: When each (block, micro-batch) began.
-        records: What each device did.
-    """
+    """An iteration on virtual GPUs: its length, the energy of all GPUs, and when each block began."""
 
     time_ms: float
     energy_mj: float
     start_ms: Mapping[Instance, float]
-    records: tuple[Record, ...]
 
 
 @dataclass(frozen=True)
 class VirtualScripts:
-    """The scripts of all devices, read for a virtual run.
-
-    Attributes:
-        programs: What each device runs, sends and receives.
-        clocks: For each device the clock of each block, in the order of its program; MHz, None where a script
-            asks for none.
-    """
+    """The scripts of all devices, and for each device the clocks of its blocks in MHz, in their order."""
 
     programs: Programs
     clocks: tuple[Mapping[Instance, int | None], ...]
 
     @classmethod
     def read(cls, directory: str | Path) -> VirtualScripts:
-        """Read ``device_0.py`` and so on.
-
-        Raises:
-            ScriptError: See `runtime.codegen.script.read_scripts`.
-        """
+        """Read ``device_0.py`` and so on; see `runtime.codegen.script.read_scripts`."""
         scripts = read_scripts(directory)
         clocks = tuple(
             {(run.block, run.micro_batch): run.clock_mhz for run in script.calls.runs} for script in scripts
         )
         return cls(programs_of(scripts), clocks)
 
-    @property
-    def placement(self) -> Placement:
-        """Return what runs where."""
-        return self.programs.placement
-
     def run_name(self, instance: Instance) -> str:
         """Return the name under which a profile has the cost of a block in its mode."""
         block, micro_batch = instance
         chosen = self.programs.chosen
-        return self.placement.run_name(block, chosen[micro_batch]) if chosen else block
+        return self.programs.placement.run_name(block, chosen[micro_batch]) if chosen else block
 
 
 def run_virtually(
@@ -98,21 +77,31 @@ def run_virtually(
         ProfileError: The profile lacks a block.
         ScriptError: The scripts wait for each other, or ask for a clock that the profile lacks.
     """
-    profile.require(scripts.placement)
+    profile.require(scripts.programs.placement)
     _check_clocks(scripts, profile)
-    work = _Work(scripts, profile, gpus, waits_for_clock)
-    costs = BlockCosts(work.run, work.reach)
-    try:
-        playback = Iteration(scripts.programs, SENDER_ONLY, costs, work.transfer_ms).play()
-    except UnsafeProgramsError as error:
-        raise ScriptError(f"the scripts wait for each other; generate them again\n{error}") from None
-    time_ms, energy_mj = work.end()
-    records = tuple(work.record(device, playback, time_ms) for device in range(len(gpus)))
-    return VirtualRun(time_ms, energy_mj, playback.start_of, records)
+    iteration = _Iteration(scripts, profile, waits_for_clock)
+    iteration.devices = [_VirtualDevice(iteration, number, gpu) for number, gpu in enumerate(gpus)]
+    for program, device in zip(scripts.programs.instructions, iteration.devices, strict=True):
+        interpret(program, device)
+    reach(iteration.events)
+    stuck: dict[int, int] = {}
+    for number, program in enumerate(scripts.programs.instructions):
+        for at, each in enumerate(program):
+            if isinstance(each, Run) and iteration.ends[each.block, each.micro_batch].time is None:
+                stuck.setdefault(number, at)
+    if stuck:
+        text = grid(scripts.programs, [*stuck.items()])
+        raise ScriptError(f"the scripts wait for each other; generate them again\n{text}")
+    time_ms = max(device.now_ms for device in iteration.devices)
+    for device in iteration.devices:
+        device.wait_until(time_ms)
+    energy_mj = sum(device.gpu.energy_mj() - device.begin_mj for device in iteration.devices)
+    start_ms = {instance: begin.time or 0.0 for instance, begin in iteration.begins.items()}
+    return VirtualRun(time_ms, energy_mj, start_ms)
 
 
 def _check_clocks(scripts: VirtualScripts, profile: Profile) -> None:
-    """Ensure that the profile says what each block costs at its clock.
+    """Ensure that the profile has the cost of each block at its clock.
 
     Raises:
         ScriptError: It does not; the message names device, block and the clocks nearest to it.
@@ -129,133 +118,130 @@ def _check_clocks(scripts: VirtualScripts, profile: Profile) -> None:
                 )
 
 
-class _Work:
-    """What blocks cost on the GPUs, and what is to be recorded of that.
+class _Iteration:
+    """Events, messages and blocks that the devices of an iteration share."""
 
-    Each GPU has a time of its own, which stands where its device did something last.
-    """
+    def __init__(self, scripts: VirtualScripts, profile: Profile, waits_for_clock: bool) -> None:
+        self.scripts, self.waits_for_clock = scripts, waits_for_clock
+        self._profile = profile
+        self.inputs = tensor_inputs(scripts.programs.placement)
+        self.devices: list[_VirtualDevice] = []
+        self.events: list[Event] = []
+        self.begins: dict[Instance, Event] = {}
+        self.ends: dict[Instance, Event] = {}
+        self._arrivals: dict[Message, Event] = {}
 
-    def __init__(
-        self, scripts: VirtualScripts, profile: Profile, gpus: Sequence[VirtualGpu], waits_for_clock: bool
-    ) -> None:
-        """Bring the first clocks in force."""
-        self._scripts, self._profile, self._gpus = scripts, profile, gpus
-        self._placement = scripts.placement
-        self._waits_for_clock = waits_for_clock
-        self._inputs = tensor_inputs(self._placement)
-        self._received = [
-            {
-                (each.producer, each.consumer, each.micro_batch)
-                for each in program
-                if isinstance(each, Receive)
-            }
-            for program in scripts.programs.instructions
-        ]
-        self._end_ms: dict[Instance, float] = {}
-        self._blocks: list[dict[Instance, BlockRecord]] = [{} for _ in gpus]
-        self._reached_ms: list[dict[Instance, float]] = [{} for _ in gpus]
-        self._samples: list[list[CounterSample]] = [[] for _ in gpus]
-        for gpu, clocks in zip(gpus, scripts.clocks, strict=True):
-            first = next(iter(clocks.values()), None)
-            if first is not None:
-                gpu.set(first)
-                if (change_ms := gpu.until_change_ms()) < math.inf:
-                    gpu.wait(change_ms)
-        self._begin_ms = [gpu.now_ms() for gpu in gpus]
-        self._begin_mj = sum(gpu.energy_mj() for gpu in gpus)
+    def event(self, what: str, *after: Event, **how: Any) -> Event:
+        """Return a new event of the iteration."""
+        self.events.append(Event(what, list(after), **how))
+        return self.events[-1]
 
-    def reach(self, device: int, instance: Instance, now_ms: float) -> float:
-        """Ask for a block's clock; return when that and what the device has at hand let it begin.
+    def transfer_ms(self, transfer: Transfer) -> float:
+        """Return how long a message is on its way."""
+        placement = self.scripts.programs.placement
+        return placement.transfer_time(transfer.producer, transfer.consumer) * placement.tick_ms
+
+    def arrival(self, message: Message) -> Event:
+        """Return when a message arrives, which waits for its send."""
+        if message not in self._arrivals:
+            duration = self.transfer_ms(message.transfer)
+            self._arrivals[message] = self.event(str(message), duration=duration, num_missing=1)
+        return self._arrivals[message]
+
+    def block(self, instance: Instance) -> tuple[Event, Event]:
+        """Return begin and end of a block; it begins when all of its devices have come to it."""
+        if instance not in self.begins:
+            what = f"{instance[0]} of micro-batch {instance[1]}"
+            team = self.scripts.programs.placement.by_name[instance[0]].devices
+            self.begins[instance] = begin = self.event(what, num_missing=len(team))
+            self.ends[instance] = self.event(what, begin, work=partial(self._work, instance, team))
+        return self.begins[instance], self.ends[instance]
+
+    def _work(self, instance: Instance, team: Sequence[int], now_ms: float) -> float:
+        """Do a block's work on all of its devices; return when the last of them has done it."""
+        for device in team:
+            self.devices[device].wait_until(now_ms)
+            self.devices[device].gpu.work(self._profile.points[self.scripts.run_name(instance)])
+        return max(self.devices[device].now_ms for device in team)
+
+
+class _VirtualDevice:
+    """A backend of the interpreter: a virtual GPU, whose time stands where it did something last."""
+
+    def __init__(self, iteration: _Iteration, device: int, gpu: VirtualGpu) -> None:
+        """Bring the first clock in force."""
+        self.gpu, self._iteration, self._device = gpu, iteration, device
+        self._clocks = iteration.scripts.clocks[device]
+        first = next(iter(self._clocks.values()), None)
+        if first is not None:
+            gpu.set(first)
+            if (change_ms := gpu.until_change_ms()) < math.inf:
+                gpu.wait(change_ms)
+        self._begin_ms, self.begin_mj = gpu.now_ms(), gpu.energy_mj()
+        self._reached: dict[Instance, Event] = {}
+        self._received: dict[Transfer, Event] = {}
+        self._last = iteration.event("the begin")
+
+    @property
+    def now_ms(self) -> float:
+        """The device's time since its begin."""
+        return self.gpu.now_ms() - self._begin_ms
+
+    def wait_until(self, ms: float) -> None:
+        """Let time pass."""
+        if (left := ms - self.now_ms) > 0:
+            self.gpu.wait(left)
+
+    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None, **how: Any) -> None:
+        """Run a block when its clock and all that it takes let it begin.
 
         Raises:
             ScriptError: The script runs the block twice, or before another whose tensor it takes.
         """
-        if instance in self._reached_ms[device]:
-            block, micro_batch = instance
+        iteration, instance = self._iteration, (block, micro_batch)
+        what = f"{block} of micro-batch {micro_batch}"
+        if instance in self._reached:
+            raise ScriptError(f"device_{self._device}.py: runs {what} twice; drop one")
+        left_out = iteration.scripts.programs.left_out
+        taken = [each for each in iteration.inputs[block] if (each, micro_batch) not in left_out]
+        needs = [self._input(Transfer(producer, block, micro_batch)) for producer in taken]
+        ask = partial(self._ask, self._clocks[instance])
+        self._reached[instance] = reached = iteration.event(what, self._last, work=ask)
+        begin, self._last = iteration.block(instance)
+        begin.add(reached, *needs)
+
+    def _input(self, transfer: Transfer) -> Event:
+        """Return when a tensor is there that a block takes."""
+        if transfer in self._received:
+            return self._received[transfer]
+        producer, consumer, micro_batch = transfer
+        if (producer, micro_batch) not in self._reached:
             raise ScriptError(
-                f"device_{device}.py: runs {block} of micro-batch {micro_batch} twice; drop one"
+                f"device_{self._device}.py: {consumer} of micro-batch {micro_batch} runs before {producer}, "
+                "whose tensor it takes; generate the scripts again"
             )
-        self._wait_until(device, now_ms)
-        self._reached_ms[device][instance] = now_ms
-        gpu, clock_mhz = self._gpus[device], self._scripts.clocks[device][instance]
+        end, duration = self._iteration.ends[producer, micro_batch], self._iteration.transfer_ms(transfer)
+        return self._iteration.event(end.what, end, duration=duration)
+
+    def send(
+        self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
+    ) -> None:
+        """Send at the end of the device's block before."""
+        message = Message(Transfer(producer, consumer, micro_batch), self._device, target, part)
+        self._iteration.arrival(message).add(self._last)
+
+    def receive(
+        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
+    ) -> None:
+        """Let the consumer wait for a message."""
+        message = Message(Transfer(producer, consumer, micro_batch), source, self._device, part)
+        self._received[message.transfer] = self._iteration.arrival(message)
+
+    def _ask(self, clock_mhz: int | None, now_ms: float) -> float:
+        """Ask for a block's clock; return when that lets it begin."""
+        self.wait_until(now_ms)
         if clock_mhz is not None:
-            gpu.set(clock_mhz)
-            self._samples[device].append(CounterSample(now_ms, clock_mhz))
-        begin_ms = max([now_ms, *self._at_hand_ms(device, instance)])
-        if self._waits_for_clock and (change_ms := gpu.until_change_ms()) < math.inf:
-            begin_ms = max(begin_ms, now_ms + change_ms)
-        return begin_ms
-
-    def _at_hand_ms(self, device: int, instance: Instance) -> Iterator[float]:
-        """Yield when each tensor is there that a device takes of its own blocks."""
-        block, micro_batch = instance
-        for producer in self._inputs[block]:
-            if (producer, micro_batch) in self._scripts.programs.left_out:
-                continue
-            if (producer, block, micro_batch) in self._received[device]:
-                continue
-            if (producer, micro_batch) not in self._end_ms:
-                raise ScriptError(
-                    f"device_{device}.py: {block} of micro-batch {micro_batch} runs before {producer}, whose "
-                    "tensor it takes; generate the scripts again"
-                )
-            yield self._end_ms[producer, micro_batch] + self.transfer_ms(producer, block)
-
-    def run(self, device: int, instance: Instance, now_ms: float) -> float:
-        """Do a block's work on all of its devices; return when the last of them has done it."""
-        if instance not in self._end_ms:
-            team = self._placement.by_name[instance[0]].devices
-            for other in team:
-                self._wait_until(other, now_ms)
-                self._gpus[other].work(self._profile.points[self._scripts.run_name(instance)])
-            self._end_ms[instance] = max(self._now_ms(other) for other in team)
-        end_ms = self._end_ms[instance]
-        reached_ms = self._reached_ms[device][instance]
-        self._blocks[device][instance] = BlockRecord(*instance, reached_ms, now_ms, now_ms, end_ms)
-        return end_ms
-
-    def end(self) -> tuple[float, float]:
-        """Let all GPUs wait for the last block; return when that ends, and the energy of all (mJ)."""
-        time_ms = max(self._now_ms(device) for device in range(len(self._gpus)))
-        for device in range(len(self._gpus)):
-            self._wait_until(device, time_ms)
-        return time_ms, sum(gpu.energy_mj() for gpu in self._gpus) - self._begin_mj
-
-    def record(self, device: int, playback: Playback, end_ms: float) -> Record:
-        """Return what a device did; all share one clock, and begin at 0."""
-        sends, receives = [], []
-        for each in self._scripts.programs.instructions[device]:
-            if isinstance(each, Run):
-                continue
-            message = message_of(device, each)
-            span = playback.transfers[device, message]
-            end = MessageRecord(*message.transfer, message.source, message.target, span.start)
-            if isinstance(each, Send):
-                sends.append(end._replace(ended_ms=span.end))
-            elif (taken := self._blocks[device].get((each.consumer, each.micro_batch))) is not None:
-                ended_ms = max(taken.reached_ms, span.end)
-                receives.append(end._replace(waited_ms=taken.reached_ms, ended_ms=ended_ms))
-            else:
-                receives.append(end)
-        return Record(
-            device,
-            0,
-            "virtual time",
-            0.0,
-            end_ms,
-            tuple(self._blocks[device].values()),
-            tuple(receives),
-            tuple(sends),
-            tuple(self._samples[device]),
-        )
-
-    def transfer_ms(self, producer: str, consumer: str) -> float:
-        """Return how long a message is on its way."""
-        return self._placement.transfer_time(producer, consumer) * self._placement.tick_ms
-
-    def _now_ms(self, device: int) -> float:
-        return self._gpus[device].now_ms() - self._begin_ms[device]
-
-    def _wait_until(self, device: int, ms: float) -> None:
-        if (left := ms - self._now_ms(device)) > 0:
-            self._gpus[device].wait(left)
+            self.gpu.set(clock_mhz)
+        if self._iteration.waits_for_clock and (change_ms := self.gpu.until_change_ms()) < math.inf:
+            return now_ms + change_ms
+        return now_ms

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 import torch
@@ -19,7 +17,7 @@ from runtime.clocks.stream_clock import StreamClock
 from runtime.execution.place import StreamPlace
 from runtime.execution.results import Position
 from runtime.program.calls import BlockCall, Message, Transfer
-from runtime.virtual.streams import Host, Operation, VirtualEvent, VirtualMachine
+from runtime.virtual.streams import Event, VirtualMachine
 
 pytestmark = pytest.mark.gpu
 
@@ -154,22 +152,17 @@ for name, steps in [*CASES.items(), *CASES.items()]:  # what a process issues fi
 def modelled(steps: list[str], num_queues: int) -> list[float]:
     """Return when each event is reached."""
     machine = VirtualMachine(num_queues)
-    events: list[VirtualEvent] = []
-
-    def host() -> Host:
-        for step in steps:
-            verb, number, *length = step.split()
-            stream = int(number)
-            if verb == "kernel":
-                duration = LONG_MS if length == ["long"] else SHORT_MS
-                machine.issue(Operation(0, stream, step, partial(operator.add, duration)))
-            elif verb == "wait":
-                machine.wait(0, stream, events[0])
-            else:
-                events.append(machine.record(0, stream))
-        yield from ()
-
-    machine.run([host()])
+    events: list[Event] = []
+    for step in steps:
+        verb, number, *length = step.split()
+        stream = int(number)
+        if verb == "kernel":
+            machine.issue(0, stream, Event(step, duration=LONG_MS if length == ["long"] else SHORT_MS))
+        elif verb == "wait":
+            machine.wait(0, stream, events[0])
+        else:
+            events.append(machine.record(0, stream))
+    machine.run()
     return [event.time or 0.0 for event in events]
 
 

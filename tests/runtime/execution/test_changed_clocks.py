@@ -23,7 +23,6 @@ from runtime.virtual.virtual_gpu import VirtualGpu
 from runtime.virtual.virtual_run import VirtualScripts, run_virtually
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
 
-ROUNDS = ["F0", "F0", "B0", "F0", "B0", "F0", "B0", "B0"]
 """What device 0 of `v_shape` runs."""
 
 PERIODIC = {
@@ -59,13 +58,6 @@ def test_a_changed_argument_acts(v_scripts: Path) -> None:
     assert run.clock_requests[0] == (1410, 1305, 1410, 1305, 1395, 1305, 1380, 1410)
     assert run.comparison is not None
     assert run.comparison.bitwise_equal
-
-
-def test_a_changed_row_of_the_table_acts(v_scripts: Path) -> None:
-    change(v_scripts / "device_0.py", "[1410, 1395, 1380, 1410]", "[1200, 1215, 1230, 1245]")
-    run = launched(v_scripts, 2, 1, launcher="in_process")
-    asked = zip(ROUNDS, run.clock_requests[0], strict=True)
-    assert [mhz for block, mhz in asked if block == "B0"] == [1200, 1215, 1230, 1245]
 
 
 def test_changed_clocks_of_any_number_of_micro_batches_act(periodic: Path) -> None:
@@ -108,14 +100,6 @@ def test_a_clock_that_is_no_whole_number_is_refused(
     )
     with pytest.raises((ScriptError, LaunchError), match="give whole MHz above 0"):
         launched(v_scripts, 2, 1, launcher="in_process")
-
-
-def test_a_wrong_clock_of_the_table_is_refused(periodic: Path) -> None:
-    script = periodic / "device_0.py"
-    change(script, "steady=1200", "steady=1200.5")
-    message = rf"^{script}: line \d+: F0 of micro-batch 2 has clock_mhz=.*; give whole MHz above 0$"
-    with pytest.raises(ScriptError, match=message):
-        check_file(periodic)
 
 
 def test_a_clock_that_the_table_lacks_is_refused(v_scripts: Path) -> None:
@@ -163,18 +147,3 @@ def test_a_profile_is_not_taken_of_scripts_with_clocks(v_scripts: Path) -> None:
     """It goes through all clocks, so those of the scripts would have no effect."""
     with pytest.raises(LaunchError, match="a profile goes through all clocks; make scripts without clocks"):
         launched(v_scripts, 2, 1, launcher="in_process", sweep=Sweep(iterations=1))
-
-
-def test_long_rows_of_the_table_are_broken_into_lines(tmp_path: Path) -> None:
-    placement = v_shape(1)
-    clocks = {
-        "F0": PeriodicClocks([*range(1000, 1030)], 900, [1410]),
-        "B0": PeriodicClocks([1410], [900, 915], [*range(1000, 1030)]),
-    }
-    (script,) = generate(lower(one_f_one_b(placement, 80)), clocks, SYNTHETIC, tmp_path / "any")
-    assert clocks_of(script, "B0") == clocks["B0"].unrolled(80)
-    assert max(map(len, script.read_text().split('"""')[2].splitlines())) <= 110
-    each = {block: own.unrolled(80) for block, own in clocks.items()}
-    (script,) = generate(lower(one_f_one_b(placement, 80)), each, SYNTHETIC, tmp_path / "each")
-    assert clocks_of(script, "F0") == each["F0"]
-    assert max(map(len, script.read_text().split('"""')[2].splitlines())) <= 110

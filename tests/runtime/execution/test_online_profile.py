@@ -13,13 +13,10 @@ import hydra
 import pytest
 from fake_driver import DirectClock, FakeDriver, FakeGpu
 from hydra.core.hydra_config import HydraConfig
-from joined import join
 from omegaconf import flag_override
-from served import in_thread
 from small_runs import SMALL_GPT, launched
 from torch import Tensor
 
-import runtime
 from experiments.config.commands import commands, tell_hydra
 from experiments.config.option_list import CONFIG
 from placements.shapes import v_shape
@@ -32,7 +29,6 @@ from runtime.profiling import device_profiler
 from runtime.profiling.device_profiler import DeviceProfiler
 from runtime.profiling.profiler import Profiler, Sweep
 from runtime.program.lower import lower
-from runtime.server.service import Service
 from schedsearch.baselines import gpipe
 from schedsearch.energy import Frontier
 
@@ -161,26 +157,3 @@ def test_what_measures_no_energy_or_has_no_server_is_refused(
 def test_a_run_without_devices_needs_no_server(command: Callable[..., None]) -> None:
     with pytest.raises(ValueError, match="runtime.server: nothing is started that could"):
         command(*SMALL, "runtime.server=own", "runtime.launcher=none")
-
-
-def test_a_loop_of_ones_own_has_the_same_life(
-    simulated: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    schedule = gpipe(v_shape(2), 3)
-    generate(lower(schedule), {}, SMALL_GPT, tmp_path / "job")
-    service = Service(tmp_path / "jobs.db")
-    with in_thread(service) as url:
-        job = ServerClient(url).register(schedule, num_plans=8)
-        monkeypatch.setenv(SERVER_VARIABLE, url)
-        monkeypatch.setenv(JOB_VARIABLE, job)
-
-        def train(rank: int) -> tuple[list[float], list[int]]:
-            with runtime.Pipeline(None, tmp_path / "job", profile_online=True) as pipeline:
-                losses = [pipeline.step() for _ in range(12)]
-                return losses, list(pipeline._context.clocks.clock.requests)
-
-        found = join(2, train, tmp_path)
-        plan = ServerClient(url).frontier(job)["plans"][0]["clock_mhz"]
-    assert found[0][0] == found[1][0]
-    for device, (_, asked) in enumerate(found):
-        assert asked[:3] == plan[f"F{device}"] and len(asked) >= 6 * 4

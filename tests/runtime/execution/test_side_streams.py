@@ -63,13 +63,6 @@ def test_processes_exchange_tokens_beside_their_computing(
         assert errors(comparison) == (0, 0, 0)
 
 
-def test_in_one_process_streams_take_turns(tmp_path: Path) -> None:
-    schedule = moe_schedule(moe_stages([(0, 1), (2, 3)]), 4)
-    comparison = compared(schedule, tmp_path, 2, launcher="in_process")
-    assert comparison.bitwise_equal
-    assert comparison.is_equal
-
-
 def test_programs_and_scripts_name_streams(tmp_path: Path) -> None:
     schedule = moe_schedule(moe_stages([(0,)]), 3)
     programs = check(lower(schedule))

@@ -175,12 +175,3 @@ def test_orders_that_are_refused(order: Any, message: str) -> None:
 def test_jobs_that_are_refused(fields: Any, others: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(JoinedError, match=message):
         trained(ORDERS["1F1B"], tmp_path, config(**fields), **others)
-
-
-def test_a_job_of_more_chunks_is_refused(tmp_path: Path) -> None:
-    def rank_of(rank: int) -> Any:
-        found, chunks = meet(rank, 2, tmp_path), chunks_of(rank, loop_shape(2, 2), config())
-        return step(MegatronOrder(ORDERS["1F1B"]), chunks, found)
-
-    with pytest.raises(JoinedError, match="model: the job has 2 model chunks on a rank, and the order 1;"):
-        join(2, rank_of, tmp_path)

@@ -229,37 +229,6 @@ def test_a_callback_wants_the_micro_batches_of_the_plan() -> None:
         fit(clocks.callback(Callback), accumulate=1)
 
 
-def test_lightning_itself_takes_the_callback(tmp_path: Path) -> None:
-    lightning = pytest.importorskip("pytorch_lightning")
-    schedule, plan = of_one_device()
-    clock = RecordingClock()
-
-    class Regression(lightning.LightningModule):  # type: ignore[name-defined,misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.inside = module()
-
-        def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
-            return self.inside(batch).square().mean()
-
-        def configure_optimizers(self) -> torch.optim.Optimizer:
-            return torch.optim.SGD(self.parameters(), lr=0.1)
-
-    data = torch.utils.data.DataLoader([each.detach()[0] for each in inputs()] * 2)
-    trainer = lightning.Trainer(
-        accelerator="cpu",
-        max_epochs=2,
-        accumulate_grad_batches=3,
-        callbacks=[PlanClocks(plan, schedule=schedule, clock=clock).callback(lightning.Callback)],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        default_root_dir=str(tmp_path),
-    )
-    trainer.fit(Regression(), data)
-    assert clock.requests == clocks_of(schedule, 0) * 4
-
-
 @pytest.fixture(autouse=True)
 def no_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Be one process, whatever started the tests."""

@@ -14,7 +14,7 @@ from small_runs import SMALL_GPT, comparison_of, launched
 from placements import Block, Kind, Placement
 from placements.gpus import A100_SXM_80GB
 from placements.hardware import modelled_profile
-from placements.shapes import k_shape, m_shape, v_shape, wave_shape
+from placements.shapes import m_shape, v_shape, wave_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
 from runtime.plans.planned import PlannedIteration
@@ -22,8 +22,6 @@ from runtime.profiling.records import BlockRecord, CounterSample, MessageRecord,
 from runtime.profiling.trace import write_trace
 from runtime.profiling.utilisation import DeviceShares, UtilisationTable, utilisation_table, zero_comm_spans
 from runtime.program.lower import lower
-from runtime.virtual.virtual_gpu import VirtualGpu
-from runtime.virtual.virtual_run import VirtualScripts, run_virtually
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier
 from schedsearch.schedule import Schedule, as_soon_as_possible
@@ -116,32 +114,6 @@ def test_a_plan_is_drawn_as_it_is(tmp_path: Path) -> None:
     power_w = [value for _, value in counter_of(events, 0, "planned power")]
     assert power_w[1::2] == [plan.profile.min_blocking_power_w] * 6
     assert min(power_w[0::2]) > plan.profile.min_blocking_power_w
-
-
-@pytest.mark.parametrize(("shape", "latency"), [(m_shape(2), 0), (k_shape(2), 5)])
-def test_in_virtual_time_the_measured_row_is_the_planned_one(
-    shape: Placement, latency: int, tmp_path: Path
-) -> None:
-    plan = planned(gpipe(shape, 3), latency)
-    scripts = scripts_of(plan, tmp_path / "scripts")
-    profile = plan.profile
-    highest = max(points[-1].clock_mhz for points in profile.points.values())
-    gpus = [VirtualGpu(highest, profile.min_blocking_power_w, 0.0) for _ in range(shape.num_devices)]
-    run = run_virtually(VirtualScripts.read(scripts), profile, gpus)
-    for record in run.records:
-        for row in record.blocks:
-            begin_ms, end_ms = plan.span_ms(row.instance)
-            assert row.begin_ms == pytest.approx(begin_ms, abs=1e-9)
-            assert row.end_ms == pytest.approx(end_ms, abs=1e-9)
-    records = [[record] for record in run.records]
-    path = write_trace(tmp_path / "trace.json", plan.schedule.placement, records, plan)
-    events = read_events(path)
-    assert problems(events) == []
-    for device in range(shape.num_devices):
-        rows = [thread_of(events, device, name) for name in ("planned", "measured")]
-        assert instances(rows[0]) == instances(rows[1])
-        for first, second in zip(*rows, strict=True):
-            assert (first["ts"], first["dur"]) == pytest.approx((second["ts"], second["dur"]), abs=0.0021)
 
 
 def test_recording_changes_nothing_and_keeps_the_last_eight_iterations(tmp_path: Path) -> None:

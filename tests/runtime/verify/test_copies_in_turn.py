@@ -11,10 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from placements import Kind, Placement
-from placements.copies.replicas import as_copies, as_stages, orders_of_stages, replicated
+from placements.copies.replicas import as_stages, orders_of_stages, replicated
 from placements.modes import Chosen
-from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.shapes import loop_shape, v_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
@@ -31,15 +29,11 @@ from runtime.models import (
     read_versions,
 )
 from runtime.orders.offered import offer
-from runtime.profiling.records import of_copies
-from runtime.profiling.utilisation import zero_comm_spans
 from runtime.program.deadlock import UnsafeProgramsError, check, check_updates
-from runtime.program.instructions import Programs, Receive, Run, Send, parse_instruction
-from runtime.program.lower import lower, orders_of, schedule_of, with_updates
+from runtime.program.instructions import Programs, Receive, Run
+from runtime.program.lower import lower, orders_of, with_updates
 from schedsearch.baselines import pipedream
 from schedsearch.schedule import Schedule, as_soon_as_possible
-from schedsearch.semantics.check import check_versions
-from schedsearch.semantics.versions import Updates, WeightMode, WeightVersionError, find_versions
 from schedsearch.validate import validate
 
 GPT = ModelOptions(
@@ -128,25 +122,6 @@ def test_copies_run_as_processes(options: ModelOptions) -> None:
     assert len(found.losses[0]) == 4
 
 
-def test_a_record_names_the_copies_that_ran() -> None:
-    found = run(in_turn((2, 1), 3), SYNTHETIC, trace=True)
-    placement = in_turn((2, 1), 3).placement
-    records = of_copies([of_device[-1] for of_device in found.records], placement)
-    assert [{row.block for row in record.blocks} for record in records] == [
-        {"F0@0", "B0@0"},
-        {"F0@1", "B0@1"},
-        {"F1@0", "B1@0"},
-    ]
-    assert {(row.producer, row.consumer) for row in records[2].receives} == {
-        ("F0@0", "F1@0"),
-        ("F0@1", "F1@0"),
-    }
-    spans = zero_comm_spans(placement, records)
-    assert len(spans) == 4 * 3
-    for n in range(3):
-        assert spans[f"F0@{n % 2}", n][1] <= spans["F1@0", n][0]
-
-
 def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     programs = programs_of(in_turn((2, 1), 4))
     generate(programs, {}, replace(GPT, optimizer="adamw").to_dict(), tmp_path / "scripts")
@@ -161,19 +136,6 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
 
 def test_zero_gives_each_copy_a_part_of_the_optimizer() -> None:
     require_equal(run(in_turn((2, 1), 4), replace(GPT, optimizer="adamw", zero=1)))
-
-
-@pytest.mark.parametrize("number", [4, 6])
-def test_a_lost_device_leaves_its_micro_batches_to_other_copies(number: int) -> None:
-    """Copy 0 of the first stage is lost: the other takes all its micro-batches, the losses stay the same."""
-    whole = taking((2, 2), [(n % 2, n % 2) for n in range(number)])
-    lost = taking((2, 2), [(1, n % 2) for n in range(number)])
-    assert not lost.order(0) and len(lost.order(1)) == 2 * number
-    before, after = run(whole, GPT), run(lost, GPT)
-    require_equal(before)
-    require_equal(after)
-    for own, other in zip(before.losses, after.losses, strict=True):
-        assert own == pytest.approx(other, rel=1e-12)
 
 
 @pytest.mark.parametrize("launcher", ["in_process", "fork"])
@@ -195,20 +157,6 @@ def test_a_run_goes_on_without_a_lost_device_from_the_next_iteration_on(
     before = launch(tmp_path / "again", 4, RunOptions.of(settings | {"programs": None}))
     for own, other in zip(found.losses, before.losses, strict=True):
         assert own == pytest.approx(other, rel=1e-12)
-
-
-def test_a_message_goes_between_the_copies_that_a_micro_batch_takes_alone() -> None:
-    programs = programs_of(in_turn((2, 3), 6))
-    sent = [each for program in programs.instructions for each in program if isinstance(each, Send)]
-    assert len(sent) == 2 * 6
-    for each in sent:
-        copies = {
-            name.rpartition("@")[0]: int(name.rpartition("@")[2]) for name in (each.producer, each.consumer)
-        }
-        assert set(copies.values()) == {each.micro_batch % 2, each.micro_batch % 3}
-    assert schedule_of(programs) == in_turn((2, 3), 6)
-    for program in programs.instructions:
-        assert [parse_instruction(str(each)) for each in program] == list(program)
 
 
 def test_what_a_copy_that_is_not_taken_runs_or_receives_is_refused() -> None:
@@ -318,23 +266,6 @@ def test_double_buffering_runs_in_data_parallel_groups() -> None:
     assert max(comparison.max_gradient_error, comparison.max_parameter_error) < 1e-14
 
 
-def test_versions_are_those_of_each_copy() -> None:
-    schedule = in_turn((2, 1), 8)
-    stages = as_stages(schedule.placement)
-    orders = orders_of_stages(schedule.placement, orders_of(programs_of(schedule)))
-    pairs = {"B0": "F0", "B1": "F1"}
-    found = find_versions(stages, orders, 8, Updates(WeightMode.WEIGHT_STASHING), pairs)
-    check_versions(stages, orders, found)
-    assert [found.reads["F0", n] for n in range(8)] == [0, 0, 0, 0, 1, 1, 2, 2]
-    assert [found.makes["F0", n] for n in range(8)] == [1, 1, 2, 2, 3, 3, 4, 4]
-    assert [found.reads["F1", n] for n in range(8)] == list(range(8))
-    assert found.peak_held(stages, orders) == {"F0": 2, "F1": 1}
-    with pytest.raises(WeightVersionError, match="vertical_sync needs as many copies of every stage"):
-        find_versions(stages, orders, 8, Updates(WeightMode.VERTICAL_SYNC), pairs)
-    with pytest.raises(WeightVersionError, match="3 on each of its 2 copies is not a divisor"):
-        find_versions(stages, orders, 8, Updates(WeightMode.WEIGHT_STASHING, 3), pairs)
-
-
 def test_copies_that_take_other_micro_batches_than_an_update_has_are_refused() -> None:
     lost = taking((2, 1), [(1, 0)] * 4)
     stages = as_stages(lost.placement)
@@ -367,14 +298,3 @@ def test_copies_that_make_their_updates_in_other_orders_are_refused() -> None:
     programs = check(lower(as_soon_as_possible(placement, 4, orders, ((0,), (1,), (0,), (1,)))))
     with pytest.raises(UnsafeProgramsError, match="devices 0, 1 make the updates of their stages in diff"):
         check_updates(programs, 1)
-
-
-def test_stages_and_copies_are_one_placement() -> None:
-    copies = replicated(v_shape(3, 1, 2).with_memory(7), [2, 1, 3])
-    stages = as_stages(copies)
-    assert as_copies(stages) == copies
-    assert placement_from_dict(placement_to_dict(stages)) == stages
-    forward = [block for block in stages.blocks if block.kind is Kind.F]
-    assert [block.groups for block in forward] == [((0,), (1,)), ((2,),), ((3,), (4,), (5,))]
-    plain: Placement = v_shape(2)
-    assert as_stages(plain) is plain and as_copies(plain) is plain

@@ -20,20 +20,20 @@ from places import CNN
 from small_runs import comparison_of, errors, launched
 from strategies import any_schedules
 
-from placements.shapes import k_shape, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
+from placements.shapes import loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import ReferenceComparison
 from runtime.launching.launch import LaunchError
-from runtime.models import ModelOptions, ParameterShard
+from runtime.models import ModelOptions
 from runtime.models.core.options import DTYPES
-from runtime.models.optimizer import BETAS, EPSILON, Optimizer
+from runtime.models.optimizer import Optimizer
 from runtime.options.run import NETWORKS
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive
 from runtime.program.lower import lower
 from runtime.program.tensor_flow import forward_consumers
 from runtime.verify.reference import ReferenceCase, plain
-from runtime.verify.replay import ReplayError, replay
+from runtime.verify.replay import ReplayError
 from schedsearch.baselines import (
     chimera,
     dual_pipe,
@@ -226,82 +226,3 @@ def test_a_wrong_receive_of_any_schedule_is_refused_and_would_fail_or_differ(
         return
     assert not found.bitwise_equal
     assert max(errors(found)) > 1e-9
-
-
-@pytest.mark.parametrize("edit", [swap, drop, off_by_one])
-@pytest.mark.parametrize(
-    ("name", "schedule"), [("mt5", gpipe(nn_shape(2), 3)), ("flava", gpipe(k_shape(2), 3))], ids=ids
-)
-def test_a_wrong_receive_of_tensor_parallel_models_fails_or_differs(
-    name: str, schedule: Schedule, edit: Callable[[list[Instruction], int], bool]
-) -> None:
-    programs = lower(schedule)
-    instructions = [list(program) for program in programs.instructions]
-    program = instructions[1]
-    assert edit(program, next(i for i, each in enumerate(program) if isinstance(each, Receive)))
-    wrong = replace(programs, instructions=tuple(map(tuple, instructions)))
-    try:
-        found = run(wrong, replace(MODEL, name=name), 1)
-    except LaunchError:
-        return
-    assert not found.is_equal
-    assert not found.bitwise_equal
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_adamw_moves_a_shard_as_it_would_within_the_whole(dtype: str) -> None:
-    """Given the same gradients; so tensor parallelism adds nothing to what it does to the gradients."""
-    options = options_of("gpt", dtype=dtype)
-    generator = torch.Generator().manual_seed(0)
-    whole = torch.randn(6, 5, generator=generator).to(getattr(torch, dtype)).requires_grad_()
-    shards = [piece.detach().clone().requires_grad_() for piece in torch.tensor_split(whole, 4)]
-    optimizers = Optimizer(options, [whole]), Optimizer(options, shards)
-    for _ in range(4):
-        whole.grad = torch.randn(6, 5, generator=generator).to(whole.dtype) * 1e-6
-        for shard, piece in zip(shards, torch.tensor_split(whole.grad, 4), strict=True):
-            shard.grad = piece.clone()
-        for optimizer in optimizers:
-            optimizer.step()
-        assert torch.equal(torch.cat(shards), whole)
-
-
-@pytest.mark.parametrize(
-    ("name", "schedule"), [("flava", gpipe(k_shape(3), 3)), ("synthetic", gpipe(m_shape(3), 3))], ids=ids
-)
-def test_adamw_of_tensor_parallel_blocks_stays_within_its_bound(name: str, schedule: Schedule) -> None:
-    """The bound is that of `runtime.models.optimizer`, from the gradients alone; element by element."""
-    steps, placement = 3, schedule.placement
-    case = ReferenceCase(options_of(name), placement, schedule.num_micro_batches, steps)
-    orders = [schedule.order(device) for device in range(placement.num_devices)]
-    moments = Moments()
-    for whole, cut in zip(plain(case, orders), replay(case, orders), strict=True):
-        full = {shard.name: (whole.gradients[shard], whole.parameters[shard]) for shard in whole.gradients}
-        for shard, gradient in cut.gradients.items():
-            right, parameter = (shard.of(value) for value in full[shard.name])
-            difference = (gradient - right).abs()
-            assert float(difference.max()) <= 1e-12 * float(full[shard.name][0].abs().max())
-            bound = moments.bound(shard, gradient, difference, case.options.learning_rate)
-            rounding = 1e-15 * (parameter.abs() + 1)
-            assert bool(((cut.parameters[shard] - parameter).abs() <= bound + rounding).all())
-    assert 0 < moments.largest < 1e-9, "a bound that allows nothing, or anything, would be none"
-
-
-class Moments:
-    """The bound on what differences of gradients do to the parameters; see `runtime.models.optimizer`."""
-
-    def __init__(self) -> None:
-        self.largest = 0.0
-        self._state: dict[ParameterShard, tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]] = {}
-
-    def bound(
-        self, shard: ParameterShard, gradient: torch.Tensor, difference: torch.Tensor, rate: float
-    ) -> torch.Tensor:
-        zero = torch.zeros_like(gradient)
-        count, square, most, total = self._state.get(shard, (0, zero, zero, zero))
-        count, square = count + 1, BETAS[1] * square + (1 - BETAS[1]) * gradient**2
-        most = torch.maximum(most, difference)
-        root = (square / (1 - BETAS[1] ** count)).sqrt()
-        total = total + 9 * rate * most / (root + EPSILON)
-        self._state[shard] = count, square, most, total
-        self.largest = max(self.largest, float(total.max()))
-        return total

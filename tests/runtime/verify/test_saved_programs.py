@@ -84,12 +84,6 @@ def test_what_was_proved_is_said_in_a_line_for_each_file(
     assert output.err == ""
 
 
-def test_communicators_are_listed(scripts: Path, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--communicators", str(scripts), str(saved)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1:3] == lines[4:] == ["    0 and 1: 0 to 1, 1 to 0", "    team 0 1: collectives"]
-
-
 def test_when_programs_end_on_nccl(scripts: Path, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--nccl", str(scripts), str(saved)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -179,20 +173,12 @@ ROW = {"dtype": "float64", "shape": [2], "edges": [["F0", "F1"]]}
         (without(DATA, "programs"), "lacks the field 'programs'"),
         (DATA | {"schema_version": 3}, "schema_version: 3 is not known; write 2"),
         (without(DATA, "forms"), "lacks the field 'forms'"),
-        (DATA | {"forms": [[]]}, "forms: has 1 entries; give one for each of m_shape's 2 devices"),
-        (DATA | {"forms": [{}, []]}, "forms[0]: {} is not a list of forms"),
         (
             DATA | {"forms": [[], [ROW | {"more": 1}]]},
             "forms[1][0]: has an unknown field 'more'; the fields are dtype, shape, edges",
         ),
-        (DATA | {"forms": [[], [ROW | {"dtype": 64}]]}, "forms[1][0].dtype: 64 is not the name of a type"),
         (DATA | {"forms": [[], [ROW | {"shape": [-1]}]]}, "forms[1][0].shape[0]: -1 is not a size"),
-        (
-            DATA | {"forms": [[], [ROW | {"edges": ["F0"]}]]},
-            "forms[1][0].edges[0]: 'F0' is not [text, text]; give one",
-        ),
         (DATA | {"forms": [[], [ROW, ROW]]}, "forms[1][1]: F0 -> F1 has a form already; give one only"),
-        (DATA | {"num_micro_batches": True}, "num_micro_batches: True is not a whole number from 1 on"),
         (DATA | {"num_micro_batches": 0}, "num_micro_batches: 0 is not a whole number from 1 on"),
         (
             DATA | {"programs": [[]]},
@@ -231,12 +217,6 @@ def test_files_of_other_kinds_are_named(tmp_path: Path, scripts: Path) -> None:
     ):
         with pytest.raises(ProgramFileError, match=message):
             check_file(path)
-
-
-def test_programs_of_version_1_have_no_forms(saved: Path) -> None:
-    write_json(saved, without(DATA, "forms") | {"schema_version": 1})
-    assert read_programs(saved) == replace(PROGRAMS, specs=())
-    assert "shapes" not in check_file(saved)
 
 
 def test_a_placement_that_cannot_be_trained_is_unsafe(saved: Path) -> None:

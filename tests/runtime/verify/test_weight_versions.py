@@ -15,13 +15,13 @@ import pytest
 import torch
 from small_runs import comparison_of, launched
 from torch import Tensor
-from weight_versions import orders_of, versions_of
+from weight_versions import orders_of
 
 from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape, x_shape
 from runtime.checkpoints.loading import read_parameters
 from runtime.codegen.codegen import generate
-from runtime.models import WHOLE, Blocks, Model, ModelError, ModelOptions, body_of, read_versions
+from runtime.models import WHOLE, Model, ModelError, ModelOptions, body_of, read_versions
 from runtime.program.deadlock import check
 from runtime.program.lower import lower, recomputed
 from schedsearch.baselines import chimera, gpipe, interleaved_one_f_one_b, one_f_one_b, zb_h1
@@ -129,16 +129,6 @@ def test_updates_equal_the_closed_recursion_bit_for_bit_and_no_other(mode: str) 
         assert not same((losses, parameters), recursion(options, schedule.placement, each, wrong))
 
 
-@pytest.mark.parametrize("mode", ["weight_stashing", "double_buffering"])
-def test_a_gpt_in_processes_equals_the_closed_recursion(mode: str) -> None:
-    each = 4 if mode == "double_buffering" else 1
-    options = replace(GPT, weight_versions=mode, micro_batches_per_update=each)
-    schedule = one_f_one_b(v_shape(4, 1, 2), UPDATES * each)
-    losses, parameters, equal = run(schedule, options, "fork")
-    assert equal
-    assert same((losses, parameters), recursion(options, schedule.placement, each, RECURSIONS[mode]))
-
-
 @pytest.mark.parametrize("mode", RECURSIONS)
 @pytest.mark.parametrize(
     ("schedule", "recompute"),
@@ -156,27 +146,6 @@ def test_other_schedules_equal_both_references(
     each = 6 if mode == "double_buffering" else 1
     options = replace(SYNTHETIC, weight_versions=mode, micro_batches_per_update=each)
     assert run(schedule, options, iterations=2, recompute=recompute)[2]
-
-
-@pytest.mark.parametrize("mode", ["flush", *RECURSIONS])
-def test_a_device_holds_as_many_versions_as_are_foreseen(mode: str) -> None:
-    each = 4 if mode == "double_buffering" else 1
-    schedule = one_f_one_b(v_shape(4, 1, 2), 5 * each)
-    placement, orders = schedule.placement, orders_of(schedule)
-    options = replace(SYNTHETIC, weight_versions=mode, micro_batches_per_update=each)
-    expected = versions_of(schedule, mode, each).peak_held(placement, orders)
-    body, made = body_of(options, placement), {}
-    versions = read_versions(options, placement, schedule.num_micro_batches, orders)
-    blocks = {}
-    for device in range(4):
-        model = Model(options, placement, {f"F{device}": WHOLE}, body=body)
-        blocks[device] = Blocks(placement, model, schedule.num_micro_batches, versions)
-        blocks[device].begin(0)
-    for _, n, name in schedule.blocks:
-        on = blocks[placement.by_name[name].devices[0]]
-        arrived = [made.pop((producer, name, n)) for producer in on.inputs[name]]
-        made |= {(name, consumer, n): tensor for consumer, tensor in on.run(name, n, arrived).items()}
-    assert {name: held for on in blocks.values() for name, held in on.store.max_held.items()} == expected
 
 
 def test_what_cannot_be_is_refused_in_one_line() -> None:
@@ -204,9 +173,3 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
     for name, value in [("weight_versions", "stale"), ("micro_batches_per_update", 0), ("momentum", -1)]:
         with pytest.raises(ModelError, match=f"model.{name}: "):
             replace(SYNTHETIC, **{name: value})  # type: ignore[arg-type]
-
-
-def test_the_scripts_of_a_flush_say_nothing_of_versions() -> None:
-    assert not {"weight_versions", "micro_batches_per_update", "momentum"} & SYNTHETIC.to_dict().keys()
-    other = replace(SYNTHETIC, weight_versions="vertical_sync", momentum=0.5)
-    assert ModelOptions.from_dict(other.to_dict()) == other

@@ -1,0 +1,70 @@
+"""The walk over a program, which calls a backend with each instruction.
+
+Backends are the device of a run (`runtime.execution.device`), GPUs in virtual time (`runtime.virtual`), one
+process in order (`runtime.verify.replay`), a step of Megatron-LM (`runtime.hooks.megatron`), and the list of
+calls that is proved (`runtime.program.calls`). A generated script calls its device by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from runtime.program.data_parallel import Part
+from runtime.program.instructions import Instruction, Run, Send
+
+
+class Backend(Protocol):
+    """One device's side of a program; names, numbers and parts are as in `runtime.program.instructions`."""
+
+    def run(
+        self,
+        block: str,
+        micro_batch: int,
+        *,
+        clock_mhz: int | None = ...,
+        mode: str = ...,
+        stream: str = ...,
+        keep_weights: bool = ...,
+    ) -> None:
+        """Run a block, once all that it takes is there; at a clock, or at whatever clock there is."""
+
+    def send(
+        self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
+    ) -> None:
+        """Send a tensor that a block of this device made, without waiting for its arrival."""
+
+    def receive(
+        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
+    ) -> None:
+        """Post the receive of an input of this device's blocks, without waiting for it."""
+
+
+def interpret(
+    instructions: Iterable[Instruction], backend: Backend, clocks_mhz: Iterable[int | None] = ()
+) -> None:
+    """Call a backend with each instruction in turn; blocks at these clocks.
+
+    >>> from runtime.program.calls import Calls
+    >>> calls = Calls()
+    >>> interpret([Run("F0", 0), Send("F0", "F1", 0, target=1)], calls, [1410])
+    >>> print(calls.runs[0].clock_mhz, *calls.instructions)
+    1410 run F0 #0 send F0 -> F1 #0 to 1
+    """
+    clocks = iter(clocks_mhz)
+    for each in instructions:
+        if isinstance(each, Run):
+            backend.run(
+                each.block,
+                each.micro_batch,
+                clock_mhz=next(clocks, None),
+                mode=each.mode,
+                stream=each.stream,
+                keep_weights=each.keep_weights,
+            )
+        elif isinstance(each, Send):
+            backend.send(each.producer, each.consumer, each.micro_batch, target=each.target, part=each.part)
+        else:
+            backend.receive(
+                each.producer, each.consumer, each.micro_batch, source=each.source, part=each.part
+            )
