@@ -21,8 +21,7 @@ WHOLE_SEQUENCE = slice(None)
 class ShardedLayer(nn.Module):
     """A module that can be cut over several devices.
 
-    Attributes:
-        shards: Shards of its block, and the one that this device computes; set before it is called.
+    Its `shards` are its block's, and the one that this device computes; they are set before it is called.
     """
 
     shards: Shards = WHOLE

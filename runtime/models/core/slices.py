@@ -75,19 +75,7 @@ class KeysAndValues(dict[int, dict[int, list[Tensor]]]):
 
 
 class SlicedBlock(LayeredBlock):
-    """Layers over one slice of each sequence.
-
-    Attributes:
-        index: Number of the slice.
-        is_last: Whether no slice comes after it.
-
-    Args:
-        options: Give the sizes.
-        index: See above.
-        is_last: See above.
-        length: Tokens of the slice.
-        kept: Keys and values of the stage.
-    """
+    """Layers over one slice of each sequence, `length` tokens; a stage's slices share the keys and values."""
 
     def __init__(
         self, options: ModelOptions, index: int, is_last: bool, length: int, kept: KeysAndValues
