@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from placements.forms.meaning import Verbatim, option
 from schedsearch.semantics.versions import WeightMode
+
+DTYPES = ("float64", "float32", "bfloat16")
+"""Element types of a model; only float64 can be compared with the reference to 1e-12."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,48 +29,59 @@ class UserModelOptions:
         None,
         "transformer layers; null: those of layers_per_block or of the plan, else 8, or one a stage if "
         "there are more stages",
+        min=1,
     )
-    layers_per_block: Mapping[Any, Any] | None = option(
-        None, "of gpt, mt5 and flava, as in {F0: 3, F1: 1}; null: the plan's, or evenly", hash=False
+    layers_per_block: Mapping[str, int] | None = option(
+        None, "of gpt, mt5 and flava, as in {F0: 3, F1: 1}; null: the plan's, or evenly", hash=False, min=1
     )
-    hidden_size: int = option(64, "hidden size of the model")
-    num_heads: int = option(4, "attention heads")
-    num_experts: int = option(4, "experts of each layer of moe")
-    experts_per_token: int = option(2, "as many of them each token goes to")
-    sequence_length: int = option(64, "tokens of a sample")
-    sequence_lengths: Sequence[Any] | None = option(
+    hidden_size: int = option(64, "hidden size of the model", min=1)
+    num_heads: int = option(4, "attention heads", min=1)
+    num_experts: int = option(4, "experts of each layer of moe", min=1)
+    experts_per_token: int = option(2, "as many of them each token goes to", min=1)
+    sequence_length: int = option(64, "tokens of a sample", min=1)
+    sequence_lengths: Sequence[int] | None = option(
         None,
         "tokens of the samples of each micro-batch, as in [64,16,32], in turn through all "
         "iterations; null: sequence_length",
         hash=False,
+        min=1,
     )
-    micro_batch_size: int | None = option(None, "samples of a micro-batch; null: those of the plan, else 2")
-    vocab_size: int = option(256, "entries of the vocabulary: bytes")
+    micro_batch_size: int | None = option(
+        None, "samples of a micro-batch; null: those of the plan, else 2", min=1
+    )
+    vocab_size: int = option(256, "entries of the vocabulary: bytes", min=256)
     dtype: str = option(
-        "float64", "type of parameters, activations and gradients: float64 | float32 | bfloat16"
+        "float64",
+        "type of parameters, activations and gradients: float64 | float32 | bfloat16",
+        choices=DTYPES,
     )
     learning_rate: float | None = option(
-        None, "learning rate of the optimizer; null: by the size of the model; of sgd 0.1"
+        None, "learning rate of the optimizer; null: by the size of the model; of sgd 0.1", min=0, below=inf
     )
-    seed: int = option(0, "seed of the model's parameters and data")
+    seed: int = option(0, "seed of the model's parameters and data", min=0)
     text: Verbatim | None = option(None, "text file to train on; null: the one that comes with the project")
     path: Verbatim | None = option(
         None, "Python file of your own model; see runtime/models/user/user_file.py"
     )
     optimizer: str = option("adamw", "adamw | sgd | a class of torch.optim, as Adam")
-    weight_decay: float = option(0.0, "weight decay of the optimizer")
-    momentum: float = option(0.0, "momentum of sgd")
+    weight_decay: float = option(0.0, "weight decay of the optimizer", min=0, below=inf)
+    momentum: float = option(0.0, "momentum of sgd", min=0, below=inf)
     weight_versions: str = option(
         WeightMode.FLUSH.value,
         "flush | weight_stashing | vertical_sync | double_buffering: updates without a flush",
+        choices=tuple(WeightMode),
     )
     micro_batches_per_update: int = option(
-        1, "micro-batches whose gradients make one update; with a flush, all"
+        1, "micro-batches whose gradients make one update; with a flush, all", min=1
     )
     precision: str | None = option(
-        None, "bf16 | fp16: compute in it, with parameters in float32; null: in dtype"
+        None,
+        "bf16 | fp16: compute in it, with parameters in float32; null: in dtype",
+        choices=("bf16", "fp16"),
     )
-    clip_grad_norm: float | None = option(None, "largest norm of all gradients together; null: no limit")
+    clip_grad_norm: float | None = option(
+        None, "largest norm of all gradients together; null: no limit", above=0
+    )
     optimizer_options: Mapping[Any, Any] | None = option(
         None, "further options of that class, as in {betas: [0.9, 0.95]}", hash=False
     )
@@ -85,20 +100,23 @@ class UserModelOptions:
         None,
         "segments of layers in which a recomputed block of gpt, mt5 or flava is computed again; null: one, "
         "the block",
+        min=1,
     )
     zero: int = option(
         0,
         "1: each copy holds the optimizer's state of a part of the parameters | 3: each data-parallel group "
         "also a part of parameters and gradients (FSDP) | 0: off",
     )
-    sharded_blocks: Sequence[Any] | None = option(
+    sharded_blocks: Sequence[str] | None = option(
         None,
         "forward blocks of zero=3; null: all in data-parallel groups, or those that a plan shards; []: none",
         hash=False,
     )
-    slice_lengths: Sequence[Any] | None = option(
-        None, "tokens of each slice, where sequences are cut into some; null: even ones", hash=False
+    slice_lengths: Sequence[int] | None = option(
+        None, "tokens of each slice, where sequences are cut into some; null: even ones", hash=False, min=1
     )
     compile: str | None = option(
-        None, "torch's compiler for each forward block: inductor | aot_eager | eager; null: not compiled"
+        None,
+        "torch's compiler for each forward block: inductor | aot_eager | eager; null: not compiled",
+        choices=("inductor", "aot_eager", "eager"),
     )

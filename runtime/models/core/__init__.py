@@ -1,4 +1,4 @@
-"""What models are made of: options, the text that ours read, and layers that are whole or cut into shards.
+"""Parts of models: options, the text that ours read, and layers that are whole or cut into shards.
 
 It does not know which layers which model has. `torch_optimizers` and `precision` say how one can be trained.
 Then `options`, `compiling`, `parameters`, `tokens`, `layers`, `attention`, `layered_block` and `slices` of

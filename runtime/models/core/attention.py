@@ -1,4 +1,4 @@
-"""Attention: over what a layer has itself, cut by heads as in Megatron-LM, and over what an encoder left.
+"""Self-attention, cut by heads as in Megatron-LM, and attention over an encoder's output.
 
 Parameters keep a dimension of their own for the heads, so that shards hold whole heads: the inputs'
 weights are cut by columns, the output's by rows, and one sum over the shards ends the layer.
@@ -16,19 +16,9 @@ from runtime.transport.shards import copy_to_shards, sum_over_shards
 
 
 class Attention(Normed):
-    """Add self-attention to its input.
-
-    Attributes:
-        causal: Whether a position sees only itself and those before it.
-
-    Args:
-        name: Prefix of the parameters.
-        options: Give the width, and the heads: at least one for each shard.
-        causal: See above.
-    """
+    """Add self-attention to its input; if it is causal, a position sees only itself and earlier ones."""
 
     def __init__(self, name: str, options: ModelOptions, causal: bool = True) -> None:
-        """Add the parameters of query, key and value together, and of the output."""
         super().__init__(name, options)
         self.causal = causal
         hidden, heads, width = _sizes(options)
@@ -50,15 +40,9 @@ class Attention(Normed):
 
 
 class CrossAttention(Normed):
-    """Add attention over an encoder's output to the decoder's hidden values.
-
-    Args:
-        name: Prefix of the parameters.
-        options: Give the width, and the heads: at least one for each shard.
-    """
+    """Add attention over an encoder's output to the decoder's hidden values."""
 
     def __init__(self, name: str, options: ModelOptions) -> None:
-        """Add the parameters of query, of key and value together, and of the output."""
         super().__init__(name, options)
         hidden, heads, width = _sizes(options)
         self.query = parameter(f"{name}.query.weight", (hidden, heads, width), split=1)
@@ -88,6 +72,6 @@ def _by_head(hidden: Tensor, weight: Tensor) -> Tensor:
 
 
 def with_output(layer: Attention | CrossAttention, hidden: Tensor, mixed: Tensor) -> Tensor:
-    """Add what the heads found, ``(rows, heads, length, width)``, to ``(rows, length, hidden)``."""
+    """Add the heads' outputs, ``(rows, heads, length, width)``, to ``(rows, length, hidden)``."""
     part = mixed.transpose(1, 2).flatten(2) @ layer.out.flatten(0, 1)
     return hidden + (sum_over_shards(part, layer.shards) + layer.out_bias)

@@ -1,4 +1,4 @@
-"""Chains of forward blocks, and what the stages of a transformer are made of."""
+"""Chains of forward blocks, and the layers of a transformer's stages."""
 
 from __future__ import annotations
 
@@ -15,34 +15,22 @@ REMEDY = "use the model 'synthetic'"
 
 
 def forward_chains(placement: Placement, model: str) -> list[list[Block]]:
-    """Return the chains that the forward blocks form, each in order; those of slices one after the other.
-
-    Args:
-        placement: What runs where.
-        model: The name of the model that asks, for the error.
+    """Return the chains of forward blocks, each in order; a graph of slices has one for each slice.
 
     Raises:
-        ModelError: A block branches.
+        ModelError: A block branches; the error names the model.
     """
-    chains = []
-    for graph in _whole_or_slices(placement):
-        for i, name in enumerate(graph):
-            if forward_inputs(placement, name) != graph[:i][-1:]:
-                raise ModelError(
-                    f"{model} needs a chain of forward blocks, where {name} branches; {REMEDY}", "name"
-                )
-        chains.append([placement.by_name[name] for name in graph])
+    by_name, chains = placement.by_name, []
+    for graph in forward_graphs(placement):
+        for i in sorted({by_name[name].sequence_slice for name in graph}):
+            chain = tuple(name for name in graph if by_name[name].sequence_slice == i)
+            for place, name in enumerate(chain):
+                if forward_inputs(placement, name) != chain[:place][-1:]:
+                    raise ModelError(
+                        f"{model} needs a chain of forward blocks, where {name} branches; {REMEDY}", "name"
+                    )
+            chains.append([by_name[name] for name in chain])
     return chains
-
-
-def _whole_or_slices(placement: Placement) -> list[tuple[str, ...]]:
-    """Return the forward blocks of each graph, slice by slice."""
-    slice_of = {block.name: block.sequence_slice for block in placement.blocks}
-    return [
-        tuple(name for name in graph if slice_of[name] == i)
-        for graph in forward_graphs(placement)
-        for i in sorted({slice_of[name] for name in graph})
-    ]
 
 
 def is_beside(chain: Sequence[Block], place: int) -> bool:

@@ -1,7 +1,7 @@
 """Forward blocks compiled by torch, each by itself.
 
-It does not know what a block computes. torch counts how often it compiles a piece of code, and after a few
-times leaves it as it is. Many blocks run the same code, so each is given a copy of its own.
+torch counts how often it compiles a piece of code, and after a few times leaves it as it is. Many blocks run
+the same code, so each is given a copy of its own.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def compiled(function: Function, block: str, backend: str | None) -> Function:
     """Return a function as torch compiles it for a block: at its first call, and for each new shape.
 
     Args:
-        function: Function of a module, without defaults; what it returns depends on its arguments alone.
-        block: Of this function and process it is compiled once.
-        backend: One of `runtime.models.core.options.COMPILERS`; None for the function itself.
+        function: Function of a module, without defaults; its result depends on its arguments alone.
+        block: Name of the block.
+        backend: Backend of `torch.compile`; None for the function itself.
     """
     if backend is None:
         return function
@@ -37,15 +37,12 @@ def compiled(function: Function, block: str, backend: str | None) -> Function:
 
 
 def check_compile(options: ModelOptions, placement: Placement) -> None:
-    """Ensure that blocks can be compiled, if that is asked for.
+    """Refuse to compile a split backward, whose graph the compiler replaces, and sums over devices.
 
     Raises:
-        ModelError: A backward is split, which needs the graph that the compiler replaces, or a block is cut
-            over several devices, whose sums it cannot see.
+        ModelError: A block that would be compiled has one of them.
     """
-    if options.compile is None:
-        return
-    for block in placement.blocks:
+    for block in placement.blocks if options.compile is not None else ():
         if block.kind is Kind.W:
             raise ModelError(
                 f"{options.compile} makes one backward of a block, but {placement.name} has "

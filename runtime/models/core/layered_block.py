@@ -1,12 +1,12 @@
 """A forward block of our models as a torch module: layers, perhaps with a start that reads, or a loss.
 
-It is called as every block's module is: with what the blocks before hand over, then with what it reads of a
-micro-batch, then with the targets if it computes the loss.
+It is called as every block's module is: with the outputs of the blocks before, then with the part of a
+micro-batch that it reads, then with the targets if it computes the loss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -19,21 +19,21 @@ from runtime.models.core.layers import Output
 from runtime.models.core.options import ModelOptions
 from runtime.program.tensor_spec import TOKENS
 
+Step = tuple[nn.Module, tuple[Tensor, ...]]
+"""A module, and its arguments after the hidden values."""
+
 
 class LayeredBlock(nn.Module):
     """Layers one after the other.
 
     Attributes:
-        start: Makes hidden values of what is read, as an embedding, and says by `reads` what that is; None in
-            a block that only continues.
+        start: Makes hidden values of the part of a micro-batch that it `reads`, as an embedding; None in a
+            block that only continues.
         layers: Each from hidden values to hidden values, of shape ``(rows, positions, hidden_size)``.
         output: Returns the loss; None in a block that feeds others.
-        returns: Shapes of what it hands over, for all samples.
+        returns: Shapes of its outputs, for all samples.
         branches: Blocks each of which that runs in a micro-batch brings it as many positions as there are
             tokens; empty if all bring the same positions.
-
-    Args:
-        options: Give the sizes.
     """
 
     start: nn.Module | None
@@ -42,7 +42,6 @@ class LayeredBlock(nn.Module):
     _kept: list[Tensor] | None = None
 
     def __init__(self, options: ModelOptions) -> None:
-        """Begin without any layer."""
         super().__init__()
         self.register_module("start", None)
         self.layers = nn.ModuleList()
@@ -52,18 +51,22 @@ class LayeredBlock(nn.Module):
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """What it reads of a micro-batch: the name of a part of `runtime.models.core.tokens.Tokens`."""
+        """Names of the parts of `runtime.models.core.tokens.Tokens` that it reads, at most one."""
         return () if self.start is None else (str(self.start.reads),)
 
     @property
     def target_names(self) -> tuple[str, ...]:
-        """What it compares its output with, likewise."""
+        """Names of the parts that it compares its output with, likewise."""
         return () if self.output is None else (self.output.truth,)
+
+    def started(self, given: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the hidden values before the first layer, and the last argument: the targets, if any."""
+        before = given[:-1] if self.output is not None else given
+        return (self.join(before) if self.start is None else self.start(*before)), given[-1]
 
     def forward(self, *given: Tensor) -> Any:
         """Return the hidden values after the last layer, or the scalar loss."""
-        truth, before = given[-1], given[:-1] if self.output is not None else given
-        hidden = self.join(before) if self.start is None else self.start(*before)
+        hidden, truth = self.started(given)
         if self._kept is None:
             for layer in self.layers:
                 hidden = layer(hidden)
@@ -71,9 +74,7 @@ class LayeredBlock(nn.Module):
         count, number = len(self.layers), max(1, min(self._segments, len(self.layers)))
         for first, last in pairwise(count * i // number for i in range(number + 1)):
             self._kept.append(hidden)
-            steps: list[tuple[nn.Module, tuple[Tensor, ...]]] = [
-                (layer, ()) for layer in self.layers[first:last]
-            ]
+            steps: list[Step] = [(layer, ()) for layer in self.layers[first:last]]
             if last == count and self.output is not None:
                 steps.append((self.output, (truth,)))
             hidden = _computed_again(steps, hidden)
@@ -84,7 +85,7 @@ class LayeredBlock(nn.Module):
         """Keep the inputs of so many segments of layers alone: each is computed again in its backward.
 
         Yields:
-            What is kept, which a call fills.
+            The inputs, which a call fills in.
         """
         self._kept, self._segments = [], number
         try:
@@ -103,16 +104,16 @@ class LayeredBlock(nn.Module):
         return hidden
 
 
-def _computed_again(steps: Sequence[tuple[nn.Module, tuple[Tensor, ...]]], hidden: Tensor) -> Tensor:
-    """Return what modules make of a tensor, one after the other; autograd keeps the tensor alone.
+def _computed_again(steps: Sequence[Step], hidden: Tensor) -> Tensor:
+    """Return a tensor after some modules, one after the other; autograd keeps their input alone.
 
     They are computed again with the parameters of now, which may stand elsewhere by then.
     """
-    given: list[Mapping[str, Tensor]] = [dict(module.named_parameters()) for module, _ in steps]
+    given = [dict[str, Tensor](module.named_parameters()) for module, _ in steps]
 
     def run(value: Tensor) -> Tensor:
         for (module, others), parameters in zip(steps, given, strict=True):
-            value = functional_call(module, dict(parameters), (value, *others))
+            value = functional_call(module, parameters, (value, *others))
         return value
 
     result: Tensor = checkpoint(run, hidden, use_reentrant=False)

@@ -1,8 +1,7 @@
 """The layers that blocks are made of: torch modules, each whole or cut into shards.
 
-A layer that is cut has the full parameters where it is built, and computes with its device's shards of them,
-which it is called with (see `runtime.models.user.calling`). Which shard that is, and how it reaches the
-others, are its `shards`. It knows neither the placement nor the schedule.
+A layer that is cut has the full parameters where it is built, and is called with its device's shards of them.
+Which shard that is, and how it reaches the others, are its `shards`.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ WHOLE_SEQUENCE = slice(None)
 class ShardedLayer(nn.Module):
     """A module that can be cut over several devices.
 
-    Attributes:
-        shards: Shards of its block, and the one that this device computes; set before it is called.
+    Its `shards` are its block's, and the one that this device computes; they are set before it is called.
     """
 
     shards: Shards = WHOLE
@@ -32,23 +30,21 @@ class ShardedLayer(nn.Module):
 class Normed(ShardedLayer):
     """A layer that begins by normalizing every position; the normalization is never cut.
 
-    Args:
-        name: Prefix of the layer's parameters.
-        options: Give the width of input and output.
+    The name is the prefix of its parameters. Those of the normalization come first: checkpoints number them.
     """
 
     def __init__(self, name: str, options: ModelOptions) -> None:
-        """Make both parameters of the normalization, first of all: checkpoints number parameters."""
         super().__init__()
         self.norm_weight = parameter(f"{name}.norm.weight", (options.hidden_size,), mean=1.0)
         self.norm_bias = parameter(f"{name}.norm.bias", (options.hidden_size,))
 
     def normal(self, hidden: Tensor) -> Tensor:
         """Return the layer normalization of the last dimension, as this shard's copy."""
-        width = (hidden.shape[-1],)
-        return copy_to_shards(
-            functional.layer_norm(hidden, width, self.norm_weight, self.norm_bias), self.shards
-        )
+        return copy_to_shards(self.normalized(hidden), self.shards)
+
+    def normalized(self, hidden: Tensor) -> Tensor:
+        """Return the layer normalization of the last dimension."""
+        return functional.layer_norm(hidden, (hidden.shape[-1],), self.norm_weight, self.norm_bias)
 
 
 class Normalization(Normed):
@@ -56,20 +52,17 @@ class Normalization(Normed):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return the normalized input."""
-        return functional.layer_norm(hidden, (hidden.shape[-1],), self.norm_weight, self.norm_bias)
+        return self.normalized(hidden)
 
 
 class Embedding(ShardedLayer):
     """Look up bytes and positions; the vocabulary is cut into shards, the positions are not.
 
-    Attributes:
-        reads: Which bytes of a micro-batch: the name of a part of `runtime.models.core.tokens.Tokens`.
-
     Args:
         tokens: Name of the table of the vocabulary.
         positions: Name of the table of the positions.
         options: Give the sizes of both.
-        reads: See above.
+        reads: Name of the part of `runtime.models.core.tokens.Tokens` that it looks up.
         span: The positions of a sequence that it looks up.
     """
 
@@ -81,7 +74,6 @@ class Embedding(ShardedLayer):
         reads: str = "inputs",
         span: slice = WHOLE_SEQUENCE,
     ) -> None:
-        """Make both tables."""
         super().__init__()
         self.reads, self._span = reads, span
         self.vocab_size = options.vocab_size
@@ -103,15 +95,11 @@ class Embedding(ShardedLayer):
 class Output(Normed):
     """Normalize, score every byte of the vocabulary, and return the mean cross entropy of the true bytes.
 
-    Attributes:
-        truth: Which bytes of a micro-batch are true: the name of a part of
-            `runtime.models.core.tokens.Tokens`.
-
     Args:
         name: Prefix of the normalization's parameters.
         tokens: Name of the table of the vocabulary, the embedding's where they are tied.
         options: Give the sizes.
-        truth: See above.
+        truth: Name of the part of `runtime.models.core.tokens.Tokens` that has the true bytes.
         span: The positions of a sequence that it gets; the loss is then their part of the sequence's.
     """
 
@@ -123,7 +111,6 @@ class Output(Normed):
         truth: str = "targets",
         span: slice = WHOLE_SEQUENCE,
     ) -> None:
-        """Add the table."""
         super().__init__(name, options)
         self.truth, self._span = truth, span
         self.vocab_size = options.vocab_size
@@ -132,26 +119,22 @@ class Output(Normed):
     def forward(self, hidden: Tensor, truth: Tensor) -> Tensor:
         """Return the loss: a scalar."""
         own = truth[:, self._span]
-        loss = self._mean(self.normal(hidden) @ self.tokens.T, own)
-        return loss if own.shape == truth.shape else loss * (own.shape[1] / truth.shape[1])
-
-    def _mean(self, logits: Tensor, truth: Tensor) -> Tensor:
+        logits = self.normal(hidden) @ self.tokens.T
         if self.shards.count == 1:
-            return functional.cross_entropy(logits.flatten(0, 1), truth.flatten())
-        first_row = _first_row(self.vocab_size, self.shards)
-        return _sharded_cross_entropy(logits, truth, first_row, self.shards)
+            loss = functional.cross_entropy(logits.flatten(0, 1), own.flatten())
+        else:
+            first_row = _first_row(self.vocab_size, self.shards)
+            loss = _sharded_cross_entropy(logits, own, first_row, self.shards)
+        return loss if own.shape == truth.shape else loss * (own.shape[1] / truth.shape[1])
 
 
 class FeedForward(Normed):
-    """Add a two-layer perceptron to its input; the first is cut by columns, the second by rows.
+    """Add a two-layer perceptron to its input, four times as wide in the middle.
 
-    Args:
-        name: Prefix of the parameters.
-        options: Give the width of input and output; the middle is four times as wide.
+    The first layer is cut by columns, the second by rows; weights are (in, out).
     """
 
     def __init__(self, name: str, options: ModelOptions) -> None:
-        """Add both layers; weights are (in, out)."""
         super().__init__(name, options)
         hidden, middle = options.hidden_size, 4 * options.hidden_size
         self.up = parameter(f"{name}.up.weight", (hidden, middle), split=1)

@@ -1,4 +1,4 @@
-"""Mixed precision: the type in which blocks compute, and what an fp16 loss is multiplied by.
+"""Mixed precision: the type in which blocks compute, and the factor of an fp16 loss.
 
 Parameters stay in float32, and so do their gradients' sums and the optimizer's state. Blocks compute under
 PyTorch's autocast, and hand each other tensors of the lower type. Float16 has no numbers below 6e-8, so there
@@ -12,26 +12,25 @@ from dataclasses import dataclass
 
 import torch
 
-COMPUTE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""The type in which blocks compute and hand over, by the name of the precision."""
+_COMPUTE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def compute_type(precision: str | None, dtype: str) -> torch.dtype:
-    """Return the type of what blocks hand over: that of the parameters without mixed precision."""
+    """Return the type of tensors between blocks: the parameters' own without mixed precision."""
     found: torch.dtype = getattr(torch, dtype)
-    return found if precision is None else COMPUTE_TYPES[precision]
+    return found if precision is None else _COMPUTE_TYPES[precision]
 
 
 def autocast(precision: str | None, device: torch.device) -> AbstractContextManager[object]:
-    """Return what a block computes under."""
+    """Return the context in which a block computes."""
     if precision is None:
         return nullcontext()
-    return torch.autocast(device.type, COMPUTE_TYPES[precision])
+    return torch.autocast(device.type, _COMPUTE_TYPES[precision])
 
 
 @dataclass
 class LossScale:
-    """What a loss is multiplied by: doubled after many updates in a row, halved by one that overflows.
+    """Factor of a loss: doubled after many updates in a row, halved by one that overflows.
 
     The rule and its numbers are those of PyTorch's `torch.amp.GradScaler`; powers of two, so that scaling up
     and down again changes no bit of a gradient that stays in range.
@@ -39,7 +38,7 @@ class LossScale:
     Attributes:
         value: The scale.
         growth_interval: Updates in a row without overflow after which it is doubled.
-        good_updates: How many there were so far.
+        good_updates: Updates in a row without overflow so far.
 
     >>> scale = LossScale(8.0, growth_interval=2)
     >>> [scale.update(overflows=found) or scale.value for found in (False, False, True, False)]

@@ -1,13 +1,14 @@
 """Slices of a sequence: blocks that keep keys and values for the slices after them, with gradients through.
 
-The blocks of all slices of a stage share the stage's keys and values, and its parameters. What a slice leaves
-is cut off from the graph that made it. The backward of a later slice adds to its gradients; the backward of
-its own slice, which comes after, begins with what has been added. Only attention knows other slices.
+The blocks of all slices of a stage share the stage's keys and values, and its parameters. A slice's keys and
+values are cut off from the graph that made them. The backward of a later slice adds to their gradients; the
+backward of their own slice, which comes after, begins with the sums. Only attention knows other slices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ class SliceAttention(Attention):
         """Return the input plus the attention's output, and the slice's own key and value.
 
         Args:
-            hidden: Of the slice.
+            hidden: Hidden values of the slice.
             past: Key and value of each slice before.
         """
         query, *own = self.heads(hidden)
@@ -55,20 +56,16 @@ def _not_saved_twice(joined: Sequence[tuple[Tensor, Sequence[Tensor]]]) -> saved
     return saved_tensors_hooks(pack, unpack)
 
 
-class KeysAndValues:
-    """What the slices of a stage left, for each micro-batch: a key and a value of each layer."""
-
-    def __init__(self) -> None:
-        """Begin with nothing."""
-        self._left: dict[int, dict[int, list[Tensor]]] = {}
+class KeysAndValues(dict[int, dict[int, list[Tensor]]]):
+    """Keys and values of a stage's slices: micro-batch -> slice -> a key and a value of each layer."""
 
     def before(self, micro_batch: int, index: int) -> list[list[Tensor]]:
-        """Return what the slices before one left.
+        """Return the keys and values of the slices before one.
 
         Raises:
             ModelError: One of them did not run.
         """
-        left = self._left.get(micro_batch, {})
+        left = self.get(micro_batch, {})
         if missing := [i for i in range(index) if i not in left]:
             raise ModelError(
                 f"slice {index} of micro-batch {micro_batch} runs before slice {missing[0]}, whose keys and "
@@ -76,45 +73,13 @@ class KeysAndValues:
             )
         return [left[i] for i in range(index)]
 
-    def leave(self, micro_batch: int, index: int, made: Sequence[Tensor], trains: bool) -> list[Tensor]:
-        """Return what a slice leaves; the second time, for its backward, what it left at first."""
-        left = self._left.setdefault(micro_batch, {})
-        if index not in left:
-            left[index] = [each.detach().requires_grad_(trains) for each in made]
-        return left[index]
-
-    def forget(self, micro_batch: int, index: int | None = None) -> None:
-        """Forget what one slice, or all, left of a micro-batch."""
-        left = self._left.get(micro_batch, {})
-        for i in [index] if index is not None else list(left):
-            left.pop(i, None)
-        if not left:
-            self._left.pop(micro_batch, None)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._left.clear()
-
 
 class SlicedBlock(LayeredBlock):
-    """Layers over one slice of each sequence.
-
-    Attributes:
-        index: Number of the slice.
-        is_last: Whether no slice comes after it.
-
-    Args:
-        options: Give the sizes.
-        index: See above.
-        is_last: See above.
-        length: Tokens of the slice.
-        kept: Keys and values of the stage.
-    """
+    """Layers over one slice of each sequence, `length` tokens; a stage's slices share the keys and values."""
 
     def __init__(
         self, options: ModelOptions, index: int, is_last: bool, length: int, kept: KeysAndValues
     ) -> None:
-        """Begin without any layer."""
         super().__init__(options)
         self.returns = [(options.micro_batch_size, length, options.hidden_size)]
         self.index, self.is_last = index, is_last
@@ -130,17 +95,20 @@ class SlicedBlock(LayeredBlock):
         return [each for left in self._past.before(micro_batch, self.index) for each in left]
 
     def forget(self, micro_batch: int) -> None:
-        """Forget what it left: after its backward; what all left, after the last forward without one."""
-        self._past.forget(micro_batch, self.index if self._trains else None)
+        """Forget its keys and values, after its backward; all slices', after the last forward without one."""
+        left = self._past.get(micro_batch, {})
+        for i in [self.index] if self._trains else list(left):
+            left.pop(i, None)
+        if not left:
+            self._past.pop(micro_batch, None)
 
     def clear(self) -> None:
-        """Forget everything that the stage's slices left."""
+        """Forget the keys and values of all slices of the stage."""
         self._past.clear()
 
     def forward(self, *given: Tensor) -> Any:
         """Return the hidden values after the last layer, or the slice's part of the loss."""
-        truth, before = given[-1], given[:-1] if self.output is not None else given
-        hidden = self.join(before) if self.start is None else self.start(*before)
+        hidden, truth = self.started(given)
         past = self._past.before(self._micro_batch, self.index)
         made: list[Tensor] = []
         for layer in self.layers:
@@ -151,23 +119,23 @@ class SlicedBlock(LayeredBlock):
             else:
                 hidden = layer(hidden)
         found = hidden if self.output is None else self.output(hidden, truth)
-        left = self._past.leave(self._micro_batch, self.index, made, self._trains)
-        return _WithGradients.apply(left, found, *made)  # type: ignore[no-untyped-call]
+        left = self._past.setdefault(self._micro_batch, {})
+        if self.index not in left:  # the second time, for its backward, they stay
+            left[self.index] = [each.detach().requires_grad_(self._trains) for each in made]
+        return _WithGradients.apply(left[self.index], found, *made)  # type: ignore[no-untyped-call]
 
 
 class _WithGradients(torch.autograd.Function):
-    """Hand on an output whose backward also begins at keys and values, with what later slices added."""
+    """Hand on an output whose backward also begins at keys and values, with gradients of later slices."""
 
     @staticmethod
     def forward(context: Any, left: Sequence[Tensor], output: Tensor, *made: Tensor) -> Tensor:
-        """Return the output."""
         context.left = left
         return output.view_as(output)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Any:
-        """Return the gradient of the output, and those of keys and values; None where no slice read them."""
-        return None, *gradients, *(each.grad for each in context.left)
+        return None, *gradients, *(each.grad for each in context.left)  # None where no slice read them
 
 
 def cannot_be_cut(model: str) -> ModelError:
@@ -183,7 +151,7 @@ def slice_spans(options: ModelOptions, num_slices: int) -> list[slice]:
     """Return the tokens of each slice: of the lengths given, or even ones, the first get the extra.
 
     Raises:
-        ModelError: The lengths are not those of the sequence, or a slice has no token.
+        ModelError: The lengths do not add up to the sequence, or a slice has no token.
     """
     length, lengths = options.sequence_length, options.slice_lengths
     if lengths is None:
@@ -195,5 +163,4 @@ def slice_spans(options: ModelOptions, num_slices: int) -> list[slice]:
             "change either",
             "slice_lengths" if options.slice_lengths is not None else "sequence_length",
         )
-    ends = [sum(lengths[: i + 1]) for i in range(num_slices)]
-    return [slice(end - each, end) for end, each in zip(ends, lengths, strict=True)]
+    return [slice(end - each, end) for end, each in zip(accumulate(lengths), lengths, strict=True)]

@@ -1,8 +1,7 @@
-"""What our models read: slices of a text as bytes, the same on every device without any communication."""
+"""Data of our models: slices of a text as bytes, the same on every device without any communication."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +10,8 @@ from torch import Tensor
 
 from runtime.models.core.options import ModelError, ModelOptions
 
-BUNDLED_TEXT = Path(__file__).with_name("text.txt")
+_BUNDLED_TEXT = Path(__file__).with_name("text.txt")
 """Twelve of Shakespeare's sonnets, plain ASCII."""
-
 
 MASK_STRIDE = 4
 """Every so many bytes of a sample one is hidden from a model that has to restore it."""
@@ -23,7 +21,7 @@ class Tokens(NamedTuple):
     """One micro-batch: byte values, each of shape ``(micro_batch_size, sequence_length)``.
 
     Attributes:
-        inputs: What the model reads.
+        inputs: The bytes that the model reads.
         targets: Each input's successor.
         context: The bytes of the text before the inputs.
     """
@@ -56,7 +54,7 @@ class Text:
     long as the text is long enough.
 
     Args:
-        options: Say which text, and how long and how many the samples of a micro-batch are.
+        options: Give the text, and the length and number of a micro-batch's samples.
         num_micro_batches: Number of micro-batches of one iteration.
         device: Where the slices are put.
 
@@ -67,14 +65,12 @@ class Text:
     def __init__(
         self, options: ModelOptions, num_micro_batches: int, device: torch.device | str = "cpu"
     ) -> None:
-        """Read the text."""
-        path = BUNDLED_TEXT if options.text is None else Path(options.text)
+        path = _BUNDLED_TEXT if options.text is None else Path(options.text)
         try:
             content = path.read_bytes()
         except OSError as error:
             raise ModelError(f"{path} cannot be read ({error.strerror}); give a file", "text") from None
-        self._length = options.sequence_length
-        self._rows = options.micro_batch_size
+        self._length, self._rows = options.sequence_length, options.micro_batch_size
         self._num_micro_batches = num_micro_batches
         if len(content) < self._length + 2:
             raise ModelError(
@@ -88,9 +84,12 @@ class Text:
         first = (iteration * self._num_micro_batches + micro_batch) * self._rows
         last_start = len(self._bytes) - self._length - 1
         starts = [((first + row) * self._length) % last_start for row in range(self._rows)]
-        samples = self._slices(starts, self._length + 1)
-        context = self._slices([(start - self._length) % last_start for start in starts], self._length)
-        return Tokens(samples[:, :-1].contiguous(), samples[:, 1:].contiguous(), context)
-
-    def _slices(self, starts: Sequence[int], length: int) -> Tensor:
-        return torch.stack([self._bytes[start : start + length] for start in starts])
+        inputs, targets, context = (
+            torch.stack([self._bytes[start : start + self._length] for start in shifted])
+            for shifted in (
+                starts,
+                [start + 1 for start in starts],
+                [(start - self._length) % last_start for start in starts],
+            )
+        )
+        return Tokens(inputs, targets, context)

@@ -14,38 +14,32 @@ from torch import Tensor, nn
 Call = Callable[[nn.Module, tuple[Any, ...]], Any]
 """Calls a module with arguments."""
 
+_Place = tuple[dict[str, Any], str, str, Tensor]
+"""A place of a tensor: the module's table and the name in it, the tensor's full name, and the tensor."""
+
 
 def call(module: nn.Module, arguments: tuple[Any, ...]) -> Any:
-    """Return what a module returns."""
+    """Return a module's outputs."""
     return module(*arguments)
 
 
 class CalledModule:
-    """A module whose tensors are always given; its own parameters are not put back, its buffers are.
-
-    Args:
-        module: Called in no other way.
-    """
+    """A module that is called in no other way; its own parameters are not put back, its buffers are."""
 
     def __init__(self, module: nn.Module) -> None:
-        """Find where the module has its tensors; one that it has at several places is given once."""
-        first_name: dict[int, str] = {}
+        names = {id(value): name for name, value in module.named_parameters()}
+        names |= {id(value): name for name, value in module.named_buffers()}
         self._module = module
-        self._parameters: list[tuple[dict[str, Any], str, str]] = []
-        self._buffers: list[tuple[dict[str, Any], str, str, Tensor]] = []
-        for prefix, inner in module.named_modules():
-            before = f"{prefix}." if prefix else ""
-            for name, value in inner._parameters.items():
-                if value is not None:
-                    full = first_name.setdefault(id(value), before + name)
-                    self._parameters.append((inner._parameters, name, full))
-            for name, buffer in inner._buffers.items():
-                if buffer is not None:
-                    full = first_name.setdefault(id(buffer), before + name)
-                    self._buffers.append((inner._buffers, name, full, buffer))
+        parameters: list[_Place] = []
+        self._buffers: list[_Place] = []
+        for inner in module.modules():
+            for tensors, places in ((inner._parameters, parameters), (inner._buffers, self._buffers)):
+                own = ((name, value) for name, value in tensors.items() if value is not None)
+                places += [(tensors, name, names[id(value)], value) for name, value in own]
+        self._tensors = parameters + self._buffers
 
     def __call__(self, given: dict[str, Tensor], arguments: tuple[Any, ...], how: Call = call) -> Any:
-        """Return what the module returns.
+        """Return the module's outputs.
 
         Args:
             given: The tensor of each parameter and buffer by its full name; a buffer in whose place the
@@ -53,9 +47,7 @@ class CalledModule:
             arguments: Arguments of the module.
             how: Calls it.
         """
-        for tensors, name, full in self._parameters:
-            tensors[name] = given[full]
-        for tensors, name, full, _ in self._buffers:
+        for tensors, name, full, _ in self._tensors:
             tensors[name] = given[full]
         try:
             return how(self._module, arguments)

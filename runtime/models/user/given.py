@@ -1,14 +1,15 @@
 """Modules that a script of the user's own gives, of this process's blocks alone, as a body of blocks.
 
-Nothing foreign is built or run. What a process must know of the blocks of others, the names of their
-parameters and the shapes of what they hand over, the processes tell each other: the names once at the start,
-the shapes once when the first batch is there. It does not know how they tell each other.
+Nothing foreign is built or run. The processes tell each other what they must know of the blocks of others:
+the names of parameters once at the start, the shapes of outputs once when the first batch is there. This
+module does not know how they tell each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
@@ -35,19 +36,16 @@ Loss = Callable[..., Any]
 """Returns the scalar loss of a last block's outputs and the targets."""
 
 Description = tuple[Mapping[str, Mapping[str, Parameter]], ReadNames]
-"""By block, the parameters and the names of what is read."""
+"""By block, the parameters and the names of its inputs and targets."""
 
 LossWeight = Callable[..., float]
-"""Returns what a loss counts, as the number of tokens that are no padding, from the targets."""
+"""Returns a loss's weight, as the number of tokens that are no padding, from the targets."""
 
 
 def own_modules(modules: Modules, placement: Placement, own: Sequence[str]) -> dict[str, nn.Module]:
-    """Return the modules that this process can see: those of its own blocks, and others if they are there.
+    """Return the modules that this process can see: its own blocks', and others if they are there.
 
-    Args:
-        modules: As a user gives them; a function is called for the own blocks only.
-        placement: What runs where.
-        own: The forward blocks of this process.
+    A function is called for the own blocks only.
 
     Raises:
         ModelError: One of the own blocks has no module, or a list is not for a chain of as many blocks.
@@ -100,35 +98,25 @@ def type_of(modules: Mapping[str, nn.Module]) -> str | None:
     return next(iter(found.values()), None)
 
 
+@dataclass
 class GivenSource(ModuleSource):
-    """Modules that a script has built; they are trained where they are.
+    """Modules that a script has built, of which this process sees some; they are trained where they are.
 
-    Args:
-        modules: The modules that this process can see.
-        seed: Seed of dropout.
-        loss: Function of the last blocks' outputs and the targets; None if their modules take the targets.
-        loss_weight: What a loss counts; None if all count the same.
+    Raises:
+        ModelError: `loss` or `loss_weight` is no function.
     """
 
+    given: Mapping[str, nn.Module]
+    seed: int
+    loss: Loss | None = None
+    loss_weight: LossWeight | None = None
     name = "the script"
 
-    def __init__(
-        self,
-        modules: Mapping[str, nn.Module],
-        seed: int,
-        loss: Loss | None = None,
-        loss_weight: LossWeight | None = None,
-    ) -> None:
-        """Take them.
-
-        Raises:
-            ModelError: One of the functions is none.
-        """
-        for what, function in (("loss", loss), ("loss_weight", loss_weight)):
+    def __post_init__(self) -> None:
+        """Check the functions."""
+        for what, function in (("loss", self.loss), ("loss_weight", self.loss_weight)):
             if function is not None and not callable(function):
                 raise ModelError(f"{what}: {function!r} cannot be called; give a function of tensors")
-        self.seed, self.loss, self.loss_weight = seed, loss, loss_weight
-        self.given = modules
 
     def modules(self, names: Sequence[str]) -> Mapping[str, nn.Module]:
         """Return all that this process can see."""
@@ -139,12 +127,12 @@ class GivenSource(ModuleSource):
         return tensor.detach()
 
     def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
-        """Fail: what blocks read is handed over by the script."""
+        """Fail: the script gives data to each step."""
         raise ModelError("data: the modules of a script read what it gives to each step")
 
 
 class GivenModules(Body):
-    """A body of modules that were given; of other processes' blocks it knows what it is told.
+    """A body of modules that were given; blocks of other processes it knows by their descriptions.
 
     Args:
         options: Type and seed.
@@ -152,7 +140,7 @@ class GivenModules(Body):
         source: The modules that this process can see; blocks that share a parameter over several processes
             can do so only where each of these sees both.
         own: The forward blocks of this process.
-        keeps_names: Whether parameters keep their modules' names, as those of a model that was cut.
+        keeps_names: Whether parameters keep their modules' names, as of a model that was cut.
 
     Raises:
         ModelError: A module does not fit the placement, or has nothing to train.
@@ -166,7 +154,6 @@ class GivenModules(Body):
         own: Sequence[str],
         keeps_names: bool = False,
     ) -> None:
-        """Name the parameters of the own blocks."""
         check_compile(options, placement)
         super().__init__(options, placement, source, keeps_names=keeps_names)
         self.modules = {name: source.given[name] for name in self.names if name in own}
@@ -175,7 +162,7 @@ class GivenModules(Body):
 
     @property
     def described(self) -> Description:
-        """What other processes must know of the own blocks."""
+        """Description of the own blocks, for other processes."""
         return self._parameters, self.read_names
 
     @property
@@ -202,49 +189,48 @@ class GivenModules(Body):
         self._data = data
 
     def data(self, num_micro_batches: int, device: torch.device | str) -> Any:
-        """Return what the blocks read."""
+        """Return the blocks' data."""
         return self._data
 
     def shapes_of(
         self, known: Mapping[str, Forms], read: Callable[[str], Sample], device: torch.device
     ) -> dict[str, Forms]:
-        """Return the shapes that own blocks return whose inputs are known, by running them on random inputs.
+        """Return the forms of own blocks' outputs, by running blocks of known inputs on random ones.
 
         Args:
-            known: Of blocks before.
-            read: Returns what a block reads of the first micro-batch.
-            device: Where the parameters are.
+            known: Forms of blocks before.
+            read: Returns a block's data.
+            device: Device of the parameters.
 
         Raises:
-            ModelError: A module fails, or returns what cannot be handed over.
+            ModelError: A module fails, or returns tensors that cannot be handed over.
         """
         self.forms |= known
         found: dict[str, Forms] = {}
-        for block in self.names:
+        for block, module in self.modules.items():
             before = forward_inputs(self.placement, block)
-            if block not in self.modules or block in known or not {*before} <= {*known, *found}:
+            if block in known or not {*before} <= {*known, *found}:
                 continue
-            sample, parameters = read(block).copied(), dict(self.modules[block].named_parameters())
+            # Of a copy: a block that is only tried may change its data in place.
+            sample, parameters = read(block).changed(Tensor.clone), dict(module.named_parameters())
             with seeded(sample.seed, device):
                 inputs = [
                     torch.randn(packed_shape(self.forms[name], self.dtype), dtype=self.dtype, device=device)
                     for name in before
                 ]
-                buffers = self.buffers(block, device)
-                try_block(self, block, inputs, sample, parameters, buffers)
+                try_block(self, block, inputs, sample, parameters, self.buffers(block, device))
             found[block] = self.forms[block]
         return found
 
     def set_shapes(self, shapes: Mapping[str, Forms]) -> None:
-        """Take over the shapes that all blocks return."""
+        """Take over the forms of all blocks' outputs."""
         self.forms = dict(shapes)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Put the modules into eval mode, and each part back into the mode that it was in."""
         modes = [(part, part.training) for module in self.modules.values() for part in module.modules()]
-        for module in self.modules.values():
-            module.eval()
+        self.train(False)
         try:
             yield
         finally:
@@ -270,12 +256,12 @@ class GivenModules(Body):
 
     def state_of_buffers(self) -> dict[str, Tensor]:
         """Return the own blocks' persistent buffers themselves, by their names in `state`."""
-        parameters = {
-            name if self._keeps_names else f"{block}.{name}"
+        return {
+            name if self._keeps_names else f"{block}.{name}": value
             for block, module in self.modules.items()
-            for name, _ in module.named_parameters(remove_duplicate=False)
+            for name, value in module.state_dict(keep_vars=True).items()
+            if not isinstance(value, nn.Parameter)
         }
-        return {name: value for name, value in self.state().items() if name not in parameters}
 
     def forget_buffers(self) -> None:
         """Read the modules' buffers again, which somebody has changed."""

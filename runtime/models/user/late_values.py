@@ -1,8 +1,8 @@
 """Modules built without memory, and the values of some of their parameters made later, one by one.
 
 A module is built on the ``meta`` device while the operators that make its tensors are noted. The values of a
-tensor are what the operators that it depends on give when they are done again, on the CPU. So a process makes
-only those that it needs, and they are what the module's own code makes of them.
+tensor are made by doing again the operators that it depends on, on the CPU. So a process makes only those
+that it needs, and they are as the module's own code makes them.
 
 Random operators are numbered while they are noted, and each draws from a seed of its own number. So values
 depend on the code that builds the model, and never on which of its parameters a process has.
@@ -27,14 +27,12 @@ from runtime.models.user.seeds import digest, seeded
 
 Built = TypeVar("Built")
 
-META = torch.device("meta")
-
-_CPU = torch.device("cpu")
+_META, _CPU = torch.device("meta"), torch.device("cpu")
 
 _aten = torch.ops.aten
 
 _GIVEN_DATA = (torch.tensor, torch.as_tensor, torch.asarray, torch.scalar_tensor)
-"""What makes tensors of values that are there already."""
+"""Functions that make tensors of values that are there already."""
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +42,7 @@ class LateValuesError(Exception):
 
 
 class _Done(NamedTuple):
-    """An operator that was noted.
-
-    Attributes:
-        function: The operator.
-        arguments: Positional ones.
-        options: Named ones.
-        returned: The tensors that it returned.
-        reads: The storages that it took.
-        writes: The storages that it made or changed.
-        number: What its random numbers depend on; None if it draws none.
-    """
+    """An operator that was noted: its call, and the storages that it took, and made or changed."""
 
     function: Callable[..., Any]
     arguments: Sequence[Any]
@@ -63,17 +51,13 @@ class _Done(NamedTuple):
     reads: frozenset[int]
     writes: frozenset[int]
     number: int | None
+    """Number among random operators; None if it draws nothing."""
 
 
-class LateValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes operators on the ``meta`` device, and does them again.
-
-    Args:
-        seed: Seed of all random numbers.
-    """
+class _LateValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes operators on the ``meta`` device, and does them again."""
 
     def __init__(self, seed: int) -> None:
-        """Begin with nothing noted."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._seed = seed
         self._done: list[_Done] = []
@@ -87,28 +71,32 @@ class LateValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operator without values, and note it if it concerns tensors without values."""
         kwargs = kwargs or {}
-        leaves = tree_leaves((args, kwargs))
-        given = [leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.is_meta]
+        given = _without_values((args, kwargs))
         if func is _aten._local_scalar_dense.default and given:
             with _disable_current_modes():
                 return self.values(given[0]).item()
         is_random = torch.Tag.nondeterministic_seeded in func.tags
-        returned = _without_values(func, args, kwargs, is_random)
-        made = [leaf for leaf in tree_leaves(returned) if isinstance(leaf, Tensor) and leaf.is_meta]
         changed = _changed(func, args, kwargs)
-        if made or changed:
-            if any(isinstance(leaf, torch.Generator) for leaf in leaves):
-                raise LateValuesError(f"{func} draws from a generator of its own")
-            reads = frozenset(map(_storage, given))
-            writes = frozenset(map(_storage, made)) - reads | frozenset(map(_storage, changed))
-            if writes:
-                number = self._num_random if is_random else None
-                # As they are now: a parameter may be given other memory later.
-                args, kwargs, made = tree_map_only(Tensor, Tensor.detach, (args, kwargs, made))
-                self._done.append(_Done(func, args, kwargs, made, reads, writes, number))
-                self._num_random += is_random
+        # Operators that draw values import torch's compiler on the meta device.
+        if is_random and args and any(args[0] is each for each in changed):
+            returned = args[0]
+        elif func in (_aten.randn.default, _aten.rand.default) and kwargs.get("device") == _META:
+            returned = _aten.empty.memory_format(*args, **kwargs)
+        else:
+            returned = func(*args, **kwargs)
+        made = _without_values(returned)
+        draws = any(isinstance(leaf, torch.Generator) for leaf in tree_leaves((args, kwargs)))
+        if draws and (made or changed):
+            raise LateValuesError(f"{func} draws from a generator of its own")
+        reads = frozenset(map(_storage, given))
+        writes = frozenset(map(_storage, made)) - reads | frozenset(map(_storage, changed))
+        if writes:
+            # As they are now: a parameter may be given other memory later.
+            args, kwargs, made = tree_map_only(Tensor, Tensor.detach, (args, kwargs, made))
+            number = self._num_random if is_random else None
+            self._done.append(_Done(func, args, kwargs, made, reads, writes, number))
+            self._num_random += is_random
         return returned
 
     def values(self, tensor: Tensor) -> Tensor:
@@ -124,16 +112,13 @@ class LateValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def real(value: Any) -> Any:
             if isinstance(value, Tensor) and value.is_meta:
                 return _view(value, found[_storage(value)])
-            return _CPU if value == META else value
+            return _CPU if value == _META else value
 
         with torch.no_grad():
             for each in self._needed_for(tensor):
                 arguments, options = tree_map(real, (list(each.arguments), each.options))
-                if each.number is None:
+                with seeded(None if each.number is None else digest(self._seed, each.number), _CPU):
                     returned = each.function(*arguments, **options)
-                else:
-                    with seeded(digest(self._seed, each.number), _CPU):
-                        returned = each.function(*arguments, **options)
                 results = [leaf for leaf in tree_leaves(returned) if isinstance(leaf, Tensor)]
                 for made, result in zip(each.returned, results, strict=True):
                     if result.stride() != made.stride():
@@ -155,38 +140,21 @@ class LateValues(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return needed[::-1]
 
 
-def _without_values(func: Any, args: Sequence[Any], kwargs: dict[str, Any], is_random: bool) -> Any:
-    """Return what an operator returns; those that draw values import torch's compiler on the meta device."""
-    if is_random and args:
-        if isinstance(args[0], Tensor) and args[0].is_meta and args[0] in _changed(func, args, kwargs):
-            return args[0]
-        if func in (_aten.randn.default, _aten.rand.default) and kwargs.get("device") == META:
-            return _aten.empty.memory_format(*args, **kwargs)
-    return func(*args, **kwargs)
+def _without_values(tree: Any) -> list[Tensor]:
+    """Return the tensors without values in a tree."""
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.is_meta]
 
 
-def _changed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> _Identical:
+def _changed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
     """Return the tensors without values that an operator changes in place."""
-    given = dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | kwargs
-    return _Identical(
-        leaf
-        for each in func._schema.arguments
-        if each.alias_info is not None and each.alias_info.is_write
-        for leaf in tree_leaves(given.get(each.name))
-        if isinstance(leaf, Tensor) and leaf.is_meta
-    )
-
-
-class _Identical(list[Tensor]):
-    """Tensors that are found by what they are, not by their values."""
-
-    def __contains__(self, tensor: object) -> bool:
-        """Tell whether this very tensor is there."""
-        return any(each is tensor for each in self)
+    declared = func._schema.arguments
+    given = dict(zip((each.name for each in declared), args, strict=False)) | kwargs
+    written = [each.name for each in declared if each.alias_info is not None and each.alias_info.is_write]
+    return _without_values([given.get(name) for name in written])
 
 
 def _storage(tensor: Tensor) -> int:
-    """Return what tensors that share their memory have in common."""
+    """Return the identity of a tensor's memory."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -202,10 +170,9 @@ class _OnMeta(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Say the device."""
         kwargs = dict(kwargs or {})
         if func in _device_constructors() and func not in _GIVEN_DATA and kwargs.get("device") is None:
-            kwargs["device"] = META
+            kwargs["device"] = _META
         return func(*args, **kwargs)
 
 
@@ -218,10 +185,10 @@ def build_late(build: Callable[[], Built], seed: int, what: str) -> tuple[Built,
         what: To call it in the log.
 
     Returns:
-        What was built, and what returns the values of one of its tensors, which belong to the caller alone.
-        If it cannot be built without values, it is built with them, and the log says so.
+        The modules, and a function that makes the values of one of their tensors, which belong to the caller
+        alone. If they cannot be built without values, they are built with them, and the log says so.
     """
-    noted = LateValues(seed)
+    noted = _LateValues(seed)
     try:
         with _OnMeta(), noted:
             built = build()
@@ -241,17 +208,11 @@ def build_late(build: Callable[[], Built], seed: int, what: str) -> tuple[Built,
 
 def fill_attributes(module: nn.Module, values: Callable[[Tensor], Tensor]) -> None:
     """Give values to the tensors that a module has beside parameters and buffers."""
-
-    def filled(tensor: Tensor) -> Tensor:
-        return values(tensor) if tensor.is_meta else tensor
-
+    of_torch = {name for name in vars(nn.Module()) if name.startswith("_")}
     for each in module.modules():
         for name, value in vars(each).items():
-            if name.startswith("_") and name in vars(nn.Module()):
-                continue
-            if isinstance(value, (Tensor, list, tuple, dict)) and _has_no_values(value):
-                vars(each)[name] = tree_map_only(Tensor, filled, value)
-
-
-def _has_no_values(value: object) -> bool:
-    return any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(value))
+            is_tree = name not in of_torch and isinstance(value, (Tensor, list, tuple, dict))
+            if is_tree and _without_values(value):
+                vars(each)[name] = tree_map_only(
+                    Tensor, lambda tensor: values(tensor) if tensor.is_meta else tensor, value
+                )

@@ -7,14 +7,14 @@ memory: their bytes are read as if they were numbers of the model's type, filled
 at the other end.
 
 One of several tensors may have no gradient. Then negative zeros stand for it: they change no sum, and stay
-what they are when they are added up, cut or put together.
+when they are added up, cut or put together.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from runtime.models.core.options import ModelError
 from runtime.program.tensor_spec import TensorSpec
 
 Forms = tuple[TensorSpec, ...]
-"""The forms of the tensors that a block hands over."""
+"""Forms of the tensors that a block hands over."""
 
 
 def forms_of(tensors: Sequence[Tensor]) -> Forms:
@@ -35,14 +35,14 @@ def packed(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """Return a single tensor of a type as it is; else several ones beside each other, by sample or flat."""
     if len(tensors) == 1 and tensors[0].dtype == dtype:
         return tensors[0]
-    num_rows = len(tensors[0]) if have_samples(forms_of(tensors)) else 1
-    apply: Any = _Joined.apply
-    rows: Tensor = apply(*(_as_numbers(tensor, num_rows, dtype) for tensor in tensors))
-    return rows if have_samples(forms_of(tensors)) else rows.flatten()
+    by_sample = have_samples(forms_of(tensors))
+    num_rows = len(tensors[0]) if by_sample else 1
+    rows: Tensor = _Joined.apply(*(_as_numbers(each, num_rows, dtype) for each in tensors))  # type: ignore[no-untyped-call]
+    return rows if by_sample else rows.flatten()
 
 
 def packed_shape(forms: Forms, dtype: torch.dtype) -> tuple[int, ...]:
-    """Return the shape of what `packed` returns for tensors of these forms."""
+    """Return the shape of `packed` tensors of these forms."""
     if len(forms) == 1 and _dtype(forms[0]) == dtype:
         return forms[0].shape
     width = sum(_widths(forms, dtype))
@@ -65,12 +65,12 @@ def unpacked(value: Tensor, forms: Forms) -> list[Tensor]:
     """
     if len(forms) == 1 and _dtype(forms[0]) == value.dtype:
         return [value]
-    num_rows = len(value) if have_samples(forms) else 1
-    rows, apply = value.reshape(num_rows, -1), cast(Any, _Parted.apply)
+    by_sample = have_samples(forms)
+    rows = value.reshape(len(value) if by_sample else 1, -1)
     if (width := sum(_widths(forms, value.dtype))) < 0:  # so many for each token
         forms = tuple(form.with_tokens(-rows.shape[1] // width) for form in forms)
-    parts = apply(rows, _widths(forms, value.dtype))
-    return [_as_before(part, form, have_samples(forms)) for part, form in zip(parts, forms, strict=True)]
+    parts = _Parted.apply(rows, _widths(forms, value.dtype))  # type: ignore[no-untyped-call]
+    return [_as_before(part, form, by_sample) for part, form in zip(parts, forms, strict=True)]
 
 
 def have_samples(forms: Forms) -> bool:
@@ -83,25 +83,23 @@ def _dtype(form: TensorSpec) -> torch.dtype:
     return dtype
 
 
-def _numbers(form: TensorSpec, dtype: torch.dtype) -> int:
+def _numbers(own: torch.dtype, dtype: torch.dtype) -> int:
     """Return how many numbers of a type an element takes if it travels as numbers; 0 if as bytes."""
-    own = _dtype(form)
     fits = own.is_floating_point or own.is_complex
     return (1 + own.is_complex) * (fits and torch.promote_types(own.to_real(), dtype) == dtype)
 
 
 def _widths(forms: Forms, dtype: torch.dtype) -> list[int]:
     """Return how many numbers of a type the tensors take in each row."""
-    first = 1 if have_samples(forms) else 0
-    sizes = [math.prod(form.shape[first:]) for form in forms]
+    sizes = [math.prod(form.shape[int(have_samples(forms)) :]) for form in forms]
     return [
-        size * (_numbers(form, dtype) or 0) or -(-size * _dtype(form).itemsize // dtype.itemsize)
+        size * (_numbers(_dtype(form), dtype) or 0) or -(-size * _dtype(form).itemsize // dtype.itemsize)
         for form, size in zip(forms, sizes, strict=True)
     ]
 
 
 def _as_numbers(tensor: Tensor, num_rows: int, dtype: torch.dtype) -> Tensor:
-    if _numbers(TensorSpec.of(tensor.dtype, ()), dtype):
+    if _numbers(tensor.dtype, dtype):
         tensor = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
         return tensor.reshape(num_rows, -1).to(dtype)
     if tensor.requires_grad:
@@ -110,14 +108,13 @@ def _as_numbers(tensor: Tensor, num_rows: int, dtype: torch.dtype) -> Tensor:
             "without one (detach it), or compute it again in the block that needs it"
         )
     data = tensor.reshape(num_rows, -1).resolve_conj().contiguous().view(torch.uint8)
-    missing = -data.shape[1] % dtype.itemsize
-    return torch.nn.functional.pad(data, (0, missing)).view(dtype)
+    return torch.nn.functional.pad(data, (0, -data.shape[1] % dtype.itemsize)).view(dtype)
 
 
-def _as_before(part: Tensor, form: TensorSpec, has_samples: bool) -> Tensor:
-    shape = (len(part), *form.shape[1:]) if has_samples else form.shape
+def _as_before(part: Tensor, form: TensorSpec, by_sample: bool) -> Tensor:
+    shape = (len(part), *form.shape[1:]) if by_sample else form.shape
     dtype = _dtype(form)
-    if not _numbers(form, part.dtype):
+    if not _numbers(dtype, part.dtype):
         num_bytes = math.prod(shape) // max(len(part), 1) * dtype.itemsize
         part = part.detach().contiguous().view(torch.uint8)[:, :num_bytes].contiguous().view(dtype)
     elif dtype.is_complex:
@@ -126,7 +123,7 @@ def _as_before(part: Tensor, form: TensorSpec, has_samples: bool) -> Tensor:
 
 
 def absent_as(tensor: Tensor) -> Tensor:
-    """Return what stands for no gradient of a tensor."""
+    """Return a stand-in for a missing gradient of a tensor."""
     return torch.full_like(tensor, -0.0, memory_format=torch.contiguous_format)
 
 
@@ -143,7 +140,7 @@ def is_absent(gradient: Tensor) -> bool:
 
 
 class _Joined(torch.autograd.Function):
-    """Rows beside each other; what stands for no gradient ends here."""
+    """Rows beside each other; stand-ins for missing gradients end here."""
 
     @staticmethod
     def forward(context: Any, *rows: Tensor) -> Tensor:
@@ -157,7 +154,7 @@ class _Joined(torch.autograd.Function):
 
 
 class _Parted(torch.autograd.Function):
-    """Rows cut into those that were joined; parts without a gradient get what stands for none."""
+    """Rows cut into parts; those without a gradient get a stand-in."""
 
     @staticmethod
     def forward(context: Any, rows: Tensor, widths: Sequence[int]) -> tuple[Tensor, ...]:

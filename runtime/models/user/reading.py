@@ -1,4 +1,4 @@
-"""What blocks read of a micro-batch, picked from the inputs and targets that a file or a loop gives.
+"""Data of the blocks, picked from the inputs and targets of a micro-batch that a file or a loop gives.
 
 Inputs are a tensor, several, or a mapping of block to these where blocks read different ones; or they are a
 mapping by the names of the module's arguments, which `runtime.models.user.cut` knows. So are targets. A name
@@ -27,14 +27,14 @@ ReadNames = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 
 class Sample(NamedTuple):
-    """What a block reads of a micro-batch.
+    """Data of a block of a micro-batch.
 
     Attributes:
         inputs: For a block that reads some; else empty.
         targets: For a block that computes a loss; else empty.
         seed: Seed of the block's random numbers; None for one that draws none.
         num_shares: How many of these would be all samples.
-        forms: What each block hands over in the micro-batch; None where that is the same for all.
+        forms: Forms of each block's outputs in the micro-batch; None where they are the same for all.
     """
 
     inputs: tuple[Tensor, ...]
@@ -43,46 +43,36 @@ class Sample(NamedTuple):
     num_shares: int = 1
     forms: Mapping[str, Forms] | None = None
 
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Sample:
+        """Return it with each tensor changed."""
+        inputs, targets = (tuple(map(change, values)) for values in (self.inputs, self.targets))
+        return self._replace(inputs=inputs, targets=targets)
+
     def share(self, index: int, count: int) -> Sample:
         """Return one of several equal shares of the samples, which are dimension 0 of every tensor."""
-        inputs, targets = (
-            tuple(share_of(value, index, count) for value in values) for values in (self.inputs, self.targets)
-        )
-        return self._replace(inputs=inputs, targets=targets, num_shares=count)
-
-    def copied(self) -> Sample:
-        """Return a copy, for a block that is only tried: it may change what it reads in place."""
-        inputs, targets = (tuple(value.clone() for value in values) for values in (self.inputs, self.targets))
-        return self._replace(inputs=inputs, targets=targets)
+        return self.changed(lambda value: share_of(value, index, count))._replace(num_shares=count)
 
 
 class ModelData(Protocol):
-    """What the blocks of a process read.
-
-    Attributes:
-        varies: Whether what blocks hand over may have other shapes in each micro-batch; samples say which.
-    """
+    """Data of the blocks of a process."""
 
     varies: bool
+    """Whether blocks may hand over other shapes in each micro-batch; samples have the forms."""
 
     def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
-        """Return what a forward block is given beside its inputs; the same whenever it is asked for."""
+        """Return a forward block's data of a micro-batch; the same whenever it is asked for."""
 
 
 class Reading:
-    """Which blocks read, and what they read of given inputs and targets.
+    """Blocks that read, and their parts of given inputs and targets, of one type of floats on a device.
 
     Attributes:
-        num_graphs: How many separate graphs the forward blocks make.
-        graph_of: The number of the separate graph that each forward block is part of.
+        num_graphs: Number of separate graphs of the forward blocks.
+        graph_of: Each forward block's graph, by number.
         blocks: The blocks that read inputs, and those that read targets. The former have no block before
-            them, or have names for what they read.
+            them, or have names of inputs.
 
     Args:
-        placement: What runs where.
-        names: Names of arguments.
-        dtype: Type of all floats.
-        device: Where tensors are put.
         error: Makes an error of a reason.
     """
 
@@ -94,17 +84,13 @@ class Reading:
         device: torch.device | str,
         error: Callable[[str], ValueError],
     ) -> None:
-        """Find the blocks that read."""
         graphs = forward_graphs(placement)
         self.num_graphs = len(graphs)
         self.graph_of = {block: i for i, graph in enumerate(graphs) for block in graph}
+        firsts = [name for name in self.graph_of if not forward_inputs(placement, name)]
         self.blocks = {
-            INPUTS: tuple(
-                name
-                for name in self.graph_of
-                if not forward_inputs(placement, name) or names.get(name, {}).get(INPUTS)
-            ),
-            TARGETS: tuple(name for name in self.graph_of if computes_loss(placement, name)),
+            INPUTS: tuple(n for n in self.graph_of if n in firsts or names.get(n, {}).get(INPUTS)),
+            TARGETS: tuple(n for n in self.graph_of if computes_loss(placement, n)),
         }
         self._names, self._error = names, error
         self._dtype, self._device = dtype, torch.device(device)
@@ -130,7 +116,7 @@ class Reading:
             )
 
     def tensors(self, found: Any, block: str, what: str) -> tuple[Tensor, ...]:
-        """Return what a block reads of inputs, or of targets.
+        """Return a block's part of inputs, or of targets.
 
         Raises:
             ValueError: There is nothing for it, something that nobody reads, or no tensors.
@@ -150,17 +136,12 @@ class Reading:
         for value in several(found):
             if not isinstance(value, Tensor):
                 raise self._error(f"has a {type(value).__name__} among the {what} of {block}; give tensors")
-        return tuple(as_read(value, self._dtype, self._device) for value in several(found))
+        values = (value.to(self._dtype) if value.is_floating_point() else value for value in several(found))
+        return tuple(put(value, self._device) for value in values)
 
 
 class SourceData:
-    """What the blocks read of what a source makes.
-
-    Args:
-        source: Makes inputs and targets.
-        reading: Picks those of a block.
-        num_micro_batches: Number of micro-batches of an iteration, for each separate graph of blocks.
-        device: Where they are read.
+    """Data of the blocks, of a source that makes inputs and targets for each separate graph of blocks.
 
     Raises:
         ModelError: The source has nothing to read.
@@ -171,12 +152,11 @@ class SourceData:
     def __init__(
         self, source: ModuleSource, reading: Reading, num_micro_batches: int, device: torch.device | str
     ) -> None:
-        """Read nothing yet."""
         self._seed, self._reading = source.seed, reading
         self._batch = source.batches(num_micro_batches * reading.num_graphs, device)
 
     def read(self, block: str, iteration: int, micro_batch: int) -> Sample:
-        """Return what a block reads of a micro-batch.
+        """Return a block's data of a micro-batch.
 
         Raises:
             ModelError: The source's data is not for this block, or holds something that nobody reads.
@@ -192,13 +172,8 @@ class SourceData:
         return Sample(found.get(INPUTS, ()), found.get(TARGETS, ()), seed)
 
 
-def as_read(value: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a tensor as blocks read it: floats of one type, on a device."""
-    return put(value.to(dtype) if value.is_floating_point() else value, device)
-
-
 def put(value: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on a device, without waiting for what a GPU was given to do before."""
+    """Return a tensor on a device, without waiting for earlier work of a GPU."""
     if device.type == "cuda" and value.device.type == "cpu":
         value = value.pin_memory()
     return value.to(device, non_blocking=True)

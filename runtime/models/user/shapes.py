@@ -1,41 +1,39 @@
-"""What all blocks hand over, by the sizes of what a micro-batch reads, where micro-batches differ.
+"""Forms of tensors between blocks, by the sizes of a micro-batch's data, where micro-batches differ.
 
-Most modules return sizes that are linear in the sizes of what they read: of a sequence of twice the length,
-twice the positions. So few micro-batches are run to find the shapes of all: those on a line between two that
-are known, or on a plane, need not be. It does not know how blocks are run.
+Most modules return sizes that are linear in the sizes of their data: of a sequence of twice the length, twice
+the positions. So few micro-batches are run to find the forms of all: those on a line between two that are
+known, or on a plane, need not be. It does not know how blocks are run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from runtime.models.user.packing import Forms
 from runtime.program.tensor_spec import TensorSpec
 
 ReadShapes = tuple[tuple[tuple[int, ...], ...], ...]
-"""The shapes of what a micro-batch reads, by process."""
+"""The shapes of the data of a micro-batch, by process."""
 
 _EXACT = 1e-6
-"""How far a size may be from a whole number."""
+"""Difference of a size from a whole number that is rounding."""
 
 
 class KnownForms:
-    """Forms of what blocks hand over, of micro-batches that were run."""
+    """Forms of tensors between blocks, of micro-batches that were run."""
 
     def __init__(self) -> None:
-        """Know none."""
         self._known: dict[ReadShapes, Mapping[str, Forms]] = {}
 
     def add(self, read: ReadShapes, forms: Mapping[str, Forms]) -> None:
-        """Keep what blocks hand over in a micro-batch."""
+        """Keep the forms of a micro-batch, by block."""
         self._known[read] = forms
 
     def of(self, read: ReadShapes) -> Mapping[str, Forms] | None:
-        """Return what blocks hand over in a micro-batch; None where it has to be run.
+        """Return the forms of a micro-batch; None where it has to be run.
 
         >>> known = KnownForms()
         >>> for length in (4, 6):
@@ -45,46 +43,29 @@ class KnownForms:
         """
         if read in self._known:
             return self._known[read]
-        alike = [each for each in self._known if _ranks(each) == _ranks(read)]
-        if len(alike) < 2:
+        forms = {each: own for each, own in self._known.items() if _ranks(each) == _ranks(read)}
+        kinds = [[(b, s.dtype, len(s.shape)) for b in own for s in own[b]] for own in forms.values()]
+        if len(forms) < 2 or any(own != kinds[0] for own in kinds):
             return None
-        parts = _weights([_sizes(each) for each in alike], _sizes(read))
-        forms = [self._known[each] for each in alike]
-        if parts is None or any(_kinds(each) != _kinds(forms[0]) for each in forms):
+        given, wanted = np.array([_sizes(each) for each in forms], float).T, np.array(_sizes(read), float)
+        parts = np.linalg.pinv(given) @ wanted
+        returned = [[n for own in each.values() for s in own for n in s.shape] for each in forms.values()]
+        sizes = parts @ np.array(returned, float)
+        whole = sizes.round()
+        if not np.allclose(given @ parts, wanted, 0, _EXACT) or not np.allclose(sizes, whole, 0, _EXACT):
             return None
-        found: dict[str, Forms] = {}
-        for block, of_first in forms[0].items():
-            shapes = [_mixed([each[block][i].shape for each in forms], parts) for i in range(len(of_first))]
-            if None in shapes:
-                return None
-            found[block] = tuple(
-                TensorSpec(form.dtype, shape or ()) for form, shape in zip(of_first, shapes, strict=True)
-            )
-        return found
+        if (whole < 0).any():
+            return None
+        rest = iter(whole.astype(int).tolist())
+        return {
+            block: tuple(TensorSpec(spec.dtype, tuple(next(rest) for _ in spec.shape)) for spec in own)
+            for block, own in next(iter(forms.values())).items()
+        }
 
 
 def _ranks(read: ReadShapes) -> list[list[int]]:
     return [[len(shape) for shape in shapes] for shapes in read]
 
 
-def _kinds(forms: Mapping[str, Forms]) -> list[tuple[str, str, int]]:
-    return [(block, form.dtype, len(form.shape)) for block in forms for form in forms[block]]
-
-
 def _sizes(read: ReadShapes) -> list[int]:
     return [1, *chain.from_iterable(chain.from_iterable(read))]
-
-
-def _weights(known: Sequence[Sequence[int]], wanted: Sequence[int]) -> Tensor | None:
-    """Return factors of what is known that add up to what is wanted; None if there are none."""
-    table, goal = (torch.tensor(rows, dtype=torch.float64) for rows in (known, [wanted]))
-    parts = torch.linalg.pinv(table.T) @ goal.T
-    return parts if torch.allclose(table.T @ parts, goal.T, rtol=0, atol=_EXACT) else None
-
-
-def _mixed(shapes: Sequence[tuple[int, ...]], parts: Tensor) -> tuple[int, ...] | None:
-    """Return the sum of shapes, each times its factor; None if that is no shape."""
-    sizes = (torch.tensor(shapes, dtype=torch.float64).T @ parts).flatten()
-    if bool((sizes < -_EXACT).any()) or not torch.allclose(sizes, sizes.round(), rtol=0, atol=_EXACT):
-        return None
-    return tuple(int(size) for size in sizes.round())

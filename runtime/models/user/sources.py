@@ -16,20 +16,15 @@ Batches = Callable[[int, int], tuple[Any, Any]]
 
 
 class ModuleSource(ABC):
-    """The modules of a process, and what they read.
-
-    Attributes:
-        name: To call it in errors.
-        seed: Of all random numbers; None for modules of ours, which draw none and make no tensor on a device
-            other than that of what they are given.
-        loss: Loss function of a block's outputs and the targets; None where the modules return it.
-        loss_weight: What a loss counts, from the targets; None if all count the same.
-    """
+    """The modules of a process, and their data; errors call it by its name."""
 
     name: str
     seed: int | None = None
+    """Seed of all random numbers; ours draw none and make tensors on their inputs' device."""
     loss: Callable[..., Any] | None = None
+    """Loss function of a block's outputs and the targets; None where the modules return it."""
     loss_weight: Callable[..., float] | None = None
+    """Weight of a loss, from the targets; None if all count the same."""
 
     @abstractmethod
     def modules(self, names: Sequence[str]) -> Mapping[str, nn.Module]:
@@ -40,7 +35,7 @@ class ModuleSource(ABC):
         """
 
     def forms(self, names: Sequence[str]) -> Mapping[str, Forms]:
-        """Return what the blocks hand over; nothing where that is to be found by running them."""
+        """Return the forms of the blocks' outputs; nothing where they are to be found by running them."""
         return {}
 
     @abstractmethod
@@ -49,9 +44,9 @@ class ModuleSource(ABC):
 
     @abstractmethod
     def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
-        """Return what makes the inputs and targets of each micro-batch.
+        """Return a function that makes the inputs and targets of each micro-batch.
 
         Args:
-            num_micro_batches: Of an iteration, those of all separate graphs of blocks together.
+            num_micro_batches: Micro-batches of an iteration, in all separate graphs of blocks together.
             device: Where they are read; they may be made elsewhere.
         """

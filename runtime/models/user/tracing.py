@@ -1,13 +1,13 @@
-"""What the blocks of a user's model hand over, found once, by one micro-batch forward through all of them.
+"""Forms of the tensors between a user's blocks, found once, by one micro-batch forward through all of them.
 
 Small models run for real, on the CPU, which shows most errors of a file before anything starts. Large ones
-run on the ``meta`` device, without memory; where an operator cannot, for real after all.
+run on the ``meta`` device, without memory; where an operator cannot, for real after all. A block in
+data-parallel groups is run with all samples and with each share: both must give the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,9 +19,8 @@ from runtime.models.core.options import ModelError
 from runtime.models.user.packing import Forms, forms_of, have_samples, packed
 from runtime.models.user.reading import Sample
 from runtime.models.user.seeds import seeded
-from runtime.models.user.user_shares import check_shares
 from runtime.program.tensor_flow import computes_loss, forward_inputs
-from runtime.program.tensor_spec import TensorSpec
+from runtime.transport.shards import share_of, sum_in_order
 
 RUN_MIB = 64
 """Size of the parameters of a model up to which the micro-batch is run for real, in MiB."""
@@ -42,30 +41,20 @@ def forms_from_plain(data: Mapping[str, Any], names: Sequence[str]) -> dict[str,
     Raises:
         ModelError: They are something else, or not of these blocks.
     """
-    table = Field(data, "model.handed_over", ModelError)
-    table.only(names)
-    return {name: tuple(_form(row) for row in table[name].items("a list of forms")) for name in names}
-
-
-def _form(row: Field) -> TensorSpec:
-    pair = list(row.items("a type and a list of sizes"))
-    if len(pair) != 2:
-        raise row.wrong("a type and a list of sizes", "give both, as in ['float32', [2, 3]]")
-    dtype = pair[0].text("the name of a type", "give one such as 'float64'")
-    if not isinstance(getattr(torch, dtype, None), torch.dtype):
-        raise pair[0].wrong("the name of a type", "give one such as 'float64'")
-    sizes = pair[1].items("a list of sizes")
-    return TensorSpec(
-        dtype, tuple(size.whole("a size", "give a whole number from 0 on", 0) for size in sizes)
-    )
+    table = Field(dict(data), "model.handed_over", ModelError).only(names)
+    forms: dict[str, Forms] = {name: table[name].typed(Forms) for name in names}
+    for name, spec in ((name, spec) for name, found in forms.items() for spec in found):
+        if not isinstance(getattr(torch, spec.dtype, None), torch.dtype):
+            raise table[name].mistake(f"{spec.dtype!r} is not the name of a type; give one such as 'float64'")
+    return forms
 
 
 def trace(body: Body) -> None:
-    """Find the forms of what every block hands over, into its `forms`.
+    """Find the forms of every block's outputs, into its `forms`.
 
     Raises:
-        ModelError: A module fails, returns what cannot be handed over, or does more than compute sample by
-            sample where it is data parallel.
+        ModelError: A module fails, returns tensors that cannot be handed over, or does more than compute
+            sample by sample where it is data parallel.
     """
     sizes = {each.name: each.numel for name in body.names for each in body.parameters(name)}
     in_groups = any(body.placement.by_name[name].num_shares > 1 for name in body.names)
@@ -84,13 +73,14 @@ def _trace(body: Body, device: torch.device) -> None:
     returned: dict[str, Tensor] = {}
     for block in body.names:
         inputs = [returned[name] for name in forward_inputs(body.placement, block)]
-        sample = _on(data.read(block, 0, 0), device)
+        sample = data.read(block, 0, 0).changed(lambda value: value.to(device))
         if device.type == "meta":
-            module = body.modules[block]
-            parameters = {
-                n: torch.empty_like(p, dtype=body.dtype, device=device) for n, p in module.named_parameters()
+            named = body.modules[block].named_parameters()
+            parameters = {n: torch.empty_like(p, dtype=body.dtype, device=device) for n, p in named}
+            buffers = {
+                name: value.to(device, body.dtype if value.is_floating_point() else None)
+                for name, value in body.modules[block].named_buffers()
             }
-            buffers = {n: _typed(b.to(device), body.dtype) for n, b in module.named_buffers()}
         else:
             parameters, buffers = body.initial_of(block), body.buffers(block, device)
         returned[block] = packed(try_block(body, block, inputs, sample, parameters, buffers), body.dtype)
@@ -104,13 +94,17 @@ def try_block(
     parameters: Mapping[str, Tensor],
     buffers: dict[str, Tensor],
 ) -> tuple[Tensor, ...]:
-    """Run a block forward once, keep the forms of what it hands over, and return its outputs.
+    """Run a block forward once, keep the forms of its outputs, and return these.
 
     Raises:
         ModelError: See `trace`.
     """
     versions = [value._version for value in inputs]
-    outputs = _try(body, block, inputs, sample, parameters, buffers)
+
+    def run(inputs: Sequence[Tensor], sample: Sample) -> tuple[Tensor, ...]:
+        return _try(body, block, inputs, sample, parameters, buffers)
+
+    outputs = run(inputs, sample)
     if [value._version for value in inputs] != versions:
         raise ModelError(
             f"module: {block} changes in place what the block before it hands over, as an activation with "
@@ -122,35 +116,17 @@ def try_block(
         for name, value in body.buffers(block, "cpu").items():
             if not torch.equal(value, buffers[name].cpu()):
                 raise changes_buffer(block, name, f"its {count} data-parallel groups would each have another")
-        _check_samples(body, block, sample, count)
-        run = partial(_try, body, block, parameters=parameters, buffers=buffers)
-        check_shares(block, count, run, inputs, sample, outputs, body.weight_of_loss)
+        _check_shares(body, block, count, run, inputs, sample, outputs)
     return outputs
 
 
-def _on(sample: Sample, device: torch.device) -> Sample:
-    inputs, targets = (
-        tuple(value.to(device) for value in values) for values in (sample.inputs, sample.targets)
-    )
-    return sample._replace(inputs=inputs, targets=targets)
-
-
-def _typed(value: Tensor, dtype: torch.dtype) -> Tensor:
-    return value.to(dtype) if value.is_floating_point() else value
-
-
 def _try(
-    body: Body,
-    block: str,
-    inputs: Sequence[Tensor],
-    sample: Sample,
-    parameters: Mapping[str, Tensor],
-    buffers: dict[str, Tensor],
+    body: Body, block: str, inputs: Sequence[Tensor], sample: Sample, *tensors: Any
 ) -> tuple[Tensor, ...]:
-    """Return what the module, or the loss after it, returns; the user's errors in one line."""
+    """Return the outputs of the module, or of the loss after it; the user's errors in one line."""
     try:
         with torch.no_grad(), seeded(sample.seed, torch.device("cpu")):
-            return body.call(block, inputs, sample, parameters, buffers)
+            return body.call(block, inputs, sample, *tensors)
     except ModelError:
         raise
     except Exception as error:  # whatever a user's module raises
@@ -166,16 +142,57 @@ def _try(
         ) from error
 
 
-def _check_samples(body: Body, block: str, sample: Sample, count: int) -> None:
-    """Ensure that all that a block takes and returns can be cut into shares of the samples."""
+def _check_shares(
+    body: Body,
+    block: str,
+    count: int,
+    run: Callable[[Sequence[Tensor], Sample], tuple[Tensor, ...]],
+    inputs: Sequence[Tensor],
+    sample: Sample,
+    whole: Sequence[Tensor],
+) -> None:
+    """Ensure that a block's module gives the same for shares of the samples as for all of them.
+
+    Raises:
+        ModelError: Its tensors have no equal shares, it draws random numbers, mixes samples, or its loss is
+            not the mean over them.
+    """
     handed = [body.forms[name] for name in forward_inputs(body.placement, block)]
-    if not computes_loss(body.placement, block):
-        handed.append(body.forms[block])
-    read = [forms_of([value]) for value in (*sample.inputs, *sample.targets)]
-    for forms in (*handed, *read):
+    handed += [] if computes_loss(body.placement, block) else [body.forms[block]]
+    for forms in (*handed, *(forms_of([value]) for value in (*sample.inputs, *sample.targets))):
         if not have_samples(forms) or forms[0].shape[0] % count:
             raise ModelError(
                 f"module: {block} takes or returns tensors of shapes {[form.shape for form in forms]}, which "
                 f"its {count} data-parallel groups cannot share equally; let the first dimension of each be "
                 f"the samples, a multiple of {count}"
             )
+    again = run(inputs, sample._replace(seed=(sample.seed or 0) ^ 1))
+    if not all(map(torch.equal, whole, again)):
+        raise ModelError(
+            f"module: {block} draws random numbers, and would draw others in {count} data-parallel groups; "
+            "leave out its dropout, or set data_parallel to 1"
+        )
+    samples = [sample.share(i, count) for i in range(count)]
+    shares = [run([share_of(value, i, count) for value in inputs], own) for i, own in enumerate(samples)]
+    for parts, expected in zip(zip(*shares, strict=True), whole, strict=True):
+        if is_loss := expected.dim() == 0:
+            weights = [1.0 if body.weight_of_loss is None else body.weight_of_loss(own) for own in samples]
+            weighted = [part * weight for part, weight in zip(parts, weights, strict=True)]
+            found = sum_in_order(weighted) / sum(weights)
+        else:
+            found = torch.cat(parts)
+        # Equal up to the order of sums: half of the type's digits.
+        is_float = expected.numel() > 0 and (expected.is_floating_point() or expected.is_complex())
+        allowed = torch.finfo(expected.dtype).eps ** 0.5 * float(expected.abs().max()) if is_float else 0.0
+        if found.shape == expected.shape and torch.allclose(found, expected, rtol=0, atol=allowed):
+            continue
+        if is_loss:
+            raise ModelError(
+                f"module: the loss of {block} is {float(expected):.6g}, but the mean of those of its {count} "
+                f"data-parallel groups {float(found):.6g}; let it be the mean over the samples, none of "
+                "which depends on others, or set data_parallel to 1"
+            )
+        raise ModelError(
+            f"module: {block} returns another tensor when its samples come in {count} data-parallel groups; "
+            "let no sample depend on others (GroupNorm or LayerNorm for BatchNorm), or set data_parallel to 1"
+        )

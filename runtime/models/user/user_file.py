@@ -6,12 +6,11 @@ The file defines, and nothing else is asked of it:
   mapping of all, as `runtime.models.user.cut` makes them. In ``blocks()`` blocks may share parameters.
 - ``data(iteration, micro_batch)``, which returns inputs and targets, each a tensor, several, or a mapping of
   block to these where blocks read different ones. Blocks without inputs of their own read the inputs, and so
-  do those whose modules have ``input_names``, after what is handed to them.
+  do those whose modules have ``input_names``, after the outputs of the blocks before.
 - ``loss(*outputs, *targets)``, which returns the scalar loss of the outputs of a block that feeds no other;
   without it such a block's module is given the targets after its inputs, and returns the loss itself. Where
   `cut` was told of ``targets``, the module is given them in any case, and ``loss(*outputs)`` picks its loss.
-
-- ``loss_weight(*targets)``, which returns a number of at least 0: what a micro-batch's loss counts, as the
+- ``loss_weight(*targets)``, which returns the weight of a micro-batch's loss, a number of at least 0, as the
   number of tokens of which it is the mean. Without it all micro-batches, and shares of one, count the same.
 
 A module is called with the outputs of the blocks that its block is after, in that order. Where the forward
@@ -19,18 +18,13 @@ blocks make several separate graphs (the X-shape), graph g of G reads the micro-
 loss is their mean; so both directions of Chimera can be given the same modules.
 
 A block on several devices runs on each of them for a share of the samples (`Block.data_parallel` is their
-number). Then the first dimension of all tensors that it takes and returns must be the samples, no sample may
-depend on others, a loss must be the mean over the samples, and nothing may be drawn at random. The first
-micro-batch is computed whole and in shares to see whether that is so. With fewer shares than devices its
-module must have layers that are cut over devices, as those of `runtime.models.core.layers`.
+number), as far as `runtime.models.user.tracing` finds that it can; with fewer shares than devices its module
+must have layers that are cut over devices, as those of `runtime.models.core.layers`.
 
 Random numbers depend on the seed, the iteration, the block and the micro-batch, never on the order of blocks.
-Without backward blocks the modules are put into eval mode.
-
-A process has values only of its own blocks: ``build`` is called for these, and what ``blocks()`` builds takes
-no memory until the values of a parameter are made, see `runtime.models.user.late_values`. So they do not
-depend on who has which block. What blocks hand over is found once, when a job is generated, and then part of
-its `ModelOptions.handed_over`; see `runtime.models.user.tracing`.
+Without backward blocks the modules are put into eval mode. A process has values only of its own blocks:
+``build`` is called for these, and modules of ``blocks()`` take no memory until the values of a parameter are
+made, see `runtime.models.user.late_values`.
 """
 
 from __future__ import annotations
@@ -40,7 +34,6 @@ import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,13 +48,11 @@ from runtime.models.user.seeds import digest, seeded
 from runtime.models.user.sources import Batches, ModuleSource
 
 _numbers = itertools.count()
-"""Of files that were run to be compiled."""
+"""Numbers of files that were run."""
 
 
-def _run(path: Path, is_compiled: bool) -> dict[str, Any]:
-    """Return what a file defines; torch's compiler looks its functions up in the module of their name."""
-    if not is_compiled:
-        return runpy.run_path(str(path))
+def _run(path: Path) -> dict[str, Any]:
+    """Return a file's definitions, in a module of its own: torch's compiler looks its functions up there."""
     module = ModuleType(f"{path.stem}_{next(_numbers)}_of_schedsearch")
     defined = runpy.run_path(str(path), run_name=module.__name__)
     vars(module).update(defined)
@@ -70,13 +61,7 @@ def _run(path: Path, is_compiled: bool) -> dict[str, Any]:
 
 
 class UserFile(ModuleSource):
-    """The file, run once.
-
-    Attributes:
-        path: Path of the file.
-
-    Args:
-        options: Path and seed.
+    """The file of the options' path, run once.
 
     Raises:
         ModelError: The file cannot be run, or lacks a function.
@@ -85,66 +70,64 @@ class UserFile(ModuleSource):
     seed: int
 
     def __init__(self, options: ModelOptions) -> None:
-        """Run the file."""
         assert options.path is not None, "the options of a module have a path"
-        self.path, self.seed = Path(options.path), options.seed
-        self.name = str(self.path)
+        self._path, self.seed = Path(options.path), options.seed
+        self.name = str(self._path)
         self._values: dict[int, tuple[Tensor, Callable[[Tensor], Tensor]]] = {}
-        if not self.path.is_file():
-            raise ModelError(f"{self.path} is not a file; give the Python file of the model", "path")
+        if not self._path.is_file():
+            raise ModelError(f"{self._path} is not a file; give the Python file of the model", "path")
         with self._seeded("file"):
-            self._defined = _run(self.path, options.compile is not None)
-        self.loss, self.loss_weight = self._function("loss"), self._function("loss_weight")
-        num_builders = sum(self._function(name) is not None for name in ("build", "blocks"))
-        if self._function("data") is None or num_builders != 1:
+            defined = _run(self._path)
+        names = "build", "blocks", "data", "loss", "loss_weight"
+        self._build, self._blocks, self._data, self.loss, self.loss_weight = (
+            found if callable(found := defined.get(name)) else None for name in names
+        )
+        if self._data is None or (self._build is None) is (self._blocks is None):
             raise ModelError(
-                f"{self.path} must define data(iteration, micro_batch), and either build(block) or blocks()",
+                f"{self._path} must define data(iteration, micro_batch), and either build(block) or blocks()",
                 "path",
             )
 
     def modules_with_values(self, names: Sequence[str]) -> dict[str, nn.Module]:
-        """Return what `modules` does, with the values of these blocks' parameters and buffers in them.
+        """Return `modules`, with the values of these blocks' parameters and buffers in them.
 
         Raises:
             ModelError: The file does not make one for each.
         """
         found = self.modules(names)
-        own = [tensor for name in names for tensor in (*found[name].parameters(), *found[name].buffers())]
         made: dict[int, Tensor] = {}
-        for tensor in own:
-            if id(tensor) not in made:
-                values = self.values(tensor)
-                if isinstance(tensor, nn.Parameter):
-                    values = nn.Parameter(values, requires_grad=tensor.requires_grad)
-                made[id(tensor)] = values
-        for module in found.values():
-            for inner in module.modules():
-                held: dict[str, Any]
-                for held in (inner._parameters, inner._buffers):
-                    held |= {name: made.get(id(tensor), tensor) for name, tensor in held.items()}
+        for module in (found[name] for name in names):
+            for parameter in module.parameters():
+                if id(parameter) not in made:
+                    values = nn.Parameter(self.values(parameter), requires_grad=parameter.requires_grad)
+                    made[id(parameter)] = values
+            made |= {id(each): self.values(each) for each in module.buffers() if id(each) not in made}
+        for inner in (inner for module in found.values() for inner in module.modules()):
+            held: dict[str, Any]
+            for held in (inner._parameters, inner._buffers):
+                held |= {name: made.get(id(tensor), tensor) for name, tensor in held.items()}
         return found
 
     def modules(self, names: Sequence[str]) -> dict[str, nn.Module]:
         """Return the modules of some forward blocks, and of all if the file builds all; without memory.
 
-        ``build`` is called for these blocks alone. What is built has no values, see `values`.
+        ``build`` is called for these blocks alone. The modules have no values, see `values`.
 
         Raises:
             ModelError: The file does not make one for each.
         """
-        build, blocks = self._function("build"), self._function("blocks")
+        build, blocks = self._build, self._blocks
         found: dict[str, Any] = {}
         if blocks is not None:
             found = self._built(lambda: dict(blocks()), "blocks")
-        elif build is not None:
-            for name in names:
-                found |= self._built(partial(_build_one, build, name), name)
+        for name in names if build is not None else ():
+            found |= self._built(lambda name=name: {name: build(name)}, name)  # type: ignore[misc]
         for name in names:
             if not isinstance(found.get(name), nn.Module):
                 given = ", ".join(found) if blocks is not None else type(found[name]).__name__
                 raise ModelError(
-                    f"{self.path} makes no torch module for block {name}, but {given}; return "
-                    "one for each forward block of the placement",
+                    f"{self._path} makes no torch module for block {name}, but {given}; return one for each "
+                    "forward block of the placement",
                     "path",
                 )
         return found
@@ -156,9 +139,9 @@ class UserFile(ModuleSource):
         return self._values[id(tensor)][1](tensor)
 
     def _built(self, build: Callable[[], dict[str, Any]], what: str) -> dict[str, Any]:
-        """Return what a function of the file builds, without values; keep what makes them."""
+        """Return the modules of a function of the file, without values; keep the maker of these."""
         with self._seeded(what):
-            found, values = build_late(build, digest(self.seed, what), f"{self.path}: {what}")
+            found, values = build_late(build, digest(self.seed, what), f"{self._path}: {what}")
         for module in found.values():
             if isinstance(module, nn.Module):
                 for tensor in (*module.parameters(), *module.buffers()):
@@ -167,7 +150,7 @@ class UserFile(ModuleSource):
         return found
 
     def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
-        """Return what makes inputs and targets of a micro-batch, on the CPU."""
+        """Return a function that makes inputs and targets of a micro-batch, on the CPU."""
         return self.data
 
     def data(self, iteration: int, micro_batch: int) -> tuple[Any, Any]:
@@ -176,13 +159,12 @@ class UserFile(ModuleSource):
         Raises:
             ModelError: It fails, or returns something else.
         """
-        function = self._function("data")
-        assert function is not None
+        assert self._data is not None
         with self._seeded("data", iteration, micro_batch):
-            found = function(iteration, micro_batch)
+            found = self._data(iteration, micro_batch)
         if not isinstance(found, (tuple, list)) or len(found) != 2:
             raise ModelError(
-                f"data of {self.path} returned a {type(found).__name__}; return the pair (inputs, targets)",
+                f"data of {self._path} returned a {type(found).__name__}; return the pair (inputs, targets)",
                 "path",
             )
         return found[0], found[1]
@@ -200,12 +182,4 @@ class UserFile(ModuleSource):
         except ModelError:
             raise
         except (Exception, SystemExit) as error:  # whatever the file raises
-            raise ModelError(f"{self.path} fails with {type(error).__name__}: {error}", "path") from error
-
-    def _function(self, name: str) -> Callable[..., Any] | None:
-        found = self._defined.get(name)
-        return found if callable(found) else None
-
-
-def _build_one(build: Callable[[str], Any], name: str) -> dict[str, Any]:
-    return {name: build(name)}
+            raise ModelError(f"{self._path} fails with {type(error).__name__}: {error}", "path") from error

@@ -168,7 +168,7 @@ WRONG_LAYERS = [
     ),
     (
         [*V_SHAPE, "runtime.layers_per_block={F0: 0, F1: 3}"],
-        "whole numbers of at least 1; do so as in {F0: 3",
+        "runtime.layers_per_block.F0: 0 is not a whole number of 1 or more",
     ),
     ([*V_SHAPE, "runtime.layers_per_block=4"], "runtime.layers_per_block: 4 is not a mapping"),
     (

@@ -381,7 +381,10 @@ def test_a_run_that_died_is_resumed_by_the_command_that_it_prints(command, tmp_p
 
 
 WRONG = [
-    (["runtime.weight_versions=stale"], "runtime.weight_versions: 'stale' is not known; use flush, weight_"),
+    (
+        ["runtime.weight_versions=stale"],
+        "runtime.weight_versions: 'stale' is not known; the options are flush, weight_",
+    ),
     (
         ["runtime.weight_versions=weight_stashing", "runtime.micro_batches_per_update=3"],
         "runtime.micro_batches_per_update: 3 is no divisor of 16 micro-batches",

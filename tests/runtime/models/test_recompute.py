@@ -73,7 +73,7 @@ def test_segments_keep_their_inputs_alone() -> None:
 @pytest.mark.parametrize(
     ("options", "placement", "message"),
     [
-        ({"checkpoints": 0}, v_shape(2), "checkpoints: 0 is not a whole number of at least 1"),
+        ({"checkpoints": 0}, v_shape(2), "checkpoints: 0 is not a whole number of 1 or more"),
         ({"name": "synthetic"}, v_shape(2), "2 segments are for layers of gpt, mt5, flava .* 'synthetic'"),
         ({"compile": "eager"}, v_shape(2), "not for compile; leave one of them out"),
         ({}, v_shape(2, split_backward=True), r"that of .* is split \(W1\); use null"),

@@ -37,9 +37,8 @@ def test_gradients_of_slices_are_those_of_whole_sequences(whole):
     check_cut(ReferenceCase(GPT, sliced(whole, 3), 2, 2))
 
 
-@pytest.mark.parametrize("lengths", [[4, 2, 1], [1, 1, 5]])
-def test_slices_may_have_any_lengths(lengths):
-    check_cut(ReferenceCase(replace(GPT, slice_lengths=lengths), sliced(v_shape(2), 3), 2, 1))
+def test_slices_may_have_any_lengths():
+    check_cut(ReferenceCase(replace(GPT, slice_lengths=[4, 2, 1]), sliced(v_shape(2), 3), 2, 1))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ def test_nothing_is_left_after_the_backward_and_after_an_evaluation():
         blocks.begin(0)
         for block in cut.topological_order:
             blocks.run(block.name, 0, [])
-        assert not body.modules["F0s0"]._past._left
+        assert not body.modules["F0s0"]._past
 
 
 def test_keys_and_values_of_earlier_slices_are_not_kept_once_more_by_each_later_one(monkeypatch):

@@ -1,6 +1,5 @@
 """A state dict is read and written part by part, and comes back as it was; wrong files are one line."""
 
-import hashlib
 import resource
 import runpy
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from runtime.models import (
     save_state_dict_file,
     suitable_model,
 )
-from runtime.models.core.parameters import Parameter, initial_values
+from runtime.models.core.parameters import initial_values
 from runtime.models.state_dict import StateDictError, check_state_dict_file
 from runtime.program.calls import ScriptError
 from runtime.program.lower import lower
@@ -138,15 +137,6 @@ def test_shards_of_our_models_are_put_together_and_taken_apart(
     for model, other in zip(models, others, strict=True):
         load_state_dict_file(other, path)
         assert all(torch.equal(other.parameters[shard], weight) for shard, weight in model.parameters.items())
-
-
-@pytest.mark.parametrize("shape", [(3,), (700, 800), (1 << 19, 1)])
-def test_values_drawn_in_pieces_are_those_drawn_at_once(shape: tuple[int, ...]) -> None:
-    seed = int.from_bytes(hashlib.sha256(b"3:w").digest()[:8], "big", signed=True)
-    whole = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    parameter = Parameter("w", shape, mean=0.5, spread=0.25)
-    assert torch.equal(initial_values(parameter, 3), 0.5 + 0.25 * whole)
-    assert torch.equal(initial_values(parameter, 3, torch.float32), (0.5 + 0.25 * whole).float())
 
 
 def prefixed(state: dict[str, Tensor]) -> None:

@@ -126,10 +126,9 @@ def test_scripts_of_a_batch_name_each_block_in_a_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"sequence_lengths": [3, 7]}, r"sequence_lengths\[1\]: 7 is not a whole number from 1 to"),
+        ({"sequence_lengths": [3, 7]}, "sequence_lengths: 7 is more than sequence_length, 6; use less"),
         ({"sequence_lengths": [0]}, r"sequence_lengths\[0\]: 0 is not"),
-        ({"sequence_lengths": []}, r"sequence_lengths: \[\] is not a list"),
-        ({"sequence_lengths": "3"}, r"sequence_lengths: '3' is not a list"),
+        ({"sequence_lengths": []}, "sequence_lengths: is empty; give a length for each"),
         ({"name": "given"}, "given reads samples of its own"),
     ],
 )

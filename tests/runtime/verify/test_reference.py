@@ -25,8 +25,8 @@ from runtime.codegen.codegen import generate
 from runtime.execution.measurement import ReferenceComparison
 from runtime.launching.launch import LaunchError
 from runtime.models import ModelOptions
-from runtime.models.core.options import DTYPES
 from runtime.models.optimizer import Optimizer
+from runtime.options.model import DTYPES
 from runtime.options.run import NETWORKS
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive
