@@ -56,11 +56,13 @@ def row_of(cells: Mapping[str, str]) -> Row:
     Raises:
         ValueError: A number or a claim is none.
     """
-    numbers = {name: cells.get(name, "") for name in ("ours", "published", "at", "bound")}
+    texts = ("label", "metric", "note", "series", "case")
+    given: dict[str, Any] = {name: cells.get(name, "") for name in texts}
+    for name in ("ours", "published", "at", "bound"):
+        given[name] = float(cells[name]) if cells.get(name) else None
     return Row(
-        **{name: cells.get(name, "") for name in ("label", "metric", "note", "series", "case")},
-        **{name: float(text) if text else None for name, text in numbers.items()},
-        digits=len(numbers["published"].partition(".")[2]),
+        **given,
+        digits=len(cells.get("published", "").partition(".")[2]),
         basis=Basis(basis) if (basis := cells.get("basis")) else None,
         claim=Claim(claim) if (claim := cells.get("claim")) else None,
     )
@@ -72,9 +74,10 @@ def record(name: str, size: str, made: Path, folder: Path = FOLDER) -> Path:
     with json_file(made / f"{name}.json", "a manifest", RecordedError) as data:
         manifests = _manifests(size, folder) | {name: data.mapping()}
     target = folder / f"{name}.csv"
-    others = [line for line in _lines(target) if line[0] != size] if target.exists() else []
-    lines = [[size, *line] for line in _lines(made / f"{name}_rows.csv")]
-    write_text(target, csv_text((_SIZE, *COLUMNS), sorted(lines + others, key=lambda line: line[0])))
+    lines = [line for line in _lines(target) if line[0] != size] if target.exists() else []
+    lines += [[size, *line] for line in _lines(made / f"{name}_rows.csv")]
+    lines.sort(key=lambda line: line[0])
+    write_text(target, csv_text((_SIZE, *COLUMNS), lines))
     write_json(folder / f"{size}.json", dict(sorted(manifests.items())))
     return target
 

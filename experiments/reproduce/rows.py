@@ -99,7 +99,7 @@ def draw_metrics(
             name: {each: value.get((metric, name, each)) for each in own if each in here}
             for name, own in bars_of.items()
         }
-        panels.append(BarPanel(title, groups))
+        panels.append(BarPanel(title, {name: own for name, own in groups.items() if own}))
     return draw_bars(panels, y_label, **look)
 
 

@@ -170,7 +170,7 @@ def dependences(item: Item, options: Any) -> dict[str, Any]:
         name: list(value) if isinstance(value, tuple) else value for name, value in asdict(options).items()
     }
     path = given.get("data") if item.data else None
-    inputs = {"data": _hash_of(Path(path))} if path else {}
+    inputs = {"data": _hash_of(Path(str(path)))} if path else {}
     return {"item": item.name, "options": given, "inputs": inputs, "code": code_hash()}
 
 

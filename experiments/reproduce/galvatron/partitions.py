@@ -116,7 +116,6 @@ def layers_of(model: FigureModel) -> Layers:
 
 
 def _rows(options: PartitionOptions, model: FigureModel) -> Iterator[Row]:
-    """Yield of each division of a model its layers, balance, memory and throughput."""
     layers = layers_of(model)
     divisions = layers.divisions(1024 * options.memory_gib)
     for plan in PLANS:

@@ -58,7 +58,6 @@ def _rows(_: SearchTimeOptions, layers: int) -> Iterator[Row]:
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    """Yield whether the time grows as the paper says."""
     times, fits = value_of(rows, "at", "label"), value_of(rows, "at", "series")
     layers = sorted({at for at, _ in times})
     few, many = layers[0], layers[-1]
@@ -84,7 +83,6 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def _draw(rows: Sequence[Row]) -> object:
-    """Return both parts of the figure, by increasing layers."""
     found = curves(rows)
     panels = [
         Panel(title, {label: found[label] for label in labels if label in found})

@@ -119,7 +119,6 @@ def _cases(options: TrendOptions) -> dict[str, list[Cell]]:
 
 
 def _rows(_: TrendOptions, cells: Sequence[Cell]) -> Iterator[Row]:
-    """Yield the batch and the throughput of each cell."""
     first = cells[0]
     methods = [cell.method for cell in cells]
     found = best_batches(first.costs, CLUSTERS[first.cluster], first.memory_gb, methods)

@@ -51,19 +51,11 @@ class _Run(NamedTuple):
 
 @dataclass(frozen=True)
 class StageTimes:
-    """A run.
+    """A run, by its line in the file.
 
-    Attributes:
-        line: Line in the file.
-        num_stages: Stages, on as many devices.
-        num_micro_batches: Number of micro-batches of an iteration.
-        forward_us: Forward time of one stage for one micro-batch.
-        input_us: Time of the gradient of its input.
-        weight_us: Time of the gradient of its weights.
-        transfer_us: Time of a transfer between two stages.
-        hidden_size: Width of the model.
-        num_heads: Number of heads of its attention.
-        published: Bubble rate by the name of the schedule; those that the file gives.
+    Times are those of one stage's forward, gradient of the input and gradient of the weights, for one
+    micro-batch, and of a transfer between two stages. Published are the bubble rates that the file gives, by
+    the name of the schedule.
     """
 
     line: int

@@ -126,7 +126,6 @@ def _make(options: MeasuredVocabularyOptions, run: MeasuredIteration) -> Iterato
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    """Yield how far off predictions are, and which placement of the output layer is the fastest."""
     errors = [abs(row.difference) for row in rows if row.difference is not None]
     if errors:
         says = f"1F1B of the measured times is within {TOLERANCE:.0%} of the measured iteration on average"

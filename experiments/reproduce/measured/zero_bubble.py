@@ -89,7 +89,6 @@ def bubble(times: StageTimes, end_us: int) -> float:
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    """Yield whether hand-made schedules are as published, and searched ones no worse than published."""
     both = {
         name: [
             (round(row.ours, _DIGITS), row.published)

@@ -84,7 +84,6 @@ def curve_of(rows: Sequence[Row], case: str, series: str) -> list[tuple[float, f
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    """Yield whether no plan of Zeus's is as good as the frontier in both time and energy."""
     dominated = []
     for case, own in grouped(rows).items():
         ours = curve_of(own, case, OURS)

@@ -74,7 +74,6 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def _draw(rows: Sequence[Row]) -> Any:
-    """Draw each case's repetend several times, with its boundaries."""
     schedules, marks = {}, {}
     for case in cases_in(rows_with(rows, metric=_PERIOD)):
         repetend = drawn_repetend(rows_with(rows, case=case))

@@ -10,13 +10,7 @@ from dataclasses import dataclass
 class PublishedModel:
     """A model of the evaluation, and the bubble rates of its schedules (Table II).
 
-    Attributes:
-        name: As the tables write it.
-        shape: Shape of Tessel's placement and of 1F1B+ (Fig. 8).
-        chimera: Chimera-direct in its X-shape.
-        one_f_one_b: 1F1B in its V-shape.
-        one_f_one_b_plus: 1F1B+ in Tessel's placement; None where the paper has a cross.
-        tessel: Tessel's own schedule.
+    Chimera-direct has an X-shape, 1F1B a V-shape, 1F1B+ and Tessel the shape of Fig. 8. None is a cross.
     """
 
     name: str

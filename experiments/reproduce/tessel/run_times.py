@@ -11,7 +11,16 @@ from typing import Any
 
 from experiments.reproduce.item import Row, Trend, described
 from experiments.reproduce.rows import cases_in, draw_metrics, numbers, rows_with, span, value_of
-from experiments.reproduce.tessel.vocabulary_plans import CASES, PlanPlacement, VocabularyOptions, planned
+from experiments.reproduce.tessel.vocabulary_plans import (
+    CASES,
+    PLAIN,
+    PLUS,
+    TESSEL,
+    PlanPlacement,
+    VocabularyOptions,
+    planned,
+    scheduled,
+)
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
@@ -34,7 +43,6 @@ _RECEIVE_AHEAD = 2
 
 _BLOCK_S, _WAIT, _PLANNED_WAIT = "block_s", "wait_share", "planned_wait_share"
 _RATIO, _ITERATION_S = "blocking_over_non_blocking", "iteration_s"
-_TESSEL = "Tessel's placement, our search"
 _NO_SCHEDULE = "not defined, as a device has stages on both sides of an embedding, or does not fit in memory"
 
 
@@ -48,13 +56,7 @@ def played_s(found: PlanPlacement, schedule: Schedule, communication: Communicat
 
 
 def _breakdown_rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
-    ordinary, shared = planned(CASES[case])
-    made = {
-        "1F1B": (ordinary, ordinary and ordinary.by_hand("one_f_one_b")),
-        "1F1B+": (shared, shared and shared.by_hand("one_f_one_b_plus")),
-        _TESSEL: (shared, shared and shared.searched(options.work_limit)),
-    }
-    for label, (found, schedule) in made.items():
+    for label, (found, schedule) in scheduled(CASES[case], options.work_limit).items():
         if found is None or schedule is None:
             note = "no plan fits in memory" if found is None else _NO_SCHEDULE
             yield Row(label, _BLOCK_S, None, note=note)
@@ -83,14 +85,14 @@ def _breakdown_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     above = max((wait - by_plan[key] for key, wait in waits.items()), default=None)
     says = f"devices wait less than {WAIT_OVERHEAD:.0%} above what the schedule says"
     yield Trend(says, above is not None and above < WAIT_OVERHEAD, f"at most {above or 0:.1%}")
-    cases = [case for case in cases_in(rows) if (_TESSEL, case) in blocks]
-    ratios = [blocks["1F1B", case] / blocks[_TESSEL, case] for case in cases if ("1F1B", case) in blocks]
+    cases = [case for case in cases_in(rows) if (TESSEL, case) in blocks]
+    ratios = [blocks[PLAIN, case] / blocks[TESSEL, case] for case in cases if (PLAIN, case) in blocks]
     yield Trend(
         "1F1B's slowest stage has more to compute than Tessel's",
         bool(ratios) and min(ratios) > 1,
         f"{span(ratios)}; the paper: {BLOCK_TIME_RATIO:g} times for GPT on 16 GPUs",
     )
-    pairs = [(waits[_TESSEL, case], waits["1F1B+", case]) for case in cases if ("1F1B+", case) in waits]
+    pairs = [(waits[TESSEL, case], waits[PLUS, case]) for case in cases if (PLUS, case) in waits]
     yield Trend(
         "devices wait less than in 1F1B+",
         bool(pairs) and all(ours < plus for ours, plus in pairs),
@@ -119,15 +121,15 @@ FIGURE_16 = described(
 
 def _transfer_rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
     _, shared = planned(CASES[case])
-    schedule = shared and shared.searched(options.work_limit)
+    schedule = None if shared is None else shared.searched(options.work_limit)
     if shared is None or schedule is None:
-        yield Row(_TESSEL, _RATIO, None, note="no plan or no schedule was found")
+        yield Row(TESSEL, _RATIO, None, note="no plan or no schedule was found")
         return
     blocking_s = played_s(shared, schedule, Communication.BLOCKING)
     non_blocking_s = played_s(shared, schedule, Communication.DIRECTED)
     yield Row("blocking", _ITERATION_S, blocking_s, digits=1, note=shared.in_words)
     yield Row("non-blocking", _ITERATION_S, non_blocking_s, digits=1)
-    yield Row(_TESSEL, _RATIO, blocking_s / non_blocking_s, digits=2)
+    yield Row(TESSEL, _RATIO, blocking_s / non_blocking_s, digits=2)
 
 
 def _transfer_trends(rows: Sequence[Row]) -> Iterator[Trend]:

@@ -11,13 +11,16 @@ from collections.abc import Iterator, Sequence
 from experiments.reproduce.item import Row, Trend, described
 from experiments.reproduce.rows import cases_in, draw_metrics, listed, rows_with, span, value_of
 from experiments.reproduce.tessel.vocabulary_plans import (
+    PLAIN,
+    PLUS,
     SAMPLES,
+    TESSEL,
     LargeVocabularyCase,
     PlanPlacement,
     VocabularyOptions,
     cluster_of,
     model_of,
-    planned,
+    scheduled,
 )
 from schedsearch.schedule import Schedule
 
@@ -41,7 +44,7 @@ PAPER_CASES = {
 """On the paper's GPUs, where the larger models do not fit with 16 bytes for each parameter."""
 
 _PFLOPS, _STATES_GIB, _SPEEDUP = "pflops", "min_state_gib", "speedup"
-_TESSEL, _PLUS, _PLAIN, _CHIMERA = "Tessel's placement, our search", "1F1B+", "1F1B", "Chimera"
+_CHIMERA = "Chimera"
 
 _BAND = 0.1
 """Largest difference of our largest speedup from the paper's, as a part of it."""
@@ -55,12 +58,7 @@ _PER_FORWARD = 3
 
 def _rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
     own = PAPER_CASES[case]
-    model, (ordinary, shared) = model_of(own), planned(own)
-    made = {
-        _PLAIN: (ordinary, ordinary and ordinary.by_hand("one_f_one_b")),
-        _PLUS: (shared, shared and shared.by_hand("one_f_one_b_plus")),
-        _TESSEL: (shared, shared and shared.searched(options.work_limit)),
-    }
+    model, made = model_of(own), scheduled(own, options.work_limit)
     seconds = {label: _seconds(*pair) for label, pair in made.items()}
     operations = _PER_FORWARD * model.forward_flops * SAMPLES
     for label, (found, _) in made.items():
@@ -70,11 +68,11 @@ def _rows(options: VocabularyOptions, case: str) -> Iterator[Row]:
             note = found.in_words
         pflops = None if took_s is None else operations / took_s / 1e15
         yield Row(label, _PFLOPS, pflops, digits=3, note=note, series=label)
-    for label, published in ((_PLAIN, PAPER_SPEEDUPS[own.shape]), (_PLUS, OVER_ONE_F_ONE_B_PLUS)):
-        theirs, ours = seconds[label], seconds[_TESSEL]
+    for label, published in ((PLAIN, PAPER_SPEEDUPS[own.shape]), (PLUS, OVER_ONE_F_ONE_B_PLUS)):
+        theirs, ours = seconds[label], seconds[TESSEL]
         ratio = theirs / ours if theirs and ours else None
         note = "the paper's is the largest of its models" if ratio else "not defined"
-        yield Row(f"{_TESSEL} / {label}", _SPEEDUP, ratio, published, digits=1, note=note, series=label)
+        yield Row(f"{TESSEL} / {label}", _SPEEDUP, ratio, published, digits=1, note=note, series=label)
     states_gib = _REPLICAS * model.num_parameters * own.state_bytes / own.num_gpus / 2**30
     memory_gib = cluster_of(own).whole.memory_gib
     note = f"{'fits in' if states_gib <= memory_gib else 'more than'} {memory_gib:g} GiB, by its states alone"
@@ -87,19 +85,19 @@ def _seconds(found: PlanPlacement | None, schedule: Schedule | None) -> float | 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     over = value_of(rows_with(rows, metric=_SPEEDUP), "series", "case")
-    plus = [ratio for (label, _), ratio in over.items() if label == _PLUS]
+    plus = [ratio for (label, _), ratio in over.items() if label == PLUS]
     most = max(plus, default=0.0)
     yield Trend(
         f"up to {OVER_ONE_F_ONE_B_PLUS:g} times the throughput of 1F1B+ (within {_BAND:.0%})",
         bool(plus) and min(plus) > 1 and abs(most / OVER_ONE_F_ONE_B_PLUS - 1) <= _BAND,
         span(plus),
     )
-    plain = {case: ratio for (label, case), ratio in over.items() if label == _PLAIN}
+    plain = {case: ratio for (label, case), ratio in over.items() if label == PLAIN}
     yield Trend(
         "more throughput than 1F1B for every model", min(plain.values(), default=0) > 1, listed(plain)
     )
     several = {case for case in cases_in(rows) if len({*cluster_of(PAPER_CASES[case]).node_of}) > 1}
-    pairs = {case: over[_PLAIN, case] / over[_PLUS, case] for case in several if (_PLUS, case) in over}
+    pairs = {case: over[PLAIN, case] / over[PLUS, case] for case in several if (PLUS, case) in over}
     if pairs:
         holds = min(pairs.values()) > 1
         yield Trend("over several servers 1F1B+ has more throughput than 1F1B", holds, listed(pairs))

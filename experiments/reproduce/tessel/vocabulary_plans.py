@@ -31,6 +31,9 @@ from schedsearch.validate import InvalidScheduleError, validate
 SAMPLES = 128
 """Samples of an iteration (Tessel, Sec. VI-D)."""
 
+PLAIN, PLUS, TESSEL = "1F1B", "1F1B+", "Tessel's placement, our search"
+"""Systems."""
+
 _OPTIONS = PlanOptions(trees=TreeOptions(PAPER, ("full",)), num_plans=1, idle_gpus=False)
 """Every layer is computed again in its backward, as in the paper (Sec. VI-A), and without ZeRO-1."""
 
@@ -146,6 +149,18 @@ def planned(case: LargeVocabularyCase) -> tuple[PlanPlacement | None, PlanPlacem
         placed(ordinary[0].plan) if ordinary else None,
         placed(trunks[0].rated.plan, trunks[0].shared) if trunks else None,
     )
+
+
+def scheduled(
+    case: LargeVocabularyCase, work_limit: float
+) -> dict[str, tuple[PlanPlacement | None, Schedule | None]]:
+    """Return the plan and the schedule of each system; None where no plan fits, or no schedule is defined."""
+    ordinary, shared = planned(case)
+    return {
+        PLAIN: (ordinary, None if ordinary is None else ordinary.by_hand("one_f_one_b")),
+        PLUS: (shared, None if shared is None else shared.by_hand("one_f_one_b_plus")),
+        TESSEL: (shared, None if shared is None else shared.searched(work_limit)),
+    }
 
 
 def whole_stages(placement: Placement) -> Placement:

@@ -8,7 +8,6 @@ import pytest
 from places import ROOT, SHARED_DATA
 
 from experiments.reproduce.catalogue import ITEMS as EVERY
-from experiments.reproduce.dissertation.closed_forms import PERCENT, TABLE_4_1, parameters
 from experiments.reproduce.dissertation.configurations import (
     FLAT,
     NETWORKS,
@@ -18,7 +17,7 @@ from experiments.reproduce.dissertation.configurations import (
 )
 from experiments.reproduce.dissertation.spot_markets import GCP_DOLLARS_PER_HOUR, TABLE_6_1
 from experiments.reproduce.dissertation.spot_markets import ITEMS as MARKET_ITEMS
-from experiments.reproduce.item import Basis, Item, Row
+from experiments.reproduce.item import Item, Row
 
 NOT_AS_PRINTED = {
     "dissertation_table2_2": ["vgg16", "vgg16", "alexnet", "alexnet"],
@@ -92,16 +91,6 @@ def test_every_figure_of_measurements_is_an_item_or_said_not_to_be_made() -> Non
             assert (f"dissertation_figure{i}_{j}" in made) != (f"\n| {i}.{j} | " in page), f"{i}.{j}"
 
 
-def test_what_is_held_against_a_formula_is_no_printed_value() -> None:
-    """Figures that print no value, and shares of the peak, which are printed throughputs over 312."""
-    formulas = {item.name for item in ITEMS if item.basis is Basis.FORMULA}
-    assert formulas == {"dissertation_figure4_6", "dissertation_table4_2"}
-    table = next(item for item in ITEMS if item.name == "dissertation_table4_1")
-    for case, row in TABLE_4_1.items():
-        (share,) = (each for each in table.rows(table.options(), case) if each.metric == PERCENT)
-        assert share.ours == pytest.approx(100 * row.tflops / 312) and share.basis is Basis.FORMULA
-
-
 def test_no_stage_has_15_workers_of_4x4() -> None:
     """Two levels divide servers, or the workers of one; 15-1 needs three servers and a part of a fourth."""
     for model in ("vgg16", "alexnet"):
@@ -124,7 +113,3 @@ def test_gnmt_comes_from_its_profile() -> None:
     assert workers == {"1x4 (A)": 1, "3x4 (A)": 4, "2x8 (B)": 8}
     with pytest.raises(ValueError, match="^data: .*gnmt.csv"):
         table.cases(ProfileOptions(data="nowhere"))
-
-
-def test_gpt_3_has_its_parameters() -> None:
-    assert parameters(96, 12_288) / 1e9 == pytest.approx(174.6, abs=0.05)

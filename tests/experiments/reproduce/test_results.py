@@ -64,15 +64,6 @@ def test_what_differs_has_a_reason_and_names_a_test_or_is_not_understood() -> No
             assert f"def {item.supported_by}(" in tests, item.supported_by
 
 
-def test_the_page_counts_each_class() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    (head,) = (line for line in page.splitlines() if line.startswith("| paper | items |"))
-    classes = ["printed value", "formula of the paper", "trend"]
-    assert head.split(" | ")[2:5] == classes
-    (own,) = (line for line in page.splitlines() if line.startswith("| `dissertation_table4_1` |"))
-    assert "10 of 10 (printed value), 30 of 30 (formula of the paper) |  | " in own
-
-
 def test_data_that_are_not_here_have_an_origin() -> None:
     assert sum(bool(item.data) and item.needs_data for item in ITEMS.values()) >= 13
     for item in ITEMS.values():

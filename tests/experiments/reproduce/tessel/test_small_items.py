@@ -17,11 +17,6 @@ def test_all_tables_and_figures_are_there() -> None:
     assert set(OURS) == {"tessel_table2", "tessel_table3", *(f"tessel_figure{number}" for number in figures)}
 
 
-def test_the_whole_item_has_the_cases_of_the_small_one() -> None:
-    for item in OURS.values():
-        assert set(item.cases(item.small)) <= set(item.cases(item.options()))
-
-
 @pytest.mark.parametrize(
     ("name", "option", "value", "says"),
     [
