@@ -96,7 +96,7 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     yield Trend(
         "more throughput than 1F1B for every model", min(plain.values(), default=0) > 1, listed(plain)
     )
-    several = {case for case in cases_in(rows) if len({*cluster_of(PAPER_CASES[case]).node_of}) > 1}
+    several = [case for case in cases_in(rows) if len({*cluster_of(PAPER_CASES[case]).node_of}) > 1]
     pairs = {case: over[PLAIN, case] / over[PLUS, case] for case in several if (PLUS, case) in over}
     if pairs:
         holds = min(pairs.values()) > 1
