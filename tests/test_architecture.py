@@ -70,6 +70,7 @@ OWNERS = {
         "schedsearch/energy/programs.py",
         "schedsearch/unequal/replica_bound.py",
         "experiments/cluster/loads.py",
+        "experiments/reproduce/galvatron/tables.py",
         "placements/profiles/length_rules.py",
     ],
     "networkx": [

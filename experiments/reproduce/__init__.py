@@ -1,16 +1,14 @@
 """Published tables and figures made again, with the published values: ``schedsearch reproduce``.
 
-- `options`: those of the command
-- `item`: a table or figure that can be made again, and what is claimed of it
-- `rows`: looked up, compared and drawn; `item_options`: what options of items are checked for
-- `galvatron`, `tessel`, `perseus`, `dissertation`, `gavel`: the items of a paper
-- `measured`: those of published measurements
-- `schedules_by_hand`: all schedules by hand beside searched ones
-- `catalogue`: all items by name
-- `origins`: what to download for items that need data
-- `kept_cases`: the rows that are made, in a file; `run_item`: an item made case by case
-- `processes`: cases in several processes
-- `item_files`: what is written and said of it
-- `recorded`: the results that the project keeps, in ``results``; `results_page`: the page of them
+- `options`: options of the command, and the module of each item
+- `item`: a table or figure that can be made again, its options, cases and claims
+- `rows`: look-ups, comparisons and drawings of rows
+- `tessel`, `galvatron`, `perseus`, `dissertation`, `gavel`: the items of a paper
+- `measured`: items of published measurements
+- `model_sizes`: tables of model sizes of several papers
+- `catalogue`: all items by name, and what to download for them
+- `run_item`: an item made case by case, kept in a file; `processes`: cases in several processes
+- `recorded`: rows as CSV, and the results that the project keeps, in ``results``
+- `item_files`: files and text of a made item; `results_page`: the page of kept results
 - `task`: an item, or all of them
 """

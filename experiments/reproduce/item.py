@@ -1,21 +1,26 @@
-"""One table or figure of a paper that can be made again: what is claimed of it, and how it is made.
+"""One table or figure of a paper that can be made again: its claim, its cases, and the rows of each case.
 
-An item is a list of cases, made one after the other, so that a run that is interrupted goes on at the next
-case. Each case gives rows: our value beside the published one. The module knows no paper and writes no file.
+Cases are made one after the other, so that an interrupted run goes on at the next one. A row is our value
+beside the published one. The module knows no paper and writes no file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from experiments.config.options import read_fields, require, require_known, require_once
 from placements.forms.meaning import option
+from placements.forms.reading import Field
+from placements.forms.texts import read_yaml
 
 
 class Claim(StrEnum):
-    """What is claimed of a reproduced item.
+    """Claim of an item or of a row.
 
     EXACT: every value is the published one, to the digits that are printed. WITHIN: every value is within
     `Item.tolerance` or `Item.margin` of it. TREND: only what `Item.conclude` says must hold.
@@ -27,7 +32,7 @@ class Claim(StrEnum):
 
 
 class Basis(StrEnum):
-    """The kind of value that one of ours is compared with.
+    """Kind of a published value.
 
     PRINTED: a value that the paper prints, which ours does not begin with. FORMULA: a formula of the paper,
     by which either the published value is computed, or ours from other printed values.
@@ -41,21 +46,20 @@ class Basis(StrEnum):
 class Row:
     """One value of a table or figure.
 
-    Label and note are text for people, which no code reads. What a row belongs to is said by its case, its
-    series and its place.
+    Label and note are for people, and no code reads them: case, series and place say where a row belongs.
 
     Attributes:
         label: Which of its case's values, as ``"M-shape, searched"``.
-        metric: What is given, with its unit, as ``bubble_rate`` or ``iteration_ms``.
+        metric: Quantity with its unit, as ``bubble_rate`` or ``iteration_ms``.
         ours: None where there is none; then `note` says why.
         published: None where the paper has none.
         digits: Digits after the point that are printed; of no use without `published`.
-        basis: Kind of the published value; None for the kind of its item.
+        basis: Kind of the published value; None for the item's.
         note: Why the two differ, or what ours is; empty where nothing needs to be said.
-        claim: What is claimed of this row, where it is not the item's claim; None for that.
+        claim: Claim of this row; None for the item's.
         series: The curve or bar of the figure, or the method of the table; empty where the case says it.
-        at: Place of the value on the figure's axis, or in its series; None where there is none.
-        bound: What the value is at least, where `ours` is open or missing; None where it is not.
+        at: Place on the figure's axis, or in the series; None where there is none.
+        bound: Lower bound of the value, where `ours` is open or missing; None where it is not.
         case: The item's case that made it; the item fills it in.
     """
 
@@ -82,13 +86,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Trend:
-    """Something the paper concludes, and whether it is so here.
-
-    Attributes:
-        says: As ``"the M-shape is faster than the V-shape for every model"``.
-        holds: Whether the rows show it.
-        shown_by: With which figures, as ``"1.9 to 3.1 times"``.
-    """
+    """A conclusion of the paper, as ``"the M-shape is faster"``, with the figures that show it or not."""
 
     says: str
     holds: bool
@@ -112,27 +110,25 @@ class Item:
 
     Attributes:
         name: Value of the option ``experiment``, as ``tessel_table2``.
-        paper: Where it is from, as ``"Tessel"``; those of one stand together on the page of results.
+        paper: Paper; its items stand together on the page of results.
         part: Where in it, as ``"Table II"``; empty for all of it.
         title: What it shows, in a few words.
-        claim: What is claimed of its rows.
-        known: The cases, or a function that returns those of some options. It raises ValueError, in one line,
-            where an option is wrong or an input is missing. An option ``only`` chooses among them.
+        claim: Claim of its rows.
+        known: The cases, or a function that returns those of some options and raises ValueError where an
+            input is missing. An option ``only`` chooses among them.
         make: The rows of one case.
-        conclude: What the paper concludes, from the rows of all cases.
+        conclude: The paper's conclusions, from the rows of all cases.
         draw: The paper's figure, from all rows; a matplotlib Figure. None of a table.
-        small: The options with which it takes seconds; its rows are among those of the whole item. Their type
-            is a frozen dataclass of which every field has a default: those of the whole item.
-        files: Other files of all rows, by name: their text. ``NAME_rows.csv`` with the rows comes besides.
-        inputs: The options that are paths of data which the project does not contain; where each is in the
-            folder that ``experiment=all`` is given.
-        optional_inputs: The same for data without which the item is made in another way.
+        small: The options with which it takes seconds. Their type is a frozen dataclass of declared options
+            with defaults: those of the whole item.
+        data: Folder of the item's data among all data; its path goes into the option ``data``. Empty where
+            it needs nothing that the project does not contain.
+        needs_data: Whether there are no rows without data; else the item is then made in another way.
         basis: Kind of the published values.
         tolerance: Of `Claim.WITHIN`: the largest difference, as a part of the published value.
         margin: The same in the row's unit; a row is within the larger of the two.
         because: Why no more is claimed, and what differs from the paper; empty where all is as in the paper.
-        supported_by: Test that supports `because`; where there is none, the page of results says that what
-            differs is not understood.
+        supported_by: Test that supports `because`; empty where what differs is not understood.
     """
 
     name: str
@@ -145,9 +141,8 @@ class Item:
     conclude: Callable[[Sequence[Row]], Iterable[Trend]] = lambda _: ()
     draw: Callable[[Sequence[Row]], Any] | None = None
     small: Any = CaseOptions()
-    files: Callable[[Sequence[Row]], Mapping[str, str]] = lambda _: {}
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    optional_inputs: Mapping[str, str] = field(default_factory=dict)
+    data: str = ""
+    needs_data: bool = True
     basis: Basis = Basis.PRINTED
     tolerance: float = 0.0
     margin: float = 0.0
@@ -165,17 +160,22 @@ class Item:
         return type(self.small)
 
     def cases(self, options: Any) -> dict[str, Any]:
-        """Return what `make` is given of each case, by its name and in the item's order.
+        """Return the arguments of `make` by the name of the case, in the item's order.
 
         Raises:
-            ValueError: An option is wrong, or an input is missing.
+            ValueError: An option is not as declared, a list names something twice, or an input is missing.
         """
+        values = {each.name: getattr(options, each.name) for each in fields(options)}
+        read_fields(values, type(options), "")
+        for each in fields(options):
+            if isinstance(value := values[each.name], tuple):
+                require(bool(value) or each.default == (), each.name, [], "a list of at least one")
+                require_once(each.name, value)
         known = self.known(options) if callable(self.known) else self.known
         cases = dict(known) if isinstance(known, Mapping) else dict(zip(known, known, strict=True))
-        only = options.only if isinstance(options, CaseOptions) else ()
+        only = values.get("only", ())
         for name in only:
-            if name not in cases:
-                raise ValueError(f"only: {name!r} is not a case; the cases are {', '.join(cases)}")
+            require_known("only", name, cases)
         return {name: case for name, case in cases.items() if not only or name in only}
 
     def rows(self, options: Any, *names: str) -> tuple[Row, ...]:
@@ -186,16 +186,12 @@ class Item:
         )
 
     def trends(self, rows: Sequence[Row]) -> tuple[Trend, ...]:
-        """Return what the paper concludes, and whether it is so."""
+        """Return the paper's conclusions, and whether they hold."""
         return tuple(self.conclude(rows))
 
     def claim_of(self, row: Row) -> Claim:
-        """Return what is claimed of a row: its own claim, or else the item's."""
+        """Return a row's own claim, or else the item's."""
         return row.claim or self.claim
-
-    def basis_of(self, row: Row) -> Basis:
-        """Return what a row's published value is: the row's basis, or else the item's."""
-        return row.basis or self.basis
 
     def compared(self, rows: Iterable[Row], *, trend: bool = False) -> tuple[Row, ...]:
         """Return the rows with both values of which the values are claimed, or with `trend` only a trend."""
@@ -211,9 +207,33 @@ class Item:
             return round(row.ours, row.digits) == round(row.published, row.digits)
         return abs(row.ours - row.published) <= max(self.tolerance * abs(row.published), self.margin)
 
+    def as_claimed(self, rows: Iterable[Row]) -> dict[Basis, tuple[int, int]]:
+        """Return how many compared rows are as claimed, and how many there are, of each kind of value."""
+        compared = self.compared(rows)
+        own = {basis: [row for row in compared if (row.basis or self.basis) is basis] for basis in Basis}
+        return {basis: (sum(map(self.is_as_claimed, rows)), len(rows)) for basis, rows in own.items()}
+
     @property
     def limits(self) -> str:
         """How far a row may be from the paper, in words; empty where no limit is claimed."""
         limits = [f"{self.tolerance:.3g} of the paper's value"] if self.tolerance else []
         limits += [f"{self.margin:.3g} in the row's unit"] if self.margin else []
         return " or ".join(limits)
+
+
+@cache
+def _texts() -> Any:
+    return read_yaml(Path(__file__).with_name("items.yaml"), ValueError)
+
+
+def described(
+    name: str,
+    known: Known | Callable[[Any], Known],
+    make: Callable[[Any, Any], Iterable[Row]],
+    conclude: Callable[[Sequence[Row]], Iterable[Trend]] = lambda _: (),
+    draw: Callable[[Sequence[Row]], Any] | None = None,
+    small: Any = CaseOptions(),
+) -> Item:
+    """Return an item whose source, claim and reasons are in ``items.yaml``, by its name."""
+    texts = Field(_texts()[name], name, ValueError)
+    return texts.record(Item, name=name, known=known, make=make, conclude=conclude, draw=draw, small=small)

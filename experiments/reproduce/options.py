@@ -19,9 +19,11 @@ class ReproduceOptions:
     """
 
     size: str = option(
-        "full", "full: as in the paper; small: takes some seconds; options that you give are kept"
+        "full",
+        "full: as in the paper; small: takes some seconds; options that you give are kept",
+        choices=("full", "small"),
     )
-    num_processes: int | None = option(None, "number of processes; null: as many as processors")
+    num_processes: int | None = option(None, "number of processes; null: as many as processors", min=1)
     record: bool = option(
         False, "true: in a checkout, also keep the results there, and write its page of results again"
     )
@@ -37,23 +39,37 @@ class ReproduceAllOptions:
 
 
 _ITEMS = """\
-tessel.items: tessel_figure2 tessel_figure3 tessel_table2 tessel_figure8 tessel_figure9
-  tessel_figure10 tessel_figure11 tessel_table3 tessel_figure12 large_vocabulary tessel_figure13
-  tessel_figure15 tessel_figure16 tessel_figure17
-galvatron.items: galvatron_table1 galvatron_trends galvatron_deepspeed galvatron_table5
-  galvatron_figure4 galvatron_figure5 galvatron_figure6
-measured.items: zero_bubble vocabulary_parallelism
-perseus.items: perseus_table1 perseus_table3 perseus_table4 perseus_table6 perseus_table7
-  perseus_figure1 perseus_figure7 perseus_figure8 perseus_figure9 perseus_figure10 perseus_figure11
-  perseus_figure12
-dissertation.items: dissertation_table2_2 dissertation_table4_1 dissertation_table4_2
-  dissertation_table7_1 dissertation_figure2_3 dissertation_figure3_3 dissertation_figure4_3
-  dissertation_figure4_4 dissertation_figure4_6 dissertation_section4_3_2 dissertation_table6_1
-  dissertation_table6_2 dissertation_table6_3 dissertation_figure6_1 dissertation_figure6_3
-  dissertation_figure6_4 dissertation_figure6_5 dissertation_figure6_6
-gavel.items: gavel_physical gavel_las gavel_finish_time gavel_makespan gavel_fifo gavel_priorities
-  gavel_cost gavel_hierarchical gavel_rounds gavel_space_sharing
-schedules_by_hand.bubbles: schedules_by_hand
+tessel.bubble_rates: tessel_table2
+model_sizes: tessel_table3
+tessel.drawn_schedules: tessel_figure8
+tessel.search_times: tessel_figure9 tessel_figure10
+tessel.bubble_sweeps: tessel_figure11 tessel_figure12
+tessel.throughput: tessel_figure13
+tessel.flava_inference: tessel_figure15
+tessel.run_times: tessel_figure16 tessel_figure17
+model_sizes: galvatron_table1
+galvatron.tables: galvatron_trends
+galvatron.plans: galvatron_table5
+galvatron.partitions: galvatron_figure4
+galvatron.search_times: galvatron_figure5
+galvatron.plans: galvatron_figure6
+measured.zero_bubble: zero_bubble
+measured.vocabulary_parallelism: vocabulary_parallelism
+perseus.imbalance: perseus_table1
+perseus.savings: perseus_table3 perseus_table4
+perseus.emulation: perseus_table6
+perseus.imbalance: perseus_table7
+perseus.emulation: perseus_figure7 perseus_figure8
+perseus.frontiers: perseus_figure9
+perseus.timelines: perseus_figure10
+perseus.frontiers: perseus_figure11 perseus_figure12
+dissertation.configurations: dissertation_table2_2
+dissertation.closed_forms: dissertation_table4_1 dissertation_table4_2 dissertation_figure4_6
+dissertation.spot_markets: dissertation_table6_1 dissertation_table6_2 dissertation_table6_3
+  dissertation_figure6_5
+gavel.physical: gavel_physical
+gavel.policies: gavel_las gavel_finish_time gavel_makespan gavel_fifo gavel_cost gavel_space_sharing
+gavel.hierarchical: gavel_hierarchical
 """
 """The items by the module that has them, in the order in which ``experiment=all`` makes them."""
 
@@ -69,7 +85,7 @@ ALL = "all"
 
 
 def _of_item(config: DictConfig, record: type) -> DictConfig:
-    """Leave the options to the task, which knows those of the item."""
+    """Leave the options to the task, which knows the item's."""
     return config
 
 

@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 def in_any_order(
     calls: Sequence[Callable[[], Answer]], num_processes: int | None
 ) -> Generator[Answer, None, None]:
-    """Yield what the calls return, as they end; the processes end with the iterator.
+    """Yield the calls' answers, as they end; the processes end with the iterator.
 
     Args:
         calls: Started in this order; what they hold is sent to other processes.

@@ -1,27 +1,32 @@
-"""The results that the project keeps of its items: full ones and small ones, as they were made once.
+"""Rows of items as CSV, and the results that the project keeps.
 
-They are in ``results``: the rows of an item in a file of its name, what is known besides in ``full.json`` and
+Kept results are in ``results``: the rows of an item in a file of its name, the manifests in ``full.json`` and
 ``small.json``. The page of results is written from them alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.reproduce.item import Row
-from experiments.reproduce.item_files import COLUMNS, row_of
+from experiments.reproduce.item import Basis, Claim, Row
 from placements.forms.reading import json_file
 from placements.forms.tables import csv_lines, csv_rows, read_csv
 from placements.forms.texts import csv_text, write_json, write_text
 
 FOLDER = Path(__file__).with_name("results")
-"""Of all results."""
+"""All results."""
+
+COLUMNS = (
+    *("case", "label", "metric", "ours", "published", "difference", "basis", "claim", "note"),
+    *("series", "at", "bound"),
+)
+"""Columns of rows."""
 
 _SIZE = "size"
-"""Column of a kept table, before those of `COLUMNS`."""
+"""Column of a kept table, before `COLUMNS`."""
 
 
 class RecordedError(ValueError):
@@ -30,28 +35,50 @@ class RecordedError(ValueError):
 
 @dataclass(frozen=True)
 class Recorded:
-    """A kept result.
-
-    Attributes:
-        manifest: Manifest of the run; see `experiments.reproduce.item_files.manifest`.
-        rows: In their order.
-    """
+    """A kept result: the manifest of `experiments.reproduce.item_files.manifest`, and the rows in order."""
 
     manifest: dict[str, Any]
     rows: tuple[Row, ...]
 
 
+def rows_to_csv(rows: Iterable[Row]) -> str:
+    """Return rows as CSV with `COLUMNS`; missing values are empty."""
+    return csv_text(COLUMNS, ([_cell(getattr(row, column)) for column in COLUMNS] for row in rows))
+
+
+def _cell(value: str | float | None) -> str:
+    return f"{value:.12g}" if isinstance(value, float | int) else value or ""
+
+
+def row_of(cells: Mapping[str, str]) -> Row:
+    """Return the row of a line of the CSV; it has as many digits as the published value.
+
+    Raises:
+        ValueError: A number or a claim is none.
+    """
+    texts = ("label", "metric", "note", "series", "case")
+    given: dict[str, Any] = {name: cells.get(name, "") for name in texts}
+    for name in ("ours", "published", "at", "bound"):
+        given[name] = float(cells[name]) if cells.get(name) else None
+    return Row(
+        **given,
+        digits=len(cells.get("published", "").partition(".")[2]),
+        basis=Basis(basis) if (basis := cells.get("basis")) else None,
+        claim=Claim(claim) if (claim := cells.get("claim")) else None,
+    )
+
+
 def record(name: str, size: str, made: Path, folder: Path = FOLDER) -> Path:
-    """Keep rows and manifest of an item from the folder in which it was made; figures are drawn of these."""
+    """Keep rows and manifest of an item from the folder in which it was made."""
     folder.mkdir(parents=True, exist_ok=True)
     with json_file(made / f"{name}.json", "a manifest", RecordedError) as data:
-        known = _manifests(size, folder) | {name: data.mapping()}
+        manifests = _manifests(size, folder) | {name: data.mapping()}
     target = folder / f"{name}.csv"
-    others = _lines(target) if target.exists() else []
-    lines = [[size, *line] for line in _lines(made / f"{name}_rows.csv")]
-    lines = sorted(lines + [line for line in others if line[0] != size], key=lambda line: line[0])
+    lines = [line for line in _lines(target) if line[0] != size] if target.exists() else []
+    lines += [[size, *line] for line in _lines(made / f"{name}_rows.csv")]
+    lines.sort(key=lambda line: line[0])
     write_text(target, csv_text((_SIZE, *COLUMNS), lines))
-    write_json(folder / f"{size}.json", dict(sorted(known.items())))
+    write_json(folder / f"{size}.json", dict(sorted(manifests.items())))
     return target
 
 
@@ -83,7 +110,7 @@ def _read_rows(path: Path, size: str) -> Iterator[Row]:
     try:
         for row in csv_rows(path, "value", RecordedError, (_SIZE, *COLUMNS)):
             if row.text(_SIZE) == size:
-                yield row_of({name: row.cells.get(name, "") for name in COLUMNS})
+                yield row_of(row.cells)
     except RecordedError:
         raise
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The page of results: every item by paper, with its claim and what was found, from the kept results."""
+"""The page of results: every item by paper, with its claim, rows and trends, from the kept results."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from experiments.reproduce.catalogue import origin_of
 from experiments.reproduce.item import Basis, Claim, Item, Row
-from experiments.reproduce.item_files import by_basis
-from experiments.reproduce.kept_cases import PROJECT
-from experiments.reproduce.origins import origins_of
+from experiments.reproduce.item_files import cells_of, counts_by_basis
 from experiments.reproduce.recorded import FOLDER, Recorded, read_recorded
+from experiments.reproduce.run_item import PROJECT
 from placements.forms.texts import markdown_table, write_bytes
 from schedsearch.figures.canvas import image
 
@@ -87,22 +87,10 @@ def _summary(kept: Iterable[tuple[Item, Recorded | None]]) -> str:
 
 def _counts(item: Item, found: Recorded) -> list[tuple[int, int]]:
     """Return how many are as claimed, and of how many: of each basis, of trends, of values beside them."""
-    compared = item.compared(found.rows)
-    good = [[item.is_as_claimed(row) for row in compared if item.basis_of(row) is each] for each in Basis]
-    good.append([trend["holds"] for trend in found.manifest["trends"]])
-    beside = item.compared(found.rows, trend=True)
-    good.append([abs(_ours(row) - _published(row)) <= NEAR * abs(_published(row)) for row in beside])
-    return [(sum(each), len(each)) for each in good]
-
-
-def _ours(row: Row) -> float:
-    assert row.ours is not None
-    return row.ours
-
-
-def _published(row: Row) -> float:
-    assert row.published is not None
-    return row.published
+    trends, beside = found.manifest["trends"], item.compared(found.rows, trend=True)
+    held = sum(trend["holds"] for trend in trends)
+    near = sum(abs(row.difference or 0.0) <= NEAR for row in beside if row.published or not row.ours)
+    return [*item.as_claimed(found.rows).values(), (held, len(trends)), (near, len(beside))]
 
 
 def _differs(item: Item, found: Recorded) -> bool:
@@ -126,7 +114,7 @@ def _found(item: Item, found: Recorded | None) -> list[str]:
         return [""] * 4
     *_, trends, beside = _counts(item, found)
     took = _duration(found.manifest["cpu_s"]) if found.rows else ""
-    return [", ".join(by_basis(item, item.compared(found.rows))), _share(*trends), _share(*beside), took]
+    return [counts_by_basis(item, found.rows), _share(*trends), _share(*beside), took]
 
 
 def _claim(item: Item) -> str:
@@ -145,7 +133,7 @@ def _section(item: Item, found: Recorded | None) -> Iterator[str]:
     )
     if found is not None and _differs(item, found):
         yield f"Supported by `{item.supported_by}`." if item.supported_by else NOT_UNDERSTOOD
-    if origin := origins_of(item):
+    if origin := origin_of(item):
         yield f"Data: {origin}."
     if found is None:
         yield "No results are kept."
@@ -180,11 +168,5 @@ def _rows(item: Item, rows: tuple[Row, ...]) -> Iterator[str]:
         yield ""
     heads = ("case", "value", "metric", "ours", "paper", "difference", "note")
     if shown:
-        yield markdown_table(heads, map(_cells, shown))
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    ours = "" if row.ours is None else f"{row.ours:.{max(row.digits, 2)}f}"
-    paper = "" if row.published is None else f"{row.published:.{row.digits}f}"
-    difference = "" if row.difference is None else f"{row.difference:+.1%}"
-    return row.case, row.label, f"`{row.metric}`", ours, paper, difference, row.note
+        cells = (cells_of(row, 2) for row in shown)
+        yield markdown_table(heads, ((*each[:2], f"`{each[2]}`", *each[3:]) for each in cells))

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from experiments.reproduce.item import Row, Trend
-from schedsearch.figures.panels import CurvePoint
+from placements.forms.tables import csv_records
+from schedsearch.figures.bars import BarPanel, draw_bars
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 
 Key = Callable[[Row], str]
-"""What of a row names its group, curve or bar."""
+"""Name of a row's group, panel, curve or bar."""
 
 by_case: Key = attrgetter("case")
 by_label: Key = attrgetter("label")
@@ -47,7 +50,7 @@ def value_of(rows: Iterable[Row], *fields: str) -> dict[Any, float]:
 
 
 def grouped(rows: Iterable[Row], key: Key = by_case) -> dict[str, list[Row]]:
-    """Return rows by what names their group, in their order."""
+    """Return rows by the name of their group, in their order."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -69,11 +72,35 @@ def curves(rows: Iterable[Row], key: Key = by_series) -> dict[str, list[CurvePoi
     }
 
 
-def bars(
-    rows: Iterable[Row], group: Key = by_case, bar: Key = by_label
-) -> dict[str, dict[str, float | None]]:
-    """Return our value of each bar in each group, for `schedsearch.figures.bars.BarPanel`."""
-    return {name: {bar(row): row.ours for row in members} for name, members in grouped(rows, group).items()}
+def draw_curves(
+    rows: Iterable[Row], x_label: str, y_label: str, title: str = "", panel: Key = by_case, **look: Any
+) -> Any:
+    """Draw a panel for each case, or each name of `panel`, with a curve for each series."""
+    panels = [Panel(name, curves(own)) for name, own in grouped(rows, panel).items()]
+    return draw_panels(panels, x_label, y_label, title, **look)
+
+
+def draw_metrics(
+    rows: Sequence[Row],
+    y_label: str,
+    titles: Mapping[str, str],
+    group: Key = by_case,
+    bar: Key = by_label,
+    **look: Any,
+) -> Any:
+    """Draw a panel of bars for each metric by its title; a group has the same bars in all of them."""
+    shown = [row for row in rows if row.metric in titles]
+    value = {(row.metric, group(row), bar(row)): row.ours for row in shown}
+    bars_of = {name: dict.fromkeys(map(bar, own)) for name, own in grouped(shown, group).items()}
+    panels = []
+    for metric, title in titles.items():
+        here = {bar(row) for row in rows_with(shown, metric=metric)}
+        groups = {
+            name: {each: value.get((metric, name, each)) for each in own if each in here}
+            for name, own in bars_of.items()
+        }
+        panels.append(BarPanel(title, {name: own for name, own in groups.items() if own}))
+    return draw_bars(panels, y_label, **look)
 
 
 def falls(values: Sequence[float]) -> bool:
@@ -107,3 +134,29 @@ def listed(values: Mapping[str, float], form: str = ".2f", unit: str = " times")
     'vgg16 1.50 times, alexnet 2.00 times'
     """
     return ", ".join(f"{name} {value:{form}}{unit}" for name, value in values.items())
+
+
+Answered = TypeVar("Answered", bound="Interruptible")
+
+
+class Interruptible(Protocol):
+    """Result of a search."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the keyboard ended the search."""
+
+
+def uninterrupted(answer: Answered) -> Answered:
+    """Return the result of a search; raise KeyboardInterrupt where that ended it."""
+    if answer.interrupted:
+        raise KeyboardInterrupt
+    return answer
+
+
+Record = TypeVar("Record")
+
+
+def published_table(module: str, name: str, kind: type[Record]) -> list[Record]:
+    """Return the rows of a CSV file beside a module, which is given by its ``__file__``."""
+    return [row for _, row in csv_records(Path(module).with_name(name), "row", ValueError, kind)]

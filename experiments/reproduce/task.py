@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,12 @@ from omegaconf import DictConfig
 
 from experiments.config.command import Interrupted
 from experiments.config.option_list import kinds_of
-from experiments.config.options import OptionError, read_record, require, require_known, require_least
+from experiments.config.options import OptionError, read_record, require
 from experiments.config.run_record import given_names, output_directory
-from experiments.reproduce.catalogue import ITEMS
+from experiments.reproduce.catalogue import ITEMS, origin_of
 from experiments.reproduce.item import Item
-from experiments.reproduce.item_files import described, write_item, write_rows
+from experiments.reproduce.item_files import described, write_item
 from experiments.reproduce.options import ALL, ReproduceAllOptions, ReproduceOptions
-from experiments.reproduce.origins import origins_of
 from experiments.reproduce.recorded import record
 from experiments.reproduce.results_page import PAGE, results_page
 from experiments.reproduce.run_item import MadeItem, run_item
@@ -28,8 +26,6 @@ from placements.forms.texts import write_text
 from schedsearch.core.progress import StepBar
 
 log = logging.getLogger(__name__)
-
-SIZES = ("full", "small")
 
 _COMMON = tuple(ReproduceOptions.__dataclass_fields__)
 
@@ -43,94 +39,63 @@ def task(config: DictConfig) -> Mapping[str, float]:
         Interrupted: From the keyboard; what was made is kept, and the same command goes on there.
     """
     name = HydraConfig.get().runtime.choices.get("experiment")
-    known = ", ".join(sorted(kinds_of("reproduce", "experiment")))
     if name is None:
+        known = ", ".join(sorted(kinds_of("reproduce", "experiment")))
         raise OptionError(f"experiment: has no value; give one of {known}")
-    common = _common_options(config)
-    require_known("size", common.size, SIZES)
-    require_least("num_processes", common.num_processes, 1)
+    others = [str(name) for name in config if name not in _COMMON]
+    common = read_record(config, ReproduceOptions, others)
     wanted = "possible without a checkout, whose page of results it writes"
     require(not common.record or PAGE.parent.exists(), "record", common.record, wanted, "leave it out")
     if name == ALL:
-        return _make_all(common, read_record(config, ReproduceAllOptions, _COMMON))
-    require(name in ITEMS, "experiment", name, "known", f"the options are {known}")
+        return _make_all(common, read_record(config, ReproduceAllOptions, _COMMON).data)
     item = ITEMS[name]
-    options = _options(item, config, common.size)
+    options = _sized(item, common.size)
+    given = read_record(config, item.options, _COMMON)
+    names = set(given_names()) & set(item.options.__dataclass_fields__)
+    options = replace(options, **{name: getattr(given, name) for name in names})
     try:
         item.cases(options)
     except ValueError as error:
-        missing = [name for name in item.inputs if getattr(options, name) is None]
-        raise type(error)(f"{error}; {origins_of(item)}") if missing else error from None
-    made = _make(item, options, common, output_directory())
-    return _figures(made)
+        lacks_data = item.data and item.needs_data and options.data is None
+        raise type(error)(f"{error}; {origin_of(item)}") if lacks_data else error from None
+    return _figures([_make(item, options, common, output_directory())])
 
 
-def _common_options(config: DictConfig) -> ReproduceOptions:
-    others = [str(name) for name in config if name not in _COMMON]
-    return read_record(config, ReproduceOptions, others)
+def _sized(item: Item, size: str) -> Any:
+    return item.small if size == "small" else item.options()
 
 
-def _options(item: Item, config: DictConfig, size: str) -> Any:
-    """Return an item's options; with ``size=small`` those that are not given are the small version's."""
-    options = read_record(config, item.options, _COMMON)
-    if size == "full":
-        return options
-    names = set(given_names()) & set(item.options.__dataclass_fields__)
-    return replace(item.small, **{name: getattr(options, name) for name in names})
-
-
-def _make_all(common: ReproduceOptions, options: ReproduceAllOptions) -> Mapping[str, float]:
+def _make_all(common: ReproduceOptions, data: str | None) -> Mapping[str, float]:
     """Make every item in a folder of its own; one whose input is missing or wrong is left out and named."""
-    left_out, failed = list[str](), 0
-    every = list[MadeItem]()
+    left_out, every = list[str](), list[MadeItem]()
+    num_wrong = 0
     for number, item in enumerate(ITEMS.values(), 1):
-        missing, own = _with_inputs(item, item.small if common.size == "small" else item.options(), options)
-        if missing:
-            left_out.append(f"{item.name}: {missing}")
+        options = _sized(item, common.size)
+        path = None if data is None else Path(data) / item.data
+        if item.data and path and path.exists():
+            options = replace(options, data=str(path))
+        elif item.data and item.needs_data:
+            needed = f"{path}, which is not there" if path else f"{item.data}; give the folder that it is in"
+            left_out.append(f"{item.name}: needs {needed}, as in data=FOLDER; {origin_of(item)}")
             continue
         log.info("\n%d of %d: %s", number, len(ITEMS), item.name)
         try:
-            every.append(_make(item, own, common, output_directory() / item.name))
+            every.append(_make(item, options, common, output_directory() / item.name))
         except ValueError as error:
             left_out.append(f"{item.name}: {error}")
-            failed += 1
+            num_wrong += 1
     log.info("\n%d of %d items are made", len(every), len(ITEMS))
     for line in left_out:
         log.warning("left out: %s", line)
-    found = [_figures(made) for made in every]
-    totals = {name: sum(each[name] for each in found) for name in found[0]} if found else {}
-    return {"items": len(every), "items_left_out": len(left_out), "items_wrong": failed} | totals
-
-
-def _with_inputs(item: Item, own: Any, options: ReproduceAllOptions) -> tuple[str, Any]:
-    """Return what an item lacks, empty if nothing, and its options with the paths of its inputs."""
-    for name, place in item.inputs.items():
-        if options.data is None:
-            wanted = "give the folder that it is in, as in data=FOLDER"
-            return f"needs {place}; {wanted}; {origins_of(item)}", own
-        path = Path(options.data) / place
-        if not path.exists():
-            return f"needs {path}, which is not there; {origins_of(item)}", own
-        own = replace(own, **{name: str(path)})
-    if options.data is not None:
-        for name, place in item.optional_inputs.items():
-            if (path := Path(options.data) / place).exists():
-                own = replace(own, **{name: str(path)})
-    return "", own
+    counts = {"items": len(every), "items_left_out": len(left_out), "items_wrong": num_wrong}
+    return counts | (_figures(every) if every else {})
 
 
 def _make(item: Item, options: Any, common: ReproduceOptions, folder: Path) -> MadeItem:
-    """Make an item in a folder, write its files, say what was found, and keep it if that is asked for."""
+    """Make an item in a folder, write its files, print its text, and keep it with ``record=true``."""
     try:
         with StepBar(item.name) as bar:
-            made = run_item(
-                item,
-                options,
-                folder,
-                bar,
-                after_case=partial(_write_rows, folder),
-                num_processes=common.num_processes,
-            )
+            made = run_item(item, options, folder, bar, common.num_processes)
     except KeyboardInterrupt:
         raise Interrupted(
             f"interrupted; the cases of {item.name} that were made are in {folder}, "
@@ -139,23 +104,19 @@ def _make(item: Item, options: Any, common: ReproduceOptions, folder: Path) -> M
     paths = write_item(made, common.size, folder)
     log.info("%s\n%s in %s", described(made), ", ".join(path.name for path in paths), folder)
     if common.record:
-        kept = record(item.name, common.size, folder)
-        log.info("kept in %s", kept)
+        log.info("kept in %s", record(item.name, common.size, folder))
         write_text(PAGE, results_page(ITEMS.values()))
     return made
 
 
-def _write_rows(folder: Path, so_far: MadeItem) -> None:
-    write_rows(so_far, folder)
-
-
-def _figures(made: MadeItem) -> dict[str, float]:
-    trends = made.trends
+def _figures(every: list[MadeItem]) -> dict[str, float]:
+    trends = [trend for made in every for trend in made.trends]
+    counts = [each for made in every for each in made.item.as_claimed(made.rows).values()]
     return {
-        "rows": len(made.rows),
-        "rows_compared": len(made.compared),
-        "rows_as_claimed": len(made.compared) - len(made.not_as_claimed),
+        "rows": sum(len(made.rows) for made in every),
+        "rows_compared": sum(whole for _, whole in counts),
+        "rows_as_claimed": sum(good for good, _ in counts),
         "trends": len(trends),
         "trends_that_hold": sum(trend.holds for trend in trends),
-        "cpu_s": round(made.cpu_s, 2),
+        "cpu_s": round(sum(made.cpu_s for made in every), 2),
     }

@@ -1,23 +1,48 @@
-"""Tables 6.1 to 6.3 and Fig. 6.1, 6.3 and 6.4: speeds and prices of GPUs at clouds."""
+"""Tables 6.1 to 6.3 and Fig. 6.5: speeds and prices of GPUs at clouds, and savings of a job that chooses.
+
+The figure prints no values. Its published ones are in a table that the study's notebook printed; it is read
+from the folder of the prices, as they are.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
-from statistics import fmean
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from experiments.reproduce.dissertation.figure import SOURCE
-from experiments.reproduce.dissertation.published import DATA_MOVEMENT, SPOT_REDUCTIONS, TABLE_6_1
-from experiments.reproduce.dissertation.spot_prices import PriceItemOptions, data_folder
-from experiments.reproduce.item import Claim, Item, Row, Trend
-from experiments.reproduce.rows import bars, by_series, listed, numbers, rows_with, value_of
+from experiments.config.options import OptionError
+from experiments.reproduce.item import CaseOptions, Row, Trend, described
+from experiments.reproduce.rows import by_series, draw_metrics, grouped, listed, rows_with, value_of
+from placements.forms.meaning import Verbatim, option
+from placements.forms.tables import csv_records
 from schedsearch.cluster.prices.market import PriceSeries
-from schedsearch.cluster.prices.price_files import CLOUDS, read_market, read_speeds
+from schedsearch.cluster.prices.price_files import read_market, read_speeds
+from schedsearch.cluster.prices.study import DYNAMIC, study
 from schedsearch.figures.bars import BarPanel, draw_bars
+
+TABLE_6_1 = {
+    "Transformer": ("Transformer (batch size 256)", ((3.3, 1.0), (3.3, 0.8))),
+    "A3C": ("A3C", ((1.2, 0.4), (2.2, 0.4))),
+    "CycleGAN": ("CycleGAN", ((4.5, 1.4), (9.3, 1.7))),
+    "ResNet-18": ("ResNet-18 (batch size 256)", ((4.0, 1.2), (6.8, 1.2))),
+    "ResNet-50": ("ResNet-50 (batch size 128)", ((3.7, 1.1), (9.6, 1.8))),
+}
+"""Name in the published speeds; speed and speed by dollar over a K80, on P100 and V100 (Table 6.1)."""
+
+DATA_MOVEMENT = {
+    "ResNet-50": ((("dataset", 150.0), ("model", 0.098)), (9.13, 0.006)),
+    "BERT-Base": ((("dataset", 17.0), ("model", 0.408)), (0.98, 0.025)),
+}
+"""GB, and cost in percent of 160 hours of a V100 (Table 6.2)."""
+
+SPOT_REDUCTIONS = {
+    "aws": {"k80": 2.7, "v100": 3.3},
+    "gcp": {"k80": 3.4, "p100": 3.4, "v100": 3.3},
+    "azure": {"k80": 7.3, "p100": 8.0, "v100": 5.1},
+}
+"""Price on demand over the lowest spot price, of one GPU (Table 6.3)."""
 
 GCP_DOLLARS_PER_HOUR = {"k80": (0.45, 0.135), "p100": (1.46, 0.43), "v100": (2.48, 0.74)}
 """Prices of one GPU without its host, on demand and preemptible, in 2020."""
@@ -34,22 +59,50 @@ ON_DEMAND = {
 EGRESS_DOLLARS_PER_GB, COMPUTE_HOURS = 0.09, 160
 """To the Internet, from AWS; hours of a V100 that moves are compared with."""
 
+RESNET = "ResNet-50 (batch size 128)"
+
+MODELS = (
+    "A3C",
+    "CycleGAN",
+    "LM (batch size 80)",
+    "Recommendation (batch size 8192)",
+    RESNET,
+    "Transformer (batch size 256)",
+)
+"""Models of Fig. 6.5."""
+
+DAYS = (4, 8)
+"""Lengths of a job that the notebook printed; Fig. 6.5 has the first."""
+
 SPEED, PER_DOLLAR = "speedup_over_k80", "speedup_per_dollar_over_k80"
-LOWEST, HIGHEST, SPREAD = "lowest_dollars_per_hour", "highest_dollars_per_hour", "relative_spread"
 
 
-def _series(options: PriceItemOptions, *clouds: str) -> list[PriceSeries]:
-    return list(read_market(data_folder(options), clouds or CLOUDS).series)
+@dataclass(frozen=True)
+class PriceItemOptions(CaseOptions):
+    """Options of all of them."""
+
+    data: Verbatim | None = option(None, "folder with prices, speeds and the published table")
 
 
-def _ends(series: Iterable[PriceSeries]) -> tuple[float, float]:
-    """Return the lowest and the highest price of several offers, of the whole instance."""
-    prices = np.concatenate([each.dollars_per_hour for each in series])
-    return float(prices.min()), float(prices.max())
+def _folder(options: PriceItemOptions) -> Path:
+    if options.data is None:
+        raise OptionError("data: has no value; give the folder of spot prices, as in data=FOLDER")
+    return Path(options.data)
+
+
+def _given(cases: Sequence[str], options: PriceItemOptions) -> Sequence[str]:
+    """Return the cases of an item, once its folder is given."""
+    _folder(options)
+    return cases
+
+
+def _lowest(series: Iterable[PriceSeries]) -> float:
+    """Return the lowest price of several offers, of the whole instance."""
+    return min(float(each.dollars_per_hour.min()) for each in series)
 
 
 def _speed_rows(options: PriceItemOptions, model: str) -> Iterator[Row]:
-    speeds = read_speeds(data_folder(options) / "throughputs.csv")[TABLE_6_1[model][0]]
+    speeds = read_speeds(_folder(options) / "throughputs.csv")[TABLE_6_1[model][0]]
     for number, gpu in enumerate(("p100", "v100")):
         ratio, (speed, per_dollar) = speeds[gpu] / speeds["k80"], TABLE_6_1[model][1][number]
         cost = GCP_DOLLARS_PER_HOUR[gpu][0] / GCP_DOLLARS_PER_HOUR["k80"][0]
@@ -68,9 +121,14 @@ def _speed_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     yield Trend("for some models the older P100 is as good by dollar, or better", bool(older), shown)
 
 
+def _draw_speeds(rows: Sequence[Row]) -> Any:
+    titles = {SPEED: SPEED, PER_DOLLAR: PER_DOLLAR}
+    return draw_metrics(rows, "times a K80", titles, bar=by_series, width=9.0)
+
+
 def _movement_rows(options: PriceItemOptions, model: str) -> Iterator[Row]:
-    offers = [each for each in _series(options, "aws") if each.offer.instance == "p3.2xlarge"]
-    dollars = COMPUTE_HOURS * _ends(offers)[0]
+    series = read_market(_folder(options), ("aws",)).series
+    dollars = COMPUTE_HOURS * _lowest(each for each in series if each.offer.instance == "p3.2xlarge")
     for (what, gigabytes), percent, digits in zip(*DATA_MOVEMENT[model], (2, 3), strict=True):
         ours = 100 * gigabytes * EGRESS_DOLLARS_PER_GB / dollars
         yield Row(what, "percent_of_compute", ours, percent, digits, note=f"{gigabytes:g} GB")
@@ -83,152 +141,95 @@ def _reduction_rows(options: PriceItemOptions, cloud: str) -> Iterator[Row]:
             note = "of the GPU alone: the host of the table is not given"
         else:
             region = "us-east-1" if cloud == "aws" else "us_east"
-            offers = [
+            series = read_market(_folder(options), ("aws", cloud)).series
+            on_demand, note = ON_DEMAND[cloud, gpu], ""
+            lowest = _lowest(
                 each
-                for each in _series(options, "aws", cloud)
+                for each in series
                 if (each.offer.cloud, each.offer.gpu_type, each.offer.num_gpus) == (cloud, gpu, 1)
                 and each.offer.zone.startswith(region)
-            ]
-            on_demand, lowest, note = ON_DEMAND[cloud, gpu], _ends(offers)[0], ""
+            )
         yield Row(gpu, "cost_reduction", on_demand / lowest, published, 1, note=note)
 
 
-def _price_rows(options: PriceItemOptions, instance: str) -> Iterator[Row]:
-    for each in _series(options, "aws"):
-        if each.offer.instance == instance:
-            lowest, highest = _ends([each])
-            yield Row(f"{each.offer.zone}, lowest", LOWEST, lowest, digits=4, series=each.offer.zone)
-            yield Row(f"{each.offer.zone}, highest", HIGHEST, highest, digits=4, series=each.offer.zone)
-            prices = each.dollars_per_hour
-            spread = float(prices.std() / prices.mean())
-            yield Row(f"{each.offer.zone}, spread", SPREAD, spread, digits=4, series=each.offer.zone)
+class _Published(NamedTuple):
+    """A row of the notebook's table."""
+
+    model: str
+    job_days_on_v100: float
+    strategy: str
+    cost_reduction: float
 
 
-def _price_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    stable = numbers(rows_with(rows, case="p3.16xlarge", metric=SPREAD))
-    yield Trend("the price of p3.16xlarge does not change", max(stable) < 1e-9, f"in {len(stable)} zones")
-    capped = rows_with(rows, case="p2.xlarge", series="us-east-1f")
-    ends = {row.ours for row in capped if row.metric != SPREAD}
-    says = "that of p2.xlarge in us-east-1f is the price on demand"
-    yield Trend(says, ends == {ON_DEMAND["aws", "k80"]}, ", ".join(f"{end:g} $ an hour" for end in ends))
+def _published(folder: Path) -> dict[tuple[str, float, str], float]:
+    """Return the notebook's cost reductions, by model, length and strategy.
+
+    Raises:
+        OptionError: The table is not there, or is another one.
+    """
+    table = folder / "published_cost_reduction.csv"
+    rows = csv_records(table, "reduction", OptionError, _Published, others=True)
+    return {row[:3]: row.cost_reduction for _, row in rows}
 
 
-def _stability_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    for sizes in (("p2.xlarge", "p2.8xlarge", "p2.16xlarge"), ("p3.2xlarge", "p3.8xlarge", "p3.16xlarge")):
-        spreads = {case: fmean(numbers(rows_with(rows, case=case, metric=SPREAD))) for case in sizes}
-        says = f"with more GPUs in an instance the price is more stable, {' to '.join(sizes[::2])}"
-        falling = all(after <= before for before, after in pairwise(spreads.values()))
-        yield Trend(says, falling, listed(spreads, ".3f", " of its mean"))
+def _ladder_cases(options: PriceItemOptions) -> list[str]:
+    _published(_folder(options))
+    speeds = read_speeds(_folder(options) / "throughputs.csv")
+    return [model for model in MODELS if model in speeds]
 
 
-def _cloud_rows(options: PriceItemOptions, gpu: str) -> Iterator[Row]:
-    offers = [each for each in _series(options) if each.offer.gpu_type == gpu]
-    for cloud, count in sorted({(each.offer.cloud, each.offer.num_gpus) for each in offers}):
-        own = [each for each in offers if (each.offer.cloud, each.offer.num_gpus) == (cloud, count)]
-        for metric, price in zip((LOWEST, HIGHEST), _ends(own), strict=True):
-            yield Row(f"{cloud}, {count} GPUs", metric, price, digits=3, series=cloud, at=count)
+def _ladder_rows(options: PriceItemOptions, model: str) -> Iterator[Row]:
+    folder = _folder(options)
+    published, speeds = _published(folder), read_speeds(folder / "throughputs.csv")
+    for each in study(read_market(folder), {model: speeds[model]}).reductions(DAYS):
+        paper = published.get((model, each.days, each.strategy))
+        label = f"{each.days:g} days, {each.strategy}"
+        yield Row(label, "cost_reduction", each.reduction, paper, 2, series=each.strategy, at=each.days)
 
 
-def _cloud_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    ends = value_of(rows_with(rows, series="gcp"), "case", "at", "metric")
-    static = all(ends[case, at, LOWEST] == ends[case, at, HIGHEST] for case, at, _ in ends)
-    yield Trend("GCP's prices do not change", static, f"{len(ends) // 2} instances")
-    lowest = value_of(rows_with(rows, metric=LOWEST), "case", "at", "series")
-    places = {(case, at) for case, at, _ in lowest}
-    cheapest = {
-        place: min((price, cloud) for (*key, cloud), price in lowest.items() if tuple(key) == place)[1]
-        for place in places
-    }
-    counts = Counter(cheapest.values())
-    shown = ", ".join(f"{cloud} {count} times" for cloud, count in counts.most_common())
-    yield Trend("which cloud is the cheapest changes with the instance", len(counts) > 1, shown)
+def _ladder_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    dynamic = value_of(rows_with(rows, series=DYNAMIC.name, at=DAYS[0]), "case")
+    least = min(dynamic, key=lambda case: dynamic[case])
+    yield Trend("costs fall by up to 3.5 times", round(max(dynamic.values()), 1) == 3.5, listed(dynamic))
+    yield Trend("those of ResNet-50 fall the least", least == RESNET, listed(dynamic))
 
 
-def _draw(metrics: Sequence[str], label: str, rows: Sequence[Row]) -> Any:
-    panels = [BarPanel(metric, bars(rows_with(rows, metric=metric), bar=by_series)) for metric in metrics]
-    return draw_bars(panels, label, width=9.0)
+def _draw_ladder(rows: Sequence[Row]) -> Any:
+    panels = []
+    for days in DAYS:
+        groups = grouped(rows_with(rows, at=days), lambda row: row.case.replace(" (", "\n("))
+        bars = {name: {row.series: row.ours for row in own} for name, own in groups.items()}
+        panels.append(BarPanel(f"{days} days on a V100", bars))
+    return draw_bars(panels, "baseline's cost / cost", width=9.0)
 
 
-def _item(
-    part: str, title: str, claim: Claim, known: Iterable[str], make: Callable[..., Any], **others: Any
-) -> Item:
-    kind, number = part.split(",")[0].split()
-    name = f"dissertation_{'table' if kind == 'Table' else 'figure'}{number.replace('.', '_')}"
-    cases = tuple(known)
-
-    def checked(options: PriceItemOptions) -> Sequence[str]:
-        data_folder(options)
-        return cases
-
-    inputs = {"data": "spot_prices"}
-    small = PriceItemOptions()
-    return Item(name, SOURCE, part, title, claim, checked, make, small=small, inputs=inputs, **others)
-
-
-_INSTANCES = ("p2.xlarge", "p2.8xlarge", "p2.16xlarge", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge")
-_DRAWN = "The figure prints no values. "
-
-MARKET_ITEMS = (
-    _item(
-        "Table 6.1, Fig. 1.4 and 5.1",
-        "Speed of models on later GPUs, and by dollar",
-        Claim.EXACT,
-        TABLE_6_1,
+ITEMS = (
+    described(
+        "dissertation_table6_1",
+        partial(_given, tuple(TABLE_6_1)),
         _speed_rows,
-        conclude=_speed_trends,
-        draw=lambda rows: _draw((SPEED, PER_DOLLAR), "times a K80", rows),
-        because="Batches are those whose ratios are the printed ones. Two of the values by dollar do not "
-        "follow from the printed speeds at Google Cloud's prices of 2020, and CycleGAN's published speeds "
-        "give 4.6 for the printed 4.5 on a P100",
-        supported_by="test_two_values_by_dollar_do_not_follow_from_the_printed_speeds",
+        _speed_trends,
+        _draw_speeds,
+        PriceItemOptions(),
     ),
-    _item(
-        "Table 6.2",
-        "Cost of moving data and models, of that of computing",
-        Claim.WITHIN,
-        DATA_MOVEMENT,
+    described(
+        "dissertation_table6_2",
+        partial(_given, tuple(DATA_MOVEMENT)),
         _movement_rows,
-        tolerance=0.07,
-        because="Sizes are the table's, rounded to whole GB for data. 9 cents for each GB and the lowest "
-        "price of a V100 in us-east-1 are taken, which the table does not print",
+        small=PriceItemOptions(),
     ),
-    _item(
-        "Table 6.3",
-        "Lowest spot price beside that on demand, of one GPU",
-        Claim.EXACT,
-        SPOT_REDUCTIONS,
+    described(
+        "dissertation_table6_3",
+        partial(_given, tuple(SPOT_REDUCTIONS)),
         _reduction_rows,
-        because="Prices on demand are those of 2020, which the table does not print. Google's are of the GPU "
-        "alone, since the host is not given",
-        supported_by="test_reductions_of_aws_and_azure_are_as_printed",
+        small=PriceItemOptions(),
     ),
-    _item(
-        "Fig. 6.1",
-        "Spot prices of AWS by zone",
-        Claim.TREND,
-        _INSTANCES,
-        _price_rows,
-        conclude=_price_trends,
-        draw=lambda rows: _draw((LOWEST, HIGHEST), "dollars per hour", rows),
-        because=_DRAWN + "Ours are the ends of each zone's prices",
-    ),
-    _item(
-        "Fig. 6.3",
-        "Lowest and highest spot prices of three clouds",
-        Claim.TREND,
-        ("k80", "p100", "v100"),
-        _cloud_rows,
-        conclude=_cloud_trends,
-        because=_DRAWN + "Azure is there with three regions and a month",
-    ),
-    _item(
-        "Fig. 6.4",
-        "How stable prices are with more GPUs in an instance",
-        Claim.TREND,
-        _INSTANCES,
-        _price_rows,
-        conclude=_stability_trends,
-        draw=lambda rows: _draw((SPREAD,), "standard deviation / mean", rows),
-        because=_DRAWN + "Ours is the mean of the zones' standard deviations over their means",
+    described(
+        "dissertation_figure6_5",
+        _ladder_cases,
+        _ladder_rows,
+        _ladder_trends,
+        _draw_ladder,
+        PriceItemOptions((MODELS[0], RESNET)),
     ),
 )

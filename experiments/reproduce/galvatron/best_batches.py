@@ -8,23 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from experiments.reproduce.galvatron.published_columns import DEEPSPEED, MEMORY_BALANCED, Best
+from experiments.reproduce.rows import uninterrupted
 from placements.cluster import Cluster, DeviceGroup
-from placements.models.chain import ModelShape
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.decision_trees import PAPER, Paradigm, TreeOptions
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.hybrid.stage_tables import LayerCosts
 
 RESERVE_GIB = 1.0
 """Memory of the CUDA context, as Galvatron's search has it: 1024 MB."""
 
 MOST_SAMPLES = 512
 """The largest batch that is tried: with 1F1B any number of micro-batches fits."""
+
+MEMORY_BALANCED = "1F1B+Mem"
+"""Row of Table V's partitions alone."""
+
+
+class Best(NamedTuple):
+    """The batch with the most samples per second, and these."""
+
+    batch: int
+    samples_per_s: float
 
 
 def _of(*paradigms: Paradigm) -> TreeOptions:
@@ -50,70 +59,37 @@ METHODS = {
     "Galvatron-Base": _BASE,
     "Galvatron-BMW": replace(_BI_OBJECTIVE, trees=TreeOptions(PAPER), method="exact"),
     MEMORY_BALANCED: replace(_BI_OBJECTIVE, method="memory"),
-    DEEPSPEED: replace(
-        _BASE,
-        trees=TreeOptions((Paradigm.DP, Paradigm.TP), ("none",), tensor_parallel=(2,)),
-        num_stages=(2,),
-    ),
 }
-"""What each row of the tables may choose (Galvatron-BMW, Sec. VII-A), by its name.
+"""Options of each row of the tables (Galvatron-BMW, Sec. VII-A), by its name.
 
 Without 1F1B all micro-batches are held, as GPipe does. Divisions are exact in Galvatron-BMW's row; the paper
-has its Alg. 2 there, as in 1F1B+Bi-obj. DeepSpeed 3D has two stages and pairs that share a layer by tensor
-parallelism; all else is data parallel (Sec. VII-B).
+has its Alg. 2 there, as in 1F1B+Bi-obj.
 """
 
 
 @dataclass(frozen=True)
-class RememberedCosts:
-    """What layers of a model cost, each computed once for all methods, memories and batches.
+class RememberedCosts(ShapeCosts):
+    """Costs of layers on one cluster, each computed once for all methods, memories and batches."""
 
-    Attributes:
-        costs: Who computes it.
-    """
-
-    costs: ShapeCosts
-    _known: dict[tuple[object, ...], Cost] = field(default_factory=dict, repr=False)
-
-    @property
-    def model(self) -> ModelShape:
-        """The layers."""
-        return self.costs.model
+    _known: dict[tuple[object, ...], Cost] = field(default_factory=dict, repr=False, compare=False)
 
     def cost(
         self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
     ) -> Cost:
-        """Return what a layer costs each GPU of a group of one cluster."""
+        """Return a layer's cost on each GPU of a group."""
         key = (layer, strategy, samples, num_micro_batches, group.pattern)
         if key not in self._known:
-            self._known[key] = self.costs.cost(layer, strategy, samples, num_micro_batches, group)
+            self._known[key] = super().cost(layer, strategy, samples, num_micro_batches, group)
         return self._known[key]
-
-    def transition_ms(
-        self, layer: Layer, before: LayerStrategy, after: LayerStrategy, samples: int, group: DeviceGroup
-    ) -> float:
-        """Return the time to lay a layer's output out for the next strategy."""
-        return self.costs.transition_ms(layer, before, after, samples, group)
-
-    def transfer_ms(self, layer: Layer, samples: int, before: DeviceGroup, after: DeviceGroup) -> float:
-        """Return the time to send a layer's output to the next stage."""
-        return self.costs.transfer_ms(layer, samples, before, after)
 
 
 def best_batches(
-    costs: LayerCosts, cluster: Cluster, memory_gib: float, methods: Iterable[str], most: int = MOST_SAMPLES
+    costs: ShapeCosts, cluster: Cluster, memory_gib: float, methods: Iterable[str], most: int = MOST_SAMPLES
 ) -> dict[str, Best | None]:
-    """Return the best batch of each method, in the order of `METHODS`; None where nothing fits.
+    """Return the best batch, up to the largest, of each method of `METHODS`; None where nothing fits.
 
     A method tries the best batches of those before it too, so that it is never worse than one of which it may
     choose all.
-
-    Args:
-        costs: Costs of the model's layers.
-        cluster: On which they run.
-        memory_gib: Memory of each GPU.
-        methods: Keys of `METHODS`.
-        most: Largest batch.
 
     Raises:
         KeyboardInterrupt: From the keyboard.
@@ -128,7 +104,7 @@ def best_batches(
 
 
 def _best_batch(
-    costs: LayerCosts, cluster: Cluster, options: PlanOptions, others: set[int], most: int
+    costs: ShapeCosts, cluster: Cluster, options: PlanOptions, others: set[int], most: int
 ) -> Best | None:
     """Return the best of the batches that double from 8 on, of the best one's neighbors, and of others."""
     rates = _until_nothing_fits(costs, cluster, options, most)
@@ -143,7 +119,7 @@ def _best_batch(
 
 
 def _until_nothing_fits(
-    costs: LayerCosts, cluster: Cluster, options: PlanOptions, most: int
+    costs: ShapeCosts, cluster: Cluster, options: PlanOptions, most: int
 ) -> dict[int, float]:
     """Return the samples per second of batches that double from 8 on.
 
@@ -159,9 +135,7 @@ def _until_nothing_fits(
     return rates
 
 
-def _samples_per_s(costs: LayerCosts, cluster: Cluster, batch: int, options: PlanOptions) -> float:
+def _samples_per_s(costs: ShapeCosts, cluster: Cluster, batch: int, options: PlanOptions) -> float:
     """Return the throughput with a batch; 0 where nothing fits."""
-    found = search_plans(costs, cluster, batch, options)
-    if found.interrupted:
-        raise KeyboardInterrupt
-    return found.plans[0].samples_per_s if found.plans else 0.0
+    plans = uninterrupted(search_plans(costs, cluster, batch, options)).plans
+    return plans[0].samples_per_s if plans else 0.0

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from experiments.config.options import require
-from experiments.reproduce.item import Claim, Item, Row, Trend
-from experiments.reproduce.item_options import check_names
+from experiments.reproduce.item import CaseOptions, Row, Trend, described
 from experiments.reproduce.rows import cases_in, in_all, value_of
 from placements.cluster import CLUSTERS
 from placements.forms.meaning import option
@@ -31,40 +29,29 @@ PLANS = ("memory-balanced", "time-balanced", "optimal")
 
 
 class FigureModel(NamedTuple):
-    """A model of the figure.
+    """A model of the figure: its key in the zoo, and the samples of an iteration."""
 
-    Attributes:
-        name: As the paper calls it.
-        key: One of `placements.models.zoo.MODELS`.
-        batch: Samples of an iteration.
-    """
-
-    name: str
     key: str
     batch: int
 
 
 FIGURE_4 = {
-    model.name: model
-    for model in (
-        FigureModel("BERT-Huge-48", "bert_huge_48", 32),
-        FigureModel("T5-512/4-48", "t5_512_4_48", 64),
-    )
+    "BERT-Huge-48": FigureModel("bert_huge_48", 32),
+    "T5-512/4-48": FigureModel("t5_512_4_48", 64),
 }
-"""By name."""
+"""Models by the paper's name."""
 
 
 @dataclass(frozen=True)
-class PartitionOptions:
+class PartitionOptions(CaseOptions):
     """Options of the figure."""
 
-    models: tuple[str, ...] = option(tuple(FIGURE_4), "models of the figure")
-    memory_gib: float = option(16.0, "memory of a GPU, for the optimal division", "GiB")
+    memory_gib: float = option(16.0, "memory of a GPU, for the optimal division", "GiB", above=0, max=1e6)
 
 
 @dataclass(frozen=True)
 class Layers:
-    """What the layers of a model cost one GPU each, by one micro-batch.
+    """Costs of a model's layers on one GPU each, for one micro-batch.
 
     Attributes:
         times_ms: Forward and backward.
@@ -116,7 +103,7 @@ def balance(values: Sequence[float]) -> float:
 
 
 def layers_of(model: FigureModel) -> Layers:
-    """Return what a model's layers cost A100s, each on one GPU."""
+    """Return the costs of a model's layers on A100s, each on one GPU."""
     shape, cluster = MODELS[model.key], CLUSTERS["galvatron_a100_16"]
     group, samples = cluster.group(0, 1), model.batch // MICRO_BATCHES
     costs = ShapeCosts(shape)
@@ -128,15 +115,7 @@ def layers_of(model: FigureModel) -> Layers:
     )
 
 
-def _cases(options: PartitionOptions) -> Sequence[str]:
-    check_names("models", options.models, FIGURE_4)
-    require(0 < options.memory_gib <= 1e6, "memory_gib", options.memory_gib, "above 0 and at most 1e6")
-    return options.models
-
-
-def _rows(options: PartitionOptions, case: str) -> Iterator[Row]:
-    """Yield of each division of a model its layers, balance, memory and throughput."""
-    model = FIGURE_4[case]
+def _rows(options: PartitionOptions, model: FigureModel) -> Iterator[Row]:
     layers = layers_of(model)
     divisions = layers.divisions(1024 * options.memory_gib)
     for plan in PLANS:
@@ -156,7 +135,6 @@ def _rows(options: PartitionOptions, case: str) -> Iterator[Row]:
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    """Yield what the paper says of the three divisions."""
     value = value_of(rows, "label", "metric", "case")
     models = [case for case in cases_in(rows) if ("optimal", RATE, case) in value]
     if not models:
@@ -191,19 +169,12 @@ def _listed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.2f}" for value in values)
 
 
-PARTITIONS = Item(
-    name="galvatron_figure4",
-    paper="Galvatron-BMW",
-    part="Fig. 4",
-    title="four stages divided for memory, for time, and for both",
-    claim=Claim.TREND,
-    known=_cases,
-    make=_rows,
+PARTITIONS = described(
+    "galvatron_figure4",
+    FIGURE_4,
+    _rows,
     conclude=_trends,
-    small=PartitionOptions(models=("BERT-Huge-48",)),
-    because=(
-        "costs are of data sheets, each stage is one A100, and the optimal division is the fastest of all "
-        "that fit, where the paper has its Alg. 2; the figure's values are in a picture and not in the text"
-    ),
+    small=PartitionOptions(("BERT-Huge-48",)),
 )
-"""BERT and T5, 8 micro-batches."""
+
+ITEMS = (PARTITIONS,)

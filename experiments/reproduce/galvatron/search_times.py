@@ -9,9 +9,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from experiments.config.options import require
 from experiments.reproduce.galvatron.best_batches import best_batches
-from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.item import Row, Trend, described
 from experiments.reproduce.rows import curves, in_all, value_of
 from placements.cluster import CLUSTERS
 from placements.forms.meaning import option
@@ -37,13 +36,12 @@ MOST_SAMPLES = 64
 class SearchTimeOptions:
     """Options of the figure."""
 
-    layers: tuple[int, ...] = option((24, 48, 72, 96), "numbers of layers of a BERT with hidden size 1280")
+    layers: tuple[int, ...] = option(
+        (24, 48, 72, 96), "numbers of layers of a BERT with hidden size 1280", min=1, max=1000
+    )
 
 
 def _cases(options: SearchTimeOptions) -> dict[str, int]:
-    require(bool(options.layers), "layers", [], "a list of at least one", "give some, as in [24,48]")
-    for number in options.layers:
-        require(1 <= number <= 1000, "layers", number, "a number of layers from 1 to 1000", "give one")
     return {f"{number} layers": number for number in options.layers}
 
 
@@ -60,7 +58,6 @@ def _rows(_: SearchTimeOptions, layers: int) -> Iterator[Row]:
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    """Yield whether the time grows as the paper says."""
     times, fits = value_of(rows, "at", "label"), value_of(rows, "at", "series")
     layers = sorted({at for at, _ in times})
     few, many = layers[0], layers[-1]
@@ -86,7 +83,6 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def _draw(rows: Sequence[Row]) -> object:
-    """Return both parts of the figure, by increasing layers."""
     found = curves(rows)
     panels = [
         Panel(title, {label: found[label] for label in labels if label in found})
@@ -95,21 +91,13 @@ def _draw(rows: Sequence[Row]) -> object:
     return draw_panels(panels, "layers", "CPU seconds", "Time of a search (Galvatron-BMW, Fig. 5)")
 
 
-SEARCH_TIMES = Item(
-    name="galvatron_figure5",
-    paper="Galvatron-BMW",
-    part="Fig. 5",
-    title="how long a search takes, by layers, memory and strategies",
-    claim=Claim.TREND,
-    known=_cases,
-    make=_rows,
+SEARCH_TIMES = described(
+    "galvatron_figure5",
+    _cases,
+    _rows,
     conclude=_trends,
     draw=_draw,
     small=SearchTimeOptions(layers=(24, 96)),
-    because=(
-        "times are of another machine and another search: the paper goes through amounts of memory, ours "
-        "ends where nothing better is left, so that more memory may take less time; the published times are "
-        "curves without numbers"
-    ),
 )
-"""BERT with hidden size 1280 on 8 RTX TITAN, batches of 8 to 64."""
+
+ITEMS = (SEARCH_TIMES,)

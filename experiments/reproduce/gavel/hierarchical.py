@@ -9,22 +9,20 @@ from typing import Any, Literal
 import numpy as np
 
 from experiments.reproduce.gavel.options import (
-    INPUTS,
+    THROUGHPUTS,
     SeedOptions,
     cluster_of,
-    folder_of,
+    file_of,
     gavel_throughputs,
     gavel_types,
     seeded,
 )
-from experiments.reproduce.gavel.spread import FactorSpread
-from experiments.reproduce.gavel.study import BAND
-from experiments.reproduce.item import Claim, Item, Row, Trend
-from experiments.reproduce.rows import curves, grouped, in_all, numbers, rows_with
+from experiments.reproduce.gavel.study import BAND, FactorSpread
+from experiments.reproduce.item import Row, Trend, described
+from experiments.reproduce.rows import draw_curves, grouped, in_all, numbers, rows_with
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.water_filling import Entity, Hierarchical
-from schedsearch.figures.panels import Panel, draw_panels
 
 ENTITIES = {"entity 0": 1.0, "entity 1": 2.0, "entity 2": 3.0}
 """Weights, by name; the jobs of the first come first."""
@@ -42,7 +40,7 @@ THROUGHPUT, RATIO = "total_throughput", "total_throughput_factor"
 OF_ENTITY, RUNNING = "throughput_of_entity", "jobs_that_run"
 
 PUBLISHED = 0.83
-"""The static partition's throughput is about 17 % lower (Sec. 5.7.3)."""
+"""Throughput of the static partition over the policy's: about 17 % lower (Sec. 5.7.3)."""
 
 
 def _rows(options: SeedOptions, case: tuple[str, int]) -> Iterator[Row]:
@@ -71,8 +69,8 @@ def _policy(inside: Literal["fairness", "fifo"]) -> Hierarchical:
 
 
 def _demands(options: SeedOptions, seed: int) -> list[Demand]:
-    """Return what is asked after each job has come; no job ends."""
-    folder = folder_of(options)
+    """Return the demand after each job has come; no job ends."""
+    folder = file_of(options, THROUGHPUTS).parent
     throughputs, random = gavel_throughputs(folder), Random(seed)
     names = [*gavel_types(folder)]
     jobs = [
@@ -119,25 +117,17 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def _draw(rows: Sequence[Row]) -> Any:
-    case = rows[0].case
-    panel = Panel(case, curves(rows_with(rows, case=case, metric=THROUGHPUT)))
-    return draw_panels([panel], "time step", "total throughput", "Policy", width=7.0)
+    shown = rows_with(rows, case=rows[0].case, metric=THROUGHPUT)
+    return draw_curves(shown, "time step", "total throughput", "Policy", width=7.0)
 
 
-HIERARCHICAL_ITEM = Item(
-    name="gavel_hierarchical",
-    paper="Narayanan's dissertation",
-    part="Fig. 5.12 and 5.13",
-    title="Fairness between entities, as jobs are added",
-    claim=Claim.TREND,
-    known=lambda options: seeded(options, ("entities",)),
-    make=_rows,
+HIERARCHICAL_ITEM = described(
+    "gavel_hierarchical",
+    lambda options: seeded(options, ("entities",)),
+    _rows,
     conclude=_trends,
     draw=_draw,
     small=SeedOptions(seeds=(0,)),
-    inputs=INPUTS,
-    because=(
-        "The types of the 18 jobs are not given; they are drawn from Gavel's 26. Throughputs are summed as "
-        "parts of what each job would get if its time were divided as the GPUs are among the types"
-    ),
 )
+
+ITEMS = (HIERARCHICAL_ITEM,)

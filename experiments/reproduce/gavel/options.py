@@ -1,4 +1,4 @@
-"""Options of items that simulate a cluster, and what they are checked for."""
+"""Options of items that simulate a cluster, and Gavel's data."""
 
 from __future__ import annotations
 
@@ -7,27 +7,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from experiments.config.options import OptionError, require
+from experiments.config.options import OptionError
 from experiments.reproduce.item import CaseOptions
-from experiments.reproduce.item_options import check_numbers
 from placements.forms.meaning import Verbatim, option
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_job_types, read_throughputs
 from schedsearch.cluster.throughputs import Throughputs
 
 THROUGHPUTS = "simulation_throughputs.json"
-"""In the folder of Gavel's data."""
+"""File in the folder of Gavel's data."""
 
 JOB_TYPES = "job_types.csv"
-"""The types from which jobs are drawn, in the same folder."""
+"""File of the types from which jobs are drawn, in the same folder."""
 
 DOLLARS_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 """Google Cloud's prices of one GPU on demand, us-central1, 2020; the dissertation prints none."""
-
-INPUTS = {"data": "gavel"}
-"""Where the folder is in the one that ``experiment=all`` is given."""
-
-LEAST_JOBS = 5
 
 
 @dataclass(frozen=True)
@@ -38,56 +32,45 @@ class SeedOptions(CaseOptions):
         None,
         "folder of Gavel's throughputs, job_types.csv, and traces where the item is of the physical cluster",
     )
-    seeds: tuple[int, ...] = option((0, 1, 2), "seeds of what is drawn; each is a case")
+    seeds: tuple[int, ...] = option((0, 1, 2), "seeds of what is drawn; each is a case", min=0)
 
 
 @dataclass(frozen=True)
 class TraceOptions(SeedOptions):
-    """Options of an item that simulates a cluster."""
+    """Options of an item that simulates a cluster; a fifth of the jobs counts."""
 
-    jobs: int = option(5000, "number of jobs that are simulated with each seed")
+    jobs: int = option(5000, "number of jobs that are simulated with each seed", min=5)
 
 
 @dataclass(frozen=True)
 class ShorterTraceOptions(TraceOptions):
     """Options of an item with fewer jobs by default."""
 
-    jobs: int = option(500, "number of jobs that are simulated with each seed")
+    jobs: int = option(500, "number of jobs that are simulated with each seed", min=5)
 
 
 def seeded(options: SeedOptions, workloads: Sequence[str]) -> dict[str, tuple[str, int]]:
     """Return the cases: each workload with each seed, by name.
 
     Raises:
-        OptionError: An option is wrong, or the data are not there.
+        OptionError: The data are not there.
     """
-    folder_of(options)
-    check_numbers("seeds", options.seeds, least=0)
+    file_of(options, THROUGHPUTS)
     return {f"{workload}_seed{seed}": (workload, seed) for workload in workloads for seed in options.seeds}
 
 
-def check_jobs(options: TraceOptions) -> None:
-    """Check the number of jobs.
+def file_of(options: SeedOptions, name: str) -> Path:
+    """Return the path of a file of Gavel's data.
 
     Raises:
-        OptionError: It is too small for a fifth of it to count.
-    """
-    wanted = f"a whole number of at least {LEAST_JOBS}"
-    require(type(options.jobs) is int and options.jobs >= LEAST_JOBS, "jobs", options.jobs, wanted)
-
-
-def folder_of(options: SeedOptions) -> Path:
-    """Return the folder of Gavel's data.
-
-    Raises:
-        OptionError: It is not given, or has no throughputs.
+        OptionError: The folder is not given, or has no such file.
     """
     if not options.data:
         raise OptionError(f"data: has no value; give the folder of Gavel's {THROUGHPUTS}, as in data=FOLDER")
-    folder = Path(options.data)
-    if not (folder / THROUGHPUTS).exists():
-        raise OptionError(f"data: {folder} has no {THROUGHPUTS}; give the folder of Gavel's data")
-    return folder
+    path = Path(options.data) / name
+    if not path.exists():
+        raise OptionError(f"data: {options.data} has no {name}; give the folder of Gavel's data")
+    return path
 
 
 @lru_cache(maxsize=1)

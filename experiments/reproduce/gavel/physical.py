@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from experiments.config.options import OptionError
-from experiments.reproduce.gavel.options import INPUTS, SeedOptions, folder_of, seeded
-from experiments.reproduce.gavel.spread import FactorSpread
-from experiments.reproduce.gavel.study import JCT, METRICS
-from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.gavel.options import SeedOptions, file_of, seeded
+from experiments.reproduce.gavel.study import JCT, FactorSpread, metric_of
+from experiments.reproduce.item import Row, Trend, described
 from experiments.reproduce.rows import numbers, rows_with
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_throughputs
@@ -21,7 +18,7 @@ from schedsearch.cluster.simulator.simulation import simulate_cluster
 CLUSTER = GpuCluster({"v100": 8, "p100": 16, "k80": 24})
 
 THROUGHPUTS = "physical_cluster_throughputs.json"
-"""In the folder of Gavel's data."""
+"""File in the folder of Gavel's data."""
 
 TRACES = {
     "continuous": ("traces/physical/max_min_fairness.trace", JCT),
@@ -41,29 +38,22 @@ MEASURED = {
 }
 
 
-def _file_of(options: SeedOptions, name: str) -> Path:
-    path = folder_of(options) / name
-    if not path.exists():
-        raise OptionError(f"data: {path} is not there; give the folder of Gavel's data, with its traces")
-    return path
-
-
 def _cases(options: SeedOptions) -> dict[str, tuple[str, int]]:
     for name in (THROUGHPUTS, *(trace for trace, _ in TRACES.values())):
-        _file_of(options, name)
+        file_of(options, name)
     return seeded(options, tuple(TRACES))
 
 
 def _rows(options: SeedOptions, case: tuple[str, int]) -> Iterator[Row]:
     workload, seed = case
     trace, metric = TRACES[workload]
-    throughputs = read_throughputs(_file_of(options, THROUGHPUTS))
-    jobs = read_trace(_file_of(options, trace), throughputs).jobs
+    throughputs = read_throughputs(file_of(options, THROUGHPUTS))
+    jobs = read_trace(file_of(options, trace), throughputs).jobs
     found, note = {}, MEASURED[workload]
     for name, published in PUBLISHED[workload].items():
         simulation = SimulationOptions(seed=seed, skips_to_arrivals=True)
         policy = policy_of(name, seed=seed) if name == "gandiva" else policy_of(name)
-        found[name] = METRICS[metric](simulate_cluster(jobs, CLUSTER, throughputs, policy, simulation))
+        found[name] = metric_of(simulate_cluster(jobs, CLUSTER, throughputs, policy, simulation), metric)
         yield Row(name, metric, found[name], published, digits=1, note=note, series=workload)
     (aware, best), (other, most) = found.items()
     hours, others = PUBLISHED[workload].values()
@@ -79,22 +69,12 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
             yield Trend(f"{metric} of {other} is above that of {aware}", min(factors) > 1, f"{spread} times")
 
 
-PHYSICAL_ITEM = Item(
-    name="gavel_physical",
-    paper="Narayanan's dissertation",
-    part="Table 5.3",
-    title="The physical cluster's traces, simulated",
-    claim=Claim.WITHIN,
-    known=_cases,
-    make=_rows,
+PHYSICAL_ITEM = described(
+    "gavel_physical",
+    _cases,
+    _rows,
     conclude=_trends,
     small=SeedOptions(seeds=(0,)),
-    inputs=INPUTS,
-    tolerance=0.1,
-    because=(
-        "The dissertation's own simulation is within 8 % of its cluster. It counts 25 jobs in a steady state "
-        "without saying which; here all 96 of the trace count. Which of several best allocations a solver "
-        "finds, and which pairs Gandiva tries, is not given either."
-    ),
 )
-"""Hours of Gavel's policies and of those they are compared with, from Gavel's published traces."""
+
+ITEMS = (PHYSICAL_ITEM,)

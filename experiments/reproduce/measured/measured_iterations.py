@@ -1,4 +1,4 @@
-"""Measured iterations of pipelines whose last stage has the output layer, and what makes their stages.
+"""Measured iterations of pipelines whose last stage has the output layer, and the pieces of their stages.
 
 The file has a row for each run: times of every stage's forward and backward, layers of each stage, and the
 iteration (Vocabulary Parallelism, Yeung et al., 2025; its artifact's runs on one server). The times of a
@@ -13,12 +13,8 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from placements.forms.meaning import Meaning
-from placements.forms.reading import in_file
 from placements.forms.tables import csv_records
 from placements.profiles.operating_point import ProfileError
-
-NUM_MICRO_BATCHES = 128
-"""Of each iteration in the artifact."""
 
 
 class _IterationRow(NamedTuple):
@@ -31,9 +27,8 @@ class _IterationRow(NamedTuple):
     iteration_ms: Annotated[float, Meaning("the iteration", "ms", above=0)]
 
 
-@dataclass(frozen=True)
-class PieceTimes:
-    """What one piece takes for one micro-batch, in ms."""
+class PieceTimes(NamedTuple):
+    """Times of one piece for one micro-batch, in ms."""
 
     forward_ms: float
     backward_ms: float
@@ -45,10 +40,7 @@ class PieceTimes:
 
     def plus(self, factor: float, other: PieceTimes) -> PieceTimes:
         """Return these and so many times others, at least 0."""
-        return PieceTimes(
-            max(0.0, self.forward_ms + factor * other.forward_ms),
-            max(0.0, self.backward_ms + factor * other.backward_ms),
-        )
+        return PieceTimes(*(max(0.0, own + factor * more) for own, more in zip(self, other, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -59,7 +51,7 @@ class MeasuredIteration:
         case: Its name.
         stage_layers: Layers of each stage; the first stage has the embedding, the last the output layer.
         stages: Times of each stage.
-        iteration_ms: Of `NUM_MICRO_BATCHES` micro-batches in 1F1B.
+        iteration_ms: Measured iteration of 128 micro-batches in 1F1B.
     """
 
     case: str
@@ -69,59 +61,41 @@ class MeasuredIteration:
 
     @property
     def has_inner_layers(self) -> bool:
-        """Whether there are layers between the first and the last stage."""
+        """Whether there are layers between the first and the last stage, from which pieces are inferred."""
         return sum(self.stage_layers[1:-1]) > 0
 
     @cached_property
     def layer(self) -> PieceTimes:
-        """The mean of a layer, in the stages that have nothing else."""
+        """Mean time of a layer, in the stages that have nothing else."""
         inner, count = self.stages[1:-1], sum(self.stage_layers[1:-1])
-        return PieceTimes(
-            sum(stage.forward_ms for stage in inner) / count,
-            sum(stage.backward_ms for stage in inner) / count,
-        )
+        return PieceTimes(*(sum(times) / count for times in zip(*inner, strict=True)))
 
     @property
     def embedding(self) -> PieceTimes:
-        """What the first stage takes beyond its layers."""
+        """Time of the first stage beyond its layers."""
         return self.stages[0].plus(-self.stage_layers[0], self.layer)
 
     @property
     def output_layer(self) -> PieceTimes:
-        """What the last stage takes beyond its layers."""
+        """Time of the last stage beyond its layers."""
         return self.stages[-1].plus(-self.stage_layers[-1], self.layer)
 
 
-def read_measured_iterations(
-    path: str | Path, *, with_inner_layers: bool = True
-) -> tuple[MeasuredIteration, ...]:
+def read_measured_iterations(path: str | Path) -> tuple[MeasuredIteration, ...]:
     """Read the rows of a CSV file.
-
-    Args:
-        path: The file.
-        with_inner_layers: Whether a row must have layers between its first and its last stage, without which
-            the times of its pieces cannot be inferred.
 
     Raises:
         ProfileError: The file cannot be read or is wrong; the message begins with its path.
     """
-    with in_file(path, ProfileError):
-        table = csv_records(Path(path), "run", ProfileError, _IterationRow, others=True, once=("case",))
-        return tuple(_iteration(line, row, with_inner_layers) for line, row in table)
-
-
-def _iteration(line: int, row: _IterationRow, with_inner_layers: bool) -> MeasuredIteration:
-    for column, values in (("F_us_per_stage", row.forward_us), ("B_us_per_stage", row.backward_us)):
-        if len(values) != len(row.layers):
-            raise ProfileError(
-                f"line {line}, column {column}: has {len(values)} numbers for the {len(row.layers)} stages "
-                "of layers_per_stage; give one for each"
-            )
-    if with_inner_layers and sum(row.layers[1:-1]) == 0:
-        raise ProfileError(
-            f"line {line}, column layers_per_stage: has no layers between the first and the last stage, "
-            "which have more than layers; give another run"
-        )
-    times = zip(row.forward_us, row.backward_us, strict=True)
-    stages = tuple(PieceTimes(forward / 1e3, backward / 1e3) for forward, backward in times)
-    return MeasuredIteration(row.case, row.layers, stages, row.iteration_ms)
+    found = []
+    for line, row in csv_records(Path(path), "run", ProfileError, _IterationRow, others=True, once=("case",)):
+        for column, values in (("F_us_per_stage", row.forward_us), ("B_us_per_stage", row.backward_us)):
+            if len(values) != len(row.layers):
+                raise ProfileError(
+                    f"{path}: line {line}, column {column}: has {len(values)} numbers for the "
+                    f"{len(row.layers)} stages of layers_per_stage; give one for each"
+                )
+        times = zip(row.forward_us, row.backward_us, strict=True)
+        stages = tuple(PieceTimes(forward / 1e3, backward / 1e3) for forward, backward in times)
+        found.append(MeasuredIteration(row.case, row.layers, stages, row.iteration_ms))
+    return tuple(found)

@@ -10,44 +10,52 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
+from typing import Annotated, NamedTuple
 
 from placements import Placement
-from placements.forms.reading import Field, in_file
-from placements.forms.tables import Row, csv_rows
+from placements.forms.meaning import Meaning
+from placements.forms.tables import csv_records
 from placements.profiles.operating_point import ProfileError
 from placements.shapes import v_shape
-
-FILE = "measured_times.csv"
-"""Of the folder that is given."""
-
-COLUMNS = ("p", "m", "F_us", "B_us", "W_us", "comm_us", "hidden", "heads")
-"""Columns that the file must have; times in us."""
 
 SCHEDULES = ("1F1B", "ZB_H1", "ZB_H2", "ZB_1p", "ZB_2p")
 """The published columns, each behind ``bubble_``; cells may be empty."""
 
 SEQUENCE_LENGTH = 1024
-"""Of all runs."""
+"""Tokens of a sample in all runs."""
 
-_MOST = 1_000_000_000
 _MAX_BLOCKS = 1_000_000
+
+
+def _count(text: str, key: str, min: int = 1, max: int = 1_000_000_000) -> Meaning:
+    return Meaning(text, key=key, min=min, max=max)
+
+
+class _Run(NamedTuple):
+    """A row of the file."""
+
+    num_stages: Annotated[int, _count("stages", "p", max=100_000)]
+    num_micro_batches: Annotated[int, _count("micro-batches", "m", max=100_000)]
+    forward_us: Annotated[int, _count("a forward", "F_us")]
+    input_us: Annotated[int, _count("gradient of the input", "B_us")]
+    weight_us: Annotated[int, _count("gradient of the weights", "W_us")]
+    transfer_us: Annotated[int, _count("a transfer", "comm_us", min=0)]
+    hidden_size: Annotated[int, _count("width of the model", "hidden")]
+    num_heads: Annotated[int, _count("attention heads", "heads")]
+    one_f_one_b: Annotated[float | None, Meaning("bubble", min=0, max=1, key="bubble_1F1B")] = None
+    zb_h1: Annotated[float | None, Meaning("bubble", min=0, max=1, key="bubble_ZB_H1")] = None
+    zb_h2: Annotated[float | None, Meaning("bubble", min=0, max=1, key="bubble_ZB_H2")] = None
+    zb_1p: Annotated[float | None, Meaning("bubble", min=0, max=1, key="bubble_ZB_1p")] = None
+    zb_2p: Annotated[float | None, Meaning("bubble", min=0, max=1, key="bubble_ZB_2p")] = None
 
 
 @dataclass(frozen=True)
 class StageTimes:
-    """A run.
+    """A run, by its line in the file.
 
-    Attributes:
-        line: In the file.
-        num_stages: On as many devices.
-        num_micro_batches: Number of micro-batches of an iteration.
-        forward_us: Forward time of one stage for one micro-batch.
-        input_us: Time of the gradient of its input.
-        weight_us: Time of the gradient of its weights.
-        transfer_us: Between two stages.
-        hidden_size: Width of the model.
-        num_heads: Number of heads of its attention.
-        published: Bubble rate by the name of the schedule; those that the file gives.
+    Times are those of one stage's forward, gradient of the input and gradient of the weights, for one
+    micro-batch, and of a transfer between two stages. Published are the bubble rates that the file gives, by
+    the name of the schedule.
     """
 
     line: int
@@ -68,23 +76,20 @@ class StageTimes:
 
     @property
     def work_us(self) -> int:
-        """What each device computes in an iteration."""
+        """Time that each device computes in an iteration."""
         return self.num_micro_batches * (self.forward_us + self.input_us + self.weight_us)
 
     def with_whole_backward(self) -> Placement:
-        """Return the V-shape whose gradient of the input leaves a stage only with that of the weights."""
+        """Return the V-shape whose gradients of input and weights leave a stage together."""
         return self._placed(
             v_shape(self.num_stages, self.forward_us, backward_time=self.input_us + self.weight_us)
         )
 
     def with_split_backward(self, num_activations: int | None = None) -> Placement:
-        """Return the V-shape with the backward in two.
+        """Return the V-shape with the backward in two, and room for so many activations; None for no limit.
 
         A forward holds ``34 h + 5 a s`` of memory up to a common factor, the gradient of the input releases
         all but ``32 h`` of it, that of the weights the rest.
-
-        Args:
-            num_activations: For which each device has room; None for no limit.
         """
         held = 34 * self.hidden_size + 5 * self.num_heads * SEQUENCE_LENGTH
         kept = 32 * self.hidden_size
@@ -117,26 +122,12 @@ def read_stage_times(path: str | Path) -> tuple[StageTimes, ...]:
     Raises:
         ProfileError: The file cannot be read or is wrong; the message begins with its path.
     """
-    with in_file(path, ProfileError):
-        return tuple(_stage_times(row) for row in csv_rows(Path(path), "run", ProfileError, COLUMNS))
-
-
-def _stage_times(row: Row) -> StageTimes:
-    p, m = (_whole(row[column], 1, 100_000) for column in COLUMNS[:2])
-    if 3 * p * m > _MAX_BLOCKS:
-        raise row["m"].mistake(
-            f"{m} micro-batches on {p} stages are more than {_MAX_BLOCKS} blocks; give fewer"
-        )
-    columns = ("F_us", "B_us", "W_us", "hidden", "heads")
-    forward, backward, weight, hidden, heads = (_whole(row[column], 1, _MOST) for column in columns)
-    transfer = _whole(row["comm_us"], 0, _MOST)
-    published = {}
-    for name in SCHEDULES:
-        if f"bubble_{name}" in row:
-            published[name] = row[f"bubble_{name}"].number("a bubble rate from 0 to 1", "give one", 0, 1)
-    return StageTimes(row.line, p, m, forward, backward, weight, transfer, hidden, heads, published)
-
-
-def _whole(cell: Field, least: int, most: int) -> int:
-    wanted = f"a whole number from {least} to {most}"
-    return cell.whole(wanted, "give one", least, most)
+    found = []
+    for line, run in csv_records(Path(path), "run", ProfileError, _Run, others=True):
+        p, m = run.num_stages, run.num_micro_batches
+        if 3 * p * m > _MAX_BLOCKS:
+            blocks = f"{m} micro-batches on {p} stages are more than {_MAX_BLOCKS} blocks"
+            raise ProfileError(f"{path}: line {line}, column m: {blocks}; give fewer")
+        published = {name: rate for name, rate in zip(SCHEDULES, run[8:], strict=True) if rate is not None}
+        found.append(StageTimes(line, *run[:8], published))
+    return tuple(found)

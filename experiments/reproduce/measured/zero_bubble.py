@@ -1,4 +1,4 @@
-"""Bubble rates of measured times: 1F1B, ZB-H1, ZB-H2, and what is searched in the memory of ZB-1p and ZB-2p.
+"""Bubble rates of measured times: 1F1B, ZB-H1, ZB-H2, and searched schedules in ZB-1p's and ZB-2p's memory.
 
 A bubble rate is the idle share ``(T - work) / T`` of one device. T is the makespan of 1F1B and of ZB-H1; of
 the others it is the longest device span, as iterations follow each other without a barrier. What is published
@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from experiments.reproduce.item import Claim, Item, Row, Trend
-from experiments.reproduce.measured.measured_file import MeasuredOptions
-from experiments.reproduce.measured.stage_times import FILE, SCHEDULES, StageTimes, read_stage_times
-from experiments.reproduce.rows import grouped, in_all, rows_with
+from experiments.reproduce.item import Row, Trend, described
+from experiments.reproduce.measured import MeasuredOptions
+from experiments.reproduce.measured.stage_times import SCHEDULES, StageTimes, read_stage_times
+from experiments.reproduce.rows import in_all, rows_with
 from placements.forms.meaning import option
-from placements.forms.texts import csv_text
 from schedsearch.baselines import one_f_one_b, zb_h1, zb_h2
 from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.procedures.search import search
@@ -37,6 +36,7 @@ class ZeroBubbleOptions(MeasuredOptions):
     work_limit: float | None = option(
         None,
         "work limit of each search, in units of about 1 s; null: 5 for each device, more with many of them",
+        above=0,
     )
 
 
@@ -50,18 +50,11 @@ def work_limit(times: StageTimes) -> float:
 
 
 def _cases(options: ZeroBubbleOptions) -> dict[str, StageTimes]:
-    """Return the runs by name.
-
-    Raises:
-        OptionError: No data is given, or an option is out of its range.
-        ProfileError: The file is wrong.
-    """
-    runs = read_stage_times(options.path_of(FILE))[: options.max_rows]
+    runs = read_stage_times(options.path_of("measured_times.csv"))[: options.max_rows]
     return {times.name: times for times in runs}
 
 
 def _make(options: ZeroBubbleOptions, times: StageTimes) -> Iterator[Row]:
-    """Yield what is given of a run, and the bubble rates of its schedules."""
     given = zip(GIVEN, (times.num_stages, times.num_micro_batches, times.forward_us), strict=True)
     yield from (Row("given", metric, float(value), digits=0) for metric, value in given)
     work, hand_made = options.work_limit or work_limit(times), by_hand(times)
@@ -83,13 +76,7 @@ def by_hand(times: StageTimes) -> dict[str, float]:
 
 
 def searched(times: StageTimes, name: str, work: float) -> float:
-    """Return the bubble rate of the searched schedule in a heuristic's memory.
-
-    Args:
-        times: The run.
-        name: A key of `SEARCHED`.
-        work: Units of counted work.
-    """
+    """Return the bubble rate of the searched schedule in the memory of a heuristic of `SEARCHED`."""
     placement = times.with_split_backward(SEARCHED[name] * times.num_stages)
     found = search(placement, times.num_micro_batches, objectives=["device_span"], work_limit=work)
     assert found.schedule is not None, "there is room for a whole micro-batch"
@@ -102,7 +89,6 @@ def bubble(times: StageTimes, end_us: int) -> float:
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    """Yield whether hand-made schedules are as published, and searched ones no worse than published."""
     both = {
         name: [
             (round(row.ours, _DIGITS), row.published)
@@ -123,35 +109,12 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
             yield Trend(says, no_worse == len(both[name]), shown_by)
 
 
-def _files(rows: Sequence[Row]) -> dict[str, str]:
-    """Return ``zero_bubble.csv``: a line for each run, rates to four digits, empty where not published."""
-    header = [*GIVEN, *(f"{who}_{name}" for name in SCHEDULES for who in ("ours", "published"))]
-    lines = []
-    for own in grouped(rows).values():
-        here = {(row.label, row.metric): row for row in own}
-        line = [f"{here['given', metric].ours:.0f}" for metric in GIVEN]
-        for name in SCHEDULES:
-            row = here[name, _METRIC]
-            line += ["" if value is None else f"{value:.{_DIGITS}f}" for value in (row.ours, row.published)]
-        lines.append(line)
-    return {"zero_bubble.csv": csv_text(header, lines)}
-
-
-ZERO_BUBBLE = Item(
-    name="zero_bubble",
-    paper="Zero Bubble Pipeline Parallelism",
-    part="published bubble rates of measured times",
-    title="Bubble rates of 1F1B, ZB-H1, ZB-H2, and of searched schedules in ZB-1p's and ZB-2p's memory",
-    claim=Claim.TREND,
-    known=_cases,
-    make=_make,
+ZERO_BUBBLE = described(
+    "zero_bubble",
+    _cases,
+    _make,
     conclude=_trends,
     small=ZeroBubbleOptions(work_limit=5.0, max_rows=1),
-    files=_files,
-    inputs={"data": "zero_bubble"},
-    because=(
-        "hand-made schedules are as published, to the digits printed; those of ZB-1p and ZB-2p are of a "
-        "heuristic, which a searched schedule may beat"
-    ),
-    supported_by="test_a_run_beside_what_is_published",
 )
+
+ITEMS = (ZERO_BUBBLE,)

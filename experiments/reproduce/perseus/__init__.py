@@ -6,7 +6,6 @@
 - `authors_results`: files that the authors publish beside their profiles
 - `savings`: Tables 3 and 4
 - `emulation`: Table 6, Fig. 7 and 8
-- `timelines`: Fig. 1 and 10
+- `timelines`: Fig. 10
 - `frontiers`: Fig. 9, 11 and 12
-- `items`: all of them
 """

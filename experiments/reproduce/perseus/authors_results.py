@@ -1,7 +1,7 @@
 """Results that Perseus's authors publish as files beside their profiles, read into plain figures.
 
 EnvPipe's points and the planned frontiers of the emulation, and what was measured on GPUs: Perseus's and
-Zeus's frontiers. A file that is not there gives nothing. The module computes nothing.
+Zeus's frontiers. A file that is not there gives nothing, a wrong one raises DataError.
 """
 
 from __future__ import annotations
@@ -33,12 +33,7 @@ _ZEUS_FILES = {"ZeusGlobal": "zeus_global.csv", "ZeusPerStage": "zeus_local.csv"
 
 
 class AuthorsIteration(NamedTuple):
-    """An iteration, measured or planned.
-
-    Attributes:
-        time_s: Its length.
-        energy_j: Energy of all GPUs.
-    """
+    """Length and energy of all GPUs of an iteration, measured or planned."""
 
     time_s: float
     energy_j: float
@@ -47,11 +42,7 @@ class AuthorsIteration(NamedTuple):
 def envpipe_iteration(
     folder: Path, workload: PerseusWorkload, num_micro_batches: int
 ) -> AuthorsIteration | None:
-    """Return EnvPipe's iteration of the emulation, at full scale; None where it is not in the folder.
-
-    Raises:
-        DataError: The file is wrong.
-    """
+    """Return EnvPipe's iteration of the emulation, at full scale; None where it is not in the folder."""
     wanted = {
         "model": _ENVPIPE_MODEL.get(workload.model, ""),
         "device": _ENVPIPE_GPU[workload.gpu],
@@ -68,33 +59,24 @@ def planned_frontier(
 
     Returns:
         Of one of eight GPUs, and a tenth of each stage, as in their profiles; by increasing time.
-
-    Raises:
-        DataError: The file is wrong.
     """
     name = f"{_ENVPIPE_MODEL.get(workload.model, '')}_bf16_mb{num_micro_batches}.csv"
     return sorted(_iterations(folder / "published" / _ENVPIPE_GPU[workload.gpu] / name, {}, "time"))
 
 
 def measured_frontier(folder: Path, workload: PerseusWorkload) -> list[AuthorsIteration]:
-    """Return what Perseus's plans took on GPUs; by increasing time, empty where it is not in the folder.
+    """Return the measured iterations of Perseus's plans by increasing time; none without their file.
 
     The first two runs of a file are those at the highest clocks, and are left out.
-
-    Raises:
-        DataError: The file is wrong.
     """
     path = folder / workload.profile.replace(".csv", ".measured_frontier.csv")
     return sorted(list(_iterations(path, {}, "time"))[2:]) if workload.profile else []
 
 
 def measured_zeus(folder: Path, workload: PerseusWorkload) -> dict[str, list[AuthorsIteration]]:
-    """Return what ZeusGlobal and ZeusPerStage took on GPUs, from the highest power limit downwards.
+    """Return measured iterations of ZeusGlobal and ZeusPerStage, from the highest power limit downwards.
 
     Of a model that was divided in several ways, those of the file's first division, the most even one.
-
-    Raises:
-        DataError: A file is wrong.
     """
     wanted = {
         "model_name": _ZEUS_MODEL.get(workload.model, ""),

@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.item import Row, Trend, described
 from experiments.reproduce.perseus.authors_results import envpipe_iteration, planned_frontier
-from experiments.reproduce.perseus.published import NUM_PIPELINES, TABLE_6
+from experiments.reproduce.perseus.published import NUM_PIPELINES, SAVINGS
 from experiments.reproduce.perseus.savings import ENVPIPE, OURS, SAVING, Tuned, tuned
 from experiments.reproduce.perseus.workloads import (
     EMULATED,
-    INPUTS,
     PerseusOptions,
     PerseusWorkload,
-    cases_of,
+    by_case,
     costed,
     data_folder,
 )
 from experiments.reproduce.rows import (
-    bars,
     by_series,
     cases_in,
     curves,
+    draw_curves,
+    draw_metrics,
     falls,
     grouped,
     in_all,
@@ -37,8 +37,6 @@ from experiments.reproduce.rows import (
 from schedsearch.energy import FrequencyPlan
 from schedsearch.energy.baselines import compute_baselines, perseus_frontier
 from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.figures.bars import BarPanel, draw_bars
-from schedsearch.figures.panels import Panel, draw_panels
 
 COUNTS = tuple(NUM_PIPELINES)
 """Micro-batches of each pipeline."""
@@ -65,17 +63,8 @@ LONGEST = "longest_over_shortest"
 BREAKDOWN = ("EnvPipe, intrinsic", "our frontier, intrinsic", "our frontier, intrinsic and extrinsic")
 """The bars of Fig. 7."""
 
-_BY_CASE = {workload.case: workload for workload in EMULATED}
+_BY_CASE = by_case(EMULATED)
 _TABLE_6_CASES = {f"{case}_{count}": (each, count) for case, each in _BY_CASE.items() for count in COUNTS}
-_MARGIN = 1.0
-"""In percentage points, of GPT-3 175B."""
-
-_MODELLED = (
-    "Bloom 176B has no profile here and is modelled from its layers: only the trends are claimed of it, as "
-    "of all workloads where no folder of data is given. Its micro-batches are modelled with one "
-    "sample; a GPT-3 that is modelled the same way has the time and the energy of the measured profile with "
-    "six. That is why EnvPipe's energy for Bloom is 84 % below the authors'."
-)
 
 
 def _table_6_rows(options: PerseusOptions, case: tuple[PerseusWorkload, int]) -> Iterator[Row]:
@@ -84,7 +73,7 @@ def _table_6_rows(options: PerseusOptions, case: tuple[PerseusWorkload, int]) ->
     found = tuned(costs)
     frontier, all_maximum = found.frontier, found.frontier.all_maximum
     assert frontier.relaxed is not None, "computed, and not read from a file"
-    published = TABLE_6[workload.gpu, workload.model][COUNTS.index(count)]
+    published = SAVINGS["6", workload.gpu, workload.model].perseus[COUNTS.index(count)]
 
     def row(method: str, ours: float, published: float | None = None, note: str = "") -> Row:
         label = f"{workload.title}, {count} micro-batches, {method}"
@@ -127,7 +116,6 @@ def _most_saved(found: Tuned, plans: Sequence[FrequencyPlan]) -> float:
 
 
 def _table_6_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    """Yield what the paper concludes of the number of micro-batches, and of EnvPipe."""
     saved = value_of(rows_with(rows, metric=SAVING), "series", "case")
     by_workload: dict[str, list[float]] = {}
     for case in cases_in(rows):
@@ -140,7 +128,7 @@ def _table_6_trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def _figure_7_rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
-    costs = costed(workload, data_folder(options.data), FIG_7_COUNT)
+    costs = costed(workload, options.data, FIG_7_COUNT)
     found = tuned(costs, [FIG_7_SLOWDOWN])
     values = (
         found.percent(found.envpipe, FIG_7_SLOWDOWN),
@@ -162,15 +150,18 @@ def _figure_7_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     yield Trend("both parts together save up to 30 %", 25 <= most <= 35, f"{most:.1f} % at most")
 
 
+def _title(row: Row) -> str:
+    return _BY_CASE[row.case].title
+
+
 def _draw_figure_7(rows: Sequence[Row]) -> Any:
-    groups = bars(rows, lambda row: _BY_CASE[row.case].title, by_series)
     title = f"straggler of slowdown {FIG_7_SLOWDOWN:g}, {FIG_7_COUNT} micro-batches"
-    return draw_bars([BarPanel(title, groups)], "energy saved (%)", width=7.5)
+    return draw_metrics(rows, "energy saved (%)", {SAVING: title}, _title, by_series, width=7.5)
 
 
 def _figure_8_rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
     for count in COUNTS:
-        costs = costed(workload, data_folder(options.data), count)
+        costs = costed(workload, options.data, count)
         found, name = tuned(costs, FIG_8_SLOWDOWNS), _pipelines(count)
         for slowdown in FIG_8_SLOWDOWNS:
             ours, label = found.saving_percent(slowdown), f"{name}, straggler {slowdown:g}"
@@ -210,65 +201,36 @@ def _figure_8_trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def _draw_figure_8(rows: Sequence[Row]) -> Any:
-    panels = []
-    for case, own in grouped(rows_with(rows, metric=SAVING)).items():
-        found = curves(own)
-        drawn = {name: found[name] for name in map(_pipelines, reversed(COUNTS))}
-        panels.append(Panel(_BY_CASE[case].title, drawn))
-    return draw_panels(panels, "straggler's time / T", "energy saved (%)", "Intrinsic and extrinsic savings")
+    by_count = [row for count in reversed(COUNTS) for row in rows_with(rows, series=_pipelines(count))]
+    shown = rows_with(by_count, metric=SAVING)
+    labels = "straggler's time / T", "energy saved (%)", "Intrinsic and extrinsic savings"
+    return draw_curves(shown, *labels, panel=_title)
 
 
-TABLE_6_ITEM = Item(
-    name="perseus_table6",
-    paper="Perseus",
-    part="Table 6",
-    title="Energy saved without stragglers, in emulation, by micro-batches",
-    claim=Claim.WITHIN,
-    known=cases_of(_TABLE_6_CASES),
-    make=_table_6_rows,
+TABLE_6_ITEM = described(
+    "perseus_table6",
+    _TABLE_6_CASES,
+    _table_6_rows,
     conclude=_table_6_trends,
     small=PerseusOptions(only=("a100_gpt3_175b_12",)),
-    optional_inputs=INPUTS,
-    tolerance=0.001,
-    margin=_MARGIN,
-    because=(
-        "Savings of GPT-3 175B from the measured profiles are claimed within one percentage point; ours are "
-        "higher in all eight cases. The published ones are planned with times rounded down to whole units "
-        "and exponentials fitted to the measurements, ours are clocks that are simulated with the times "
-        f"themselves; the authors' own file has 0.1 points more than the table on A100. {_MODELLED}"
-    ),
-    supported_by="test_the_measured_micro_batches_are_of_six_samples",
 )
 
-FIGURE_7_ITEM = Item(
-    name="perseus_figure7",
-    paper="Perseus",
-    part="Fig. 7",
-    title="Energy saved next to a straggler of slowdown 1.2 with 1024 GPUs, by its parts",
-    claim=Claim.TREND,
-    known=cases_of(_BY_CASE),
-    make=_figure_7_rows,
+FIGURE_7_ITEM = described(
+    "perseus_figure7",
+    _BY_CASE,
+    _figure_7_rows,
     conclude=_figure_7_trends,
     draw=_draw_figure_7,
     small=PerseusOptions(only=("a100_gpt3_175b",)),
-    optional_inputs=INPUTS,
-    because=f"The figure's values are not in the text, which says up to 30 %. {_MODELLED}",
 )
 
-FIGURE_8_ITEM = Item(
-    name="perseus_figure8",
-    paper="Perseus",
-    part="Fig. 8",
-    title="Energy saved next to stragglers, by the number of pipelines",
-    claim=Claim.TREND,
-    known=cases_of(_BY_CASE),
-    make=_figure_8_rows,
+FIGURE_8_ITEM = described(
+    "perseus_figure8",
+    _BY_CASE,
+    _figure_8_rows,
     conclude=_figure_8_trends,
     draw=_draw_figure_8,
     small=PerseusOptions(only=("a100_gpt3_175b",)),
-    optional_inputs=INPUTS,
-    because=(
-        "The figure's values are not in the text. At one of 28 stragglers Bloom's curves on A100 are in "
-        f"another order, by 0.02 points, where they cross. {_MODELLED}"
-    ),
 )
+
+ITEMS = (TABLE_6_ITEM, FIGURE_7_ITEM, FIGURE_8_ITEM)

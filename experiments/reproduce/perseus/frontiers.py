@@ -9,20 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.item import Row, Trend, described
 from experiments.reproduce.perseus.authors_results import AuthorsIteration, measured_frontier, measured_zeus
 from experiments.reproduce.perseus.emulation import ZEUS
 from experiments.reproduce.perseus.published import GPT_3
 from experiments.reproduce.perseus.savings import OURS
 from experiments.reproduce.perseus.workloads import (
     EXPERIMENTS,
-    INPUTS,
     THREE_D,
     PerseusOptions,
     PerseusWorkload,
+    by_case,
     costed,
     data_folder,
-    workloads_of,
 )
 from experiments.reproduce.rows import grouped, in_all, rows_with, span
 from schedsearch.energy import compute_frontier
@@ -38,7 +37,7 @@ PERSEUS, MEASURED = "Perseus", "measured "
 LATEST = 1.6
 """Times over that of the highest clocks that are drawn; Zeus's lowest power limits are later."""
 
-_BY_CASE = {workload.case: workload for workload in (*EXPERIMENTS, THREE_D)}
+_BY_CASE = by_case((*EXPERIMENTS, THREE_D))
 
 
 def _rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
@@ -64,7 +63,7 @@ def _rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
 def _measured_rows(
     perseus: Sequence[AuthorsIteration], zeus: dict[str, list[AuthorsIteration]]
 ) -> Iterator[Row]:
-    """Yield what was measured; ZeusGlobal's highest power limit leaves all clocks at the highest."""
+    """Yield measured iterations; ZeusGlobal's highest power limit leaves all clocks at the highest."""
     note = "measured on GPUs by the authors, from their files"
     for name, points in {PERSEUS: perseus, **zeus, ALL_MAXIMUM: zeus["ZeusGlobal"][:1]}.items():
         series = f"{MEASURED}{name}"
@@ -85,7 +84,6 @@ def curve_of(rows: Sequence[Row], case: str, series: str) -> list[tuple[float, f
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    """Yield whether no plan of Zeus's is as good as the frontier in both time and energy."""
     dominated = []
     for case, own in grouped(rows).items():
         ours = curve_of(own, case, OURS)
@@ -126,36 +124,16 @@ def _draw(rows: Sequence[Row]) -> Any:
     return draw_panels(panels, "time / time at the highest clocks", "energy / the same", "Time and energy")
 
 
-_BECAUSE = (
-    "Values of the figure are not in the text. Zeus sets power limits, which stand for clocks here. Measured "
-    "points are the authors'; workloads without a measured profile are modelled from their layers."
-)
-
-
-def _item(number: int, title: str, workloads: Sequence[PerseusWorkload], small: str) -> Item:
-    return Item(
-        f"perseus_figure{number}",
-        "Perseus",
-        f"Fig. {number}",
-        title,
-        Claim.TREND,
-        workloads_of(workloads),
-        _rows,
-        _trends,
-        _draw,
-        small=PerseusOptions((small,)),
-        optional_inputs=INPUTS,
-        because=_BECAUSE,
-    )
-
-
 _OF_GPT_3 = [each for each in EXPERIMENTS if each.model in GPT_3]
 _ON_A40, _ON_A100 = (
     [each for each in EXPERIMENTS if each.gpu == gpu and each not in _OF_GPT_3] for gpu in ("a40", "a100")
 )
 
-FRONTIER_ITEMS = (
-    _item(9, "Frontiers of GPT-3, ours and Zeus's", [*_OF_GPT_3, THREE_D], "a100_gpt3_1.3b"),
-    _item(11, "Frontiers of eight stages on A40", _ON_A40, "a40_bert_huge"),
-    _item(12, "Frontiers of four stages on A100", _ON_A100, "a100_bert_huge"),
+ITEMS = tuple(
+    described(f"perseus_figure{number}", by_case(workloads), _rows, _trends, _draw, PerseusOptions((small,)))
+    for number, workloads, small in (
+        (9, [*_OF_GPT_3, THREE_D], "a100_gpt3_1.3b"),
+        (11, _ON_A40, "a40_bert_huge"),
+        (12, _ON_A100, "a100_bert_huge"),
+    )
 )

@@ -7,9 +7,8 @@ the same on both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from experiments.reproduce.item import CaseOptions, Claim, Item, Row, Trend
+from experiments.reproduce.item import CaseOptions, Claim, Row, Trend, described
 from experiments.reproduce.perseus.published import (
     DIVISIONS,
     GPT_3,
@@ -27,18 +26,7 @@ from placements.planners.division import min_imbalance, stage_times
 METRIC = "imbalance_ratio"
 
 STAGES = (4, 8)
-"""Of both tables."""
-
-MARGIN = 0.02
-"""Of GPT-3's ratios on A100."""
-
-_BECAUSE = (
-    "Perseus divides measured forward times; no such measurement of single layers is at hand, and operations "
-    "stand in for it. That is within 0.02 for GPT-3 on A100, whose layers are large matrix products. The "
-    "output layer of narrow models runs at a better rate than their layers (Bloom 3B, BERT 0.1B, T5 0.2B), "
-    "and wide convolutions at different rates by size (Wide-ResNet50). On A40 operations give the same as on "
-    "A100. Two divisions in Table 7 (Bloom 3B and 7B on A100, 8 stages) list only 6 stages."
-)
+"""Numbers of stages in both tables."""
 
 
 def divided_layers(model: str) -> tuple[Layer, ...]:
@@ -55,7 +43,6 @@ def least_ratio(model: str, num_stages: int) -> tuple[float, tuple[int, ...]]:
 
 
 def _rows(_: CaseOptions, divisions: Sequence[PublishedDivision]) -> Iterator[Row]:
-    """Yield a row for each division of a model."""
     for each in divisions:
         ratio, stage_layers = least_ratio(each.model, each.num_stages)
         published = "not given" if each.stage_layers is None else _shown(each.stage_layers)
@@ -73,7 +60,6 @@ def _rows(_: CaseOptions, divisions: Sequence[PublishedDivision]) -> Iterator[Ro
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    """Yield what Perseus concludes (Sec. 2.2, App. B.1)."""
     pairs = list(zip(*(numbers(rows_with(rows, at=count)) for count in STAGES), strict=True))
     ratios = numbers(rows)
     errors = [abs(row.ours - row.published) for row in rows if row.ours is not None and row.published]
@@ -101,25 +87,19 @@ def _of(gpu: str, model: str) -> list[PublishedDivision]:
     return [DIVISIONS[gpu, model, count] for count in STAGES]
 
 
-TABLE_1 = Item(
-    "perseus_table1",
-    "Perseus",
-    "Table 1",
-    "Least ratio of the longest stage to the shortest, on A100",
-    Claim.TREND,
-    {model: _of("a100", model) for model in TITLES if model not in NOT_IN_TABLE_1},
-    _rows,
-    _trends,
-    small=CaseOptions(("gpt3_2.7b", "gpt3_175b", "bert_large")),
-    margin=MARGIN,
-    because=_BECAUSE,
-)
-
-TABLE_7 = replace(
-    TABLE_1,
-    name="perseus_table7",
-    part="Table 7",
-    title="Least ratio of the longest stage to the shortest, and the divisions",
-    known={f"{gpu}_{model}": _of(gpu, model) for gpu in GPU_TITLES for model in TITLES},
-    small=CaseOptions(("a100_gpt3_1.3b", "a40_gpt3_175b")),
+ITEMS = (
+    described(
+        "perseus_table1",
+        {model: _of("a100", model) for model in TITLES if model not in NOT_IN_TABLE_1},
+        _rows,
+        _trends,
+        small=CaseOptions(("gpt3_2.7b", "gpt3_175b", "bert_large")),
+    ),
+    described(
+        "perseus_table7",
+        {f"{gpu}_{model}": _of(gpu, model) for gpu in GPU_TITLES for model in TITLES},
+        _rows,
+        _trends,
+        small=CaseOptions(("a100_gpt3_1.3b", "a40_gpt3_175b")),
+    ),
 )

@@ -1,4 +1,4 @@
-"""Tables 3 and 4: what is saved in the time of the highest clocks, and next to stragglers.
+"""Tables 3 and 4: savings in the time of the highest clocks, and next to stragglers.
 
 Every saving is a share of the energy of all blocks at their highest clocks, over an equal time. Plans have
 real clocks and are simulated with the times of the profile; the paper ran its plans on GPUs.
@@ -9,35 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
-from experiments.reproduce.item import Claim, Item, Row, Trend
-from experiments.reproduce.perseus.published import (
-    GPU_TITLES,
-    REALISED,
-    SLOWDOWNS,
-    TABLE_3,
-    TABLE_4,
-)
+from experiments.reproduce.item import Claim, Row, Trend, described
+from experiments.reproduce.perseus.published import GPU_TITLES, REALISED, SAVINGS, SLOWDOWNS
 from experiments.reproduce.perseus.workloads import (
     EXPERIMENTS,
-    INPUTS,
     Costed,
     PerseusOptions,
     PerseusWorkload,
+    by_case,
     costed,
-    data_folder,
-    workloads_of,
 )
-from experiments.reproduce.rows import (
-    cases_in,
-    falls,
-    grouped,
-    in_all,
-    numbers,
-    rows_with,
-    span,
-    value_of,
-)
+from experiments.reproduce.rows import cases_in, falls, grouped, in_all, numbers, rows_with, span, value_of
 from schedsearch.energy import (
     FrequencyPlan,
     Frontier,
@@ -55,29 +39,13 @@ OURS, ENVPIPE = "our frontier", "EnvPipe"
 
 SAVING, SLOWER, REALISED_SHARE = "saving_percent", "slower_percent", "realised_percent"
 
-_BY_CASE = {workload.case: workload for workload in EXPERIMENTS}
-
-_MODELLED = (
-    "Bloom, Wide-ResNet and all models on A40 but GPT-3 have no profile here: their rows are from layers by "
-    "their shapes and a power model, which knows no clock at which a block uses least energy as measured "
-    "ones have it, and for them only the trends are claimed."
-)
-
-_MARGIN_OF_TABLE_3, _MARGIN_OF_TABLE_4 = 3.0, 2.0
-"""In percentage points, of the measured workloads."""
+_BY_CASE = by_case(EXPERIMENTS)
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """A workload with its frontier and EnvPipe's plan.
+    """Our frontier of a workload, and EnvPipe's plan."""
 
-    Attributes:
-        costed: Schedule and profile.
-        frontier: Ours.
-        envpipe: EnvPipe's.
-    """
-
-    costed: Costed
     frontier: Frontier
     envpipe: FrequencyPlan
 
@@ -87,12 +55,12 @@ class Tuned:
         return self.frontier.all_maximum.time_ms
 
     def saving_percent(self, slowdown: float) -> float:
-        """Return what the frontier saves next to a straggler of a slowdown, 1 for none."""
+        """Return the frontier's saving next to a straggler of a slowdown, 1 for none."""
         deadline_ms = slowdown * self.longest_ms
         return 100 * self.frontier.saving(self.frontier.at(deadline_ms), deadline_ms)
 
     def percent(self, plan: FrequencyPlan, slowdown: float = 1.0) -> float:
-        """Return what one plan saves next to a straggler."""
+        """Return one plan's saving next to a straggler."""
         return 100 * self.frontier.saving(plan, slowdown * self.longest_ms)
 
     def slower_percent(self, plan: FrequencyPlan) -> float:
@@ -107,21 +75,22 @@ def tuned(costs: Costed, slowdowns: Sequence[float] = ()) -> Tuned:
     deadlines = [slowdown * longest_ms for slowdown in slowdowns]
     frontier = compute_frontier(schedule, profile, NUM_PLANS, deadlines)
     envpipe = compute_baselines(["envpipe"], schedule, profile, bound=frontier.relaxed)["envpipe"]
-    return Tuned(costs, frontier, envpipe[0])
+    return Tuned(frontier, envpipe[0])
 
 
 def _table_3_rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
-    costs = costed(workload, data_folder(options.data))
+    costs = costed(workload, options.data)
     found = tuned(costs)
     plans = {OURS: found.frontier.shortest, ENVPIPE: found.envpipe}
-    saved, slower = TABLE_3[workload.gpu, workload.model][:2], TABLE_3[workload.gpu, workload.model][2:]
-    for (name, plan), published in zip(plans.items(), saved, strict=True):
-        label, ours = f"{workload.title}, {name}", found.percent(plan)
-        yield Row(label, SAVING, ours, published, 1, note=costs.note, claim=costs.claim, series=name)
-    note = f"{costs.note}; simulated, without what transfers and other jitter add to a measured iteration"
-    for (name, plan), published in zip(plans.items(), slower, strict=True):
-        label, ours = f"{workload.title}, {name}", found.slower_percent(plan)
-        yield Row(label, SLOWER, ours, published, 1, note=note, claim=Claim.TREND, series=name)
+    jitter = f"{costs.note}; simulated, without what transfers and other jitter add to a measured iteration"
+    for table, metric, percent, note, claim in (
+        ("3", SAVING, found.percent, costs.note, costs.claim),
+        ("3 slower", SLOWER, found.slower_percent, jitter, Claim.TREND),
+    ):
+        published = SAVINGS[table, workload.gpu, workload.model]
+        for name, paper in ((OURS, published.perseus[0]), (ENVPIPE, published.envpipe[0])):
+            label, ours = f"{workload.title}, {name}", percent(plans[name])
+            yield Row(label, metric, ours, paper, 1, note=note, claim=claim, series=name)
     last = found.frontier.plans[-1]
     share = found.percent(found.frontier.shortest) / found.percent(last, last.time_ms / found.longest_ms)
     note = "of what all blocks at the clocks of least effective energy save (Sec. 6.2.3)"
@@ -159,23 +128,14 @@ def _table_3_trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def _table_4_rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
-    costs = costed(workload, data_folder(options.data))
-    found = tuned(costs, SLOWDOWNS)
-    for slowdown, *published in zip(SLOWDOWNS, *TABLE_4[workload.gpu, workload.model], strict=True):
+    costs = costed(workload, options.data)
+    found, published = tuned(costs, SLOWDOWNS), SAVINGS["4", workload.gpu, workload.model]
+    look: dict[str, Any] = {"digits": 1, "note": costs.note, "claim": costs.claim}
+    for slowdown, perseus, envpipe in zip(SLOWDOWNS, published.perseus, published.envpipe, strict=True):
         ours = found.saving_percent(slowdown), found.percent(found.envpipe, slowdown)
-        for name, value, paper in zip((OURS, ENVPIPE), ours, published, strict=True):
+        for name, value, paper in zip((OURS, ENVPIPE), ours, (perseus, envpipe), strict=True):
             label = f"{workload.title}, straggler {slowdown:g}, {name}"
-            yield Row(
-                label,
-                SAVING,
-                value,
-                paper,
-                1,
-                note=costs.note,
-                claim=costs.claim,
-                series=name,
-                at=slowdown,
-            )
+            yield Row(label, SAVING, value, paper, series=name, at=slowdown, **look)
 
 
 def _table_4_trends(rows: Sequence[Row]) -> Iterator[Trend]:
@@ -198,40 +158,9 @@ def _rises_then_falls(curve: Sequence[float]) -> bool:
     return falls(curve[peak:]) and falls(curve[peak::-1])
 
 
-ITEM_3 = Item(
-    name="perseus_table3",
-    paper="Perseus",
-    part="Table 3",
-    title="Energy saved without stragglers, by Perseus and EnvPipe",
-    claim=Claim.WITHIN,
-    known=workloads_of(EXPERIMENTS),
-    make=_table_3_rows,
-    conclude=_table_3_trends,
-    small=PerseusOptions(only=("a100_bert_huge",)),
-    optional_inputs=INPUTS,
-    margin=_MARGIN_OF_TABLE_3,
-    because=(
-        "The savings of the four measured workloads are claimed within 3 percentage points. The paper ran "
-        "its plans on GPUs, ours are simulated from the profiles of these runs; for T5 the authors tell of "
-        "transfers that hold each other up (App. G), and GPT-3 2.7B has the most blocks that jitter. "
-        f"Slowdowns are of the simulation, which has no transfers. {_MODELLED}"
-    ),
+TABLE_3, TABLE_4 = (
+    described(f"perseus_table{number}", _BY_CASE, make, conclude, small=PerseusOptions(("a100_bert_huge",)))
+    for number, make, conclude in ((3, _table_3_rows, _table_3_trends), (4, _table_4_rows, _table_4_trends))
 )
 
-ITEM_4 = Item(
-    name="perseus_table4",
-    paper="Perseus",
-    part="Table 4",
-    title="Energy saved next to stragglers, by Perseus and EnvPipe",
-    claim=Claim.WITHIN,
-    known=workloads_of(EXPERIMENTS),
-    make=_table_4_rows,
-    conclude=_table_4_trends,
-    small=PerseusOptions(only=("a100_bert_huge",)),
-    optional_inputs=INPUTS,
-    margin=_MARGIN_OF_TABLE_4,
-    because=(
-        "The savings of the four measured workloads are claimed within 2 percentage points; those next to "
-        "the nearest straggler differ most, where ours has the better frontier and no transfers. " + _MODELLED
-    ),
-)
+ITEMS = (TABLE_3, TABLE_4)

@@ -1,4 +1,4 @@
-"""Fig. 1 and 10: an iteration of 1F1B with its power, at the highest clocks and with the shortest plan.
+"""Fig. 10: an iteration of 1F1B with its power, at the highest clocks and with the shortest plan.
 
 A row for each block says when it starts, how long it takes and at which power, so that the figure is drawn
 from rows alone.
@@ -7,18 +7,14 @@ from rows alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
-from experiments.reproduce.item import Claim, Item, Row, Trend
+from experiments.reproduce.item import Row, Trend, described
 from experiments.reproduce.perseus.workloads import (
     EXPERIMENTS,
-    INPUTS,
     PerseusOptions,
     PerseusWorkload,
     costed,
-    data_folder,
-    workloads_of,
 )
 from experiments.reproduce.rows import cases_in, rows_with, span, value_of
 from placements.gpus import GPUS
@@ -33,12 +29,11 @@ BEFORE, AFTER = "all at the highest clocks", "our shortest plan"
 START, TIME, POWER = "start_ms", "time_ms", "power_w"
 ITERATION, ENERGY = "iteration_ms", "energy_j"
 
-_BY_CASE = {each.case: each for each in EXPERIMENTS if each.gpu == "a100"}
-_FIGURE_1 = "a100_gpt3_1.3b"
+_BY_CASE = {each.case: each for each in EXPERIMENTS if each.gpu == "a100" and each.model != "gpt3_1.3b"}
 
 
 def _rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
-    costs = costed(workload, data_folder(options.data), NUM_MICRO_BATCHES)
+    costs = costed(workload, options.data, NUM_MICRO_BATCHES)
     frontier = compute_frontier(costs.schedule, costs.profile, 1)
     for when, plan in {BEFORE: frontier.all_maximum, AFTER: frontier.shortest}.items():
         yield Row(when, ITERATION, plan.time_ms, note=costs.note)
@@ -67,7 +62,6 @@ def timeline_of(rows: Sequence[Row], case: str, when: str) -> TimedBlocks:
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    """Yield what the paper shows: less energy in the same time."""
     value = value_of(rows)
     ratios = {
         metric: [value[case, AFTER, metric] / value[case, BEFORE, metric] for case in cases_in(rows)]
@@ -91,27 +85,13 @@ def _draw(rows: Sequence[Row]) -> Any:
     return draw_power(timelines, GPUS["a100"].blocking_power_w)
 
 
-FIGURE_1_ITEM = Item(
-    "perseus_figure1",
-    "Perseus",
-    "Fig. 1",
-    "An iteration of GPT-3 1.3B at the highest clocks and with the shortest plan",
-    Claim.TREND,
-    workloads_of([_BY_CASE[_FIGURE_1]]),
+FIGURE_10 = described(
+    "perseus_figure10",
+    _BY_CASE,
     _rows,
-    _trends,
-    _draw,
-    small=PerseusOptions(),
-    optional_inputs=INPUTS,
-    because="The paper prints no values of the figure. Times and powers are those of the measured profiles, "
-    "or where there is none of layers by their shapes and the power model.",
-)
-
-FIGURE_10_ITEM = replace(
-    FIGURE_1_ITEM,
-    name="perseus_figure10",
-    part="Fig. 10",
-    title="Iterations of four models at the highest clocks and with the shortest plan",
-    known=workloads_of(each for case, each in _BY_CASE.items() if case != _FIGURE_1),
+    conclude=_trends,
+    draw=_draw,
     small=PerseusOptions(("a100_bert_huge",)),
 )
+
+ITEMS = (FIGURE_10,)

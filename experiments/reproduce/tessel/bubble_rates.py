@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from experiments.config.options import require_limits
-from experiments.reproduce.item import Claim, Item, Row, Trend
-from experiments.reproduce.item_options import check_names
+from experiments.reproduce.item import CaseOptions, Row, Trend, described
 from experiments.reproduce.rows import cases_in, rows_with, value_of
 from experiments.reproduce.tessel.published import MAX_MICRO_BATCHES, MODELS, NUM_DEVICES
 from placements import Placement
@@ -29,12 +27,13 @@ _MICRO_BATCHES = 32
 
 
 @dataclass(frozen=True)
-class BubbleRateOptions:
-    """Which models, and how long a search may take."""
+class BubbleRateOptions(CaseOptions):
+    """Limits of the searches."""
 
-    models: tuple[str, ...] = option(("gpt", "mt5", "flava"), "models of the table")
-    tessel_time_limit_s: float = option(600.0, "time limit of each of Tessel's searches, in s")
-    work_limit: float = option(80.0, "work limit of each of our searches, in units of about 1 s of one core")
+    tessel_time_limit_s: float = option(600.0, "time limit of each of Tessel's searches, in s", above=0)
+    work_limit: float = option(
+        80.0, "work limit of each of our searches, in units of about 1 s of one core", above=0
+    )
 
 
 def added_bubble_rate(
@@ -50,12 +49,6 @@ def added_bubble_rate(
     once, twice = (make(placement, number * num_micro_batches).makespan for number in (1, 2))
     work = num_micro_batches * sum(placement.load(device) for device in range(placement.num_devices))
     return 1 - work / (placement.num_devices * (twice - once))
-
-
-def _cases(options: BubbleRateOptions) -> Sequence[str]:
-    check_names("models", options.models, MODELS)
-    require_limits(options)
-    return options.models
 
 
 def _rows(options: BubbleRateOptions, case: str) -> Iterator[Row]:
@@ -99,16 +92,12 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     )
 
 
-TABLE_2 = Item(
-    name="tessel_table2",
-    paper="Tessel",
-    part="Table II",
-    title="Bubble rate of each schedule for very many micro-batches",
-    claim=Claim.EXACT,
-    known=_cases,
-    make=_rows,
+TABLE_2 = described(
+    "tessel_table2",
+    tuple(MODELS),
+    _rows,
     conclude=_trends,
-    small=BubbleRateOptions(models=("gpt",)),
-    because="Four devices and any memory; the table does not say them, Fig. 8 and 11 do.",
+    small=BubbleRateOptions(("gpt",)),
 )
-"""Bubble rates, Tessel's and ours beside the hand-made ones."""
+
+ITEMS = (TABLE_2,)

@@ -7,23 +7,22 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from experiments.config.options import require_limits
-from experiments.reproduce.item import Claim, Item, Row, Trend
-from experiments.reproduce.item_options import check_names
-from experiments.reproduce.rows import curves, grouped, in_all, rows_with, value_of
-from experiments.reproduce.tessel.published import (
-    FIGURE_SHAPES,
-    LEAST_IN_FLIGHT,
-    MAX_MICRO_BATCHES,
-    NUM_DEVICES,
-    shape_title,
+from experiments.reproduce.item import CaseOptions, Row, Trend, described
+from experiments.reproduce.rows import (
+    curves,
+    draw_curves,
+    grouped,
+    in_all,
+    rows_with,
+    uninterrupted,
+    value_of,
 )
+from experiments.reproduce.tessel.published import FIGURE_SHAPES, MAX_MICRO_BATCHES, NUM_DEVICES, shape_title
 from placements import Placement
 from placements.forms.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.core.answer import Answer, Status
 from schedsearch.figures.canvas import COLUMN_INCHES
-from schedsearch.figures.panels import Panel, draw_panels
 from schedsearch.procedures.search import search
 from schedsearch.proof.load_and_path import period_bound
 from schedsearch.proof.memory_need import minimum_memory
@@ -32,6 +31,10 @@ from schedsearch.tessel import tessel
 from schedsearch.tessel.candidates import max_in_flight
 
 _RATE, _LEAST = "bubble_rate", "least_in_flight_without_bubble"
+
+LEAST_IN_FLIGHT = {"v_shape": 4, "m_shape": 6, "nn_shape": 6}
+"""Micro-batches with which a repetend has no bubble, at the least (Sec. VI-C, of Fig. 11)."""
+
 _SEVERAL = 3
 """Micro-batches of our repetends, at most."""
 
@@ -43,34 +46,21 @@ _MOST_IN_FLIGHT = NUM_DEVICES + 3
 
 
 @dataclass(frozen=True)
-class BubbleSweepOptions:
-    """Which placements, and how long a search may take."""
+class BubbleSweepOptions(CaseOptions):
+    """Limits of the searches."""
 
-    shapes: tuple[str, ...] = option(FIGURE_SHAPES, "shapes of placements")
-    tessel_time_limit_s: float = option(300.0, "time limit of Tessel's search for each point, in s")
+    tessel_time_limit_s: float = option(300.0, "time limit of Tessel's search for each point, in s", above=0)
     work_limit: float = option(
-        20.0, "work limit of our search for each shape and memory, in units of about 1 s of one core"
+        20.0, "work limit of our search for each shape and memory, in units of about 1 s of one core", above=0
     )
-
-
-def _cases(options: BubbleSweepOptions) -> Sequence[str]:
-    check_names("shapes", options.shapes, FIGURE_SHAPES)
-    require_limits(options)
-    return options.shapes
 
 
 def _row(
     name: str, place: float, repetend: Repetend | None, placement: Placement, bound: float, is_decided: bool
 ) -> Row:
-    """Return the row of the best steady state that a search knows.
+    """Return the row of the best steady state of a curve, if one was found.
 
-    Args:
-        name: The curve.
-        place: On the figure's axis.
-        repetend: The steady state; None where none was found.
-        placement: What runs where.
-        bound: Ticks that no period of this kind is below.
-        is_decided: Whether none of its kind is better, which is proved.
+    No period of its kind is below so many ticks; `is_decided` says whether none is better, which is proved.
     """
     rate = repetend.bubble_rate if repetend is not None else None
     work = sum(placement.load(device) for device in range(placement.num_devices))
@@ -83,16 +73,9 @@ def _row(
 
 
 def _tessel(placement: Placement, most: int, options: BubbleSweepOptions) -> Answer:
-    """Return what Tessel's search finds: one for all numbers in flight, as each comes after the last."""
+    """Return Tessel's search: one for all numbers in flight, as each comes after the last."""
     limit_s = options.tessel_time_limit_s
-    return _uninterrupted(tessel(placement, most, max_in_flight=most, time_limit_s=limit_s))
-
-
-def _uninterrupted(result: Answer) -> Answer:
-    """Return a search's result; raise KeyboardInterrupt where that ended it."""
-    if result.interrupted:
-        raise KeyboardInterrupt
-    return result
+    return uninterrupted(tessel(placement, most, max_in_flight=most, time_limit_s=limit_s))
 
 
 def _tessel_row(name: str, place: float, in_flight: int, result: Answer, placement: Placement) -> Row:
@@ -105,21 +88,16 @@ def _tessel_row(name: str, place: float, in_flight: int, result: Answer, placeme
 
 
 def _ours(most: int) -> str:
-    """Return the name of our curve with up to so many micro-batches per repetend."""
+    """Return the name of our curve with at most this number of micro-batches per repetend."""
     return f"ours, 1 to {most} micro-batches per repetend" if most > 1 else "ours, 1 micro-batch per repetend"
 
 
 def _our_row(most: int, place: float, searched: Placement, placement: Placement, work_limit: float) -> Row:
-    """Return what our search finds with up to so many micro-batches per repetend.
+    """Return our search's bubble in a placement with up to so many micro-batches per repetend.
 
-    Args:
-        most: Micro-batches.
-        place: On the figure's axis.
-        searched: The placement with the limit on memory.
-        placement: The one whose bubble is told.
-        work_limit: Units of work.
+    The placement that is searched has the limit on memory.
     """
-    result = _uninterrupted(
+    result = uninterrupted(
         search(
             searched, 1, max_micro_batches_per_repetend=most, objectives=("period",), work_limit=work_limit
         )
@@ -195,25 +173,20 @@ def _never_worse(rows: Sequence[Row], says: str) -> Trend:
 
 
 def _draw(rows: Sequence[Row], x_label: str) -> Any:
-    found = grouped(rows_with(rows, metric=_RATE))
-    panels = [Panel(shape_title(case), curves(own)) for case, own in found.items()]
-    return draw_panels(panels, x_label, "bubble rate", "", width=COLUMN_INCHES)
+    shown = rows_with(rows, metric=_RATE)
+    return draw_curves(
+        shown, x_label, "bubble rate", panel=lambda row: shape_title(row.case), width=COLUMN_INCHES
+    )
 
 
-FIGURE_11 = Item(
-    name="tessel_figure11",
-    paper="Tessel",
-    part="Fig. 11",
-    title="Bubble rate by micro-batches in a repetend",
-    claim=Claim.EXACT,
-    known=_cases,
-    make=_in_flight_rows,
+FIGURE_11 = described(
+    "tessel_figure11",
+    FIGURE_SHAPES,
+    _in_flight_rows,
     conclude=_in_flight_trends,
     draw=lambda rows: _draw(rows, "micro-batches in flight"),
-    small=BubbleSweepOptions(shapes=("v_shape", "m_shape")),
-    because="The paper prints where the bubble ends, for three placements; its curves are only drawn.",
+    small=BubbleSweepOptions(("v_shape", "m_shape")),
 )
-"""Tessel's search, and ours with several micro-batches in a repetend."""
 
 
 def _memory_rows(options: BubbleSweepOptions, case: str) -> Iterator[Row]:
@@ -243,17 +216,13 @@ def _memory_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     yield _never_worse(rows, "our search is not worse with as much memory")
 
 
-FIGURE_12 = Item(
-    name="tessel_figure12",
-    paper="Tessel",
-    part="Fig. 12",
-    title="Bubble rate by memory",
-    claim=Claim.TREND,
-    known=_cases,
-    make=_memory_rows,
+FIGURE_12 = described(
+    "tessel_figure12",
+    FIGURE_SHAPES,
+    _memory_rows,
     conclude=_memory_trends,
     draw=lambda rows: _draw(rows, "memory (activations)"),
-    small=BubbleSweepOptions(shapes=("v_shape",)),
-    because="The paper's curves are only drawn, so there are no values to compare with.",
+    small=BubbleSweepOptions(("v_shape",)),
 )
-"""Tessel's search with as many micro-batches as memory suggests and with six, and ours with one and three."""
+
+ITEMS = (FIGURE_11, FIGURE_12)

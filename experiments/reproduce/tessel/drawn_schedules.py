@@ -9,9 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.config.options import require_limits
-from experiments.reproduce.item import Claim, Item, Row, Trend
-from experiments.reproduce.item_options import check_names
+from experiments.reproduce.item import CaseOptions, Row, Trend, described
 from experiments.reproduce.rows import cases_in, numbers, rows_with, value_of
 from experiments.reproduce.tessel.published import MAX_MICRO_BATCHES, MODELS, NUM_DEVICES, shape_title
 from placements import Placement
@@ -26,18 +24,16 @@ _DRAWN = MAX_MICRO_BATCHES + 2
 """Micro-batches of a picture: three repetends of as many as a repetend has at most."""
 
 _BUBBLE, _IN_FLIGHT, _PERIOD, _START = "bubble_rate", "in_flight", "period_ticks", "start_ticks"
-_PARTS = ("training", "inference")
 
 
 @dataclass(frozen=True)
-class DrawingOptions:
-    """The models of a table, and the time that Tessel's search may take."""
+class DrawingOptions(CaseOptions):
+    """The limit of Tessel's search."""
 
-    models: tuple[str, ...] = option(("gpt", "mt5", "flava"), "models of the figure")
-    time_limit_s: float = option(120.0, "time limit of each of Tessel's searches, in s")
+    time_limit_s: float = option(120.0, "time limit of each of Tessel's searches, in s", above=0)
 
 
-CASES = {f"{model} {part}": (model, part) for model in MODELS for part in _PARTS}
+CASES = {f"{model} {part}": (model, part) for model in MODELS for part in ("training", "inference")}
 """A model, and whether it is trained or only runs forward, by the name of the case."""
 
 
@@ -53,12 +49,6 @@ def drawn_repetend(rows: Sequence[Row]) -> Repetend:
     (period,) = numbers(rows_with(rows, metric=_PERIOD))
     first = {(name, 0): round(start) for name, start in starts.items()}
     return Repetend.from_first_starts(placement_of(rows[0].case), 1, round(period), first)
-
-
-def _cases(options: DrawingOptions) -> Sequence[str]:
-    check_names("models", options.models, MODELS)
-    require_limits(options)
-    return [f"{model} {part}" for model in options.models for part in _PARTS]
 
 
 def _rows(options: DrawingOptions, case: str) -> Iterator[Row]:
@@ -84,7 +74,6 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def _draw(rows: Sequence[Row]) -> Any:
-    """Draw each case's repetend several times, with its boundaries."""
     schedules, marks = {}, {}
     for case in cases_in(rows_with(rows, metric=_PERIOD)):
         repetend = drawn_repetend(rows_with(rows, case=case))
@@ -97,20 +86,13 @@ def _draw(rows: Sequence[Row]) -> Any:
     return draw_timelines(schedules, 2 * COLUMN_INCHES, marks)
 
 
-FIGURE_8 = Item(
-    name="tessel_figure8",
-    paper="Tessel",
-    part="Fig. 8",
-    title="Schedules that Tessel's search finds for training and inference",
-    claim=Claim.EXACT,
-    known=_cases,
-    make=_rows,
+FIGURE_8 = described(
+    "tessel_figure8",
+    tuple(CASES),
+    _rows,
     conclude=_trends,
     draw=_draw,
-    small=DrawingOptions(models=("flava",)),
-    because=(
-        "Which of several schedules without a bubble is found may differ; warmup and cooldown are drawn as "
-        "those of the repetend, and not as they were searched."
-    ),
+    small=DrawingOptions(("flava training", "flava inference")),
 )
-"""Repetends, and pictures of them."""
+
+ITEMS = (FIGURE_8,)

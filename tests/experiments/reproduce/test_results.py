@@ -13,15 +13,14 @@ from pathlib import Path
 import pytest
 from places import ROOT, SHARED_DATA
 
-from experiments.reproduce.catalogue import ITEMS
+from experiments.reproduce.catalogue import ITEMS, origin_of
 from experiments.reproduce.item import Claim, Item, Row
-from experiments.reproduce.origins import origins_of
 from experiments.reproduce.perseus import emulation
 from experiments.reproduce.recorded import FOLDER, read_recorded
 from experiments.reproduce.results_page import FIGURES, NOT_UNDERSTOOD, PAGE, draw_figures, results_page
 from schedsearch.figures.canvas import image
 
-MEASURED = ("tessel_figure3", "tessel_figure9", "tessel_figure10")
+MEASURED = ("tessel_figure9", "tessel_figure10")
 """Seconds of this machine, which no test asks for."""
 
 VARYING = {
@@ -65,33 +64,19 @@ def test_what_differs_has_a_reason_and_names_a_test_or_is_not_understood() -> No
             assert f"def {item.supported_by}(" in tests, item.supported_by
 
 
-def test_the_page_counts_each_class() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    (head,) = (line for line in page.splitlines() if line.startswith("| paper | items |"))
-    classes = ["printed value", "formula of the paper", "trend"]
-    assert head.split(" | ")[2:5] == classes
-    (own,) = (line for line in page.splitlines() if line.startswith("| `dissertation_table4_1` |"))
-    assert "10 of 10 (printed value), 30 of 30 (formula of the paper) |  | " in own
-
-
 def test_data_that_are_not_here_have_an_origin() -> None:
-    needing = [item for item in ITEMS.values() if item.inputs]
-    assert len(needing) >= 14
+    assert sum(bool(item.data) and item.needs_data for item in ITEMS.values()) >= 13
     for item in ITEMS.values():
-        assert ("https://github.com/" in origins_of(item)) == bool(_inputs(item)), item.name
-
-
-def _inputs(item: Item) -> list[tuple[str, str]]:
-    return [*item.inputs.items(), *item.optional_inputs.items()]
+        assert ("https://github.com/" in origin_of(item)) == bool(item.data), item.name
 
 
 @pytest.mark.parametrize("name", ITEMS)
 def test_the_small_version_is_as_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     item, recorded = ITEMS[name], read_recorded(name, "small")
-    paths = {option: SHARED_DATA / place for option, place in _inputs(item)}
-    if not all(path.exists() for path in paths.values()):
+    path = SHARED_DATA / item.data
+    if not path.exists():
         pytest.skip("the shared data are not here")
-    options = replace(item.small, **{option: str(path) for option, path in paths.items()})
+    options = replace(item.small, data=str(path)) if item.data else item.small
     assert recorded is not None
     before = recorded.rows
     if name == "perseus_figure8":  # of its fewest micro-batches alone, as others take minutes
@@ -100,7 +85,6 @@ def test_the_small_version_is_as_it_was(name: str, monkeypatch: pytest.MonkeyPat
         before = tuple(row for row in before if row.label.startswith(pipelines))
     rows = item.rows(options)
     assert [*_changes(item, rows, before)] == []
-    item.files(rows)
     if name.startswith("tessel"):
         assert {row.case for row in rows} == set(item.cases(options))
         _check_claims(item, rows)

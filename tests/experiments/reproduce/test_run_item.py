@@ -10,20 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from experiments.config.options import OptionError
 from experiments.reproduce import run_item as run_item_module
 from experiments.reproduce.catalogue import ITEMS
-from experiments.reproduce.item import Basis, Claim, Item, Row, Trend
-from experiments.reproduce.item_files import described, manifest, rows_to_csv, write_item
-from experiments.reproduce.recorded import read_recorded, record
+from experiments.reproduce.item import Basis, CaseOptions, Claim, Item, Row, Trend
+from experiments.reproduce.item_files import described, manifest, write_item
+from experiments.reproduce.recorded import read_recorded, record, rows_to_csv
 from experiments.reproduce.run_item import MadeItem, run_item
+from placements.forms.meaning import option
 
 
 @dataclass(frozen=True)
 class Squares:
     """Options of the item of these tests."""
 
-    most: int = 3
-    path: str | None = None
+    most: int = option(3, "largest number", min=1)
+    data: str | None = None
 
 
 class Maker:
@@ -61,13 +63,12 @@ def item_of(make: Maker, claim: Claim = Claim.EXACT) -> Item:
         make,
         lambda rows: [Trend("squares grow", True, f"{len(rows)} of them")],
         small=Squares(most=1),
-        files=lambda rows: {"last.txt": f"{rows[-1].ours:g}\n"},
-        inputs={"path": "gavel/squares.json"},
+        data="gavel",
     )
 
 
 def run(item: Item, options: Squares, folder: Path) -> MadeItem:
-    return run_item(item, options, folder, lambda *_: None, after_case=lambda _: None)
+    return run_item(item, options, folder, lambda *_: None)
 
 
 def test_after_an_interruption_it_goes_on_at_the_next_case(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_after_an_interruption_it_goes_on_at_the_next_case(tmp_path: Path) -> No
         run(item_of(first), Squares(), tmp_path)
     made = run(item_of(second), Squares(), tmp_path)
     assert (first.asked, second.asked) == (["1", "2"], ["3"])
-    assert (made.kept, made.is_whole, made.is_anew) == (2, True, False)
+    assert (made.kept, len(made.trends), made.is_anew) == (2, 1, False)
     assert [row.ours for row in made.rows] == [1, 4, 9]
     assert run(item_of(third), Squares(), tmp_path).rows == made.rows
     assert third.asked == []
@@ -86,7 +87,7 @@ def test_after_an_interruption_it_goes_on_at_the_next_case(tmp_path: Path) -> No
 def test_what_depends_on_something_else_is_made_anew(change: str, tmp_path: Path) -> None:
     given = tmp_path / "given.json"
     given.write_text("1")
-    options = Squares(path=str(given))
+    options = Squares(data=str(given))
     run(item_of(Maker()), options, tmp_path)
     kept = tmp_path / "squares_cases.json"
     match change:
@@ -118,7 +119,7 @@ def test_a_row_that_is_not_as_claimed_is_said(tmp_path: Path) -> None:
 def test_the_files_of_an_item(tmp_path: Path) -> None:
     made = run(item_of(Maker()), Squares(), tmp_path)
     paths = write_item(made, "full", tmp_path)
-    assert [path.name for path in paths] == ["squares_rows.csv", "last.txt", "squares.json"]
+    assert [path.name for path in paths] == ["squares_rows.csv", "squares.json"]
     rows = list(csv.DictReader((tmp_path / "squares_rows.csv").read_text().splitlines()))
     assert (rows[1]["ours"], rows[1]["published"], rows[1]["difference"]) == ("4", "5", "-0.2")
     assert rows[2]["published"] == rows[2]["difference"] == ""
@@ -146,14 +147,25 @@ def test_several_processes_make_the_same(monkeypatch: pytest.MonkeyPatch, tmp_pa
     alone = run(item, item.small, tmp_path / "alone")
     monkeypatch.setattr(run_item_module, "LONG_S", -1.0)
     so_far = list[int]()
-    made = run_item(
-        item,
-        item.small,
-        tmp_path / "together",
-        lambda *_: None,
-        after_case=lambda made: so_far.append(len(made.cases)),
-        num_processes=2,
-    )
+
+    def report(case: str, done: int, whole: int) -> None:
+        so_far.append(done)
+
+    made = run_item(item, item.small, tmp_path / "together", report, num_processes=2)
     assert made.rows == alone.rows
     assert [case.name for case in made.cases] == [case.name for case in alone.cases]
-    assert so_far == [*range(1, made.num_cases + 1)]
+    assert so_far == [*range(made.num_cases + 1)]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (Squares(most=0), "most: 0 is not a whole number of 1 or more"),
+        (CaseOptions(("4",)), "only: '4' is not known; the options are 1, 2"),
+        (CaseOptions(("1", "1")), "only: '1' is named twice; name each once"),
+    ],
+)
+def test_options_are_checked_by_their_declaration(options: object, says: str) -> None:
+    item = replace(item_of(Maker()), known=("1", "2"))
+    with pytest.raises(OptionError, match=f"^{says}"):
+        item.cases(options)

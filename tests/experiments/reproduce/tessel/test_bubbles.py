@@ -45,13 +45,6 @@ def test_a_repetend_is_told_whole_by_its_rows() -> None:
         validate(repetend.at_initiation_interval(7))
 
 
-def test_the_drawn_schedules_have_a_timeline_each() -> None:
-    rows = FIGURE_8.rows(FIGURE_8.small)
-    assert FIGURE_8.draw is not None
-    titles = [axes.get_title(loc="left") for axes in FIGURE_8.draw(rows).axes]
-    assert titles == ["Flava (K-shape), training", "Flava (K-shape), inference"]
-
-
 @pytest.mark.parametrize("shape", ["v_shape", "m_shape"])
 def test_micro_batches_in_flight_are_units_of_memory(shape: str) -> None:
     """On three devices, where Tessel's search tries every assignment in a moment."""

@@ -5,57 +5,29 @@ from __future__ import annotations
 import pytest
 
 from experiments.reproduce.item import Row
+from experiments.reproduce.model_sizes import published_sizes
 from experiments.reproduce.tessel.flava_inference import (
     FlavaTimes,
     k_shape_placement,
     latency_ms,
     v_shape_placement,
 )
-from experiments.reproduce.tessel.large_vocabulary import (
+from experiments.reproduce.tessel.run_times import played_s
+from experiments.reproduce.tessel.search_times import FIGURE_9, SearchCostOptions
+from experiments.reproduce.tessel.throughput import PAPER_CASES
+from experiments.reproduce.tessel.vocabulary_plans import (
     CASES,
-    PAPER_CASES,
     LargeVocabularyCase,
+    cluster_of,
     model_of,
-)
-from experiments.reproduce.tessel.published import PARAMETERS
-from experiments.reproduce.tessel.run_times import (
-    PlanPlacement,
-    hand_made_schedule,
-    played_s,
-    searched_schedule,
-    shared_shape_of,
-    v_shape_of,
+    planned,
     whole_stages,
 )
-from experiments.reproduce.tessel.search_times import (
-    FIGURE_3,
-    FIGURE_9,
-    SearchCostOptions,
-    TimeOptimalOptions,
-)
-from experiments.reproduce.tessel.vocabulary_imbalance import best_division
 from placements import Block, Kind, Placement
 from placements.models.zoo import read_model
-from placements.shapes import m_shape
 from runtime.virtual.rules import Communication
 from schedsearch.baselines import HAND_MADE
 from schedsearch.schedule import as_soon_as_possible
-
-
-def test_more_for_each_parameter_makes_stages_less_even_and_then_does_not_fit() -> None:
-    divisions = [best_division(20, state_bytes) for state_bytes in (8, 12, 16, 32)]
-    *fit, last = divisions
-    assert last is None
-    ratios = [division.slowest_over_fastest for division in fit if division is not None]
-    assert ratios == sorted(ratios) and len(ratios) == 3
-    assert [division.first + sum(division.others) for division in fit if division is not None] == [20] * 3
-
-
-def test_a_division_is_the_best_of_all() -> None:
-    division = best_division(9, 8)
-    assert division is not None
-    assert division.first == 4 or division.first == 5
-    assert max(division.others) - min(division.others) <= 1
 
 
 def split_v_shape() -> Placement:
@@ -89,19 +61,13 @@ def test_blocks_on_the_same_devices_become_one() -> None:
     assert HAND_MADE["one_f_one_b"](whole, 4).num_micro_batches == 4
 
 
-def test_shapes_without_such_blocks_stay_as_they_are() -> None:
-    placement = m_shape(4)
-    assert whole_stages(placement).blocks == placement.blocks
-
-
 def test_what_a_parameter_needs_decides_between_1f1b_and_1f1b_plus() -> None:
     """With 8 bytes GPT with 24B shares its table within a server, with 16 over two, which makes 1F1B slow."""
 
     def slower_than_plus(case: LargeVocabularyCase) -> float:
-        ordinary, shared = v_shape_of(case), shared_shape_of(case)
+        ordinary, shared = planned(case)
         assert ordinary is not None and shared is not None
-        plain = hand_made_schedule(ordinary, "one_f_one_b")
-        plus = hand_made_schedule(shared, "one_f_one_b_plus")
+        plain, plus = ordinary.by_hand("one_f_one_b"), shared.by_hand("one_f_one_b_plus")
         assert plain is not None and plus is not None
         return ordinary.seconds(plain.makespan) / shared.seconds(plus.makespan)
 
@@ -112,11 +78,10 @@ def test_what_a_parameter_needs_decides_between_1f1b_and_1f1b_plus() -> None:
 
 
 def test_every_v_shape_has_a_1f1b_and_blocking_is_never_faster() -> None:
-    case = CASES["mt5_1.8b"]
-    ordinary, shared = v_shape_of(case), shared_shape_of(case)
+    ordinary, shared = planned(CASES["mt5_1.8b"])
     assert ordinary is not None and shared is not None
-    assert hand_made_schedule(ordinary, "one_f_one_b") is not None
-    schedule = searched_schedule(shared, 2.5)
+    assert ordinary.by_hand("one_f_one_b") is not None
+    schedule = shared.searched(2.5)
     assert schedule is not None
     plan_s = shared.seconds(schedule.makespan)
     blocking_s, directed_s = (
@@ -125,10 +90,10 @@ def test_every_v_shape_has_a_1f1b_and_blocking_is_never_faster() -> None:
     assert plan_s <= directed_s <= blocking_s
 
 
-def test_seconds_of_ticks() -> None:
-    placement = m_shape(4)
-    planned = PlanPlacement(plan=None, placement=placement)  # type: ignore[arg-type]
-    assert planned.seconds(3000 / placement.tick_ms) == pytest.approx(3.0)
+def test_each_case_has_its_vocabulary() -> None:
+    for case in (*CASES.values(), *PAPER_CASES.values()):
+        assert cluster_of(case).num_gpus == case.num_gpus
+        assert len(model_of(case).runs) == {"m_shape": 3, "nn_shape": 5}[case.shape]
 
 
 def test_flavas_placements_have_all_its_work() -> None:
@@ -154,11 +119,6 @@ def test_the_latency_is_that_of_the_longest_micro_batch() -> None:
     assert several >= alone
 
 
-def test_a_search_that_does_not_end_has_no_value() -> None:
-    rows = FIGURE_3.rows(TimeOptimalOptions((24,), time_limit_s=0.5))
-    assert rows[0].ours is None and rows[0].note.startswith("more than")
-
-
 def test_after_a_search_that_does_not_end_larger_ones_are_not_tried() -> None:
     options = SearchCostOptions(("nn_shape",), (5, 6, 7), tessel_time_limit_s=1.0, time_limit_s=1.0)
     notes = [row.note for row in FIGURE_9.rows(options) if row.metric == "search_s" and row.at is not None]
@@ -180,4 +140,4 @@ def test_the_smallest_mt5_has_the_tables_size_with_a_vocabulary_of_a_million() -
     """Table III prints 1.8 billion and a vocabulary of half a million, with which its shape has 1.2."""
     own, larger = (read_model("mt5_1.8b", vocab_size=size).num_parameters for size in (512_000, 1_000_000))
     assert own == pytest.approx(1.23e9, rel=0.01)
-    assert larger == pytest.approx(PARAMETERS["mt5_1.8b"] * 1e9, rel=0.05)
+    assert larger == pytest.approx(published_sizes("Tessel")["mt5_1.8b"].parameters * 1e9, rel=0.05)

@@ -15,7 +15,7 @@ def test_phases_have_the_blocks_of_tessels_micro_batches(shape: str, before: int
     placement, found = SHAPES[shape](4), list[dict[str, int]]()
     tessel(placement, 6, max_in_flight=6, on_repetend=lambda each, _: found.append(dict(each)))
     phases = completions(placement, found[-1], 60.0)
-    counts = [phases[name].num_blocks for name in ("warmup", "cooldown")]
+    counts = [num_blocks for _, num_blocks in phases.values()]
     assert counts == [before, after]
     assert sum(counts) == max(found[-1].values()) * len(placement.blocks)
     assert 1 <= len(found) <= 6

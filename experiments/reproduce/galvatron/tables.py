@@ -1,0 +1,183 @@
+"""Tables II to VI of Galvatron-BMW by our planner, column by column.
+
+``published_columns.csv`` has the paper's cells: samples per second and batches of all rows that a method here
+has a name for. Table V repeats Table III's bi-objective rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import fmean
+from typing import NamedTuple
+
+from scipy.stats import spearmanr
+
+from experiments.reproduce.galvatron.best_batches import (
+    MEMORY_BALANCED,
+    METHODS,
+    Best,
+    RememberedCosts,
+    best_batches,
+)
+from experiments.reproduce.item import Row, Trend, described
+from experiments.reproduce.rows import grouped, in_all, published_table, rows_with
+from placements.cluster import CLUSTERS
+from placements.forms.meaning import option
+from placements.models.zoo import MODELS
+
+TABLES = ("II", "III", "IV", "V", "VI")
+"""Numbers in the paper."""
+
+PURE = ("DP", "TP", "PP", "SDP")
+"""One kind of parallelism alone."""
+
+LARGER = (
+    ("Galvatron-BMW", "1F1B+Bi-obj"),
+    ("Galvatron-BMW", "Galvatron-Base"),
+    ("1F1B+Bi-obj", "1F1B+Time"),
+    ("1F1B+Bi-obj", "Galvatron"),
+    ("Galvatron-Base", "Galvatron"),
+    ("Galvatron", "DP+TP"),
+    ("Galvatron", "DP+PP"),
+    ("Galvatron", "SDP"),
+    ("DP+TP", "DP"),
+    ("DP+TP", "TP"),
+    ("DP+PP", "DP"),
+    ("DP+PP", "PP"),
+)
+"""Pairs of methods of which the first may choose all that the second may."""
+
+LEAST_RANK_CORRELATION = 0.8
+"""Correlation from which on the methods are said to be in the paper's order."""
+
+_BATCH, _RATE = "batch", "samples_per_s"
+_ROUNDING = 1e-9
+"""Relative difference of sums of floats."""
+
+
+class Cell(NamedTuple):
+    """A method in a column: a model on a cluster under a memory limit; without a batch nothing fits."""
+
+    table: str
+    model: str
+    cluster: str
+    memory_gb: int
+    method: str
+    batch: int | None = None
+    samples_per_s: float | None = None
+
+    @property
+    def column(self) -> str:
+        """Name of the column."""
+        return f"{self.table}, {self.model}, {self.cluster}, {self.memory_gb} GB"
+
+    @property
+    def costs(self) -> RememberedCosts:
+        """Costs of the model's layers on the cluster."""
+        return _costs(self.model.lower().replace("-", "_").replace("/", "_"), self.cluster)
+
+
+@lru_cache(maxsize=2)
+def _costs(model_name: str, cluster: str) -> RememberedCosts:
+    return RememberedCosts(MODELS[model_name])
+
+
+def published_columns(
+    tables: Collection[str] = TABLES, methods: Collection[str] = METHODS.keys() - {MEMORY_BALANCED}
+) -> dict[str, list[Cell]]:
+    """Return the columns of some tables with some methods, by name and in the paper's order."""
+    columns: dict[str, list[Cell]] = {}
+    for cell in published_table(__file__, "published_columns.csv", Cell):
+        if cell.table in tables and cell.method in methods:
+            columns.setdefault(cell.column, []).append(cell)
+    return columns
+
+
+@dataclass(frozen=True)
+class TrendOptions:
+    """Options of the tables."""
+
+    tables: tuple[str, ...] = option(
+        TABLES, "tables of the paper; II and VI take some three minutes, all five take twelve", choices=TABLES
+    )
+    models: tuple[str, ...] | None = option(
+        None,
+        "some of the tables' models, as [BERT-Huge-32]; null: all",
+        choices=tuple(dict.fromkeys(cells[0].model for cells in published_columns().values())),
+    )
+
+
+def _cases(options: TrendOptions) -> dict[str, list[Cell]]:
+    columns = published_columns(options.tables)
+    return {
+        name: cells
+        for name, cells in columns.items()
+        if options.models is None or cells[0].model in options.models
+    }
+
+
+def _rows(_: TrendOptions, cells: Sequence[Cell]) -> Iterator[Row]:
+    first = cells[0]
+    methods = [cell.method for cell in cells]
+    found = best_batches(first.costs, CLUSTERS[first.cluster], first.memory_gb, methods)
+    for cell in cells:
+        yield from _cell_rows(cell, found[cell.method])
+
+
+def _cell_rows(cell: Cell, ours: Best | None) -> Iterator[Row]:
+    where = {(True, True): "both", (True, False): "ours", (False, True): "the paper", (False, False): ""}
+    lacking = where[ours is None, cell.batch is None]
+    note = f"out of memory in {lacking}" if lacking else ""
+    for metric, digits in ((_BATCH, 0), (_RATE, 2)):
+        value = None if ours is None else float(getattr(ours, metric))
+        published = None if cell.batch is None else float(getattr(cell, metric))
+        yield Row(cell.method, metric, value, published, digits, note=note, series=cell.method)
+
+
+def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    ours, paper = dict[str, dict[str, float]](), dict[str, dict[str, float]]()
+    for case, own in grouped(rows_with(rows, metric=_RATE)).items():
+        ours[case] = {row.series: row.ours or 0.0 for row in own}
+        paper[case] = {row.series: row.published or 0.0 for row in own}
+    pairs = [(case, *pair) for case, rates in ours.items() for pair in LARGER if set(pair) <= rates.keys()]
+    broken = [
+        f"{case}: {larger} is below {smaller}"
+        for case, larger, smaller in pairs
+        if ours[case][larger] < ours[case][smaller] * (1 - _ROUNDING)
+    ]
+    yield Trend(
+        "a method that may choose all that another one may is not worse",
+        not broken,
+        "; ".join([f"{len(pairs) - len(broken)} of {len(pairs)} pairs", *broken]),
+    )
+    same = [(rate == 0) == (paper[case][name] == 0) for case in ours for name, rate in ours[case].items()]
+    yield in_all("what fits is what fits in the paper", same, "cells", start="")
+    winners = [(_winner(ours[case]), _winner(paper[case])) for case in ours]
+    if same := [own == theirs for own, theirs in winners if theirs is not None]:
+        yield in_all("the best kind of parallelism alone is the paper's", same, "columns", start="")
+    both = [([*ours[case].values()], [*paper[case].values()]) for case in ours]
+    if found := [spearmanr(*each).statistic for each in both if min(len({*rates}) for rates in each) > 1]:
+        yield Trend(
+            f"methods are in the paper's order: a rank correlation of {LEAST_RANK_CORRELATION:g} or more",
+            fmean(found) >= LEAST_RANK_CORRELATION,
+            f"{fmean(found):.2f} on average, {min(found):.2f} at least",
+        )
+
+
+def _winner(rates: Mapping[str, float]) -> str | None:
+    """Return the best of `PURE`; None where none is there or fits."""
+    winner = max(PURE, key=lambda method: rates.get(method, 0.0))
+    return winner if rates.get(winner) else None
+
+
+TRENDS = described(
+    "galvatron_trends",
+    _cases,
+    _rows,
+    conclude=_trends,
+    small=TrendOptions(tables=("VI",), models=("GPT3-65B",)),
+)
+
+ITEMS = (TRENDS,)
