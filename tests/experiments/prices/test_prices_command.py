@@ -40,10 +40,7 @@ def test_another_region_gets_all_tables_and_figures(command: Command, tmp_path: 
     assert float(costs[0]["mean_dollars"]) == pytest.approx(24 * 0.9) and costs[-1]["mean_moves"] == ""
     assert {row["restart_s"] for row in table(out / "disturbances.csv")} == {"0", "600", "3600"}
     assert {row["days"] for row in table(out / "durations.csv")} == {"0.5", "1", "2", "4", "8"}
-    hourly = table(out / "hourly_prices.csv")
-    assert hourly[0] == {"time_utc": "2020-03-01T00:00:00Z", "gpu": "k80", "dollars_per_gpu_hour": ""}
-    assert {row["dollars_per_gpu_hour"] for row in hourly if row["gpu"] == "v100"} == {"0.6", "0.5", "0.4"}
-    for name in ("reductions", "durations", "disturbances", "prices"):
+    for name in ("reductions", "durations", "disturbances"):
         assert all((out / f"{name}.{form}").stat().st_size for form in ("png", "svg", "pdf"))
     assert "cheapest zone of AWS with one v100" in done.stdout
     assert "2 start days, 2020-03-01 to 2020-03-02" in done.stdout
