@@ -78,11 +78,6 @@ class LeasedIterator(Generic[Batch]):
         if path is not None:
             load_checkpoint(path)
 
-    @property
-    def is_done(self) -> bool:
-        """Whether all steps of the job are done."""
-        return self.num_steps >= self.lease.total
-
     def __iter__(self) -> Iterator[Batch]:
         """Yield a batch for each step; when the next one is asked for the step is done."""
         while self._goes_on():

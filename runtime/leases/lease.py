@@ -34,14 +34,12 @@ class Lease:
     Attributes:
         first: Steps that were done before.
         until: Steps that are done at its end.
-        total: Steps of the job.
         scheduler_pid: Process of the scheduler, on the same machine.
     """
 
     round: int
     first: int
     until: int
-    total: int
     gpu_type: str
     gpu_ids: tuple[int, ...]
     scheduler_pid: int

@@ -184,9 +184,8 @@ class LeasedRun(ClusterSimulation):
         return {job.name: number for number, job in enumerate(self.jobs)}
 
     def _lease(self, plan: LeasedSteps) -> Lease:
-        first, start = self._reached[plan.job], self._starts[plan.job]
-        total = start.done + round(self.jobs[self._number[plan.job]].steps)
-        return Lease(plan.round, first, first + plan.steps, total, plan.gpu_type, plan.gpu_ids, os.getpid())
+        first = self._reached[plan.job]
+        return Lease(plan.round, first, first + plan.steps, plan.gpu_type, plan.gpu_ids, os.getpid())
 
     def _start(self, plan: LeasedSteps) -> None:
         start, lease = self._starts[plan.job], self._lease(plan)
