@@ -14,7 +14,6 @@ import os
 import select
 import socket
 import struct
-import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -32,51 +31,26 @@ REQUEST_S = 5.0
 _CREDENTIALS = struct.Struct("3i")
 
 
-class Clients:
-    """Clients of a helper, each with a thread and a controller process."""
+def serve_client(client: socket.socket, allowed: AllowList) -> None:
+    """Serve a client until it ends, or say why not.
 
-    def __init__(self, allowed: AllowList) -> None:
-        """Begin without clients."""
-        self._allowed, self._lock = allowed, threading.Lock()
-        self._controllers: set[subprocess.Popen[bytes]] | None = set()
-
-    def admit(self, client: socket.socket) -> None:
-        """Serve a client until it ends, or say why not."""
-        with client:
-            try:
-                self._serve(client)
-            except (RefusedError, NvmlError) as error:
-                with suppress(OSError):  # the client is gone
-                    client.sendall(str(error).encode()[: MAX_LINE - 1] + b"\n")
-
-    def close(self) -> None:
-        """End all controllers, and wait until they have given their clocks back."""
-        with self._lock:
-            controllers, self._controllers = self._controllers, None
-        for controller in controllers or ():
-            controller.terminate()
-        for controller in controllers or ():
-            controller.wait()
-
-    def _serve(self, client: socket.socket) -> None:
-        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        process, user, _ = _CREDENTIALS.unpack(credentials)
-        self._allowed.check_user(user)
-        gpu, dwell_ms = _wanted(read_line(client.fileno(), REQUEST_S))
-        device = NvmlGpu(gpu)
-        self._allowed.check_gpu(user, device.uuid)
-        with self._lock:
-            if self._controllers is None:
-                return
+    A controller needs no word from the helper to give its clock back, only that its process has ended.
+    """
+    with client:
+        try:
+            credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            process, user, _ = _CREDENTIALS.unpack(credentials)
+            allowed.check_user(user)
+            gpu, dwell_ms = _wanted(read_line(client.fileno(), REQUEST_S))
+            device = NvmlGpu(gpu)
+            allowed.check_gpu(user, device.uuid)
             controller = start_controller(device.uuid, process, dwell_ms, stdin=client, stdout=client)
-            self._controllers.add(controller)
-        code = controller.wait()
-        with self._lock:
-            if self._controllers is not None:
-                self._controllers.remove(controller)
-        if code != 0:  # it was killed, and has given nothing back
-            device.unlock()
-            raise RefusedError("the clock controller has ended")
+            if controller.wait() != 0:  # it was killed, and has given nothing back
+                device.unlock()
+                raise RefusedError("the clock controller has ended")
+        except (RefusedError, NvmlError) as error:
+            with suppress(OSError):  # the client is gone
+                client.sendall(str(error).encode()[: MAX_LINE - 1] + b"\n")
 
 
 def _wanted(line: str) -> tuple[str, float]:
@@ -122,13 +96,11 @@ def run(parsed: argparse.Namespace) -> int:
         return _fail(str(error))
     except OSError as error:
         return _fail(f"{path}: cannot be made ({error.strerror or error}); give another --socket")
-    clients = Clients(allowed)
     sys.stdout.write(f"clock helper: {path}, for users {', '.join(map(str, allowed))}\n")
     sys.stdout.flush()
     while signals not in select.select([listener.fileno(), signals], [], [])[0]:
-        threading.Thread(target=clients.admit, args=listener.accept()[:1], daemon=True).start()
-    clients.close()
-    listener.close()
+        client, _ = listener.accept()
+        threading.Thread(target=serve_client, args=(client, allowed), daemon=True).start()
     path.unlink(missing_ok=True)
     return 0
 

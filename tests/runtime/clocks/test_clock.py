@@ -17,7 +17,6 @@ from runtime.clocks import clock as clock_module
 from runtime.clocks.access.opening import open_clock
 from runtime.clocks.clock import ClockError, NvmlClock
 from runtime.clocks.controller import Follower
-from runtime.clocks.nvml import NvmlError, NvmlGpu
 
 SCRIPT = """
 import sys, time
@@ -198,34 +197,6 @@ def test_controller_keeps_the_dwell(driver: FakeDriver) -> None:
     assert driver.lines() == ["0 reset", "0 lock 1200 1200", "0 lock 1410 1410", "0 reset"]
 
 
-FORKS = """
-import os, sys, time
-from runtime.clocks.clock import NvmlClock
-clock = NvmlClock("0")
-clock.set(1335)
-if (child := os.fork()) == 0:
-    time.sleep(600)
-print(child, flush=True)
-time.sleep(600)
-"""
-
-
-def test_a_fork_of_a_killed_script_does_not_keep_the_clock_locked(driver: FakeDriver) -> None:
-    """A data loader's process has the pipe too, so the pipe does not end with the script."""
-    script = subprocess.Popen([sys.executable, "-c", FORKS], stdout=subprocess.PIPE)
-    assert script.stdout is not None
-    child = int(script.stdout.readline())
-    try:
-        driver.wait_for("0 lock 1335 1335")
-        script.kill()
-        script.wait()
-        driver.wait_for("0 reset", 2)
-        os.kill(child, 0)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        script.stdout.close()
-
-
 def test_a_second_run_leaves_the_clock_to_the_first(driver: FakeDriver) -> None:
     """It would unlock what the first one locks; the other GPU is free."""
     first, other = NvmlClock("0"), NvmlClock("1")
@@ -243,16 +214,6 @@ def test_a_second_run_leaves_the_clock_to_the_first(driver: FakeDriver) -> None:
     other.reset()
     third = NvmlClock("fake-0")
     third.reset()
-
-
-def test_a_killed_controller_does_not_keep_the_next_one_out(driver: FakeDriver) -> None:
-    first = NvmlClock("0")
-    first.set(1335)
-    driver.wait_for("0 lock 1335 1335")
-    os.kill(first.controller_pid, signal.SIGKILL)
-    first.reset()
-    NvmlClock("0").reset()
-    assert driver.lines() == ["0 reset", "0 lock 1335 1335", "0 reset", "0 reset"]
 
 
 def test_the_script_learns_why_a_clock_cannot_be_set_any_more(driver: FakeDriver) -> None:
@@ -291,11 +252,6 @@ def test_a_divided_gpu_is_left_alone(driver: FakeDriver, gpu: str) -> None:
     description = open_clock(gpu).description
     assert f"clocks are recorded only: GPU {gpu} is divided (MIG)" in description
     assert driver.lines() == []
-
-
-def test_a_gpu_that_is_not_there_is_named(driver: FakeDriver) -> None:
-    with pytest.raises(NvmlError, match=r"NVML finds no GPU fake-9 \(Not Found\); nvidia-smi -L lists them"):
-        NvmlGpu("fake-9")
 
 
 OLD_MODULE = """

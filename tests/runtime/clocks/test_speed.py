@@ -13,7 +13,6 @@ from placements import Profile
 from placements.forms.texts import write_json
 from placements.gpus import A100_SXM_80GB
 from placements.hardware import modelled_profile
-from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.shapes import m_shape, v_shape
 from runtime.clocks.clock import NvmlClock, RecordingClock
 from runtime.clocks.speed import SpeedController, read_clocks
@@ -21,7 +20,7 @@ from runtime.clocks.stream_clock import StreamClock
 from runtime.program.calls import BlockCall, ScriptError
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier
-from schedsearch.schedule import Schedule, as_soon_as_possible
+from schedsearch.schedule import Schedule
 
 SCHEDULE = one_f_one_b(v_shape(2), 3)
 CLOCKS = {name: [100 * (i + 1) + n for n in range(3)] for i, name in enumerate(("F0", "F1", "B1", "B0"))}
@@ -78,15 +77,6 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         SpeedController(SCHEDULE, CLOCKS, 2)
 
 
-def test_an_optimizer_block_has_one_clock() -> None:
-    data = placement_to_dict(v_shape(1))
-    data["blocks"].append({"name": "O0", "kind": "O", "devices": [0], "time": 1, "after": ["B0"]})
-    orders = [[("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)]]
-    schedule = as_soon_as_possible(placement_from_dict(data), 2, orders)
-    controller = SpeedController(schedule, {"F0": [1, 2], "B0": [3, 4], "O0": [5]}, 0)
-    assert [controller.set_speed(block) for block in order(schedule, 0)] == [1, 2, 3, 4, 5]
-
-
 def test_files_of_plans_are_read(tmp_path: Path) -> None:
     write_json(tmp_path / "plan.json", {"clock_mhz": CLOCKS})
     write_json(tmp_path / "switched.json", {"plan": {"clock_mhz": CLOCKS}})
@@ -132,14 +122,6 @@ def _energy_mj(profile: Profile, block: str, clock_mhz: int) -> float:
     return next(point.energy_mj for point in profile.points[block] if point.clock_mhz == clock_mhz)
 
 
-def test_the_clock_is_given_back_after_an_error(driver: FakeDriver) -> None:
-    clock = NvmlClock("0")
-    with pytest.raises(ZeroDivisionError), SpeedController(SCHEDULE, CLOCKS, 0, clock=clock) as controller:
-        controller.set_speed("F0")
-        1 / 0  # noqa: B018
-    assert driver.lines()[-1] == "0 reset"
-
-
 def test_on_a_gpu_clocks_follow_the_stream() -> None:
     """A loop that runs ahead of its GPU asks for nothing that is not due, nor does it wait."""
     passed = RecordingClock()
@@ -164,25 +146,3 @@ def test_on_a_gpu_clocks_follow_the_stream() -> None:
         stream.step()
         assert passed.requests == wanted[: number + 1]
     assert controller.requests == wanted
-
-
-def test_on_a_gpu_an_iteration_may_end_early() -> None:
-    """The block that was begun last ends where the next iteration begins."""
-    passed, now_s = RecordingClock(), [0.0]
-    events: list[FakeEvent] = []
-
-    def record() -> FakeEvent:
-        events.append(FakeEvent())
-        return events[-1]
-
-    runs = [BlockCall(block, n, CLOCKS[block][n]) for block, n in SCHEDULE.order(1)]
-    stream = StreamClock(passed, runs, now_s=lambda: now_s[0])
-    controller = SpeedController(SCHEDULE, CLOCKS, 1, clock=stream, record=record)
-    controller.set_speed("F1")
-    controller.set_speed("B1")
-    controller.begin_iteration()
-    controller.set_speed("F1")
-    for number, event in enumerate(events):
-        now_s[0] = event.at_s = float(number)
-        stream.step()
-    assert passed.requests == [200, 300, 200]
