@@ -80,6 +80,7 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Open a transaction that is the only one to write, and commit it if nothing is raised."""
         with self._alone, closing(self._connect()) as rows:
+            rows.execute("PRAGMA synchronous=FULL")
             rows.execute("BEGIN IMMEDIATE")
             yield rows
             rows.execute("COMMIT")
@@ -92,7 +93,7 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         rows = sqlite3.connect(self._path, timeout=30, isolation_level=None, check_same_thread=False)
         rows.row_factory = sqlite3.Row
-        rows.executescript("PRAGMA foreign_keys=ON; PRAGMA synchronous=FULL")
+        rows.execute("PRAGMA foreign_keys=ON")
         return rows
 
 
