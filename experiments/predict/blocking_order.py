@@ -1,6 +1,6 @@
 """1F1B on a pipeline whose transfers occupy both ends, in the order of DeepSpeed's pipeline engine.
 
-It knows the blocks of `placements.measured.measured_placement` and not what they cost.
+It knows the blocks of `placements.measured.measured_placement` and not their costs.
 """
 
 from __future__ import annotations
@@ -19,12 +19,8 @@ def blocking_one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedu
     a backward step with what it exchanges with the one after it: first the gradient, then the activation. So
     two stages always agree on what comes next, and where transfers take no time this is 1F1B.
 
-    Args:
-        placement: Of `placements.measured.measured_placement.place_measured`.
-        num_micro_batches: At least 1.
-
-    Returns:
-        Every block as soon as this order and its inputs let it.
+    The placement is one of `placements.measured.measured_placement`. Every block starts as soon as this order
+    and its inputs let it.
     """
     num_stages = sum(block.kind is Kind.O for block in placement.blocks)
     orders = [list(_order(stage, num_stages, num_micro_batches)) for stage in range(num_stages)]

@@ -1,4 +1,4 @@
-"""How far predictions are off."""
+"""Errors of predictions, as shares of the measured figures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def joined(*notes: str) -> str:
 
 @dataclass(frozen=True)
 class Errors:
-    """The errors of some predictions, as shares of what was measured.
+    """The errors of some predictions.
 
     Attributes:
         errors: Above 0 where too high; shape ``(num_plans,)``.
@@ -30,28 +30,24 @@ class Errors:
 
     @classmethod
     def of(cls, errors: Iterable[float | None], what: str = "plan") -> Errors:
-        """Return those that are known."""
+        """Return the known ones of some errors."""
         return cls(tuple(error for error in errors if error is not None), what)
 
     @property
     def mean_absolute(self) -> float:
-        """The mean of their sizes."""
+        """Mean of their sizes."""
         return sum(map(abs, self.errors)) / len(self.errors)
 
     @property
     def worst(self) -> float:
-        """The largest of their sizes."""
+        """Largest of their sizes."""
         return max(map(abs, self.errors))
 
-    @property
-    def mean(self) -> float:
-        """Their mean: what all have in common."""
-        return sum(self.errors) / len(self.errors)
-
     def __str__(self) -> str:
-        """Return both in a line."""
+        """Return mean absolute error, mean and worst in a line."""
         if not self.errors:
             return "nothing to compare"
+        mean = sum(self.errors) / len(self.errors)
         count = f"{len(self.errors)} {self.what}{'s' if len(self.errors) > 1 else ''}"
-        shown = f"mean absolute error {self.mean_absolute:.1%}, mean error {self.mean:+.1%}"
+        shown = f"mean absolute error {self.mean_absolute:.1%}, mean error {mean:+.1%}"
         return f"{shown}, worst {self.worst:.1%}, of {count}"

@@ -1,7 +1,4 @@
-"""A folder of profiles, links and plans with what was measured of them; see `docs/commands/predict.md`.
-
-It does not know what is predicted.
-"""
+"""A folder of profiles, links and plans with their measurements; see `docs/commands/predict.md`."""
 
 from __future__ import annotations
 
@@ -53,13 +50,7 @@ class MeasuredPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class MeasuredFolder:
-    """All that a folder has.
-
-    Attributes:
-        plans: In the order of the table.
-        profiles: What the layers of each model cost, by model and then by type of GPU.
-        links: Bandwidths.
-    """
+    """Contents of a folder: plans as in the table, costs of layers by model and type of GPU, bandwidths."""
 
     plans: tuple[MeasuredPlan, ...]
     profiles: Mapping[str, Mapping[str, LayerProfile]]

@@ -22,9 +22,7 @@ class PredictOptions:
         choices=tuple(FRAMEWORKS),
     )
     calibrate: str | None = option(
-        None,
-        "a run whose time fixes a factor on all times of its GPU; of tables of recipes: a line, as "
-        "recipes.csv:2; null: none",
+        None, "a run of the tables whose time fixes a factor on all times of its GPU; null: none"
     )
     context_gib: float = option(
         4.71,

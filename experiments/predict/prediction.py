@@ -1,12 +1,9 @@
-"""Time and memory of a plan, from its placement and schedule, beside what was measured of it.
-
-And whether predictions rank plans as the measurements do.
-"""
+"""Time and memory of a plan, from its placement and schedule, beside its measurements; ranks of plans."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -28,13 +25,13 @@ _MAX_BLOCKS = 2_000_000
 
 @dataclass(frozen=True)
 class PlanPrediction:
-    """What is said of one plan.
+    """Prediction of one plan.
 
     Attributes:
-        measured: The plan, with what was measured.
+        measured: The plan, with its measurements.
         predicted_s: Seconds of an iteration; None where it cannot be predicted, as the note says.
-        predicted_gib: The most that a GPU holds; likewise.
-        note: What stands beside the plan in its table, then what we have to say.
+        predicted_gib: Memory of the fullest GPU; likewise.
+        note: Note of the plan in its table, then our remarks.
     """
 
     measured: MeasuredPlan
@@ -44,7 +41,7 @@ class PlanPrediction:
 
     @property
     def time_error(self) -> float | None:
-        """How much of the measured time the prediction is above it; below where negative."""
+        """Share of the measured time by which the prediction is above it."""
         return error_of(self.predicted_s, self.measured.row.real_s)
 
     @property
@@ -58,11 +55,7 @@ def predict(
 ) -> PlanPrediction:
     """Predict one plan; where it cannot be, the note says why.
 
-    Args:
-        folder: What was measured of layers and links.
-        measured: The plan.
-        context_mib: See `placements.measured.measured_placement.place_measured`.
-        compute_slowdown: Likewise.
+    Context and slowdown are those of `placements.measured.measured_placement.place_measured`.
     """
     profiles = folder.profiles[measured.row.model]
     if not profiles:
@@ -81,18 +74,14 @@ def predict(
 
 
 def scheduled(placement: Placement, num_micro_batches: int) -> Schedule:
-    """Return the schedule that the runtime keeps, with every rule checked.
-
-    Raises:
-        NotProfiledError: It has too many blocks.
-    """
+    """Return the schedule that the runtime keeps, with every rule checked, unless it has too many blocks."""
     if (count := len(placement.blocks) * num_micro_batches) > _MAX_BLOCKS:
         raise NotProfiledError(f"{count} blocks are more than the {_MAX_BLOCKS} that are simulated")
     return validate(blocking_one_f_one_b(placement, num_micro_batches))
 
 
 def _remarks(plan: ReplicatedPlan, model: ProfiledModel) -> list[str]:
-    """Return what is odd or not as measured in a plan that is predicted."""
+    """Return remarks on layers and sizes that are odd, or not as measured, in a plan that is predicted."""
     size = plan.micro_batch_size
     groups = {group for stage in plan.stages for group in stage.replicas}
     between = sorted(
@@ -124,16 +113,10 @@ def rankings(predictions: Iterable[PlanPrediction]) -> Iterator[str]:
             row = (each.measured.row.real_s, each.predicted_s, each.measured.row.plan)
             by_gpus.setdefault(each.measured.plan.num_gpus, []).append(row)
     for num_gpus, rows in sorted(by_gpus.items()):
-        yield f"{num_gpus} GPU{'s' if num_gpus > 1 else ''}: {_ranking(sorted(rows))}"
-
-
-def _ranking(rows: Sequence[tuple[float, float, str]]) -> str:
-    """Return whether plans in the order of their measured times are in that of the predicted ones."""
-    if len(rows) == 1:
-        return "1 plan"
-    wrong = [
-        f"{later} is predicted before {earlier}"
-        for (_, predicted, earlier), (_, next_predicted, later) in combinations(rows, 2)
-        if next_predicted < predicted
-    ]
-    return f"{len(rows)} plans, {'; '.join(wrong) if wrong else 'in the order of the measurements'}"
+        wrong = [
+            f"{later} is predicted before {earlier}"
+            for (_, predicted, earlier), (_, next_predicted, later) in combinations(sorted(rows), 2)
+            if next_predicted < predicted
+        ]
+        order = f"{len(rows)} plans, {'; '.join(wrong) or 'in the order of the measurements'}"
+        yield f"{num_gpus} GPU{'s' * (num_gpus > 1)}: {'1 plan' if len(rows) == 1 else order}"

@@ -81,11 +81,7 @@ class Recipe:
 
     @property
     def known_model(self) -> str:
-        """Name of the model as `read_model` has it.
-
-        Raises:
-            MeasuredFolderError: It is not known.
-        """
+        """Name of the model as `read_model` has it; an error if it is not known."""
         name = self.model.partition("(")[0].strip()
         plain = "".join(filter(str.isalnum, name.lower()))
         if plain not in _MODELS:
@@ -97,12 +93,8 @@ class Recipe:
         """Parts of layers with experts that run as CUDA graphs."""
         systems, first = _WHOLE_GRAPHS
         release = re.match(r"[0-9]{2}\.[0-9]{2}", self.release)
-        if (
-            self.system in systems
-            and self.precision in ("MXFP8", "FP8-MX")
-            and release
-            and release[0] >= first
-        ):
+        is_whole = self.system in systems and self.precision in ("MXFP8", "FP8-MX")
+        if is_whole and release and release[0] >= first:
             return "iteration"
         return "attention" if self.system in _ATTENTION_GRAPHS else "none"
 
@@ -114,11 +106,7 @@ class Recipe:
 
     @property
     def layout(self) -> Layout:
-        """How its GPUs share the model.
-
-        Raises:
-            MeasuredFolderError: Its numbers do not divide.
-        """
+        """How its GPUs share the model; an error if its numbers do not divide."""
         tensor, pipeline, context = _degree(self.tensor), _degree(self.pipeline), _degree(self.context)
         data, left = divmod(self.gpus, tensor * pipeline * context)
         number, samples_left = divmod(self.batch, max(data, 1) * self.micro_batch)
@@ -138,22 +126,14 @@ class Recipe:
         return "lora" in self.section.lower()
 
     def cluster(self) -> Cluster:
-        """Return its GPUs.
-
-        Raises:
-            MeasuredFolderError: The system is not known.
-        """
+        """Return its GPUs; an error if the system is not known."""
         gpu, in_node, node_gb_s = _named("System", self.system, _SYSTEMS)
         return read_cluster(
             f"{gpu}_{self.gpus}", gpus_per_node=min(in_node, self.gpus), node_bandwidth_gb_s=node_gb_s
         )
 
     def shape(self) -> ModelShape:
-        """Return its model, in its precision and with its tokens.
-
-        Raises:
-            MeasuredFolderError: A name is not known.
-        """
+        """Return its model, in its precision and with its tokens; an error if a name is not known."""
         precision = _named("Precision", self.precision.partition("(")[0].strip(), _PRECISIONS)
         sizes = {"sequence_length": self.sequence_length, "precision": precision, "causal": True}
         model = read_model(self.known_model, **sizes)
@@ -190,7 +170,6 @@ class PricedRecipe:
         best: The best layout that fits; None where none does, or where it was not searched.
         fits: Whether the recipe fits by the formula.
         note: Why it was not priced, or why it is far from the best.
-        factor: Factor on times, so that a recipe of the same kind takes as long as it was measured.
     """
 
     recipe: Recipe
@@ -198,11 +177,10 @@ class PricedRecipe:
     best: LayoutEstimate | None
     fits: bool
     note: str
-    factor: float = 1.0
 
     @property
     def error(self) -> float | None:
-        """How much of the measured throughput the predicted one is above it; None where either is unknown."""
+        """Share of the measured throughput by which the predicted one is above it; None if unknown."""
         measured = self.recipe.measured_tokens_per_s
         return None if not measured or self.own is None else self.tokens_per_s(self.own) / measured - 1
 
@@ -210,11 +188,6 @@ class PricedRecipe:
     def has_experts(self) -> bool:
         """Whether its layout shares experts."""
         return self.recipe.layout.degrees.expert > 1
-
-    @property
-    def kind(self) -> tuple[str, bool]:
-        """Its system, and whether it has experts."""
-        return self.recipe.system, self.has_experts
 
     @property
     def share(self) -> float | None:
@@ -230,16 +203,12 @@ class PricedRecipe:
         """Return the throughput of a GPU under a layout."""
         recipe = self.recipe
         tokens = recipe.batch * recipe.sequence_length / recipe.gpus
-        return 1e3 * tokens / (self.factor * estimate.time_ms)
+        return 1e3 * tokens / estimate.time_ms
 
 
 @dataclass(frozen=True)
 class RecipePrices:
-    """The price of recipes by the formula of layouts; searches on the same GPUs are done once.
-
-    Attributes:
-        framework: Framework, which holds memory besides states and activations.
-    """
+    """The price of recipes by the formula of layouts; searches on the same GPUs are done once."""
 
     framework: Framework
     _searches: dict[tuple[object, ...], tuple[LayoutSearch, LayoutEstimate | None]] = field(
@@ -296,29 +265,6 @@ def _why_not(priced: PricedRecipe, search: LayoutSearch) -> str:
     more.append(f"fullest stage {own.load_ms / best.load_ms:.2f} times the best's")
     more.append(f"ends {ends[0]:.0f} ms, the best's {ends[1]:.0f}")
     return "; ".join(more)
-
-
-def calibrated_recipes(priced: Mapping[str, PricedRecipe], name: str) -> dict[str, PricedRecipe]:
-    """Return recipes with the factor on the times of one's kind by which its throughput is the measured.
-
-    Args:
-        priced: Recipes by their names.
-        name: Name of one.
-
-    Raises:
-        MeasuredFolderError: There is no such recipe, or it was not measured or priced.
-    """
-    given = priced.get(name)
-    if given is None or given.error is None:
-        why = "is no recipe of the tables" if given is None else "was not measured, or cannot be priced"
-        raise MeasuredFolderError(
-            f"calibrate: {name!r} {why}; name a table and a line, as {next(iter(priced))}"
-        )
-    factor, kind = 1 + given.error, given.kind
-    return {
-        key: replace(each, factor=factor) if each.own is not None and each.kind == kind else each
-        for key, each in priced.items()
-    }
 
 
 def recipes_to_csv(priced: Iterable[PricedRecipe]) -> str:

@@ -18,7 +18,7 @@ class RunPrediction:
     """Prediction of one run.
 
     Attributes:
-        run: The run, with what was measured.
+        run: The run, with its measurements.
         predicted: The run as it is modelled; None where it cannot be, as the note says.
         note: Note of the run in its table, then remarks on the prediction.
         factor: Factor on modelled times.
@@ -51,7 +51,7 @@ class RunPrediction:
 
     @property
     def time_error(self) -> float | None:
-        """How much of the measured time the prediction is above it; below where negative."""
+        """Share of the measured time by which the prediction is above it."""
         return error_of(self.predicted_ms, self.run.measured_ms)
 
     @property
@@ -63,11 +63,6 @@ class RunPrediction:
 def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun:
     """Return a run as it is modelled: by measured rates where its machine was measured in its precision.
 
-    Args:
-        folder: Models and machines.
-        run: The run.
-        framework: Framework, which holds memory besides states and activations.
-
     Raises:
         ValueError: A name is not known, or a degree does not divide.
     """
@@ -78,14 +73,7 @@ def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun
 
 
 def predict_run(folder: RunFolder, run: Run, framework: Framework, factor: float = 1.0) -> RunPrediction:
-    """Predict one run; where it cannot be, the note says why.
-
-    Args:
-        folder: See `as_modelled`, as for the rest.
-        run: The run.
-        framework: Framework, which holds memory besides states and activations.
-        factor: Factor on times.
-    """
+    """Predict one run, with a factor on times; where it cannot be, the note says why."""
     try:
         model = as_modelled(folder, run, framework)
         model.schedule  # noqa: B018  says what is wrong, before anything is told of the run
@@ -97,15 +85,10 @@ def predict_run(folder: RunFolder, run: Run, framework: Framework, factor: float
 def calibrated(folder: RunFolder, name: str, framework: Framework) -> tuple[str, float]:
     """Return the GPU of a run, and the factor with which the run takes as long as it was measured.
 
-    What GPUs exchange is multiplied alike: one time does not tell it from computing.
-
-    Args:
-        folder: Runs, models and machines.
-        name: Name of the run.
-        framework: See `predict_run`.
+    Exchanges of GPUs are multiplied alike: one time does not tell them from computing.
 
     Raises:
-        MeasuredFolderError: There is no such run, or its time was not measured.
+        MeasuredFolderError: There is no run of that name, or its time was not measured.
     """
     found = next((run for run in folder.runs if run.run == name), None)
     if found is None or found.measured_ms is None:

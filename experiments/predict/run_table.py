@@ -1,7 +1,4 @@
-"""Tables of measured runs: a model on GPUs under Megatron's degrees; see `docs/commands/predict.md`.
-
-It does not know what is predicted.
-"""
+"""Tables of measured runs: a model on GPUs under Megatron's degrees; see `docs/commands/predict.md`."""
 
 from __future__ import annotations
 
@@ -37,7 +34,7 @@ _VOCABULARY_MULTIPLE = 128
 
 @dataclass(frozen=True)
 class Run:
-    """A row of a table: a run, and what was measured of it."""
+    """A row of a table: a run and its measurements."""
 
     run: Annotated[str, Meaning("name of the run")]
     model: Annotated[str, Meaning("name of a model, in models.json or of `schedsearch plan model=all`")]
@@ -78,11 +75,7 @@ class Run:
         return self.dp or max(self.gpus // (self.tp * self.pp * self.cp), 1)
 
     def cluster(self) -> Cluster:
-        """Return its GPUs, in nodes that hold equal numbers of them.
-
-        Raises:
-            MeasuredFolderError: The GPU is not known.
-        """
+        """Return its GPUs, in nodes that hold equal numbers of them; an error if they are not known."""
         if self.gpu not in GPUS:
             raise MeasuredFolderError(f"gpu: {self.gpu!r} is not known; {suggestion(self.gpu, GPUS)}")
         usual = GPUS[self.gpu].gpus_per_node
@@ -95,13 +88,7 @@ class Run:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Tables of runs, and what stands beside them.
-
-    Attributes:
-        tables: The runs of each, by the name of its file.
-        models: Sizes of models by name, as a file has them.
-        machines: Measured rates by the name of the GPU.
-    """
+    """Tables of runs by their files, sizes of models by name, and measured rates by the name of the GPU."""
 
     tables: Mapping[str, tuple[Run, ...]]
     models: Mapping[str, Mapping[str, Any]]
@@ -122,30 +109,28 @@ class RunFolder:
         Raises:
             PlacementError: The model is not known, or a size is wrong.
         """
-        found = self._shape(run)
-        if not run.weights_16_bit:
-            return found
-        return replace(found, precision=found.precision.with_16_bit_weights)
-
-    def _shape(self, run: Run) -> ModelShape:
-        """Return the model of a run in its usual precision."""
+        precision = run.precision.lower()
         sizes: dict[str, Any] = {
             "sequence_length": run.sequence_length,
-            "precision": _PRECISIONS.get(run.precision.lower(), run.precision.lower()),
+            "precision": _PRECISIONS.get(precision, precision),
         }
-        known = self.models.get(run.model)
-        if known is not None:
-            made = dict(known)
-            layers = run.layers or made["num_layers"]
-            made["num_dense_layers"] = min(made.get("num_dense_layers", 0), layers - 1)
-            padded = _padded(made["vocab_size"], run.tp)
-            return decoder(run.model, **made | sizes | {"num_layers": layers, "vocab_size": padded})
-        # Kernels of language models leave out the scores of later tokens.
-        sizes["causal"] = True
-        if run.layers is not None:
-            sizes["num_layers"] = run.layers
-        vocab_size = read_model(run.model, **sizes).layers[0].vocab_size  # type: ignore[attr-defined]
-        return read_model(run.model, **sizes, vocab_size=_padded(vocab_size, run.tp))
+        if (known := self.models.get(run.model)) is not None:
+            layers = run.layers or known["num_layers"]
+            sizes |= {
+                "num_layers": layers,
+                "num_dense_layers": min(known.get("num_dense_layers", 0), layers - 1),
+                "vocab_size": _padded(known["vocab_size"], run.tp),
+            }
+            model = decoder(run.model, **{**known, **sizes})
+        else:
+            sizes["causal"] = True  # kernels of language models leave out the scores of later tokens
+            if run.layers is not None:
+                sizes["num_layers"] = run.layers
+            vocab_size = read_model(run.model, **sizes).layers[0].vocab_size  # type: ignore[attr-defined]
+            model = read_model(run.model, **sizes, vocab_size=_padded(vocab_size, run.tp))
+        if run.weights_16_bit:
+            model = replace(model, precision=model.precision.with_16_bit_weights)
+        return model
 
 
 def _padded(rows: int, tensor_parallel: int) -> int:
@@ -180,20 +165,20 @@ def read_run_folder(folder: Path) -> RunFolder:
     )
 
 
-_SIZES: Mapping[str, str] = {
+_SIZES = {
     "hidden_size": "hidden_size",
     "num_heads": "head_num",
     "num_layers": "layer_num",
     "vocab_size": "vocab_size",
 }
-_OPTIONAL_SIZES: Mapping[str, str] = {
+_OPTIONAL_SIZES = {
     "num_kv_heads": "kv_head_num",
     "num_experts": "expert_num",
     "experts_per_token": "topk",
     "shared_expert_size": "moe_shared_expert_intermediate_size",
     "num_dense_layers": "dense_layers",
 }
-_LATENT_SIZES: Mapping[str, str] = {
+_LATENT_SIZES = {
     "kv_rank": "kv_lora_rank",
     "query_rank": "q_lora_rank",
     "rope_width": "qk_pos_emb_head_dim",
@@ -227,8 +212,5 @@ def _sizes(field: Field) -> dict[str, Any]:
         "gated": field.get("use_swiglu", True).value is True,
         "query_key_norms": field.get("qk_layernorm", False).value is True,
         "causal": True,
-        "dropout": False,
-        "biases": False,
-        "learned_positions": False,
-        "tied": False,
+        **dict.fromkeys(("dropout", "biases", "learned_positions", "tied"), False),
     }

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require_known, require_path
@@ -15,73 +13,48 @@ from experiments.predict.errors import Errors, error_of
 from experiments.predict.measured_folder import TABLE, MeasuredFolderError, read_measured_folder
 from experiments.predict.options import PredictOptions
 from experiments.predict.prediction import PlanPrediction, counted, predict, rankings
-from experiments.predict.recipe_table import (
-    PricedRecipe,
-    Recipe,
-    RecipePrices,
-    calibrated_recipes,
-    recipes_to_csv,
-)
+from experiments.predict.recipe_table import PricedRecipe, Recipe, RecipePrices, recipes_to_csv
 from experiments.predict.run_prediction import RunPrediction, calibrated, predict_run
 from experiments.predict.run_table import Run, read_run_folder
-from experiments.predict.schedule_table import (
-    ScheduleRow,
-    orders,
-    predict_schedule,
-    schedules_to_csv,
-)
-from placements.forms.reading import Record
 from placements.forms.tables import csv_files, csv_records
 from placements.forms.texts import csv_text, write_text
 from placements.models.memory import FRAMEWORKS
 from schedsearch.core.progress import StepBar
 
-if TYPE_CHECKING:
-    from schedsearch.figures.bars import MemoryPanel
-
 log = logging.getLogger(__name__)
 
-RUN_COLUMNS = (
-    "run",
-    "measured_ms",
-    "predicted_ms",
-    "measured_gib",
-    "predicted_gib",
-    "gib_by_stage",
-    "note",
-)
-
+RUN_COLUMNS = ("run", "measured_ms", "predicted_ms", "measured_gib", "predicted_gib", "gib_by_stage", "note")
 MEMORY_COLUMNS = ("run", "stage", "kind", "tensor", "gib", "held", "rule")
-
 COLUMNS = ("plan", "measured_s", "predicted_s", "measured_gib", "predicted_gib", "note")
 
 
 def task(options: PredictOptions) -> dict[str, float]:
     """Predict all that a folder has, write the table and log how far off it is; return the mean errors.
 
-    A folder with a table of plans is one of profiles; otherwise its tables are of runs.
+    A folder with a table of plans is one of profiles; otherwise its tables are of runs or recipes.
     """
     path = Path(require_path("data", options.data))
     if (path / TABLE).is_file():
         return predict_plans(path, options)
-    kinds = (Run, Recipe, ScheduleRow)
-    if not (path.is_dir() and any(csv_files(path, kind, MeasuredFolderError) for kind in kinds)):
-        why = "has no such table" if path.is_dir() else "is no folder" if path.exists() else "is not there"
+    is_folder = path.is_dir()
+    tables = {kind: csv_files(path, kind, MeasuredFolderError) for kind in (Run, Recipe) if is_folder}
+    if not any(tables.values()):
+        why = "has no such table" if is_folder else "is no folder" if path.exists() else "is not there"
         raise OptionError(
-            f"data: {path} {why}; give a folder with a CSV of runs (columns run, model, gpu, gpus ...), of "
-            "schedules (schedule, model, gpu, pp ...) or recipes (Model, System, #-GPUs ...), or with "
-            f"{TABLE}, plans/ and profiles/"
+            f"data: {path} {why}; give a folder with a CSV of runs (columns run, model, gpu, gpus ...) or "
+            f"recipes (Model, System, #-GPUs ...), or with {TABLE}, plans/ and profiles/"
         )
     require_known("framework", options.framework, FRAMEWORKS)
-    figures = predict_runs(path, options) if csv_files(path, Run, MeasuredFolderError) else {}
-    return figures | predict_schedules(path, options) | price_recipes(path, options)
+    figures = predict_runs(path, options) if tables[Run] else {}
+    return figures | (price_recipes(tables[Recipe], options) if tables[Recipe] else {})
 
 
 def predict_plans(path: Path, options: PredictOptions) -> dict[str, float]:
     """Predict the plans of a folder of profiles; see `task`."""
-    context_gib, slowdown = options.context_gib, options.compute_slowdown
     folder = read_measured_folder(path)
-    predictions = [predict(folder, plan, 1024 * context_gib, slowdown) for plan in folder.plans]
+    predictions = [
+        predict(folder, plan, 1024 * options.context_gib, options.compute_slowdown) for plan in folder.plans
+    ]
     path = write_text(output_directory() / "predictions.csv", to_csv(predictions))
     shown = counted(predictions)
     time, memory = _errors(shown, "plan")
@@ -102,7 +75,7 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
     """Predict the runs of the tables of a folder; see `task`."""
     folder, framework = read_run_folder(path), FRAMEWORKS[options.framework]
     factors: dict[str, float] = {}
-    if options.calibrate is not None and not csv_files(path, Recipe, MeasuredFolderError):
+    if options.calibrate is not None:
         gpu, factor = calibrated(folder, options.calibrate, framework)
         factors[gpu] = factor
         log.info(
@@ -124,63 +97,31 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
                 log.info("%s: %s", each.run.run, each.note)
     written = write_text(output_directory() / "predictions.csv", runs_to_csv(shown))
     write_text(output_directory() / "memory.csv", memory_to_csv(shown))
-    if panels := memory_panels(shown):
-        from schedsearch.figures.bars import draw_layout_memory
-        from schedsearch.figures.canvas import save as save_figure  # loads matplotlib
-
-        save_figure(draw_layout_memory(panels), output_directory() / "memory")
     log.info("tables: %s, and memory.csv beside it", written)
     return _means(*_errors(shown, "run"))
 
 
-def _rows(folder: Path, row_for_each: str, kind: type[Record]) -> dict[str, Record]:
-    """Return the rows of all tables of a folder that have the columns of a record, as ``recipes.csv:2``."""
-    return {
-        f"{path.name}:{line}": row
-        for path in csv_files(folder, kind, MeasuredFolderError)
-        for line, row in csv_records(path, row_for_each, MeasuredFolderError, kind, others=True)
-    }
-
-
-def predict_schedules(path: Path, options: PredictOptions) -> dict[str, float]:
-    """Predict the schedules of the tables of a folder; return the mean error of their throughput."""
-    rows = _rows(path, "schedule", ScheduleRow).values()
-    if not rows:
-        return {}
-    found = [predict_schedule(row, FRAMEWORKS[options.framework]) for row in rows]
-    for each in found:
-        shown = each.note if each.predicted is None else f"{each.predicted:,.0f} tokens/s of a GPU"
-        log.info("%s: %s, measured %s", each.row.schedule, shown, f"{each.row.measured:,.0f}")
-    errors = Errors.of((error_of(each.predicted, each.row.measured) for each in found), "schedule")
-    log.info("schedules: %s", errors)
-    for line in orders(found):
-        log.info("%s", line)
-    log.info("table: %s", write_text(output_directory() / "schedules.csv", schedules_to_csv(found)))
-    return {"mean_absolute_throughput_error": errors.mean_absolute} if errors.errors else {}
-
-
-def price_recipes(path: Path, options: PredictOptions) -> dict[str, float]:
-    """Price the recipes of the tables of a folder beside the best layouts; return the share that is near."""
-    recipes = _rows(path, "recipe", Recipe)
-    if not recipes:
-        return {}
-    prices = RecipePrices(FRAMEWORKS[options.framework])
-    found: dict[str, PricedRecipe] = {}
-    written = output_directory() / "recipes.csv"
+def price_recipes(paths: Sequence[Path], options: PredictOptions) -> dict[str, float]:
+    """Price the recipes of some tables beside the best layouts; return the share that is near."""
+    recipes = [
+        recipe
+        for path in paths
+        for _, recipe in csv_records(path, "recipe", MeasuredFolderError, Recipe, others=True)
+    ]
+    prices, written = RecipePrices(FRAMEWORKS[options.framework]), output_directory() / "recipes.csv"
+    found: list[PricedRecipe] = []
     with StepBar("recipes") as show:
         try:
-            for i, (name, recipe) in enumerate(recipes.items()):
+            for i, recipe in enumerate(recipes):
                 show(recipe.model, i, len(recipes))
-                found[name] = prices.price(recipe)
+                found.append(prices.price(recipe))
         except KeyboardInterrupt:
-            write_text(written, recipes_to_csv(found.values()))
+            write_text(written, recipes_to_csv(found))
             raise Interrupted(
                 f"interrupted; {len(found)} of {len(recipes)} recipes are in {written}"
             ) from None
-    if options.calibrate is not None:
-        found = calibrated_recipes(found, options.calibrate)
-    write_text(written, recipes_to_csv(found.values()))
-    priced = [each for each in found.values() if each.own is not None]
+    write_text(written, recipes_to_csv(found))
+    priced = [each for each in found if each.own is not None]
     near = sum(each.is_near for each in priced)
     log.info(
         "recipes: %d of %d are priced, %d fit, %d are within 10 %% of our best; table: %s",
@@ -211,47 +152,24 @@ def runs_to_csv(predictions: Sequence[RunPrediction]) -> str:
     """Return the table of runs as CSV; empty where a figure was not measured or cannot be predicted."""
     rows = []
     for each in predictions:
-        run = each.run
+        run, gib_by_stage = each.run, ";".join(f"{gib:.2f}" for gib in each.gib_by_stage)
         figures = (
-            _figures(run.measured_ms, each.predicted_ms, 1),
-            _figures(run.measured_gib, each.predicted_gib, 2),
+            *_figures(run.measured_ms, each.predicted_ms, 1),
+            *_figures(run.measured_gib, each.predicted_gib, 2),
         )
-        gib_by_stage = ";".join(f"{gib:.2f}" for gib in each.gib_by_stage)
-        rows.append([run.run, *figures[0], *figures[1], gib_by_stage, each.note])
+        rows.append([run.run, *figures, gib_by_stage, each.note])
     return csv_text(RUN_COLUMNS, rows)
 
 
 def memory_to_csv(predictions: Sequence[RunPrediction]) -> str:
     """Return the memory of each run's fullest stage by its tensors, as CSV."""
-    rows: list[list[str]] = []
-    for each in predictions:
-        if each.predicted is None:
-            continue
-        stage = each.fullest_stage
-        for part in each.predicted.memory(stage):
-            figures = [f"{part.gib:.3f}", str(part.held), part.rule]
-            rows.append([each.run.run, str(stage), part.kind, part.name, *figures])
+    rows = [
+        [each.run.run, each.fullest_stage, part.kind, part.name, f"{part.gib:.3f}", part.held, part.rule]
+        for each in predictions
+        if each.predicted is not None
+        for part in each.predicted.memory(each.fullest_stage)
+    ]
     return csv_text(MEMORY_COLUMNS, rows)
-
-
-def memory_panels(predictions: Sequence[RunPrediction]) -> list[MemoryPanel]:
-    """Return what each run's fullest stage holds by part, a panel for each kind of GPU."""
-    from schedsearch.figures.bars import MemoryPanel  # loads matplotlib
-
-    panels: dict[str, MemoryPanel] = {}
-    for each in predictions:
-        run, predicted = each.run, each.predicted
-        if predicted is None:
-            continue
-        stage = each.fullest_stage
-        panel = panels.get(run.gpu, MemoryPanel(run.gpu, {}, predicted.plan.group(stage).memory_gib))
-        measured = {} if run.measured_gib is None else {run.run: run.measured_gib}
-        panels[run.gpu] = replace(
-            panel,
-            rows={**panel.rows, run.run: predicted.memory_by_part(stage)},
-            measured_gib={**panel.measured_gib, **measured},
-        )
-    return list(panels.values())
 
 
 def to_csv(predictions: Sequence[PlanPrediction]) -> str:

@@ -1,6 +1,6 @@
-"""What a job saves by moving among spot prices: ``schedsearch prices``.
+"""The saving of a job that moves among spot prices: ``schedsearch prices``.
 
-- `options`; `disturbances`: what restarts and preemptions leave of a reduction
+- `options`; `disturbances`: the part of a reduction left by restarts and preemptions
 - `tables`: CSV files and a table for people
 - `drawings`: figures like those of the dissertation's chapter 6
 - `task`: all of it

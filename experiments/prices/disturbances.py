@@ -1,9 +1,10 @@
-"""What is left of a reduction where moves take time and instances are taken away."""
+"""Savings left where moves take time and instances are taken away."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
 from schedsearch.cluster.prices.days import PriceConditions
@@ -33,16 +34,13 @@ def disturbed(
     preemptions_per_day: Sequence[float],
     days: float,
 ) -> Iterator[Disturbed]:
-    """Yield what each strategy saves with jobs of one length, under each restart time and rate."""
-    calm = replace(conditions, restart_s=0.0, preemptions_per_day=0.0, checkpoint_s=0.0)
-    studies = [
-        study_of(replace(conditions, restart_s=restart_s, preemptions_per_day=rate))
-        for restart_s in restarts_s
-        for rate in preemptions_per_day
-    ]
-    costs = study_of(calm).reductions([days]) if studies else ()
-    base = {each.model: each.mean_dollars for each in costs if each.strategy == BASELINE.name}
-    for under, study in ((each.conditions, each) for each in studies):
+    """Yield the saving of each strategy with jobs of one length, under each restart time and rate."""
+    base: dict[str, float] = {}
+    for restart_s, rate in product(restarts_s, preemptions_per_day):
+        if not base:
+            calm = study_of(replace(conditions, restart_s=0.0, preemptions_per_day=0.0, checkpoint_s=0.0))
+            costs = [each for each in calm.reductions([days]) if each.strategy == BASELINE.name]
+            base = {each.model: each.mean_dollars for each in costs}
+        study = study_of(replace(conditions, restart_s=restart_s, preemptions_per_day=rate))
         for found in study.reductions([days]):
-            ratio = base[found.model] / found.mean_dollars
-            yield Disturbed(under.restart_s, under.preemptions_per_day, found, ratio)
+            yield Disturbed(restart_s, rate, found, base[found.model] / found.mean_dollars)

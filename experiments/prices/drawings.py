@@ -1,4 +1,4 @@
-"""Figures of prices and of what strategies save, like the dissertation's Fig. 6.1, 6.5 and 6.6."""
+"""Figures of the savings of strategies, like the dissertation's Fig. 6.5 and 6.6."""
 
 from __future__ import annotations
 
@@ -7,25 +7,22 @@ from pathlib import Path
 
 from experiments.prices.disturbances import Disturbed
 from experiments.prices.tables import mean_of_undisturbed
-from schedsearch.cluster.prices.market import Market, PriceSeries
 from schedsearch.cluster.prices.study import BASELINE, DYNAMIC, MULTI_CLOUD, Reduction
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
-from schedsearch.figures.panels import CurvePoint, Panel, draw_panels, draw_steps
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 
 _WIDE_INCHES = 9.0
 
 _MODELS_OF_PANEL = {_WIDE_INCHES: 6, COLUMN_INCHES: 3}
 """As many have room beside each other, by the width of the figure."""
 
-_DAY_S = 86400.0
-
 SHOWN = {"preemption": "dynamic", "gpu_type": "GPU type", "packed": "multi-GPU", "multi_cloud": "multi-cloud"}
 """Names of strategies as the dissertation's figures have them."""
 
 
 def save_reductions(found: Sequence[Reduction], path: Path) -> None:
-    """Draw what each strategy saves, a panel for each length and for every few models (Fig. 6.5)."""
+    """Draw the savings, a panel for each length and for every few models (Fig. 6.5)."""
     wide, column = (
         draw_bars(
             [
@@ -42,7 +39,7 @@ def save_reductions(found: Sequence[Reduction], path: Path) -> None:
 
 
 def _groups(found: Sequence[Reduction], size: int) -> list[dict[str, dict[str, float | None]]]:
-    """Return what is saved of each model, in panels of a few models each."""
+    """Return the savings of each model, in panels of a few models each."""
     models = list(dict.fromkeys(each.model for each in found))
     of_model: dict[str, dict[str, float | None]] = {model: {} for model in models}
     for each in found:
@@ -52,7 +49,7 @@ def _groups(found: Sequence[Reduction], size: int) -> list[dict[str, dict[str, f
 
 
 def save_durations(found: Sequence[Reduction], path: Path) -> None:
-    """Draw what moving saves over staying with the best offer at the start, by length (Fig. 6.6)."""
+    """Draw the saving of moving over staying with the best offer at the start, by length (Fig. 6.6)."""
     dollars = {(each.model, each.days, each.strategy): each.mean_dollars for each in found}
     curves: dict[str, list[CurvePoint]] = {}
     for model, days in sorted({(each.model, each.days) for each in found}):
@@ -64,7 +61,7 @@ def save_durations(found: Sequence[Reduction], path: Path) -> None:
 
 
 def save_disturbed(found: Sequence[Disturbed], path: Path) -> None:
-    """Draw what is left under restarts and preemptions, as geometric means over models."""
+    """Draw the savings left under restarts and preemptions, as geometric means over models."""
     panels = []
     for restart_s in dict.fromkeys(each.restart_s for each in found):
         here = [each for each in found if each.restart_s == restart_s]
@@ -84,27 +81,3 @@ def _save(panels: Sequence[Panel], x_label: str, y_label: str, title: str, path:
         draw_panels(panels, x_label, y_label, title, width=width) for width in (None, COLUMN_INCHES)
     )
     save_widths(wide, column, path)
-
-
-def save_prices(market: Market, path: Path) -> None:
-    """Draw the price of each instance of AWS over time, with a line for each zone (Fig. 6.1)."""
-    of_instance: dict[str, list[PriceSeries]] = {}
-    for series in market.series:
-        if series.offer.cloud == "aws":
-            of_instance.setdefault(series.offer.instance, []).append(series)
-    first_s = min(series.times_s[0] for each in of_instance.values() for series in each)
-    panels = {
-        f"{name} ({_gpus(every[0])})": {
-            series.offer.zone: ((series.times_s - first_s) / _DAY_S, series.dollars_per_hour)
-            for series in every
-        }
-        for name, every in of_instance.items()
-    }
-    wide, column = (
-        draw_steps(panels, "day", "$ per hour", width=width) for width in (_WIDE_INCHES, COLUMN_INCHES)
-    )
-    save_widths(wide, column, path)
-
-
-def _gpus(series: PriceSeries) -> str:
-    return f"{series.offer.num_gpus} {series.offer.gpu_type.upper()}"

@@ -1,79 +1,47 @@
-"""Tables of what strategies save: as CSV, and for people."""
+"""Tables of the savings of strategies: as CSV, and for people."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
-
-import numpy as np
 
 from experiments.prices.disturbances import Disturbed
 from placements.forms.texts import csv_text
-from schedsearch.cluster.prices.market import Market
 from schedsearch.cluster.prices.study import Reduction
 
-COLUMNS = ("model", "days", "strategy", "reduction")
-"""Of ``reductions.csv`` and ``durations.csv``."""
-
-_COST_COLUMNS = ("model", "days", "strategy", "mean_dollars", "mean_hours", "mean_moves")
-
-_DISTURBED_COLUMNS = (
-    *("model", "days", "strategy", "restart_s", "preemptions_per_day"),
-    *("reduction", "reduction_of_undisturbed_baseline", "mean_moves"),
-)
-
-_PRICE_COLUMNS = ("time_utc", "gpu", "dollars_per_gpu_hour")
-
-_HOUR_S = 3600.0
+_CASE = ("model", "days", "strategy")
 
 
 def reductions_csv(found: Iterable[Reduction]) -> str:
-    """Return what each strategy saves, as a factor."""
-    return csv_text(COLUMNS, ([*_case(each), f"{each.reduction:.6f}"] for each in found))
+    """Return the saving of each strategy, as a factor."""
+    return csv_text((*_CASE, "reduction"), ([*_case(each), f"{each.reduction:.6f}"] for each in found))
 
 
 def costs_csv(found: Iterable[Reduction]) -> str:
-    """Return what a job costs on average over the start days; empty where the bound has no such figure."""
-    rows = (
-        [
-            *_case(each),
-            *(_figure(value) for value in (each.mean_dollars, each.mean_hours, each.mean_moves)),
-        ]
-        for each in found
-    )
-    return csv_text(_COST_COLUMNS, rows)
+    """Return the mean cost of a job over the start days; empty where the bound has no such figure."""
+    names = ("mean_dollars", "mean_hours", "mean_moves")
+    rows = ([*_case(each), *(_figure(getattr(each, name)) for name in names)] for each in found)
+    return csv_text((*_CASE, *names), rows)
 
 
 def disturbances_csv(found: Iterable[Disturbed]) -> str:
-    """Return what is left under restarts and preemptions."""
+    """Return the savings left under restarts and preemptions."""
     rows = (
         [
             *_case(each.found),
             *(f"{value:g}" for value in (each.restart_s, each.preemptions_per_day)),
-            *(_figure(value) for value in (each.found.reduction, each.of_undisturbed, each.found.mean_moves)),
+            *map(_figure, (each.found.reduction, each.of_undisturbed, each.found.mean_moves)),
         ]
         for each in found
     )
-    return csv_text(_DISTURBED_COLUMNS, rows)
-
-
-def hourly_prices_csv(market: Market) -> str:
-    """Return the least price of a GPU of each type in every hour, from the first quote's to the last's."""
-    series = market.series
-    first, last = min(each.times_s[0] for each in series), max(each.times_s[-1] for each in series)
-    times_s = np.arange(_HOUR_S * math.ceil(first / _HOUR_S), last + _HOUR_S, _HOUR_S)
-    prices = market.min_prices(times_s)
-    rows = (
-        [f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%dT%H:%M:%SZ}", gpu, _figure(float(dollars))]
-        for gpu in sorted(prices)
-        for time_s, dollars in zip(times_s, prices[gpu], strict=True)
+    conditions = "restart_s", "preemptions_per_day"
+    return csv_text(
+        (*_CASE, *conditions, "reduction", "reduction_of_undisturbed_baseline", "mean_moves"), rows
     )
-    return csv_text(_PRICE_COLUMNS, rows)
 
 
 def to_table(found: Sequence[Reduction]) -> str:
-    """Return what each strategy saves as text: a line per model, a column per strategy."""
+    """Return the savings as text: a line per model, a column per strategy."""
     names = list(dict.fromkeys(each.strategy for each in found))
     ratios = {(each.days, each.model, each.strategy): each.reduction for each in found}
     wide = max(len(each.model) for each in found)
@@ -85,7 +53,7 @@ def to_table(found: Sequence[Reduction]) -> str:
 
 
 def means_by_strategy(found: Sequence[Disturbed]) -> Iterator[str]:
-    """Yield a line for each restart time and rate: what strategies save, as geometric means over models."""
+    """Yield a line for each restart time and rate: the savings, as geometric means over models."""
     for restart_s, rate in dict.fromkeys(each[:2] for each in found):
         here = [each for each in found if each[:2] == (restart_s, rate)]
         names = dict.fromkeys(each.found.strategy for each in here)
@@ -94,7 +62,7 @@ def means_by_strategy(found: Sequence[Disturbed]) -> Iterator[str]:
 
 
 def mean_of_undisturbed(found: Iterable[Disturbed], strategy: str) -> float:
-    """Return the geometric mean, over models, of what a strategy saves of the undisturbed baseline."""
+    """Return the geometric mean, over models, of a strategy's saving against the undisturbed baseline."""
     logarithms = [math.log(each.of_undisturbed) for each in found if each.found.strategy == strategy]
     return math.exp(math.fsum(logarithms) / len(logarithms))
 

@@ -6,19 +6,22 @@ exception, and when it is killed. Only if the controller itself is killed does a
 locked; then run ``python -m runtime.clock reset``, or any script that controls the same GPU.
 
 Locking a clock needs root or CAP_SYS_ADMIN; `runtime.clocks.access` is for users without. The module does not
-know which clocks a GPU supports; the driver takes the nearest. Of the backends `NvmlClock` and
-`RecordingClock` are here; others are `runtime.clocks.access.helper_clock.HelperClock` and
+know which clocks a GPU supports; the driver takes the nearest. One more backend is
 `runtime.virtual.virtual_gpu.VirtualGpu`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
+import socket
 import subprocess
 import sys
-from typing import Protocol
+import time
+from pathlib import Path
+from typing import Any, Protocol
 
 from runtime.clocks.controller import CLOCK, READY, REPAIR
 from schedsearch import import_paths
@@ -28,17 +31,20 @@ _LOG = logging.getLogger(__name__)
 START_TIMEOUT_S = 20.0
 """How long a controller may take to say whether it can lock clocks."""
 
+MAX_LINE = 4096
+"""Bytes of a line between a client and who locks its clock."""
+
 
 class ClockError(RuntimeError):
     """The GPU's clock cannot be controlled; the message says why."""
 
 
 class ClockBackend(Protocol):
-    """What a script asks for clocks."""
+    """Interface through which a script asks for clocks."""
 
     @property
     def description(self) -> str:
-        """Return one line: what becomes of the requests, and why."""
+        """Return one line: whether requests are carried out, by whom, or why not."""
 
     @property
     def requests(self) -> list[int]:
@@ -52,11 +58,7 @@ class ClockBackend(Protocol):
 
 
 class RecordingClock:
-    """Write requests down and set nothing.
-
-    Args:
-        reason: Why nothing is set.
-    """
+    """Write requests down and set nothing, for a reason that the description gives."""
 
     def __init__(self, reason: str = "no GPU is controlled") -> None:
         """Begin without requests."""
@@ -71,13 +73,41 @@ class RecordingClock:
         """Do nothing."""
 
 
-class NvmlClock:
-    """Lock a GPU's clock through a controller process.
+class _ControlledClock:
+    """Clock that a controller process locks: requests go out through one file, lines come back by another."""
+
+    def __init__(self, name: str, write: int, read: int) -> None:
+        self.requests: list[int] = []
+        self._name, self._write, self._read = name, write, read
+
+    def _refusal(self) -> str:
+        """Return why the controller cannot lock clocks; nothing if it can."""
+        answer = read_line(self._read, START_TIMEOUT_S)
+        os.set_blocking(self._write, False)
+        return "" if answer == READY else answer or f"no answer within {START_TIMEOUT_S:g} s"
+
+    def set(self, clock_mhz: int) -> None:
+        """Hand a request to the controller; this never waits.
+
+        Raises:
+            ClockError: The controller has ended, and the GPU's clock is given back; or it takes no requests.
+        """
+        self.requests.append(clock_mhz)
+        try:
+            os.write(self._write, CLOCK.pack(clock_mhz))
+        except BlockingIOError:
+            raise ClockError(f"{self._name} takes no requests; does the driver hang?") from None
+        except OSError:
+            reason = read_line(self._read, START_TIMEOUT_S)
+            line = f"{self._name} has ended before {clock_mhz} MHz could be set"
+            raise ClockError(f"{line}: {reason}" if reason else line) from None
+
+
+class NvmlClock(_ControlledClock):
+    """Lock the clock of a GPU, by NVML's index or UUID, through a controller process of this user.
 
     Args:
-        gpu: NVML's index or UUID of the GPU.
-        dwell_ms: Least time between a change and a lowering after it; see
-            `runtime.clocks.controller.Follower`.
+        dwell_ms: Least time between a change and a lowering after it.
         zeusd: Socket of Zeus's daemon, which then locks the clock in place of the controller.
 
     Raises:
@@ -86,89 +116,93 @@ class NvmlClock:
 
     def __init__(self, gpu: str, dwell_ms: float = 0.0, zeusd: str | None = None) -> None:
         """Start the controller and wait until it says that it can lock clocks."""
-        self.requests: list[int] = []
         by = "NVML" if zeusd is None else f"Zeus's daemon at {zeusd}"
         self.description = f"clocks of GPU {gpu} are locked through {by}; if one stays locked, run: {REPAIR}"
-        line = [sys.executable, "-m", "runtime.clocks.controller", gpu, str(os.getpid()), str(dwell_ms)]
-        self._controller = subprocess.Popen(
-            [*line, *([zeusd] if zeusd is not None else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            env=os.environ | import_paths(),
+        options = [] if zeusd is None else ["--zeusd", zeusd]
+        process = start_controller(
+            gpu, os.getpid(), dwell_ms, *options, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        assert self._controller.stdin is not None
-        os.set_blocking(self._controller.stdin.fileno(), False)
-        answer = self._first_line()
-        if answer != READY:
-            self._controller.kill()  # It has locked nothing: it has had no request.
+        assert process.stdin is not None and process.stdout is not None
+        self._process, self.controller_pid = process, process.pid
+        super().__init__("the clock controller", process.stdin.fileno(), process.stdout.fileno())
+        if reason := self._refusal():
+            process.kill()  # It has locked nothing: it has had no request.
             self.reset()
-            raise ClockError(answer)
-
-    @property
-    def controller_pid(self) -> int:
-        """Return the process id of the controller."""
-        return self._controller.pid
-
-    @property
-    def words(self) -> int:
-        """Return a file that can be read once the controller has ended; see `last_words`."""
-        assert self._controller.stdout is not None
-        return self._controller.stdout.fileno()
-
-    @property
-    def exit_code(self) -> int | None:
-        """Return the exit code of the controller, 0 if it gave the clock back; None while it runs."""
-        return self._controller.returncode
-
-    def set(self, clock_mhz: int) -> None:
-        """Hand a request to the controller; this never waits.
-
-        Raises:
-            ClockError: The controller has ended, and the GPU's clock is given back; or it takes no requests.
-        """
-        assert self._controller.stdin is not None
-        self.requests.append(clock_mhz)
-        try:
-            os.write(self._controller.stdin.fileno(), CLOCK.pack(clock_mhz))
-        except BrokenPipeError:
-            said = self.last_words()
-            reason = f": {said}" if said else ""
-            raise ClockError(
-                f"the clock controller has ended before {clock_mhz} MHz could be set{reason}"
-            ) from None
-        except BlockingIOError:
-            raise ClockError(
-                f"the clock controller, process {self.controller_pid}, takes no requests; "
-                "does the driver hang?"
-            ) from None
+            raise ClockError(reason)
 
     def reset(self) -> None:
         """End the pipe, and wait until the controller has unlocked the GPU; one that hangs is killed.
 
         Then the clock may stay locked, and the log says what to do.
         """
-        assert self._controller.stdin is not None and self._controller.stdout is not None
-        self._controller.stdin.close()
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
         try:
-            self._controller.wait(START_TIMEOUT_S)
+            self._process.wait(START_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._controller.kill()
-            self._controller.wait()
+            self._process.kill()
+            self._process.wait()
             _LOG.warning("the clock controller hung and was killed; if a clock stays locked, run: %s", REPAIR)
-        self._controller.stdout.close()
+        self._process.stdout.close()
 
-    def last_words(self) -> str:
-        """Return why the controller has ended, once it has; nothing if it did not say."""
-        assert self._controller.stdout is not None
-        self._controller.wait()
-        return self._controller.stdout.read().decode().strip()
 
-    def _first_line(self) -> str:
-        assert self._controller.stdout is not None
-        readable, _, _ = select.select([self._controller.stdout], [], [], START_TIMEOUT_S)
-        if not readable:
-            return f"the clock controller did not answer within {START_TIMEOUT_S:g} s"
-        return (
-            self._controller.stdout.readline().decode().strip() or "the clock controller ended without a word"
-        )
+class HelperClock(_ControlledClock):
+    """Lock a GPU's clock through a controller that the helper on a socket starts; else as `NvmlClock`.
+
+    Raises:
+        ClockError: There is no helper, or it refuses.
+    """
+
+    def __init__(self, gpu: str, path: str | Path, dwell_ms: float = 0.0) -> None:
+        """Ask the helper for the GPU and wait until its controller can lock clocks."""
+        self.description = f"clocks of GPU {gpu} are locked by the helper at {path}"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(START_TIMEOUT_S)
+        super().__init__(f"the clock helper at {path}", self._socket.fileno(), self._socket.fileno())
+        try:
+            self._socket.connect(str(path))
+            with contextlib.suppress(OSError):  # one that refuses the user may have gone; its line says why
+                self._socket.sendall(f"{gpu} {dwell_ms}\n".encode())
+            reason = self._refusal()
+        except OSError as error:
+            reason = f"{error.strerror or error}; have it started: python -m runtime.clock serve"
+        if reason:
+            self._socket.close()
+            raise ClockError(f"{self._name}: {reason}")
+
+    def reset(self) -> None:
+        """End the requests, and wait until the clock is given back."""
+        with contextlib.suppress(OSError), self._socket:
+            self._socket.shutdown(socket.SHUT_WR)
+            self._socket.settimeout(START_TIMEOUT_S)
+            try:
+                while self._socket.recv(MAX_LINE):
+                    pass
+            except TimeoutError:
+                _LOG.warning("%s does not say that it gave the clock back", self._name)
+
+
+def start_controller(gpu: str, script: int, dwell_ms: float, *options: str, **files: Any) -> Any:
+    """Start a controller (`runtime.clocks.controller`), with its standard input and output in `files`.
+
+    It gives the clock back at the end of the process `script`, or of this one.
+    """
+    line = [sys.executable, "-m", "runtime.clocks.controller", gpu, str(os.getpid()), str(script)]
+    return subprocess.Popen(
+        [*line, "--dwell-ms", str(dwell_ms), *options],
+        start_new_session=True,
+        env=os.environ | import_paths(),
+        **files,
+    )
+
+
+def read_line(file: int, timeout_s: float) -> str:
+    """Return the next line of a pipe or socket, without its end; an unfinished one after a timeout."""
+    line, end_s = b"", time.monotonic() + timeout_s
+    with contextlib.suppress(OSError):
+        while not line.endswith(b"\n") and len(line) < MAX_LINE:
+            ready, _, _ = select.select([file], [], [], max(end_s - time.monotonic(), 0))
+            if not ready or not (byte := os.read(file, 1)):
+                break
+            line += byte
+    return line.decode(errors="replace").strip()

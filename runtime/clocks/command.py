@@ -7,54 +7,30 @@ import sys
 from collections.abc import Callable
 
 from runtime.clocks import latency
-from runtime.clocks.access import serve
+from runtime.clocks.access import helper
 from runtime.clocks.nvml import NvmlError, NvmlGpu, num_gpus
 
 
-def reset_all() -> bool:
-    """Unlock the clocks of all GPUs, write a line for each, and tell whether it was done for all."""
+def reset_all() -> int:
+    """Unlock the clocks of all GPUs, write a line for each, and return the exit code: 0 if all are."""
+    code, gpus = 0, 0
     try:
-        indices = range(num_gpus())
+        gpus = num_gpus()
     except NvmlError as error:
-        sys.stderr.write(f"{error}\n")
-        return False
-    done = [_reset(index) for index in indices]
-    return all(done)
+        code = _fail(error)
+    for index in range(gpus):
+        try:
+            NvmlGpu(str(index)).unlock()
+        except NvmlError as error:
+            code = _fail(error)
+        else:
+            sys.stdout.write(f"GPU {index}: clocks are unlocked\n")
+    return code
 
 
-def _reset(index: int) -> bool:
-    try:
-        NvmlGpu(str(index)).unlock()
-    except NvmlError as error:
-        sys.stderr.write(f"{error}\n")
-        return False
-    _say(f"GPU {index}: clocks are unlocked")
-    return True
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-def _add_latency_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpu", default="0", help="NVML's index or UUID (default 0)")
-    parser.add_argument(
-        "--num-clocks",
-        type=_at_least(2),
-        default=5,
-        help="number of clocks; every pair of them is measured (default 5)",
-    )
-    parser.add_argument(
-        "--repeats", type=_at_least(1), default=5, help="measurements of each pair (default 5)"
-    )
-    parser.add_argument(
-        "--window-ms",
-        type=_at_least(1),
-        default=200,
-        help="time in ms in which a change must take effect (default 200)",
-    )
-    parser.add_argument("--output", default="clock_latency.json", help="the file (default %(default)s)")
+def _fail(error: NvmlError) -> int:
+    sys.stderr.write(f"{error}\n")
+    return 1
 
 
 def _at_least(least: int) -> Callable[[str], int]:
@@ -74,11 +50,19 @@ def main(arguments: list[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("reset", help="give the clocks of all GPUs back to the driver")
-    _add_latency_options(commands.add_parser("latency", help="measure how long changes of clock take"))
-    serve.add_options(commands.add_parser("serve", help="set clocks for users who may not, on a Unix socket"))
+    add = commands.add_parser("latency", help="measure how long changes of clock take").add_argument
+    add("--gpu", default="0", help="NVML's index or UUID (default %(default)s)")
+    for option, least, default, text in (
+        ("--num-clocks", 2, 5, "number of clocks; every pair of them is measured"),
+        ("--repeats", 1, 5, "measurements of each pair"),
+        ("--window-ms", 1, 200, "time in ms in which a change must take effect"),
+    ):
+        add(option, type=_at_least(least), default=default, help=f"{text} (default %(default)s)")
+    add("--output", default="clock_latency.json", help="the file (default %(default)s)")
+    helper.add_options(
+        commands.add_parser("serve", help="set clocks for users who may not, on a Unix socket")
+    )
     parsed = parser.parse_args(arguments)
     if parsed.command == "serve":
-        return serve.run(parsed)
-    if parsed.command == "latency":
-        return latency.run(parsed)
-    return 0 if reset_all() else 1
+        return helper.run(parsed)
+    return latency.run(parsed) if parsed.command == "latency" else reset_all()

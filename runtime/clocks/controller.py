@@ -1,8 +1,9 @@
 """The process that sets the clock of a GPU for a script, and gives it back when the script has ended.
 
-It reads the wanted clocks from a pipe. It ends at the pipe's end, when the script's process is gone though a
-fork of it still holds the pipe, and at a signal; in each case it unlocks the GPU first. One GPU has one
-controller: two would unlock each other's clocks. The module does not know who asks for which clock, or why.
+It reads the wanted clocks from a pipe or a socket. It ends at the pipe's end, when the script's process is
+gone though a fork of it still holds the pipe, and at a signal; in each case it unlocks the GPU first. One GPU
+has one controller: two would unlock each other's clocks. The module does not know who asks for which clock,
+or why.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import struct
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,10 +33,7 @@ READY = "ready"
 """The first line if clocks can be locked; any other is the reason why not. A second one says why it ended."""
 
 REPAIR = "python -m runtime.clock reset"
-"""What a user runs if a controller was killed before it could unlock its GPU."""
-
-_LOOK_S = 0.5
-"""How often it looks whether the script's process is still there."""
+"""Command for a user whose controller was killed before it could unlock its GPU."""
 
 _OTHER_S = 2.0
 """How long another controller of the GPU may take to end, since its script may just have been killed."""
@@ -43,14 +43,8 @@ _OTHER_S = 2.0
 class Follower:
     """Decides when which of the clocks asked for is set: the latest one, never one twice in a row.
 
-    A lowering waits until the clock before has lasted for the dwell, for it would pay less than the change
-    costs. A raise never waits, because that would make the iteration longer.
-
-    Attributes:
-        dwell_s: Least time between a change and a lowering after it.
-        current_mhz: What was set last, or None.
-        since_s: When.
-        wanted_mhz: What was asked for last, or None.
+    A lowering waits until the current clock, set at `since_s`, has lasted for the dwell, for it would pay
+    less than the change costs. A raise never waits, because that would make the iteration longer.
     """
 
     dwell_s: float = 0.0
@@ -65,41 +59,6 @@ class Follower:
         if self.current_mhz is None or self.wanted_mhz > self.current_mhz:
             return 0.0
         return max(self.since_s + self.dwell_s - now_s, 0.0)
-
-    def has_set(self, clock_mhz: int, now_s: float) -> None:
-        """Take note of a change."""
-        self.current_mhz, self.since_s = clock_mhz, now_s
-
-
-def control(gpu: str, script: int, dwell_ms: float = 0.0, zeusd: str | None = None) -> None:
-    """Set the clocks that arrive on standard input until the script ends, then unlock the GPU.
-
-    Args:
-        gpu: NVML's index or UUID.
-        script: Process id of the script, which has started this process.
-        dwell_ms: See `Follower`.
-        zeusd: Socket of Zeus's daemon, if that locks the clock.
-    """
-    try:
-        device: NvmlGpu | ZeusdGpu = NvmlGpu(gpu) if zeusd is None else ZeusdGpu(NvmlGpu(gpu), zeusd)
-        held = _hold(device.uuid, gpu)
-        # Unlocking needs the same right as locking, and makes what was locked by a killed controller good.
-        device.unlock()
-    except NvmlError as error:
-        _say(str(error))
-        return
-    signals = ending_signals()
-    _say(READY)
-    try:
-        _follow_requests(device, Follower(dwell_ms / 1000), signals, script)
-    except NvmlError as error:
-        _say(str(error))
-    finally:
-        try:
-            device.unlock()
-        except NvmlError as error:
-            sys.stderr.write(f"{error}; run: {REPAIR}\n")
-        os.close(held)
 
 
 def ending_signals() -> int:
@@ -116,18 +75,24 @@ def ending_signals() -> int:
     return read
 
 
-def _hold(uuid: str, gpu: str) -> int:
-    """Return an open file that only one controller of a GPU can hold; it goes with the process.
+def _watched(process: int) -> int:
+    """Return a file that can be read once a process has ended."""
+    try:
+        return os.pidfd_open(process)
+    except OSError as error:
+        raise NvmlError(
+            f"process {process} cannot be seen ({error.strerror}); start a clock helper outside of "
+            "containers, where it sees all processes"
+        ) from None
 
-    Raises:
-        NvmlError: Another one holds it, or it cannot be opened.
-    """
+
+def _hold(uuid: str, gpu: str) -> int:
+    """Return an open file that only one controller of a GPU can hold; it goes with the process."""
     path = Path(tempfile.gettempdir()) / f"schedsearch-clock-{uuid}.lock"
     try:
-        try:
-            held = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        # Another user's file in /tmp cannot be opened with O_CREAT.
+        create = 0 if path.exists() else os.O_CREAT
+        held = os.open(path, os.O_RDWR | os.O_NOFOLLOW | create, 0o666)
     except OSError as error:
         raise NvmlError(f"{path}: cannot be opened ({error.strerror}); remove it, or set TMPDIR") from None
     found = os.fstat(held)
@@ -151,21 +116,19 @@ def _hold(uuid: str, gpu: str) -> int:
     return held
 
 
-def _follow_requests(device: NvmlGpu | ZeusdGpu, follower: Follower, signals: int, script: int) -> None:
+def _follow(device: NvmlGpu | ZeusdGpu, follower: Follower, ends: Sequence[int]) -> None:
+    """Lock the clocks that arrive on standard input, until that ends or one of some files can be read."""
     unread = b""
-    while os.getppid() == script:
+    while True:
         wait_s = follower.wait_s(time.monotonic())
         if wait_s == 0.0 and follower.wanted_mhz is not None:
             device.lock(follower.wanted_mhz)
-            follower.has_set(follower.wanted_mhz, time.monotonic())
+            follower.current_mhz, follower.since_s = follower.wanted_mhz, time.monotonic()
             continue
-        ready, _, _ = select.select([0, signals], [], [], _LOOK_S if wait_s is None else min(wait_s, _LOOK_S))
-        if signals in ready:
-            return
-        if 0 not in ready:
+        ready, _, _ = select.select([0, *ends], [], [], wait_s)
+        if not ready:
             continue
-        data = os.read(0, 1 << 16)
-        if not data:
+        if ready != [0] or not (data := os.read(0, 1 << 16)):
             return
         unread += data
         if whole := len(unread) // CLOCK.size * CLOCK.size:
@@ -174,25 +137,43 @@ def _follow_requests(device: NvmlGpu | ZeusdGpu, follower: Follower, signals: in
 
 
 def _say(line: str) -> None:
-    try:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        pass  # The script is gone, so nobody wants to know.
+    with suppress(OSError):  # the script is gone, so nobody wants to know
+        os.write(1, f"{line}\n".encode())
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the controller that `runtime.clocks.clock.NvmlClock` starts."""
+    """Set the clocks that arrive on standard input until the script ends, then unlock the GPU."""
     parser = argparse.ArgumentParser(
         prog="python -m runtime.clocks.controller",
         description="Set the clocks that arrive on a pipe; started by scripts, not by hand.",
     )
     parser.add_argument("gpu", help="NVML's index or UUID")
-    parser.add_argument("script", type=int, help="process id of the script that starts it")
-    parser.add_argument("dwell_ms", type=float, nargs="?", default=0.0)
-    parser.add_argument("zeusd", nargs="?", help="socket of Zeus's daemon")
+    parser.add_argument("processes", type=int, nargs="+", help="processes each of which ends it by its end")
+    parser.add_argument("--dwell-ms", type=float, default=0.0, help="see Follower")
+    parser.add_argument("--zeusd", help="socket of Zeus's daemon, which then locks the clock")
     parsed = parser.parse_args(arguments)
-    control(parsed.gpu, parsed.script, parsed.dwell_ms, parsed.zeusd)
+    try:
+        gpu = NvmlGpu(parsed.gpu)
+        device = gpu if parsed.zeusd is None else ZeusdGpu(gpu, parsed.zeusd)
+        ends = [_watched(process) for process in parsed.processes]
+        held = _hold(device.uuid, parsed.gpu)
+        # Unlocking needs the same right as locking, and makes what was locked by a killed controller good.
+        device.unlock()
+    except NvmlError as error:
+        _say(str(error))
+        return 0
+    ends.append(ending_signals())
+    _say(READY)
+    try:
+        _follow(device, Follower(parsed.dwell_ms / 1000), ends)
+    except NvmlError as error:
+        _say(str(error))
+    finally:
+        try:
+            device.unlock()
+        except NvmlError as error:
+            sys.stderr.write(f"{error}; run: {REPAIR}\n")
+        os.close(held)
     return 0
 
 

@@ -25,7 +25,7 @@ def open_gpu_clock(
     Args:
         runs: The blocks of an iteration in their order, with their clocks.
         device: The GPU, or the CPU.
-        latency: What changes of clock take; None for what is assumed.
+        latency: Duration of clock changes; None for the assumed one.
         is_shared: Whether other devices of the run compute on the GPU too; then its clock is only recorded.
     """
     if device.type != "cuda":

@@ -32,38 +32,11 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class MeasuredLatency:
-    """What was measured on a GPU.
-
-    Attributes:
-        gpu: Its name.
-        measured: How, in one line.
-        changes: Every pair of clocks that was tried.
-    """
+    """Latencies of a GPU, by every pair of clocks that was tried; `measured` is the method, in one line."""
 
     gpu: str
     measured: str
     changes: Sequence[Change]
-
-    def table(self, source: str) -> ClockLatency:
-        """Return it as the table that plans and scripts use.
-
-        A change takes its median; to a clock from one that was not tried, as long as from the clock from
-        which it takes longest. The dwell is assumed, as for the other tables.
-
-        Args:
-            source: Where it was read.
-        """
-        by_pair = {(change.from_mhz, change.to_mhz): median(change.latency_ms) for change in self.changes}
-        medians = [(to, ms) for (_, to), ms in by_pair.items()]
-        by_target = {target: max(ms for to, ms in medians if to == target) for target, _ in sorted(medians)}
-        longest_ms = max(by_target.values())
-        return ClockLatency(
-            median(ms for _, ms in medians),
-            DWELL_PER_LATENCY * longest_ms,
-            f"{source}, {self.gpu}: {self.measured}; dwell assumed",
-            by_target,
-            by_pair,
-        )
 
     def save(self, path: str | Path) -> Path:
         """Write the file; return its path."""
@@ -73,7 +46,10 @@ class MeasuredLatency:
 
 
 def read_clock_latency(path: str | Path) -> ClockLatency:
-    """Return the table of a file that `MeasuredLatency.save` wrote.
+    """Return the table that plans and scripts use, from a file that `MeasuredLatency.save` wrote.
+
+    A change takes its median; to a clock from one that was not tried, as long as from the clock from
+    which it takes longest. The dwell is assumed, as for the other tables.
 
     Raises:
         ProfileError: It cannot be read, or is not of that form.
@@ -83,5 +59,14 @@ def read_clock_latency(path: str | Path) -> ClockLatency:
         changes = top.get("changes").typed(tuple[Change, ...])
         if not changes or not all(change.latency_ms for change in changes):
             raise top["changes"].wrong("a list of measured changes", f"give {WANTED}")
-    found = MeasuredLatency(str(top.get("gpu").value), str(top.get("measured").value), changes)
-    return found.table(str(path))
+    by_pair = {(change.from_mhz, change.to_mhz): median(change.latency_ms) for change in changes}
+    by_target: dict[int, float] = {}
+    for (_, to_mhz), ms in sorted(by_pair.items(), key=lambda row: row[0][1]):
+        by_target[to_mhz] = max(ms, by_target.get(to_mhz, 0.0))
+    return ClockLatency(
+        median(by_pair.values()),
+        DWELL_PER_LATENCY * max(by_target.values()),
+        f"{path}, {top.get('gpu').value}: {top.get('measured').value}; dwell assumed",
+        by_target,
+        by_pair,
+    )

@@ -7,15 +7,14 @@ to do. It does not know who asks for which clock, or when.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import Any
 
 GRANT = (
     "run as root, or grant CAP_SYS_ADMIN (docker: --cap-add=SYS_ADMIN; "
     "systemd: AmbientCapabilities=CAP_SYS_ADMIN)"
 )
-"""What a user does who may not lock clocks."""
+"""Remedy for a user who may not lock clocks."""
 
 
 class NvmlError(RuntimeError):
@@ -23,10 +22,7 @@ class NvmlError(RuntimeError):
 
 
 class NvmlGpu:
-    """A whole GPU of this machine.
-
-    Args:
-        gpu: NVML's index or UUID; CUDA's own, without a prefix, will do.
+    """A whole GPU of this machine, by NVML's index or UUID; CUDA's own, without a prefix, will do.
 
     Raises:
         NvmlError: There is no driver or no such GPU, or it is divided (MIG); in methods also: the driver
@@ -35,97 +31,73 @@ class NvmlGpu:
 
     def __init__(self, gpu: str) -> None:
         """Find the GPU."""
-        self._gpu = gpu
-        self._nvml = _nvml()
+        self._gpu, self._nvml = gpu, _nvml()
         self._handle = self._found()
-        if self._is_divided():
-            raise NvmlError(_divided(gpu))
+        with suppress(AttributeError, self._nvml.NVMLError):  # of a kind that cannot be divided
+            if self._nvml.nvmlDeviceGetMigMode(self._handle)[0]:
+                raise _divided(gpu)
 
     @property
     def name(self) -> str:
-        """Return what its vendor calls it."""
-        with self._errors_in_words("read the name"):
-            return _text(self._nvml.nvmlDeviceGetName(self._handle))
+        """Return its vendor's name for it."""
+        return _text(self._ask("read the name", "nvmlDeviceGetName"))
 
     @property
     def uuid(self) -> str:
-        """Return the name by which no other GPU goes, as NVML writes it."""
-        with self._errors_in_words("read the UUID"):
-            return _text(self._nvml.nvmlDeviceGetUUID(self._handle))
+        """Return its unique name, as NVML writes it."""
+        return _text(self._ask("read the UUID", "nvmlDeviceGetUUID"))
 
     @property
     def index(self) -> int:
         """Return its number among the GPUs of the machine."""
-        with self._errors_in_words("read the index"):
-            return int(self._nvml.nvmlDeviceGetIndex(self._handle))
+        return int(self._ask("read the index", "nvmlDeviceGetIndex"))
 
     def lock(self, clock_mhz: int) -> None:
         """Ask the driver for a clock, or the supported one next to it, from soon on."""
-        with self._errors_in_words("control the clock"):
-            self._nvml.nvmlDeviceSetGpuLockedClocks(self._handle, clock_mhz, clock_mhz)
+        self._ask("control the clock", "nvmlDeviceSetGpuLockedClocks", clock_mhz, clock_mhz)
 
     def unlock(self) -> None:
         """Give the choice of the clock back to the driver; needs the same right as locking."""
-        with self._errors_in_words("control the clock"):
-            self._nvml.nvmlDeviceResetGpuLockedClocks(self._handle)
+        self._ask("control the clock", "nvmlDeviceResetGpuLockedClocks")
 
     def clocks_mhz(self) -> list[int]:
         """Return the clocks that it supports at its highest memory clock, ascending."""
-        with self._errors_in_words("list the clocks"):
-            memory_mhz = max(self._nvml.nvmlDeviceGetSupportedMemoryClocks(self._handle))
-            return sorted(self._nvml.nvmlDeviceGetSupportedGraphicsClocks(self._handle, memory_mhz))
+        memory_mhz = max(self._ask("list the clocks", "nvmlDeviceGetSupportedMemoryClocks"))
+        return sorted(self._ask("list the clocks", "nvmlDeviceGetSupportedGraphicsClocks", memory_mhz))
 
     def clock_mhz(self) -> int:
         """Return the clock at which it runs now."""
-        with self._errors_in_words("read the clock"):
-            return int(self._nvml.nvmlDeviceGetClockInfo(self._handle, self._nvml.NVML_CLOCK_SM))
+        return int(self._ask("read the clock", "nvmlDeviceGetClockInfo", self._nvml.NVML_CLOCK_SM))
 
     def energy_mj(self) -> float:
         """Return the energy it has used since the driver was loaded; it moves on about every 10 ms."""
-        with self._errors_in_words("read the energy"):
-            return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle))
+        return float(self._ask("read the energy", "nvmlDeviceGetTotalEnergyConsumption"))
 
     def power_w(self) -> float:
-        """Return its power, averaged over what time the GPU's sensor does."""
-        with self._errors_in_words("read the power"):
-            return float(self._nvml.nvmlDeviceGetPowerUsage(self._handle)) / 1000
+        """Return its power, averaged over the period of the GPU's sensor."""
+        return float(self._ask("read the power", "nvmlDeviceGetPowerUsage")) / 1000
 
     def _found(self) -> Any:
+        """Return NVML's handle of the GPU, also for a UUID without its prefix."""
         nvml, gpu = self._nvml, self._gpu
         try:
             if gpu.isdigit():
                 return nvml.nvmlDeviceGetHandleByIndex(int(gpu))
             if gpu.startswith("MIG-"):
-                raise NvmlError(_divided(gpu))
+                raise _divided(gpu)
             return nvml.nvmlDeviceGetHandleByUUID(gpu if gpu.startswith("GPU-") else f"GPU-{gpu}")
         except nvml.NVMLError as error:
-            if self._is_slice():
-                raise NvmlError(_divided(gpu)) from None
+            if not gpu.isdigit() and not gpu.startswith("GPU-"):
+                with suppress(nvml.NVMLError):
+                    nvml.nvmlDeviceGetHandleByUUID(f"MIG-{gpu}")
+                    raise _divided(gpu) from None
             raise NvmlError(f"NVML finds no GPU {gpu} ({error}); nvidia-smi -L lists them") from None
 
-    def _is_slice(self) -> bool:
-        """Return whether the name, without a prefix, is that of a part of a GPU."""
-        if self._gpu.isdigit() or self._gpu.startswith("GPU-"):
-            return False
-        try:
-            self._nvml.nvmlDeviceGetHandleByUUID(f"MIG-{self._gpu}")
-        except self._nvml.NVMLError:
-            return False
-        return True
-
-    def _is_divided(self) -> bool:
-        """Return whether the GPU is divided now; one of a kind that cannot be is not."""
-        try:
-            current, _ = self._nvml.nvmlDeviceGetMigMode(self._handle)
-        except (AttributeError, self._nvml.NVMLError):
-            return False
-        return bool(current)
-
-    @contextmanager
-    def _errors_in_words(self, what: str) -> Iterator[None]:
+    def _ask(self, what: str, function: str, *arguments: int) -> Any:
+        """Return the answer of one of NVML's functions of a GPU."""
         nvml = self._nvml
         try:
-            yield
+            return getattr(nvml, function)(self._handle, *arguments)
         except AttributeError as error:
             raise NvmlError(f"pynvml cannot {what} ({error}); run: pip install -U nvidia-ml-py") from None
         except nvml.NVMLError as error:
@@ -135,11 +107,7 @@ class NvmlGpu:
 
 
 def num_gpus() -> int:
-    """Return how many GPUs this machine has.
-
-    Raises:
-        NvmlError: There is no driver, or it does not tell.
-    """
+    """Return the number of GPUs of this machine; an `NvmlError` without a driver."""
     nvml = _nvml()
     try:
         return int(nvml.nvmlDeviceGetCount())
@@ -147,8 +115,8 @@ def num_gpus() -> int:
         raise NvmlError(f"NVML does not count the GPUs ({error})") from None
 
 
-def _divided(gpu: str) -> str:
-    return (
+def _divided(gpu: str) -> NvmlError:
+    return NvmlError(
         f"GPU {gpu} is divided (MIG); its parts have one clock and one energy counter in common, so neither "
         "is used; use a whole GPU"
     )

@@ -18,10 +18,10 @@ class PeriodicClocks:
     Attributes:
         first: Clocks of the first micro-batches.
         steady: Clock of each micro-batch between; of several, for a round of as many, each has its turn.
-        last: Clocks of the last micro-batches; the last entry is that of the last one.
+        last: Clocks of the last micro-batches, ending with the last one.
 
     >>> clocks = PeriodicClocks(first=[1410, 1395], steady=1200, last=[1410])
-    >>> [clocks.at(n, 5) for n in range(5)]
+    >>> clocks.unrolled(5)
     [1410, 1395, 1200, 1200, 1410]
     """
 
@@ -29,24 +29,14 @@ class PeriodicClocks:
     steady: int | Sequence[int]
     last: Sequence[int]
 
-    def at(self, micro_batch: int, num_micro_batches: int) -> int:
-        """Return the clock of a micro-batch in MHz.
-
-        Args:
-            micro_batch: Number of the micro-batch.
-            num_micro_batches: Micro-batches of the iteration.
-        """
-        before, after = micro_batch, num_micro_batches - 1 - micro_batch
-        ends = [self.first[before]] if 0 <= before < len(self.first) else []
-        ends += [self.last[-1 - after]] if 0 <= after < len(self.last) else []
-        if ends:
-            return max(ends)
-        steady = self._steady
-        return steady[micro_batch % len(steady)]
-
     def unrolled(self, num_micro_batches: int) -> list[int]:
-        """Return the clocks of all micro-batches."""
-        return [self.at(n, num_micro_batches) for n in range(num_micro_batches)]
+        """Return the clocks of all micro-batches in MHz."""
+        steady, at_end = self._steady, num_micro_batches - len(self.last)
+        clocks = []
+        for n in range(num_micro_batches):
+            ends = [*self.first[n : n + 1], *(self.last[n - at_end :][:1] if n >= at_end else ())]
+            clocks.append(max(ends) if ends else steady[n % len(steady)])
+        return clocks
 
     @property
     def constant(self) -> int | None:
@@ -88,36 +78,25 @@ def clocks_of_rounds(
         num_micro_batches: Micro-batches of the iteration; any number of whole rounds more or less gives the
             same. A block without a steady clock gets clocks for exactly this number.
     """
-    each = micro_batches_per_round
-    return {
-        block: _of_block(
-            _padded(warmup.get(block, ()), each),
-            _padded(steady.get(block, ()), each),
-            _padded(cooldown.get(block, ()), each),
-            num_micro_batches,
-        )
-        for block in dict.fromkeys([*warmup, *steady, *cooldown])
-    }
-
-
-def _padded(rounds: RoundClocks, number: int) -> RoundClocks:
-    """Return the clocks of a phase with an empty list for each micro-batch of a round that has none."""
-    return [*rounds, *[[]] * (number - len(rounds))]
-
-
-def _of_block(
-    warmup: RoundClocks, steady: RoundClocks, cooldown: RoundClocks, num_micro_batches: int
-) -> Sequence[int] | PeriodicClocks:
-    each, last = len(steady), num_micro_batches - 1
+    each, last = micro_batches_per_round, num_micro_batches - 1
     past = last % each  # of the last round, before its last micro-batch
-    by_begin = {turn * each + n: mhz for n, own in enumerate(warmup) for turn, mhz in enumerate(own)}
-    by_end = {turn * each + past - n: mhz for n, own in enumerate(cooldown) for turn, mhz in enumerate(own)}
-    if not all(steady):
-        ends = [[by_begin.get(n, 0), by_end.get(last - n, 0)] for n in range(num_micro_batches)]
-        return [max(clocks) or steady[n % each][0] for n, clocks in enumerate(ends)]
-    between = [own[0] for own in steady]
-    return PeriodicClocks(
-        [by_begin.get(n, between[n % each]) for n in range(max(by_begin, default=-1) + 1)],
-        between[0] if len({*between}) == 1 else between,
-        [by_end.get(n, between[(past - n) % each]) for n in reversed(range(max(by_end, default=-1) + 1))],
-    )
+    clocks: dict[str, Sequence[int] | PeriodicClocks] = {}
+    for block in dict.fromkeys([*warmup, *steady, *cooldown]):
+        begins, ends = warmup.get(block, ()), cooldown.get(block, ())
+        by_begin = {turn * each + n: mhz for n, own in enumerate(begins) for turn, mhz in enumerate(own)}
+        by_end = {turn * each + past - n: mhz for n, own in enumerate(ends) for turn, mhz in enumerate(own)}
+        between = [*steady.get(block, ()), *[()] * each][:each]
+        if all(between):
+            middle = [own[0] for own in between]
+            clocks[block] = PeriodicClocks(
+                [by_begin.get(n, middle[n % each]) for n in range(max(by_begin, default=-1) + 1)],
+                middle[0] if len({*middle}) == 1 else middle,
+                [
+                    by_end.get(n, middle[(past - n) % each])
+                    for n in reversed(range(max(by_end, default=-1) + 1))
+                ],
+            )
+        else:
+            own_ends = [max(by_begin.get(n, 0), by_end.get(last - n, 0)) for n in range(num_micro_batches)]
+            clocks[block] = [mhz or between[n % each][0] for n, mhz in enumerate(own_ends)]
+    return clocks

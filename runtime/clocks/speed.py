@@ -7,11 +7,8 @@ transfers. Scripts that `runtime.codegen.codegen` makes need none of it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 import torch
 
@@ -22,38 +19,24 @@ from runtime.clocks.clock import ClockBackend
 from runtime.clocks.gpu_clock import open_gpu_clock
 from runtime.clocks.stream_clock import GpuEvent, StreamClock
 from runtime.clocks.torch_gpu import record_event
-from runtime.plans.plan_client import DeployedPlan, PlanSource
 from runtime.program.calls import BlockCall, ScriptError
 from schedsearch.schedule import Schedule, micro_batches_of
-from schedsearch.schedule_file import read_schedule
 
 TYPES: Mapping[str, tuple[Kind, ...]] = {"forward": (Kind.F,), "backward": (Kind.B, Kind.I, Kind.W)}
 """Perseus's types, for which a block's name may stand as well."""
 
 CPU = torch.device("cpu")
 
-_LOG = logging.getLogger(__name__)
-
-
-def _record_event() -> GpuEvent:
-    return record_event(sleeps=True)
-
 
 class SpeedController:
-    """Asks for the planned clock of each computation of one device.
-
-    Attributes:
-        description: One line: what becomes of the requests.
-        requests: Every clock asked for, in order; MHz.
+    """Asks for the planned clock of each computation of one device; a context that gives the clock back.
 
     Args:
-        schedule: What an iteration runs.
-        clock_mhz: For each block one clock per micro-batch, as in ``plan.json``.
+        schedule: Blocks of an iteration in their order.
+        clock_mhz: For each block one clock per micro-batch, as in ``plan.json``; see `read_clocks`.
         device: Device of the placement.
         torch_device: Where it computes. On a GPU clocks are asked for where its compute stream stands.
-        latency: What changes of clock take; None for the table of the GPU's name.
-        plans: Asked for newer clocks between iterations. Each device asks by itself, as with Perseus's
-            clients, so two may change over at different iterations.
+        latency: Duration of clock changes; None for the table of the GPU's name.
         clock: Takes the requests instead of the GPU's.
         record: Returns an event that was just recorded on the compute stream.
 
@@ -69,9 +52,8 @@ class SpeedController:
         torch_device: torch.device = CPU,
         *,
         latency: ClockLatency | None = None,
-        plans: PlanSource | None = None,
         clock: ClockBackend | None = None,
-        record: Callable[[], GpuEvent] = _record_event,
+        record: Callable[[], GpuEvent] = lambda: record_event(sleeps=True),
     ) -> None:
         """Check the plan and open the clock."""
         if not 0 <= device < schedule.placement.num_devices:
@@ -79,40 +61,11 @@ class SpeedController:
                 f"device: {device} is not in {schedule.placement.name}; its devices are 0 to "
                 f"{schedule.placement.num_devices - 1}"
             )
-        self._schedule, self._device = schedule, device
-        self._runs = _runs(schedule, clock_mhz, device)
-        self._position = 0
-        self._plans, self._record = plans, record
+        self._kind_of = {name: block.kind for name, block in schedule.placement.by_name.items()}
+        self._device, self._record = device, record
+        self._runs, self._position = _runs(schedule, clock_mhz, device), 0
         self._clock = clock or open_gpu_clock(self._runs, torch_device, latency)
         self.description = self._clock.description
-
-    @classmethod
-    def from_files(
-        cls,
-        schedule: str | Path,
-        plan: str | Path,
-        device: int,
-        torch_device: torch.device = CPU,
-        **more: Any,
-    ) -> SpeedController:
-        """Return the controller of a device for a ``schedule.json`` and one of its plans.
-
-        Args:
-            schedule: Schedule as `experiments.frontier` and `experiments.run` write it.
-            plan: ``plan.json``, or another with clocks for each micro-batch, such as ``switched.json``.
-            device: Device of the placement.
-            torch_device: Where it computes.
-            **more: See `SpeedController`.
-
-        Raises:
-            ValueError: A file cannot be read, or does not have the clocks of the schedule.
-        """
-        found = read_schedule(schedule)
-        clocks = read_clocks(found, plan)
-        try:
-            return cls(found, clocks, device, torch_device, **more)
-        except ScriptError as error:
-            raise ScriptError(f"{plan}: {error}") from None
 
     @property
     def requests(self) -> list[int]:
@@ -122,7 +75,7 @@ class SpeedController:
     def set_speed(self, type: str) -> int:
         """Ask for the clock of the next computation of the device, and return it in MHz.
 
-        It is called right before that computation, when what it takes is there. After the last one of an
+        It is called right before that computation, when its inputs are there. After the last one of an
         iteration the first one is next.
 
         Args:
@@ -135,22 +88,25 @@ class SpeedController:
         if self._position == len(self._runs):
             self.begin_iteration()
         run = self._runs[self._position]
-        if not self._is_of(run, type):
+        if type != run.block and self._kind_of[run.block] not in TYPES.get(type, ()):
             raise ScriptError(
                 f"device {self._device}: set_speed({type!r}) comes where the schedule has {run.block} of "
                 f"micro-batch {run.micro_batch}, {self._position + 1} of {len(self._runs)}; run the blocks "
                 "in its order, or make a plan for yours"
             )
-        self._ask(run)
-        self._position += 1
         assert run.clock_mhz is not None
+        if isinstance(self._clock, StreamClock):
+            # Nobody says when the computation before has ended; it was before this one at the latest.
+            event = self._record()
+            self._clock.after(event)
+            self._clock.before(event)
+        else:
+            self._clock.set(run.clock_mhz)
+        self._position += 1
         return run.clock_mhz
 
     def begin_iteration(self) -> None:
-        """Expect the first computation next, at the newest plan's clock; needed only after an early end."""
-        plan = self._plans.at_iteration_boundary() if self._plans is not None else None
-        if plan is not None:
-            self._follow(plan)
+        """Expect the first computation next; needed only after an iteration that ended early."""
         self._position = 0
         if isinstance(self._clock, StreamClock):
             self._clock.begin_iteration()
@@ -163,39 +119,13 @@ class SpeedController:
         """Return itself."""
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Give the clock back."""
         self.close()
 
-    def _follow(self, plan: DeployedPlan) -> None:
-        """Go over to a plan; one of another schedule is told of in the log, and the last one stays."""
-        try:
-            self._runs = _runs(self._schedule, plan.clock_mhz, self._device)
-        except ScriptError as error:
-            _LOG.warning("plan %d is not run: %s", plan.version, error)
-            return
-        if isinstance(self._clock, StreamClock):
-            self._clock.follow(self._runs)
-
-    def _is_of(self, run: BlockCall, type: str) -> bool:
-        kind = self._schedule.placement.by_name[run.block].kind
-        return type == run.block or kind in TYPES.get(type, ())
-
-    def _ask(self, run: BlockCall) -> None:
-        if not isinstance(self._clock, StreamClock):
-            assert run.clock_mhz is not None
-            self._clock.set(run.clock_mhz)
-            return
-        # Nobody says when the computation before has ended; it was before this one at the latest.
-        event = self._record()
-        self._clock.after(event)
-        self._clock.before(event)
-
 
 def read_clocks(schedule: Schedule, plan: str | Path) -> Mapping[str, Sequence[int]]:
-    """Return the clocks of a file for each block and micro-batch of a schedule.
+    """Return the clocks of ``plan.json``, ``switched.json`` ... for each block and micro-batch of a schedule.
 
     Raises:
         ValueError: The file cannot be read, or has clocks of other blocks.
@@ -214,20 +144,15 @@ def read_clocks(schedule: Schedule, plan: str | Path) -> Mapping[str, Sequence[i
 
 
 def _runs(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]], device: int) -> list[BlockCall]:
-    """Return what a device runs in an iteration, with its clocks.
-
-    Raises:
-        ScriptError: One is missing.
-    """
-    number = schedule.num_micro_batches
-    found = []
+    """Return the blocks of a device in an iteration, with their clocks; a missing one is an error."""
+    runs = []
     for block, micro_batch in schedule.order(device):
         clocks = clock_mhz.get(block, ())
-        wanted = micro_batches_of(schedule.placement, block, number)
+        wanted = micro_batches_of(schedule.placement, block, schedule.num_micro_batches)
         if len(clocks) != len(wanted) or any(type(clock) is not int or clock < 1 for clock in clocks):
             raise ScriptError(
                 f"clock_mhz: {block} has {list(clocks)} for {len(wanted)} micro-batches; give a plan of this "
                 "schedule"
             )
-        found.append(BlockCall(block, micro_batch, clocks[micro_batch - wanted.start]))
-    return found
+        runs.append(BlockCall(block, micro_batch, clocks[micro_batch - wanted.start]))
+    return runs

@@ -37,15 +37,7 @@ class GpuEvent(Protocol):
 
 @dataclass
 class _Block:
-    """A block that was handed to the stream.
-
-    Attributes:
-        run: Call with its clock.
-        next_mhz: The clock of the block after it in the iteration, or None.
-        begin: Before it.
-        end: After it, as soon as it was handed over.
-        begun_s: When the begin was seen to be reached.
-    """
+    """A block that was handed to the stream, the clock of the next one, and when its begin was reached."""
 
     run: BlockCall
     next_mhz: int | None
@@ -57,13 +49,9 @@ class _Block:
 class StreamClock:
     """A backend that passes clocks on as the stream reaches their blocks, of several due only the latest.
 
-    Attributes:
-        description: The other clock's.
-        requests: Every clock asked for, in order; MHz.
-
     Args:
         clock: Takes them.
-        runs: The blocks of an iteration in their order, with their clocks.
+        runs: The blocks of an iteration in their order, with their clocks; see `follow`.
         lead_s: How long before a block a clock in MHz is asked for.
         now_s: Returns the time.
     """
@@ -78,16 +66,11 @@ class StreamClock:
         """Begin without blocks and without a thread."""
         self.description = clock.description
         self.requests: list[int] = []
-        self._clock = clock
-        self._runs: list[BlockCall] = []
-        self._lead_s = lead_s
-        self._now_s = now_s
-        self._position = 0
+        self._clock, self._lead_s, self._now_s = clock, lead_s, now_s
         self._blocks: deque[_Block] = deque()
         self._length_s: dict[tuple[str, int | None], float] = {}
         self._passed_mhz: int | None = None
-        self._changed = threading.Condition()
-        self._ends = False
+        self._changed, self._ends = threading.Condition(), False
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
         self._told: Callable[[int], None] = lambda clock_mhz: None
@@ -113,11 +96,7 @@ class StreamClock:
         self._clock.reset()
 
     def follow(self, runs: Sequence[BlockCall]) -> None:
-        """Expect these blocks with these clocks from the next iteration on.
-
-        Args:
-            runs: The blocks of an iteration in their order; those without a clock are left alone.
-        """
+        """Expect these blocks from the next iteration on; those without a clock are left alone."""
         self._runs = [run for run in runs if run.clock_mhz is not None]
         self._position = 0
 
@@ -159,16 +138,12 @@ class StreamClock:
             self._clock.set(wanted)
 
     def start(self, prepare: Callable[[], None] = lambda: None) -> None:
-        """Look at the events from now on whenever one is reached, in a thread.
-
-        Args:
-            prepare: Called in the thread first.
-        """
+        """Look at the events from now on whenever one is reached, in a thread that calls `prepare` first."""
         self._thread = threading.Thread(target=self._follow, args=(prepare,), name="clock", daemon=True)
         self._thread.start()
 
     def _due(self) -> int | None:
-        """Return the clock that is due where the stream stands, or None as before; forget what has ended."""
+        """Return the clock that is due where the stream stands, or None as before; forget ended blocks."""
         wanted = None
         now_s = self._now_s()
         while self._blocks:
@@ -177,7 +152,8 @@ class StreamClock:
                 if not block.begin.query():
                     break
                 block.begun_s = now_s
-            wanted = self._of(block, now_s)
+            due_s = self._next_due_s(block)
+            wanted = block.run.clock_mhz if due_s is None or now_s < due_s else block.next_mhz
             if block.end is None or not block.end.query():
                 break
             length_s = block.begin.elapsed_time(block.end) / 1000
@@ -187,13 +163,8 @@ class StreamClock:
             self._blocks.popleft()
         return wanted
 
-    def _of(self, block: _Block, now_s: float) -> int | None:
-        """Return the clock to ask for while a block runs: its own, or towards its end the next one's."""
-        due_s = self._next_due_s(block)
-        return block.run.clock_mhz if due_s is None or now_s < due_s else block.next_mhz
-
     def _next_due_s(self, block: _Block) -> float | None:
-        """Return when to ask for the clock after a running block, ahead of its end; None if nobody knows."""
+        """Return when to ask for the clock after a running block, ahead of its end; None if unknown."""
         length_s = self._length_s.get((block.run.block, block.run.clock_mhz))
         if block.next_mhz is None or length_s is None or block.begun_s is None:
             return None
@@ -217,20 +188,18 @@ class StreamClock:
         """
         with self._changed:
             while not self._ends:
-                if not self._blocks:
-                    self._changed.wait()
-                    continue
-                block = self._blocks[0]
-                if block.begun_s is None:
-                    return block.begin
-                due_s = self._next_due_s(block)
-                left_s = 0.0 if due_s is None else due_s - self._now_s()
-                if left_s > 0:
-                    self._changed.wait(left_s)
-                elif due_s is not None and block.next_mhz != self._passed_mhz:
-                    return None
-                elif block.end is not None:
-                    return block.end
-                else:
-                    self._changed.wait()
+                left_s = None
+                if self._blocks:
+                    block = self._blocks[0]
+                    if block.begun_s is None:
+                        return block.begin
+                    due_s = self._next_due_s(block)
+                    left_s = None if due_s is None else due_s - self._now_s()
+                    if left_s is None or left_s <= 0:
+                        if left_s is not None and block.next_mhz != self._passed_mhz:
+                            return None
+                        if block.end is not None:
+                            return block.end
+                        left_s = None
+                self._changed.wait(left_s)
         return None

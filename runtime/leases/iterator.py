@@ -1,6 +1,6 @@
 """The iterator of a job that runs in rounds, around the loader of its training loop (dissertation, Sec. 5.6).
 
-It does not know what a checkpoint holds; the loop says how to write and read one.
+It does not know the content of a checkpoint; the loop says how to write and read one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from runtime.leases.lease import LEASES, JobFolder, Lease, LeaseError, is_alive
+from runtime.leases.lease import LEASES, JobFolder, LeaseError, is_alive
 
 Batch = TypeVar("Batch")
 
@@ -31,17 +31,17 @@ class LeasedIterator(Generic[Batch]):
         for inputs, targets in runtime.LeasedIterator(loader, load, save):
             ...
 
-    A loader goes on with the batch after the last one: its epoch begins anew, and what was read is passed
-    over. Where the order is drawn, give it a sampler with ``set_epoch``, whose order depends on the epoch
-    alone. A loader with ``load_state_dict`` is left to `load_checkpoint`.
+    A loader goes on with the batch after the last one: its epoch begins anew, and the batches that were read
+    are passed over. Where the order is drawn, give it a sampler with ``set_epoch``, whose order depends on
+    the epoch alone. A loader with ``load_state_dict`` is left to `load_checkpoint`.
 
     Attributes:
         num_steps: Steps that are done, of all rounds.
-        lease: What the job may do now.
+        lease: Steps that the job may do now, and their place.
 
     Args:
         loader: Batches of an epoch, as a DataLoader.
-        load_checkpoint: Takes over what is in a path that `save_checkpoint` wrote. It is called here, where
+        load_checkpoint: Reads the file or folder that `save_checkpoint` wrote. It is called here, where
             the job did steps before.
         save_checkpoint: Writes all that the loop needs to go on into a file or folder of this path. Where a
             job has several processes, that of the first returns when all have written.
@@ -64,68 +64,57 @@ class LeasedIterator(Generic[Batch]):
             )
         self._folder, self._loader, self._save = JobFolder(Path(folder)), loader, save_checkpoint
         self._rank, self._num_ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-        self.lease: Lease = self._folder.lease()
+        self.lease = self._folder.lease()
         if self._rank == 0:
             self._folder.enter(os.getpid())
         self.num_steps, path = self._folder.newest_checkpoint()
         self._saved = self.num_steps
         keeps_place = hasattr(loader, "load_state_dict")
-        self._epoch, passed = (0, 0) if keeps_place else divmod(self.num_steps, self._num_batches())
+        epoch, passed = (0, 0) if keeps_place else divmod(self.num_steps, self._num_batches())
+        self._batches = self._from_epoch(epoch)
         # Before the checkpoint is read, for a loader draws from the random generators that it has.
-        self._begun: Iterator[Batch] = self._next_epoch() if passed else iter(())
         for _ in range(passed):
-            next(self._begun)
+            next(self._batches)
         if path is not None:
             load_checkpoint(path)
 
-    @property
-    def is_done(self) -> bool:
-        """Whether all steps of the job are done."""
-        return self.num_steps >= self.lease.total
-
     def __iter__(self) -> Iterator[Batch]:
         """Yield a batch for each step; when the next one is asked for the step is done."""
-        batches = self._batches()
         while self._goes_on():
-            yield next(batches)
+            yield next(self._batches)
             self.num_steps += 1
         if self.num_steps > self._saved:
             self._folder.save(self.num_steps, self._save, self._rank)
             self._saved = self.num_steps
 
     def _goes_on(self) -> bool:
-        """Return whether the job may do another step; takes over a renewed lease."""
+        """Return whether the job may do another step, perhaps of a renewed lease.
+
+        At the end of a lease it waits for the scheduler's answer; a job that is to stop, or whose scheduler
+        is gone, leaves.
+        """
         stop = self._folder.stop_step(self.num_steps, self._rank, self._num_ranks)
         if stop is not None and self.num_steps >= stop:
             return False
         while self.num_steps >= self.lease.until:
             if self._rank == 0:
-                self._folder.report(self.lease.round, self.num_steps)
-            renewal = self._answer()
-            if renewal is None:
+                self._folder.report(self.lease.round)
+            while (renewal := self._folder.answers(self.lease.round)) is None:
+                if self._folder.is_stopping or not is_alive(self.lease.scheduler_pid):
+                    return False
+                time.sleep(_POLL_S)
+            if not renewal:
                 return False
-            self.lease = renewal
+            (self.lease,) = renewal
         return True
 
-    def _answer(self) -> Lease | None:
-        """Wait for what the scheduler says; a job that is to stop, or whose scheduler is gone, leaves."""
-        while not self._folder.is_answered(self.lease.round):
-            if self._folder.is_stopping or not is_alive(self.lease.scheduler_pid):
-                return None
-            time.sleep(_POLL_S)
-        return self._folder.renewal(self.lease.round)
-
-    def _batches(self) -> Iterator[Batch]:
-        yield from self._begun
-        while True:
-            yield from self._next_epoch()
-
-    def _next_epoch(self) -> Iterator[Batch]:
+    def _from_epoch(self, epoch: int) -> Iterator[Batch]:
         sampler: Any = getattr(self._loader, "sampler", None)
-        if hasattr(sampler, "set_epoch"):
-            sampler.set_epoch(self._epoch)
-        self._epoch += 1
-        return iter(self._loader)
+        while True:
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
+            epoch += 1
+            yield from self._loader
 
     def _num_batches(self) -> int:
         loader: Any = self._loader

@@ -1,6 +1,6 @@
-"""What a scheduler and a job tell each other, as files in the folder of the job.
+"""Messages between a scheduler and a job, as files in the folder of the job.
 
-A lease is a number of steps, so that what a job does depends on no clock. The scheduler decides on the next
+A lease is a number of steps, so that a job's work depends on no clock. The scheduler decides on the next
 round while this one runs, and its answer waits for the job at the end of the lease.
 """
 
@@ -19,8 +19,7 @@ from placements.forms.texts import write_json
 LEASES = "SCHEDSEARCH_LEASES"
 """Environment variable with the folder of the job."""
 
-_CHECKPOINTS, _LEASE, _STOP, _STOP_AT = "checkpoints", "lease.json", "stop", "stop_at.json"
-_PROCESS = "process.json"
+_LEASE, _PROCESS, _STOP, _STOP_AT = "lease.json", "process.json", "stop.json", "stop_at.json"
 _NUM_KEPT = 2
 
 
@@ -30,22 +29,17 @@ class LeaseError(ValueError):
 
 @dataclass(frozen=True)
 class Lease:
-    """Steps that a job may do on some GPUs.
+    """Steps of a job in a round, from 1, on some GPUs, whose ids are among those of the type.
 
     Attributes:
-        round: Number of the round, from 1.
         first: Steps that were done before.
         until: Steps that are done at its end.
-        total: Steps of the job.
-        gpu_type: Type of its GPUs.
-        gpu_ids: Their ids among those of the type.
         scheduler_pid: Process of the scheduler, on the same machine.
     """
 
     round: int
     first: int
     until: int
-    total: int
     gpu_type: str
     gpu_ids: tuple[int, ...]
     scheduler_pid: int
@@ -58,32 +52,21 @@ class Lease:
 
 @dataclass(frozen=True)
 class JobFolder:
-    """The files of one job; each is whole or not there.
-
-    Attributes:
-        path: The folder.
-    """
+    """The files of one job in a folder; each is whole or not there."""
 
     path: Path
 
     def begin(self) -> None:
-        """Make the folder; of a run before only checkpoints and the log stay.
-
-        Raises:
-            LeaseError: A process of that run is still there, as its scheduler was killed.
-        """
+        """Make the folder; of a run before only checkpoints and the log stay, and no process may be there."""
         pid = self._read(_PROCESS)
         if pid is not None and is_alive(pid):
             raise LeaseError(
                 f"{self.path}: process {pid} of a run before still runs this job; wait until it is gone, or "
                 "end it"
             )
-        self.path.mkdir(parents=True, exist_ok=True)
-        for old in self.path.iterdir():
-            if old.suffix == ".json" or old.name == _STOP:
-                old.unlink()
-        for torn in self.path.glob(f"{_CHECKPOINTS}/torn_*"):
-            _remove(torn)
+        self._checkpoints.mkdir(parents=True, exist_ok=True)
+        for old in [*self.path.glob("*.json"), *self._checkpoints.glob("torn_*")]:
+            _remove(old)
 
     def start(self, lease: Lease) -> None:
         """Leave the lease with which the next process of the job begins."""
@@ -98,31 +81,24 @@ class JobFolder:
         (self.path / _PROCESS).unlink(missing_ok=True)
 
     def lease(self) -> Lease:
-        """Return the lease with which a process of the job begins.
-
-        Raises:
-            LeaseError: There is none.
-        """
-        found = _lease_of(self._read(_LEASE))
-        if found is None:
+        """Return the lease with which a process of the job begins; a `LeaseError` if there is none."""
+        lease = self._read(_LEASE)
+        if lease is None:
             raise LeaseError(f"{self.path / _LEASE}: there is no lease; start the job with run.command")
-        return found
+        return _lease_of(lease)
 
     def answer(self, number: int, renewal: Lease | None) -> None:
-        """Tell the job what comes after the lease of a round; None to leave its GPUs."""
-        write_json(self.path / f"after_{number}.json", None if renewal is None else asdict(renewal))
+        """Tell the job its lease after that of a round; None to leave its GPUs."""
+        write_json(self.path / f"after_{number}.json", [] if renewal is None else [asdict(renewal)])
 
-    def is_answered(self, number: int) -> bool:
-        """Return whether the answer after the lease of a round is there."""
-        return (self.path / f"after_{number}.json").exists()
+    def answers(self, number: int) -> list[Lease] | None:
+        """Return the lease after that of a round, none if the job is to leave; None before the answer."""
+        leases = self._read(f"after_{number}.json")
+        return None if leases is None else [*map(_lease_of, leases)]
 
-    def renewal(self, number: int) -> Lease | None:
-        """Return the lease after that of a round; None to leave."""
-        return _lease_of(self._read(f"after_{number}.json"))
-
-    def report(self, number: int, steps: int) -> None:
-        """Tell the scheduler that the lease of a round is at its end, and the steps done until then."""
-        write_json(self.path / f"did_{number}.json", steps)
+    def report(self, number: int) -> None:
+        """Tell the scheduler that the lease of a round is at its end."""
+        write_json(self.path / f"did_{number}.json", number)
 
     def is_reported(self, number: int) -> bool:
         """Return whether a job is at the end of a round's lease."""
@@ -130,7 +106,7 @@ class JobFolder:
 
     def stop(self) -> None:
         """Tell the job to end at its next step, after a checkpoint."""
-        write_json(self.path / _STOP, None)
+        write_json(self.path / _STOP, True)
 
     @property
     def is_stopping(self) -> bool:
@@ -143,44 +119,49 @@ class JobFolder:
         The first of several processes sets it before a step that all do together, to the end of the next
         one, so that each has read it by then.
         """
-        found: int | None = self._read(_STOP_AT)
-        if found is None and rank == 0 and self.is_stopping:
-            found = steps if num_ranks == 1 else steps + 1
-            write_json(self.path / _STOP_AT, found)
-        return found
+        last: int | None = self._read(_STOP_AT)
+        if last is None and rank == 0 and self.is_stopping:
+            last = steps if num_ranks == 1 else steps + 1
+            write_json(self.path / _STOP_AT, last)
+        return last
 
     def newest_checkpoint(self) -> tuple[int, Path | None]:
         """Return the steps of the newest whole checkpoint and its path; 0 and None where there is none."""
-        found = sorted((int(path.name), path) for path in self.path.glob(f"{_CHECKPOINTS}/[0-9]*"))
-        return found[-1] if found else (0, None)
+        steps = self._saved()
+        return (steps[-1], self._checkpoints / str(steps[-1])) if steps else (0, None)
 
     def save(self, steps: int, save: Callable[[Path], object], rank: int) -> None:
         """Write a checkpoint, which is there when all of it is; older ones are removed but for one."""
-        torn = self.path / _CHECKPOINTS / f"torn_{steps}"  # torch refuses names that begin with a dot
+        torn = self._checkpoints / f"torn_{steps}"  # torch refuses names that begin with a dot
         torn.parent.mkdir(exist_ok=True)
         save(torn)
         if rank == 0:
             torn.replace(torn.with_name(str(steps)))
-            for _, old in sorted((int(path.name), path) for path in torn.parent.glob("[0-9]*"))[:-_NUM_KEPT]:
-                _remove(old)
+            for old in self._saved()[:-_NUM_KEPT]:
+                _remove(torn.with_name(str(old)))
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def _saved(self) -> list[int]:
+        return sorted(int(path.name) for path in self._checkpoints.glob("[0-9]*"))
 
     def _read(self, name: str) -> Any:
         path = self.path / name
         return json.loads(path.read_text()) if path.exists() else None
 
 
-def _lease_of(data: Any) -> Lease | None:
-    return None if data is None else Lease(**{**data, "gpu_ids": tuple(data["gpu_ids"])})
+def _lease_of(data: Any) -> Lease:
+    return Lease(**{**data, "gpu_ids": tuple(data["gpu_ids"])})
 
 
 def is_alive(pid: int) -> bool:
     """Return whether a process of this machine runs."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
 
 

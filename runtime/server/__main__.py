@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from runtime.server import DEFAULT_MAX_BODY_MB
-
 
 def main(arguments: list[str] | None = None) -> None:
     """Serve until Ctrl-C or SIGTERM; one line and exit code 2 if the arguments cannot be used."""
@@ -31,34 +29,19 @@ def main(arguments: list[str] | None = None) -> None:
         type=Path,
         help="file with the token that requests must bear (default: SCHEDSEARCH_SERVER_TOKEN, else none)",
     )
-    parser.add_argument(
-        "--max-body-mb",
-        type=float,
-        default=DEFAULT_MAX_BODY_MB,
-        help="millions of bytes that a request may carry (default %(default)g)",
-    )
-    parser.add_argument(
-        "--solution",
-        type=Path,
-        help="plan.json or frontier.json, beside its schedule.json: a job with this plan, or these, at once",
-    )
     parsed = parser.parse_args(arguments)
     if parsed.workers < 1:
         _exit(f"workers: {parsed.workers} is not at least 1", 2)
     if not 0 <= parsed.port < 1 << 16:
         _exit(f"port: {parsed.port} is not a port; give 1 to 65535, or 0 for any free one", 2)
-    if not 0 < parsed.max_body_mb <= 1e6:
-        _exit(f"max-body-mb: {parsed.max_body_mb:g} is not a size; give millions of bytes above 0", 2)
     try:
         from runtime.server.access import read_token
         from runtime.server.app import Server, create_app, listen
-        from runtime.server.bodies import read_solution
         from runtime.server.service import Service
     except ImportError as error:
         _exit(f"{error.name} is not installed; pip install 'schedsearch[server]'", 1)
     try:
         token = read_token(parsed.token_file)
-        solution = None if parsed.solution is None else read_solution(parsed.solution)
         listener = listen(parsed.host, parsed.port)
         service = Service(parsed.database, parsed.workers)
     except ValueError as error:
@@ -68,10 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
         _exit(f"port: {parsed.host}:{parsed.port} cannot be used ({reason}); choose another", 2)
     port = listener.getsockname()[1]
     sys.stdout.write(f"runtime.server: http://{parsed.host}:{port}, jobs in {parsed.database}\n")
-    if solution is not None:
-        sys.stdout.write(f"runtime.server: job {service.add(*solution).id} runs {parsed.solution}\n")
     sys.stdout.flush()
-    Server(create_app(service, token, parsed.max_body_mb)).run(sockets=[listener])
+    Server(create_app(service, token)).run(sockets=[listener])
 
 
 def _exit(line: str, code: int) -> NoReturn:

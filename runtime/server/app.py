@@ -22,7 +22,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from runtime.server import DEFAULT_MAX_BODY_MB
 from runtime.server.access import OPEN_PATH, Gate
 from runtime.server.bodies import DeployedPlanAnswer, NotYetError, RequestError, refusal
 from runtime.server.service import Service
@@ -37,45 +36,31 @@ _GRACE_S = 10
 """Longest time for requests that are still being answered at the end."""
 
 
-class News:
-    """Wakes the requests that wait for news of a job.
+class News(WeakValueDictionary[str, asyncio.Event]):
+    """For each job of which news are waited for in the event loop, the event that is set at the next."""
 
-    Args:
-        loop: The event loop in which they wait.
-    """
+    is_over = False
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait for nothing yet."""
-        self._loop, self.is_over = loop, False
-        self._events: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
-
-    def of(self, job: str) -> asyncio.Event:
-        """Return what is set at the next news of a job."""
-        return self._events.setdefault(job, asyncio.Event())
-
-    def tell(self, job: str) -> None:
-        """Wake all that wait for a job; from any thread."""
-        self._loop.call_soon_threadsafe(self._wake, job)
+    def wake(self, job: str) -> None:
+        """Wake all that wait for a job."""
+        if (event := self.pop(job, None)) is not None:
+            event.set()
 
     def close(self) -> None:
         """Wake all that wait for anything, and let nobody wait any more."""
         self.is_over = True
-        for job in list(self._events):
-            self._wake(job)
-
-    def _wake(self, job: str) -> None:
-        if (event := self._events.pop(job, None)) is not None:
-            event.set()
+        for job in list(self):
+            self.wake(job)
 
 
 async def next_plan(
     service: Service, news: News, job: str, newer_than: int, wait_s: float
 ) -> DeployedPlanAnswer | None:
-    """Return what `Service.deployed` does, as soon as there is a plan, or None after a time without."""
+    """Return the plan of `Service.deployed` as soon as there is one, or None after a time without."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + wait_s
     while True:
-        event = news.of(job)  # before the look-up, so that no news is missed
+        event = news.setdefault(job, asyncio.Event())  # before the look-up, so that no news is missed
         left_s = 0.0 if news.is_over else end_s - loop.time()
         try:
             plan = await run_in_threadpool(service.deployed, job, newer_than)
@@ -90,26 +75,21 @@ async def next_plan(
             await asyncio.wait_for(event.wait(), min(left_s, due_s))
 
 
-def create_app(
-    service: Service, token: str | None = None, max_body_mb: float = DEFAULT_MAX_BODY_MB
-) -> FastAPI:
+def create_app(service: Service, token: str | None = None) -> FastAPI:
     """Return the application; the service is closed when it shuts down.
 
-    Args:
-        service: What it answers with.
-        token: What every request but `OPEN_PATH` must bear; None if all may ask.
-        max_body_mb: Millions of bytes that a request may carry.
+    Every request but `OPEN_PATH` must bear the token, if there is one.
     """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.news = News(asyncio.get_running_loop())
-        service.on_news = app.state.news.tell
+        app.state.news, loop = News(), asyncio.get_running_loop()
+        service.on_news = lambda job: loop.call_soon_threadsafe(app.state.news.wake, job)
         yield
         service.close()
 
     app = FastAPI(title="schedsearch", description="Frontiers and deployed plans.", lifespan=lifespan)
-    app.add_middleware(Gate, token=token, max_bytes=int(max_body_mb * 1e6))
+    app.add_middleware(Gate, token=token)
     for method, path, status, answer in (
         ("POST", "/jobs", 201, service.register),
         ("GET", "/jobs", 200, service.jobs),
@@ -173,11 +153,7 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that takes connections, which wait until there is a server for them.
-
-    Raises:
-        OSError: The address cannot be used.
-    """
+    """Return a socket that takes connections, which wait until there is a server for them."""
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     listener = socket.create_server((host, port), family=family, backlog=1024)
     # An answer is sent in two parts; without this the second one waits 40 ms for word that the first arrived.

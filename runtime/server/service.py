@@ -1,4 +1,4 @@
-"""All that can be asked, without HTTP: each method is one request, answered from the database's rows.
+"""All requests, without HTTP: each method is one, answered from the database's rows.
 
 Per accelerator there is a degree in force and at most one that is announced (Perseus, Table 2:
 ``set_straggler``). A new message withdraws the announced one, because the latest word counts; what is in
@@ -24,7 +24,7 @@ from runtime.server.bodies import (
     NORMAL,
     Deployed,
     DeployedPlanAnswer,
-    JobPage,
+    JobList,
     JobStatus,
     NotYetError,
     PlanAnswer,
@@ -49,21 +49,17 @@ class Service:
     """The jobs of one database; each request raises `RequestError` if it cannot be met.
 
     Args:
-        database: Its file.
+        database: Its file; a `StorageError` if it cannot be used.
         num_workers: Frontiers computed at once; at least 1.
         now_s: The clock that delays are counted on; it must go on across restarts.
 
     Attributes:
         on_news: Called, in any thread, with the id of a job after it was changed.
-        database: The rows.
-
-    Raises:
-        StorageError: The database cannot be used.
     """
 
     def __init__(self, database: Path, num_workers: int = 1, now_s: Callable[[], float] = time.time) -> None:
         """Take up what an earlier server left: jobs that were being computed are computed again."""
-        self.on_news: Callable[[str], None] = lambda job: None
+        self.on_news: Callable[[str], object] = lambda job: None
         self.database, self._now_s = Database(database), now_s
         self._workers = Workers(num_workers, self._task, self._keep)
         with self.database.reading() as rows:
@@ -78,32 +74,26 @@ class Service:
 
     def register(self, body: Registration) -> JobStatus:
         """Register a job."""
-        return self.add(body)
-
-    def add(self, body: Registration, frontier: Frontier | None = None) -> JobStatus:
-        """Register a job, whose plans may be known already; the shortest is then deployed at once."""
-        placement = body.read().placement
-        job = secrets.token_hex(6)
-        new = {
-            "id": job,
-            "name": placement.name,
-            "schedule": json.dumps(body.schedule),
-            "num_plans": body.num_plans,
-            "num_devices": placement.num_devices,
-            "num_gpus": sum(placement.gpus) if placement.num_gpus else None,
-            "state": State.WAITING,
-            "version": 0,
-        }
+        placement, job = body.read().placement, secrets.token_hex(6)
+        values = (
+            job,
+            placement.name,
+            json.dumps(body.schedule),
+            body.num_plans,
+            placement.num_devices,
+            sum(placement.gpus) if placement.num_gpus else None,
+            State.WAITING,
+        )
         with self.database.writing() as rows:
-            names, values = ", ".join(new), ", ".join(f":{name}" for name in new)
-            number = rows.execute(f"INSERT INTO jobs ({names}) VALUES ({values})", new).lastrowid
-            assert number is not None
+            number = rows.execute(
+                "INSERT INTO jobs (id, name, schedule, num_plans, num_devices, num_gpus, state, version) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, 0)",
+                values,
+            ).lastrowid
             rows.executemany(
                 "INSERT INTO blocks (job, name, position) VALUES (?, ?, ?)",
-                ((number, each.name, i) for i, each in enumerate(placement.blocks)),
+                ((number, block.name, position) for position, block in enumerate(placement.blocks)),
             )
-            if frontier is not None:
-                self._make_ready(rows, number, frontier)
             return self._status(rows, _find(rows, job))
 
     def upload(self, job: str, body: ProfileUpload) -> JobStatus:
@@ -135,24 +125,20 @@ class Service:
         with self.database.reading() as rows:
             return self._status(rows, _find(rows, job))
 
-    def jobs(self, after: str | None = None, limit: Annotated[int, Field(ge=1, le=1000)] = 100) -> JobPage:
+    def jobs(self) -> JobList:
         """List jobs in the order of registration."""
         with self.database.reading() as rows:
-            first = 0 if after is None else _find(rows, after)["number"]
-            page = f"{_JOBS} WHERE number > ? ORDER BY number LIMIT ?"
-            found = rows.execute(page, [first, limit + 1]).fetchall()
-            more = found[limit - 1]["id"] if len(found) > limit else None
-            return JobPage(jobs=[self._status(rows, row) for row in found[:limit]], next=more)
+            return JobList(jobs=[self._status(rows, row) for row in rows.execute(f"{_JOBS} ORDER BY number")])
 
     def frontier(self, job: str) -> dict[str, Any]:
         """Return the content of a `frontier.json`."""
         with self.database.reading() as rows:
             row = _find_ready(rows, job)
-            plans = rows.execute("SELECT * FROM plans WHERE job = ? ORDER BY position", [row["number"]])
-            found = tuple(FrequencyPlan(**_plan_fields(plan)) for plan in plans)
+            by_time = rows.execute("SELECT * FROM plans WHERE job = ? ORDER BY position", [row["number"]])
+            plans = tuple(FrequencyPlan(**_plan_fields(plan)) for plan in by_time)
         maximum = FrequencyPlan({}, row["maximum_time_ms"], row["maximum_energy_mj"], 0.0)
-        power = row["blocking_power_w"]
-        return Frontier(found, maximum, power, row["num_devices"], row["num_gpus"]).to_dict()
+        power_w = row["blocking_power_w"]
+        return Frontier(plans, maximum, power_w, row["num_devices"], row["num_gpus"]).to_dict()
 
     def plan(
         self, job: str, deadline_ms: Annotated[float | None, Field(allow_inf_nan=False)] = None
@@ -171,15 +157,12 @@ class Service:
             return PlanAnswer(**_plan_fields(_plan(rows, number, _position_at(rows, number, deadline_ms))))
 
     def deployed(self, job: str, newer_than: int = 0) -> DeployedPlanAnswer | None:
-        """Return what is deployed now: the plan and its version.
+        """Return the deployed plan and its version; None if that is `newer_than`.
 
-        Args:
-            job: Which job.
-            newer_than: A version; None is returned if it is the one deployed now. Any other is an older one,
-                even if its number is higher: the server may have lost it with the machine it ran on.
+        Any other version is an older one, even if its number is higher: it may be of another database.
         """
         if self.due_in_s(job) <= 0:
-            with self._changing(job, is_lasting=False) as rows:
+            with self._changing(job) as rows:
                 self._deploy(rows, _find(rows, job)["number"])
         with self.database.reading() as rows:
             row = _find_ready(rows, job)
@@ -197,9 +180,9 @@ class Service:
 
     def set_straggler(self, job: str, body: StragglerMessage) -> Deployed:
         """Tell of a straggler (Perseus, Table 2); before the job is ready it counts once it is."""
-        with self._changing(job, is_lasting=False) as rows:
+        with self._changing(job) as rows:
             number = _find(rows, job)["number"]
-            self._settle(rows, number)  # what is due by now stays in force until this message is due
+            self._settle(rows, number)  # a degree that is due by now stays in force until this message is due
             rows.execute(
                 "INSERT INTO stragglers (job, name, degree, next_degree, due_s) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT DO UPDATE SET next_degree = excluded.next_degree, due_s = excluded.due_s",
@@ -217,14 +200,14 @@ class Service:
         self._workers.cancel(job)
 
     @contextmanager
-    def _changing(self, job: str, is_lasting: bool = True) -> Iterator[Connection]:
-        """Write to a job, wait for the disk if that is to outlast the machine, and let all know."""
-        with self.database.writing(is_lasting) as rows:
+    def _changing(self, job: str) -> Iterator[Connection]:
+        """Write to a job, and let all know."""
+        with self.database.writing() as rows:
             yield rows
         self.on_news(job)
 
     def _settle(self, rows: Connection, number: int) -> None:
-        """Put in force what is due, and forget the accelerators that are normal."""
+        """Put announced degrees that are due in force, and forget the accelerators that are normal."""
         rows.execute(
             "UPDATE stragglers SET degree = next_degree, next_degree = NULL, due_s = NULL "
             "WHERE job = ? AND due_s <= ?",
@@ -253,24 +236,6 @@ class Service:
         )
         return deadline_ms
 
-    def _make_ready(self, rows: Connection, number: int, frontier: Frontier) -> None:
-        """Keep the plans of a job and deploy the first."""
-        rows.executemany(
-            "INSERT INTO plans (job, position, time_ms, energy_mj, lower_bound_mj, clock_mhz) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                (number, i, plan.time_ms, plan.energy_mj, plan.lower_bound_mj, _clocks_text(plan))
-                for i, plan in enumerate(frontier.plans)
-            ),
-        )
-        maximum = frontier.all_maximum
-        rows.execute(
-            "UPDATE jobs SET state = ?, maximum_time_ms = ?, maximum_energy_mj = ?, blocking_power_w = ? "
-            "WHERE number = ?",
-            [State.READY, maximum.time_ms, maximum.energy_mj, frontier.blocking_power_w, number],
-        )
-        self._deploy(rows, number)
-
     def _status(self, rows: Connection, row: Row) -> JobStatus:
         return JobStatus(
             **{name: row[name] for name in ("id", "name", "num_plans", "error", "version")},
@@ -280,7 +245,7 @@ class Service:
         )
 
     def _task(self, job: str) -> Task | None:
-        """Return what to compute for a job; None if it was deleted."""
+        """Return the task of a job's worker; None if the job was deleted."""
         with self.database.reading() as rows, suppress(RequestError):
             row = _find(rows, job)
             blocks = rows.execute("SELECT name, points FROM blocks WHERE job = ?", [row["number"]])
@@ -292,14 +257,27 @@ class Service:
         return None
 
     def _keep(self, job: str, outcome: Frontier | str) -> None:
-        """Keep what a worker found, unless the job was deleted."""
+        """Keep the outcome of a worker and deploy the shortest plan, unless the job was deleted."""
         with suppress(RequestError), self._changing(job) as rows:
             number = _find(rows, job)["number"]
-            if isinstance(outcome, Frontier):
-                self._make_ready(rows, number, outcome)
-            else:
+            if isinstance(outcome, str):
                 failed = State.FAILED, outcome, number
                 rows.execute("UPDATE jobs SET state = ?, error = ? WHERE number = ?", failed)
+                return
+            rows.executemany(
+                "INSERT INTO plans (job, position, time_ms, energy_mj, lower_bound_mj, clock_mhz) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    (number, i, plan.time_ms, plan.energy_mj, plan.lower_bound_mj, _clocks_text(plan))
+                    for i, plan in enumerate(outcome.plans)
+                ),
+            )
+            maximum = outcome.all_maximum
+            rows.execute(
+                "UPDATE jobs SET state = ?, maximum_time_ms = ?, maximum_energy_mj = ? WHERE number = ?",
+                [State.READY, maximum.time_ms, maximum.energy_mj, number],
+            )
+            self._deploy(rows, number)
 
 
 def _find(rows: Connection, job: str) -> Row:

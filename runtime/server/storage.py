@@ -1,15 +1,12 @@
 """The server's memory: one SQLite file, whose rows are all that it knows.
 
-Every change is one transaction, made before its request is answered, so that the server may be killed at any
-time. Most also wait for the disk, and outlast the machine's end; what must be quick leaves that to a thread,
-which has it on disk about a second later. Every transaction has a connection of its own. One server at a time
-owns a file.
+Every change is one transaction, on disk before its request is answered, so that the server, or its machine,
+may end at any time. Every transaction has a connection of its own. One server at a time owns a file.
 """
 
 from __future__ import annotations
 
 import fcntl
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -19,9 +16,6 @@ from typing import IO
 
 SCHEMA_VERSION = 2
 """Version of the tables; kept in SQLite's ``user_version``."""
-
-SYNC_S = 1.0
-"""Seconds until what did not wait for the disk is there, at most, where the disk keeps up."""
 
 # Schedules, points ([[MHz, ms, mJ], ...] once uploaded) and clocks are JSON. A job's number is never
 # used twice. `plan` is the position of the deployed plan, which is the `version`-th deployment. A straggler's
@@ -50,13 +44,7 @@ class StorageError(ValueError):
 
 
 class Database:
-    """Transactions on a file.
-
-    Attributes:
-        alone: Held by who writes.
-
-    Args:
-        path: Made if it is not there.
+    """Transactions on a file, which is made if it is not there.
 
     Raises:
         StorageError: The file cannot be written, is none of ours, or another server owns it.
@@ -64,21 +52,22 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         """Take the file, and make the tables that it lacks."""
-        self.alone = threading.Lock()
+        self._alone = threading.Lock()
         self._path, self._owner = path, _own(path)
         # Held until the end: SQLite removes its log when the last connection is closed.
         self._first = self._connect()
         try:
-            self._set_up()
-            self._log = os.open(f"{path}-wal", os.O_RDONLY)
-        except (sqlite3.Error, OSError, StorageError) as error:
-            self._first.close()
-            self._owner.close()
+            found = "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
+            version, tables = self._first.execute(found).fetchone()
+            if version not in (0, SCHEMA_VERSION) or (version == 0 and tables):
+                wanted = f"one of this server's, version {SCHEMA_VERSION}"
+                raise StorageError(f"database: {path} is not {wanted}; give another file")
+            self._first.execute("PRAGMA journal_mode=WAL")
+            self._first.executescript(f"BEGIN;{_TABLES}PRAGMA user_version={SCHEMA_VERSION};COMMIT")
+        except (sqlite3.Error, StorageError) as error:
+            self.close()
             unusable = StorageError(f"database: {path} cannot be used ({error}); give another file")
             raise error if isinstance(error, StorageError) else unusable from None
-        self._to_sync, self._closing = threading.Event(), threading.Event()
-        self._syncing = threading.Thread(target=self._sync_often, name="database", daemon=True)
-        self._syncing.start()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -88,26 +77,17 @@ class Database:
             yield rows
 
     @contextmanager
-    def writing(self, is_lasting: bool = True) -> Iterator[sqlite3.Connection]:
-        """Open a transaction that is the only one to write, and commit it if nothing is raised.
-
-        Args:
-            is_lasting: Wait until the changes are on disk.
-        """
-        with self.alone, closing(self._connect()) as rows:
-            rows.execute(f"PRAGMA synchronous={'FULL' if is_lasting else 'NORMAL'}")
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Open a transaction that is the only one to write, and commit it if nothing is raised."""
+        with self._alone, closing(self._connect()) as rows:
+            rows.execute("PRAGMA synchronous=FULL")
             rows.execute("BEGIN IMMEDIATE")
             yield rows
             rows.execute("COMMIT")
-        if not is_lasting:
-            self._to_sync.set()
 
     def close(self) -> None:
         """Close the file and let others own it."""
-        self._closing.set()
-        self._syncing.join()
         self._first.close()
-        os.close(self._log)
         self._owner.close()
 
     def _connect(self) -> sqlite3.Connection:
@@ -115,23 +95,6 @@ class Database:
         rows.row_factory = sqlite3.Row
         rows.execute("PRAGMA foreign_keys=ON")
         return rows
-
-    def _set_up(self) -> None:
-        found = "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
-        version, tables = self._first.execute(found).fetchone()
-        if version not in (0, SCHEMA_VERSION) or (version == 0 and tables):
-            raise StorageError(
-                f"database: {self._path} is not one of this server's, version {SCHEMA_VERSION}; "
-                "give another file"
-            )
-        self._first.execute("PRAGMA journal_mode=WAL")
-        self._first.executescript(f"BEGIN;{_TABLES}PRAGMA user_version={SCHEMA_VERSION};COMMIT")
-
-    def _sync_often(self) -> None:
-        while not self._closing.wait(SYNC_S):
-            if self._to_sync.is_set():
-                self._to_sync.clear()
-                os.fsync(self._log)
 
 
 def _own(path: Path) -> IO[bytes]:

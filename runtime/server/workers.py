@@ -6,7 +6,6 @@ needs. A process whose server is gone finds its pipe closed when it next tells i
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import multiprocessing
@@ -14,6 +13,7 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import Any
@@ -31,9 +31,6 @@ Task = tuple[str, Profile, int]
 
 class Workers:
     """A fixed number of threads that have the frontiers of jobs computed, in the order of submission.
-
-    Attributes:
-        progress: How far each job is that is being computed and has told so.
 
     Args:
         number: At least 1.
@@ -83,12 +80,11 @@ class Workers:
         except Exception as error:  # such as a full disk
             logging.getLogger(__name__).exception("the frontier of job %s is not kept", job)
             reason = f"{type(error).__name__}: {_first_line(error)}"
-            line = f"frontier: it cannot be kept ({reason}); upload the profile again"
-            with contextlib.suppress(Exception):  # else it is computed again after the next start
-                self._keep(job, line)
+            with suppress(Exception):  # else it is computed again after the next start
+                self._keep(job, f"frontier: it cannot be kept ({reason}); upload the profile again")
 
     def _compute(self, job: str, task: Task) -> Frontier | str | None:
-        """Return what became of a job; None if the server closes."""
+        """Return the frontier of a job, or why there is none; None if the server closes."""
         pipe, theirs = self._context.Pipe(duplex=False)
         process = self._context.Process(target=_serve, args=(task, theirs), daemon=True)
         with self._lock:
@@ -97,23 +93,18 @@ class Workers:
             process.start()
             self._processes[job] = process
         theirs.close()
-        try:
+        message: Any = None
+        with pipe, suppress(EOFError, OSError):
             while isinstance(message := pipe.recv(), TaskProgress):
                 self.progress[job] = message
-            assert isinstance(message, (Frontier, str))
+        process.join()
+        with self._lock:
+            del self._processes[job]
+        self.progress.pop(job, None)
+        if isinstance(message, (Frontier, str)):
             return message
-        except (EOFError, OSError):
-            process.join()
-            if self._is_over:
-                return None
-            code = process.exitcode
-            return f"frontier: the process that computed it ended with {code}; upload the profile again"
-        finally:
-            pipe.close()
-            process.join()
-            with self._lock:
-                del self._processes[job]
-            self.progress.pop(job, None)
+        ended = f"the process that computed it ended with {process.exitcode}"
+        return None if self._is_over else f"frontier: {ended}; upload the profile again"
 
 
 def _serve(task: Task, pipe: Connection[Any, Any]) -> None:
@@ -124,7 +115,7 @@ def _serve(task: Task, pipe: Connection[Any, Any]) -> None:
         pipe.send(TaskProgress(what=what, done=done, total=total))
 
     text, profile, num_plans = task
-    with contextlib.suppress(OSError):  # the server is gone
+    with suppress(OSError):  # the server is gone
         try:
             schedule = schedule_from_dict(json.loads(text))
             profile = with_modes(profile, schedule.placement)

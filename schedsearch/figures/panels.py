@@ -1,7 +1,4 @@
-"""Figures of curves side by side: a panel per case, values at some places, and what is proved of them.
-
-A curve has a mark at each place, or is a line of steps.
-"""
+"""Figures of curves side by side: a panel per case, values at some places, and what is proved of them."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from numpy.typing import NDArray
 
 from schedsearch.figures.canvas import (
     NARROW_INCHES,
@@ -93,33 +89,6 @@ def draw_panels(
             figure.suptitle(title, fontsize=11, fontweight="bold")
         if logarithmic:
             draw_logarithms(figure.axes[0])
-    return figure
-
-
-StepCurve = tuple[NDArray[Any], NDArray[Any]]
-"""Places, rising, and the value from each on."""
-
-
-def draw_steps(
-    panels: Mapping[str, Mapping[str, StepCurve]], x_label: str, y_label: str, *, width: float
-) -> Figure:
-    """Draw panels of steps that share the axis of places, with one legend below them all.
-
-    The panels are by their titles, their steps by the name of the line. Values begin at 0; the width is in
-    inches, `canvas.COLUMN_INCHES` for a column of a paper.
-    """
-    columns = min(2, len(panels))
-    inches = width, (0.24 * math.ceil(len(panels) / columns) + 0.2) * width
-    names = sorted({name for curves in panels.values() for name in curves})
-    with panels_in(list(panels), inches, columns, sharex=True) as (figure, grid):
-        thin = {"marker": "", "linewidth": 0.7 if is_narrow(figure) else 1.2}
-        looks = {name: {**curve_look(i), **thin} for i, name in enumerate(names)}
-        for axes, curves in zip(grid.flat, panels.values(), strict=False):
-            for name, (places, values) in curves.items():
-                axes.step(places, values, where="post", **looks[name])
-            axes.set_ylim(0.0, 1.08 * max(float(values.max()) for _, values in curves.values()))
-        label_grid(grid, len(panels), x_label, y_label)
-        legend_below(figure, [Line2D([], [], label=name, **looks[name]) for name in names], columns=3)
     return figure
 
 

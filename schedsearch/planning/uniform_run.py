@@ -33,15 +33,6 @@ from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.validate import validate
 
-_PARTS = {
-    "checkpoints": ("input of the layer",),
-    "attention": ("attention", "key", "queries", "scores"),
-    "feed-forward": ("activation", "feed-forward", "routed"),
-    "state space": ("convolution", "first projection", "last projection", "state space", "states between"),
-    "logits": ("input of the output layer", "logits"),
-}
-"""Parts of what a micro-batch keeps, by words in the names of tensors; the rest are other activations."""
-
 _MAX_BLOCKS = 2_000_000
 """Blocks of a schedule that is made; more would take minutes and gigabytes."""
 
@@ -65,12 +56,6 @@ class StageTensor(NamedTuple):
     gib: float
     held: int
     rule: str
-
-    @property
-    def part(self) -> str:
-        """The part of memory that it belongs to: its kind, and of what is kept what it is of."""
-        parts = (part for part, words in _PARTS.items() if any(word in self.name for word in words))
-        return self.kind if self.kind != "kept" else next(parts, "other activations")
 
 
 @dataclass(frozen=True)
@@ -251,17 +236,6 @@ class UniformRun:
         ):
             if size:
                 yield StageTensor(key[0], key[1], size / 2**30, count, key[2])
-
-    def memory_by_part(self, stage: int) -> dict[str, float]:
-        """Return the GiB that a GPU of a stage holds when it holds most, by part; the sum is `gib_by_stage`.
-
-        Blocks have whole MiB, rounded up, which is the last part.
-        """
-        parts = (*STATE_KINDS, *_PARTS, "other activations", "backward", "buffer")
-        found = dict.fromkeys(parts, 0.0)
-        for tensor in self.memory(stage):
-            found[tensor.part] += tensor.gib
-        return found | {"rounding": self.gib_by_stage[stage] - sum(found.values())}
 
     def _at_peak(self, stage: int) -> tuple[dict[int, int], int | None]:
         """Return what a stage does when it holds most.

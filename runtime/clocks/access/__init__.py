@@ -2,7 +2,6 @@
 
 It does not know schedules. Nothing here listens on a network.
 
-Read `allowed` (who may set which clocks of which GPUs), `helper_clock` (a client of the helper), `helper`
-(serves them), `serve` (``python -m runtime.clock serve``), `zeusd` (a GPU through Zeus's daemon) and
-`opening` (the way that this machine offers).
+Read `allowed` (who may set which clocks of which GPUs), `helper` (serves them: ``python -m runtime.clock
+serve``), `zeusd` (a GPU through Zeus's daemon) and `opening` (the way that this machine offers).
 """

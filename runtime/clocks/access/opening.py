@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from runtime.clocks.access.helper_clock import HelperClock
 from runtime.clocks.access.zeusd import ZEUSD_VARIABLE
-from runtime.clocks.clock import ClockBackend, ClockError, NvmlClock, RecordingClock
+from runtime.clocks.clock import ClockBackend, ClockError, HelperClock, NvmlClock, RecordingClock
 
 SOCKET_VARIABLE = "SCHEDSEARCH_CLOCK_SOCKET"
 """Environment of a run: the socket of the clock helper; empty for none."""
@@ -17,11 +16,7 @@ DEFAULT_SOCKET = Path("/run/schedsearch/clock.sock")
 
 
 def lock_clock(gpu: str, dwell_ms: float = 0.0) -> ClockBackend:
-    """Return a clock that locks the GPU's.
-
-    Args:
-        gpu: NVML's index or UUID.
-        dwell_ms: See `runtime.clocks.clock.NvmlClock`.
+    """Return a clock that locks the GPU's; see `runtime.clocks.clock.NvmlClock`.
 
     Raises:
         ClockError: There is no GPU, no right, and nobody who has it and gives it; or the helper refuses.
@@ -33,12 +28,7 @@ def lock_clock(gpu: str, dwell_ms: float = 0.0) -> ClockBackend:
 
 
 def open_clock(gpu: str | None, dwell_ms: float = 0.0) -> ClockBackend:
-    """Return a clock that locks the GPU's where there is a GPU and a way to, else one that records.
-
-    Args:
-        gpu: NVML's index or UUID, or None if the script runs on the CPU.
-        dwell_ms: See `runtime.clocks.clock.NvmlClock`.
-    """
+    """Return a clock that locks the GPU's where there is a way, else, or without a GPU, one that records."""
     if gpu is None:
         return RecordingClock("the script runs on the CPU")
     try:

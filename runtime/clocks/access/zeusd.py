@@ -20,7 +20,7 @@ ANSWER_S = 10.0
 
 
 class ZeusdGpu:
-    """A GPU that is locked and unlocked through Zeus's daemon.
+    """A GPU locked and unlocked through Zeus's daemon.
 
     Args:
         gpu: GPU to find its index by.
@@ -31,7 +31,7 @@ class ZeusdGpu:
     """
 
     def __init__(self, gpu: NvmlGpu, path: str) -> None:
-        """Keep where to ask."""
+        """Keep the daemon's address and the GPU's number there."""
         self.uuid, self._index, self._path = gpu.uuid, gpu.index, path
 
     def lock(self, clock_mhz: int) -> None:

@@ -70,18 +70,6 @@ def test_the_order_is_1f1bs_and_never_stuck(placement: Placement, num_micro_batc
     assert found.makespan > known.makespan
 
 
-@given(st.integers(1, 6), st.integers(1, 12), TIMES, TIMES)
-def test_equal_stages_take_the_sum_and_the_longest_of_each_further_micro_batch(
-    num_stages: int, num_micro_batches: int, forward: int, backward: int
-) -> None:
-    """(M - 1) max_i C_i + sum_i C_i, to which transfers of a thousandth of a tick add less than a tick."""
-    thousand = [1000 * each for each in (forward, backward)]
-    stages = [[each] * num_stages for each in thousand]
-    found = blocking_one_f_one_b(pipeline(stages[0], stages[1], [(1, 1)] * num_stages), num_micro_batches)
-    cost = forward + backward
-    assert found.makespan // 1000 == (num_micro_batches - 1) * cost + num_stages * cost
-
-
 @given(TIMES, TIMES, TIMES, TIMES, TIMES, TIMES, st.integers(2, 9))
 def test_two_stages_take_what_a_hand_adds_up(
     f0: int, b0: int, f1: int, b1: int, activation: int, gradient: int, num_micro_batches: int

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from told import told
 
 from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.recipe_table import (
@@ -15,7 +14,6 @@ from experiments.predict.recipe_table import (
     PricedRecipe,
     Recipe,
     RecipePrices,
-    calibrated_recipes,
     search_of,
 )
 from placements.forms.tables import csv_records
@@ -102,10 +100,7 @@ def test_adapters_have_no_gradients_of_weights(tmp_path: Path) -> None:
 
 
 def test_recipes_with_experts(tmp_path: Path) -> None:
-    """Runs of Megatron-Bridge's summary, releases 25.11 to 26.06, with nothing fitted; all fit, as they ran.
-
-    One that is given changes those on its system alone.
-    """
+    """Runs of Megatron-Bridge's summary, releases 25.11 to 26.06, with nothing fitted; all fit."""
     rows = (
         "26.02,QWEN3_30B_A3B,DGX-H100,16,FP8,1024,1,4096,0,1,2,1,12,8,9058",
         "26.06,Qwen3_30B_a3B,DGX-H100,16,FP8,1024,1,4096,,1,1,1,n/a,16,8826",
@@ -126,13 +121,6 @@ def test_recipes_with_experts(tmp_path: Path) -> None:
     errors = [each.error for each in found.values() if each.error is not None]
     assert len(errors) == len(rows) and all(each.fits for each in found.values())
     assert max(map(abs, errors)) < 0.15
-    calibrated = calibrated_recipes(found, "recipes.csv:2")
-    assert calibrated["recipes.csv:2"].error == pytest.approx(0)
-    assert [calibrated[name].factor == 1 for name in found] == [False] * 3 + [True] * 5
-    with told(
-        MeasuredFolderError, "calibrate: 'recipes.csv:99' is no recipe of the tables; name a table and "
-    ):
-        calibrated_recipes(found, "recipes.csv:99")
 
 
 def test_experts_of_recipes_are_whole(tmp_path: Path) -> None:

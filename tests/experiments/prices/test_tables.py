@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from made_up_prices import AZURE, AZURE_TWO, FIRST, SLOW, ZONE_A, market_of
 
 from experiments.prices import drawings, tables
 from experiments.prices.disturbances import Disturbed, disturbed
 from schedsearch.cluster.prices.days import PriceConditions
-from schedsearch.cluster.prices.market import Market, Quote
 from schedsearch.cluster.prices.study import Reduction, Study
 from schedsearch.figures.panels import CurvePoint
 
@@ -71,27 +68,6 @@ def test_the_mean_over_models_is_geometric() -> None:
     ]
 
 
-def test_hourly_prices_begin_with_the_first_full_hour() -> None:
-    """Quotes from 12:20 to 14:40 give prices at 13, 14 and 15 h; one of two GPUs costs half."""
-    market = Market.of(
-        [
-            Quote(FIRST + timedelta(minutes=20), ZONE_A, 3.0),
-            Quote(FIRST + timedelta(minutes=80), AZURE_TWO, 5.0),
-            Quote(FIRST + timedelta(minutes=150), SLOW, 0.75),
-            Quote(FIRST + timedelta(minutes=160), ZONE_A, 1.5),
-        ]
-    )
-    assert tables.hourly_prices_csv(market).splitlines() == [
-        "time_utc,gpu,dollars_per_gpu_hour",
-        "2020-03-01T13:00:00Z,k80,",
-        "2020-03-01T14:00:00Z,k80,",
-        "2020-03-01T15:00:00Z,k80,0.75",
-        "2020-03-01T13:00:00Z,v100,3",
-        "2020-03-01T14:00:00Z,v100,2.5",
-        "2020-03-01T15:00:00Z,v100,1.5",
-    ]
-
-
 @dataclass(frozen=True)
 class Costs:
     """A study that costs what it is told."""
@@ -134,7 +110,7 @@ class Drawn:
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
     kept = Drawn()
-    for name in ("draw_panels", "draw_bars", "draw_steps"):
+    for name in ("draw_panels", "draw_bars"):
         monkeypatch.setattr(drawings, name, kept.draw)
     monkeypatch.setattr(drawings, "save_widths", lambda *given: b"")
     return kept
@@ -164,11 +140,3 @@ def test_bars_show_the_reductions_by_model_and_strategy(drawn: Drawn, tmp_path: 
         "net": {"baseline": 1.0, "multi-cloud": 1.6, "dynamic": 3.2},
         "slow net": {"baseline": 1.0, "multi-cloud": 1.25, "dynamic": 2.0},
     }
-
-
-def test_prices_are_drawn_by_day_and_hour(drawn: Drawn, tmp_path: Path) -> None:
-    drawings.save_prices(market_of({ZONE_A: [2.0, None, 1.0], AZURE: [3.0]}), tmp_path)
-    ((title, zones),) = drawn.panels[0].items()
-    assert title == "p3.2xlarge (1 V100)"
-    days, dollars = zones["a"]
-    assert (days.tolist(), dollars.tolist()) == ([0.0, 2.0], [2.0, 1.0])

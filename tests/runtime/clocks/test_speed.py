@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,17 +13,14 @@ from placements import Profile
 from placements.forms.texts import write_json
 from placements.gpus import A100_SXM_80GB
 from placements.hardware import modelled_profile
-from placements.placement_file import placement_from_dict, placement_to_dict
 from placements.shapes import m_shape, v_shape
 from runtime.clocks.clock import NvmlClock, RecordingClock
-from runtime.clocks.speed import SpeedController
+from runtime.clocks.speed import SpeedController, read_clocks
 from runtime.clocks.stream_clock import StreamClock
-from runtime.plans.plan_client import DeployedPlan
 from runtime.program.calls import BlockCall, ScriptError
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import compute_frontier
-from schedsearch.schedule import Schedule, as_soon_as_possible
-from schedsearch.schedule_file import schedule_to_dict
+from schedsearch.schedule import Schedule
 
 SCHEDULE = one_f_one_b(v_shape(2), 3)
 CLOCKS = {name: [100 * (i + 1) + n for n in range(3)] for i, name in enumerate(("F0", "F1", "B1", "B0"))}
@@ -47,18 +43,6 @@ def test_perseus_types_stand_for_blocks() -> None:
     controller = SpeedController(SCHEDULE, CLOCKS, 1)
     types = ["forward", "backward"] * 3
     assert [controller.set_speed(each) for each in types] == [200, 300, 201, 301, 202, 302]
-
-
-def test_micro_batches_follow_the_order_of_the_schedule_not_their_numbers() -> None:
-    late_first = tuple(
-        block._replace(micro_batch=2 - block.micro_batch) for block in gpipe(v_shape(1), 3).blocks
-    )
-    whole = gpipe(v_shape(1), 3)
-    controller = SpeedController(
-        Schedule(whole.placement, 3, late_first), {"F0": [1, 2, 3], "B0": [4, 5, 6]}, 0
-    )
-    found = [controller.set_speed(block) for block in order(whole, 0)]
-    assert found[:3] == [3, 2, 1]
 
 
 def test_another_order_is_told_of() -> None:
@@ -93,25 +77,13 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         SpeedController(SCHEDULE, CLOCKS, 2)
 
 
-def test_an_optimizer_block_has_one_clock() -> None:
-    data = placement_to_dict(v_shape(1))
-    data["blocks"].append({"name": "O0", "kind": "O", "devices": [0], "time": 1, "after": ["B0"]})
-    orders = [[("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)]]
-    schedule = as_soon_as_possible(placement_from_dict(data), 2, orders)
-    controller = SpeedController(schedule, {"F0": [1, 2], "B0": [3, 4], "O0": [5]}, 0)
-    assert [controller.set_speed(block) for block in order(schedule, 0)] == [1, 2, 3, 4, 5]
-
-
-def test_files_of_the_commands_are_read(tmp_path: Path) -> None:
-    write_json(tmp_path / "schedule.json", schedule_to_dict(SCHEDULE))
+def test_files_of_plans_are_read(tmp_path: Path) -> None:
     write_json(tmp_path / "plan.json", {"clock_mhz": CLOCKS})
     write_json(tmp_path / "switched.json", {"plan": {"clock_mhz": CLOCKS}})
     for name in ("plan.json", "switched.json"):
-        with SpeedController.from_files(tmp_path / "schedule.json", tmp_path / name, 1) as controller:
-            assert controller.set_speed("F1") == 200
+        assert read_clocks(SCHEDULE, tmp_path / name) == CLOCKS
     for data, message in (
         ({}, "clock_mhz: is not a mapping"),
-        ({"clock_mhz": {}}, "clock_mhz: F0 has"),
         (
             {"clock_mhz": CLOCKS | {"F2": [1, 2, 3]}},
             "clock_mhz: has clocks of F2, which v_shape has not; give a",
@@ -119,32 +91,7 @@ def test_files_of_the_commands_are_read(tmp_path: Path) -> None:
     ):
         write_json(tmp_path / "wrong.json", data)
         with pytest.raises(ScriptError, match=f"wrong.json: {message}"):
-            SpeedController.from_files(tmp_path / "schedule.json", tmp_path / "wrong.json", 0)
-
-
-class Deployed:
-    """A source of plans that has one from the second iteration on."""
-
-    def __init__(self, *plans: DeployedPlan) -> None:
-        self.plans = list(plans)
-
-    def at_iteration_boundary(self) -> DeployedPlan | None:
-        return self.plans.pop(0) if self.plans else None
-
-    def close(self) -> None: ...
-
-
-def test_a_new_plan_begins_with_an_iteration(caplog: pytest.LogCaptureFixture) -> None:
-    newer = {name: tuple(clock + 1000 for clock in clocks) for name, clocks in CLOCKS.items()}
-    plans = Deployed(DeployedPlan(1, 1.0, {"F0": (7,)}), DeployedPlan(2, 1.0, newer))
-    controller = SpeedController(SCHEDULE, CLOCKS, 0, plans=plans)
-    found = [[controller.set_speed(block) for block in order(SCHEDULE, 0)] for _ in range(4)]
-    first = [100, 101, 400, 102, 401, 402]
-    later = [clock + 1000 for clock in first]
-    assert found == [first, first, later, later]
-    assert [
-        record.message.split(":")[0] for record in caplog.records if record.levelno == logging.WARNING
-    ] == ["plan 1 is not run"]
+            read_clocks(SCHEDULE, tmp_path / "wrong.json")
 
 
 def test_the_loop_runs_at_the_clocks_of_the_plan(driver: FakeDriver) -> None:
@@ -175,14 +122,6 @@ def _energy_mj(profile: Profile, block: str, clock_mhz: int) -> float:
     return next(point.energy_mj for point in profile.points[block] if point.clock_mhz == clock_mhz)
 
 
-def test_the_clock_is_given_back_after_an_error(driver: FakeDriver) -> None:
-    clock = NvmlClock("0")
-    with pytest.raises(ZeroDivisionError), SpeedController(SCHEDULE, CLOCKS, 0, clock=clock) as controller:
-        controller.set_speed("F0")
-        1 / 0  # noqa: B018
-    assert driver.lines()[-1] == "0 reset"
-
-
 def test_on_a_gpu_clocks_follow_the_stream() -> None:
     """A loop that runs ahead of its GPU asks for nothing that is not due, nor does it wait."""
     passed = RecordingClock()
@@ -207,25 +146,3 @@ def test_on_a_gpu_clocks_follow_the_stream() -> None:
         stream.step()
         assert passed.requests == wanted[: number + 1]
     assert controller.requests == wanted
-
-
-def test_on_a_gpu_an_iteration_may_end_early() -> None:
-    """The block that was begun last ends where the next iteration begins."""
-    passed, now_s = RecordingClock(), [0.0]
-    events: list[FakeEvent] = []
-
-    def record() -> FakeEvent:
-        events.append(FakeEvent())
-        return events[-1]
-
-    runs = [BlockCall(block, n, CLOCKS[block][n]) for block, n in SCHEDULE.order(1)]
-    stream = StreamClock(passed, runs, now_s=lambda: now_s[0])
-    controller = SpeedController(SCHEDULE, CLOCKS, 1, clock=stream, record=record)
-    controller.set_speed("F1")
-    controller.set_speed("B1")
-    controller.begin_iteration()
-    controller.set_speed("F1")
-    for number, event in enumerate(events):
-        now_s[0] = event.at_s = float(number)
-        stream.step()
-    assert passed.requests == [200, 300, 200]

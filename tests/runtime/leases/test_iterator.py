@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
 
 
 def lease(number: int, first: int, until: int, pid: int | None = None) -> Lease:
-    return Lease(number, first, until, 10, "v100", (0,), os.getpid() if pid is None else pid)
+    return Lease(number, first, until, "v100", (0,), os.getpid() if pid is None else pid)
 
 
 def run(loader: Any) -> tuple[list[Any], list[str]]:

@@ -1,22 +1,17 @@
 """The server as a process of its own: killed and started again, under load, and started wrongly."""
 
-import http.client
-import random
 import resource
 import socket
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from served import ServerProcess, ask, profile_of, ready, small_schedule, upload_of
-from storms import Sent, busy, lost, ready_jobs, storm
 
-from experiments.benchmarks.measures.server import Sender
 from placements.shapes import v_shape
 from runtime.plans.plan_client import ServerClient, ServerError
 from runtime.server.__main__ import main
@@ -26,16 +21,12 @@ from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import Frontier, compute_frontier
 
 PROFILE = profile_of(v_shape(2))
-FRONTIER = compute_frontier(small_schedule(), PROFILE, 20)
 LONG = one_f_one_b(v_shape(4), 48)
-
-
-DEGREES = (1, 1.1, 1.2, 1.4, 2)
 
 
 @dataclass
 class Restarted:
-    """A server that was killed amid work and a storm of messages, and the one that came after it.
+    """A server that was killed amid work, and the one that came after it.
 
     Attributes:
         database: Their file.
@@ -43,12 +34,8 @@ class Restarted:
         ready: A job with its frontier.
         half: One that lacks profiles.
         computing: One whose frontier was being computed, and one that waited for that.
-        stormy: Jobs with their frontiers, of which the storm told.
-        frontier: What the first server answered of the job that was ready.
-        deployed: What it answered there to the last message.
-        sent: Storms that the first server answered to their end.
-        told: Jobs that these told of, and those that were registered beside them.
-        allowed: By job and accelerator the degrees that may hold: the last, and one without an answer.
+        frontier: Answer of the first server about the job that was ready.
+        deployed: Its answer to the last message there.
     """
 
     database: Path
@@ -56,85 +43,39 @@ class Restarted:
     ready: str
     half: str
     computing: list[str]
-    stormy: list[str]
     frontier: dict[str, Any]
     deployed: dict[str, Any]
-    sent: Sent
-    told: list[str]
-    allowed: dict[tuple[str, int], set[float]]
 
     @property
     def client(self) -> ServerClient:
         return ServerClient(self.process.url)
-
-    def rows(self, query: str, *values: object) -> list[Any]:
-        with sqlite3.connect(self.database) as rows:
-            return rows.execute(query, values).fetchall()
 
 
 @pytest.fixture(scope="module")
 def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
     database = tmp_path_factory.mktemp("restarted") / "jobs.db"
     first = ServerProcess(database)
-    url = first.url
-    server = ServerClient(url)
-    told = ready_jobs(first.port, 4)
-    sent = storm(first.port, told[:2], 80, 4)
-    with busy(first.port) as made:
-        more = storm(first.port, told[2:], 40, 4, seed=1)
-    assert sent.number + more.number == 120
-    assert not sent.faults + more.faults
-    sent.last.update(more.last)
-    told += made
-    job, stormy = ready(server), [ready(server) for _ in range(3)]
+    server = ServerClient(first.url)
+    job = ready(server)
     half, *computing = (server.register(each, 50) for each in (small_schedule(), LONG, small_schedule()))
-    ask(f"{url}/jobs/{half}/profile", "POST", upload_of(PROFILE, "F0", "B0"))
+    ask(f"{first.url}/jobs/{half}/profile", "POST", upload_of(PROFILE, "F0", "B0"))
     now = server.set_straggler(job, 1, 0, 1.2)
     server.set_straggler(job, 2, 3600, 1.5)
     frontier = server.frontier(job)
-    allowed: dict[tuple[str, int], set[float]] = {}
-    with ThreadPoolExecutor(2) as threads:
-        sending = [threads.submit(tell_until_the_end, first.port, stormy, i, allowed) for i in range(2)]
-        while len(allowed) < 6:
-            time.sleep(0.01)
-        for each, profile in zip(computing, (profile_of(LONG.placement), PROFILE), strict=True):
-            assert server.upload(each, profile)["state"] == "computing"
-        while (status := server.status(computing[0]))["state"] == "computing" and not status["progress"]:
-            time.sleep(0.005)
-        first.kill()
-        for each in sending:
-            each.result()
+    for each, profile in zip(computing, (profile_of(LONG.placement), PROFILE), strict=True):
+        assert server.upload(each, profile)["state"] == "computing"
+    while (status := server.status(computing[0]))["state"] == "computing" and not status["progress"]:
+        time.sleep(0.005)
+    first.kill()
     second = ServerProcess(database)
-    yield Restarted(database, second, job, half, computing, stormy, frontier, now, sent, told, allowed)
+    yield Restarted(database, second, job, half, computing, frontier, now)
     assert second.end() in (0, -15)
-
-
-def tell_until_the_end(
-    port: int, jobs: Sequence[str], accelerator: int, allowed: dict[tuple[str, int], set[float]]
-) -> None:
-    """Tell of an accelerator until the server is gone; without an answer it may have heeded it or not."""
-    source, sender = random.Random(accelerator), Sender(port)
-    while True:
-        key = source.choice(jobs), accelerator
-        degree = source.choice(DEGREES)
-        allowed[key] = allowed.get(key, {1}) | {degree}
-        try:
-            sender.ask("POST", f"/jobs/{key[0]}/straggler", {"id": accelerator, "degree": degree})
-        except (OSError, http.client.HTTPException):
-            return
-        allowed[key] = {degree}
-
-
-def deployed(server: ServerClient, job: str) -> float:
-    plan = server.deployed(job)
-    assert plan is not None
-    return plan.time_ms
 
 
 def test_a_killed_server_goes_on_where_it_was(restarted: Restarted) -> None:
     server, job = restarted.client, restarted.ready
-    found = [each["id"] for each in ask(f"{restarted.process.url}/jobs?limit=1000")[1]["jobs"]]
-    assert found == [*restarted.told, job, *restarted.stormy, restarted.half, *restarted.computing]
+    found = [each["id"] for each in ask(f"{restarted.process.url}/jobs")[1]["jobs"]]
+    assert found == [job, restarted.half, *restarted.computing]
     assert server.status(restarted.half)["missing"] == ["F1", "B1"]
     for each in restarted.computing:
         assert server.wait_until_ready(each, 60)["version"] == 1
@@ -145,24 +86,9 @@ def test_a_killed_server_goes_on_where_it_was(restarted: Restarted) -> None:
     assert server.plan(job)["version"] == restarted.deployed["version"] == 2
     assert server.plan(job)["time_ms"] == restarted.deployed["time_ms"]
     assert server.set_straggler(job, 1, 0, 1)["version"] == 3
-    announced = restarted.rows(
-        "SELECT stragglers.name, due_s > ? FROM stragglers JOIN jobs ON number = job WHERE jobs.id = ?",
-        time.time() + 3000,
-        job,
-    )
+    with sqlite3.connect(restarted.database) as rows:
+        announced = rows.execute("SELECT name, due_s > ? FROM stragglers", [time.time() + 3000]).fetchall()
     assert announced == [("2", 1)], "the announced straggler is still to come"
-
-
-def test_what_was_answered_is_there_after_a_kill_in_the_midst_of_a_storm(restarted: Restarted) -> None:
-    rows = restarted.rows("SELECT jobs.id, stragglers.name, degree FROM stragglers JOIN jobs ON number = job")
-    kept = {(job, int(name)): degree for job, name, degree in rows if job in restarted.stormy}
-    assert len(restarted.allowed) == 6
-    for key, degrees in restarted.allowed.items():
-        assert kept.get(key, 1) in degrees
-    for job in restarted.stormy:
-        worst = max([1, *(degree for key, degree in kept.items() if key[0] == job)])
-        found_ms = deployed(restarted.client, job)
-        assert found_ms == FRONTIER.at(worst * FRONTIER.shortest.time_ms).time_ms
 
 
 def test_a_full_disk_is_told_and_what_was_there_stays(restarted: Restarted) -> None:
@@ -178,14 +104,6 @@ def test_a_full_disk_is_told_and_what_was_there_stays(restarted: Restarted) -> N
     assert server.deployed(job, newer_than=1) is None
     resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
     assert server.set_straggler(job, 0, 0, 1.3)["version"] == 2
-
-
-def test_after_storms_each_job_runs_the_plan_for_the_last_word(restarted: Restarted) -> None:
-    port, sent, told = restarted.process.port, restarted.sent, restarted.told
-    assert not lost(port, told, sent)
-    wrong = {key: 1.0 if degree > 1 else 2.0 for key, degree in sent.last.items()}
-    assert lost(port, told[:4], Sent(last=wrong)), "it would be seen"
-    assert lost(port, ["another"], Sent()) == ["another"], "it would be seen"
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:

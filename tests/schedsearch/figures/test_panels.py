@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
 from schedsearch.figures.canvas import COLUMN_INCHES
-from schedsearch.figures.panels import CurvePoint, Panel, draw_panels, draw_steps
+from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 
 CURVES = {
     "first": [CurvePoint(1, 0.5), CurvePoint(2, 0.25, 0.0)],
@@ -62,22 +61,3 @@ def test_a_column_of_a_paper_has_two_panels_beside_each_other_and_no_title() -> 
     assert figure.get_suptitle() == ""
     assert {axes.get_yscale() for axes in figure.axes} == {"log"}
     assert len({axes.get_subplotspec().colspan.start for axes in figure.axes}) == 2
-
-
-DAYS = np.array([0.0, 1.0, 2.5])
-PRICES = {
-    "one": {"a": (DAYS, np.array([1.0, 2.0, 1.5])), "b": (DAYS, np.array([3.0, 3.0, 3.0]))},
-    "two": {"b": (DAYS, np.array([0.5, 0.5, 0.6]))},
-    "three": {"c": (DAYS, np.array([9.0, 8.0, 7.0]))},
-}
-
-
-def test_each_line_of_steps_has_one_look() -> None:
-    figure = draw_steps(PRICES, "day", "$ per hour", width=9.0)
-    first, second, third, empty = figure.axes
-    assert [line.get_ydata().tolist() for line in first.lines] == [[1.0, 2.0, 1.5], [3.0, 3.0, 3.0]]
-    assert {line.get_drawstyle() for line in first.lines} == {"steps-post"}
-    assert second.lines[0].get_color() == first.lines[1].get_color() != third.lines[0].get_color()
-    assert first.get_ylim()[0] == 0.0 and first.get_ylim()[1] > 3.0
-    assert not empty.get_visible() and second.get_xlabel() == third.get_xlabel() == "day"
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a", "b", "c"]
