@@ -243,20 +243,6 @@ class Device(Verbs):
         else:
             self._sent.append((message, tensor, work))
 
-    def discard(self) -> None:
-        """Forget the iteration so far, as if it had not begun.
-
-        Its messages must be whole: what was sent is received, on whatever device.
-
-        Raises:
-            TransferError: A message did not arrive.
-        """
-        for message, _, work in (*self._received.values(), *self._sent):
-            if not self._blocking:
-                self._wait(message, work, self._told)
-        self._received, self._sent, self._made, self._posted_bytes = {}, [], {}, 0
-        self._blocks.discard()
-
     def finish(self) -> None:
         """Wait until all that was sent has left and all that was computed is done.
 

@@ -201,11 +201,6 @@ class MemoryTransport(Transport):
         """Return every device's value."""
         return self.network.exchange(tuple(range(self.network.num_devices)), self.index, value)
 
-    def collecting(self) -> Callable[[object], Callable[[], list[Any]]]:
-        """Return a function that begins to collect values."""
-        team = tuple(range(self.network.num_devices))
-        return partial(self.network.begin_exchange, team, self.index, series="collecting")
-
     def meet(self, devices: Sequence[int]) -> None:
         """Wait for some devices."""
         self.network.exchange(tuple(devices), self.index, None)

@@ -10,7 +10,6 @@ default group only its backend and its processes are used; no message goes over 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -121,21 +120,6 @@ class Channels(Transport):
         """Return every device's value."""
         with self.contact.meeting():
             return _collect(self.control, value)
-
-    def collecting(self) -> Callable[[object], Callable[[], list[Any]]]:
-        """Return a function that begins to collect values, in a thread with a group of its own."""
-        group, thread = self.group_beside(), ThreadPoolExecutor(1, "collecting")
-
-        def begin(value: object) -> Callable[[], list[Any]]:
-            found = thread.submit(_collect, group, value)
-
-            def wait() -> list[Any]:
-                with self.contact.meeting():
-                    return found.result()
-
-            return wait
-
-        return begin
 
     def add_up(self, values: Sequence[float]) -> list[float]:
         """Return sums over all devices."""

@@ -7,7 +7,7 @@ hold the same shard in each of its groups, or those that hold replicas of the sa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -97,13 +97,6 @@ class Transport(ABC):
     @abstractmethod
     def collect(self, value: object) -> list[Any]:
         """Return every device's value, by device; plain data."""
-
-    @abstractmethod
-    def collecting(self) -> Callable[[object], Callable[[], list[Any]]]:
-        """Return a function that collects values beside all else: begun with one's own, and waited for later.
-
-        Every device must call it, and then what it returns, at the same places.
-        """
 
     def add_up(self, values: Sequence[float]) -> list[float]:
         """Return the sums of all devices' values, as many floats each; between processes cheaper."""
