@@ -85,11 +85,6 @@ def names_of(command: str, given: Sequence[str] = ()) -> set[str]:
     return {option.name for option in every_option(command, chosen_items(command, given))}
 
 
-def default_of(command: str, name: str) -> object:
-    """Return the value that an option of a command has where it is not given."""
-    return next(option.default for option in options_of(command) if option.name == name)
-
-
 def as_yaml(default: Any) -> str:
     """Return a default as it is written on the command line.
 

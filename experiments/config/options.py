@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -129,19 +128,6 @@ def require(holds: bool, where: str, value: object, wanted: str, remedy: str = "
 def require_least(where: str, value: float | None, least: float) -> None:
     """Reject an option that is below so much; None is no number."""
     require(value is None or value >= least, where, value, f"at least {least:g}")
-
-
-def require_limits(options: Any) -> None:
-    """Reject limits of work and of time that are not above 0; None is no limit.
-
-    Their names end with ``work_limit`` or ``time_limit_s``.
-    """
-    units = {"work_limit": "units of work", "time_limit_s": "seconds"}
-    for name in (field.name for field in fields(options)):
-        for ending, unit in units.items():
-            limit = getattr(options, name) if name.endswith(ending) else None
-            is_positive = limit is None or (type(limit) in (int, float) and 0 < limit < math.inf)
-            require(is_positive, name, limit, f"a positive number of {unit}")
 
 
 def require_known(where: str, value: object, known: Iterable[str], wanted: str = "known") -> None:
