@@ -1,4 +1,4 @@
-"""Entry points: read a config, call the layers below, save what they return.
+"""Entry points: read a config, call the layers below, save the results.
 
 A room is a subject: its options, its steps, its tables and drawings, its report, and its ``task``, which is
 what the command of its name does. ``python -m experiments.search`` is ``schedsearch search``. Rooms in the

@@ -57,7 +57,7 @@ def collect(*directories: str | Path) -> pd.DataFrame:
 
 
 def _by_number(path: Path) -> list[tuple[int, str]]:
-    """Return what sorts point 10 after point 9."""
+    """Return a key that sorts point 10 after point 9."""
     return [(int(part) if part.isdecimal() else -1, part) for part in path.parts]
 
 

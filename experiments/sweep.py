@@ -1,4 +1,4 @@
-"""The end of a sweep: the table of its runs, its main figure over the option that is swept, what failed."""
+"""The end of a sweep: the table of its runs, its main figure over the swept option, the failed runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SweepEnd(Callback):
     """Writes the files of a sweep, and ends it with exit code 1 if points failed; called by Hydra."""
 
     def __init__(self, started: str, refused: str | None) -> None:
-        """Take when the command began; what else is in the config is for `RunRecord`."""
+        """Take when the command began; all else in the config is for `RunRecord`."""
         self._started = started
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:

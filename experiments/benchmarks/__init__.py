@@ -1,4 +1,4 @@
-"""Benchmarks: what must be reached, measured case by case: ``python -m experiments.benchmarks GROUP``.
+"""Benchmarks: goals, measured case by case: ``python -m experiments.benchmarks GROUP``.
 
 A case is a line of ``cases/GROUP.yaml``: the arguments of a measure, and what the figures that it returns
 must reach. A measure is a function in `measures`, a file for each group, which knows nothing of files and

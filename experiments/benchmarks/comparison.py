@@ -1,4 +1,4 @@
-"""Ours beside a peer: both on the same task, in turn, as ratios of pairs; and what is missing for it here."""
+"""Ours beside a peer: both on the same task, in turn, as ratios of pairs; packages that are missing here."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def read_cases(group: str, path: Path | None = None) -> list[Case]:
 
 
 def measures_of(group: str) -> ModuleType:
-    """Return the module with the measures of a group, which loads what they need."""
+    """Return the module with the measures of a group; its import loads their libraries."""
     return importlib.import_module(f"experiments.benchmarks.measures.{group}")
 
 

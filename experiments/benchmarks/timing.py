@@ -1,4 +1,4 @@
-"""CPU seconds of what is measured, and solvers loaded before, so that no case pays for it."""
+"""CPU seconds of a measured function; solvers are loaded before, so that no case pays for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _cpu_s() -> float:
 
 
 def timed(work: Callable[[], Answer]) -> tuple[Answer, float]:
-    """Return what a function returns, and the CPU seconds that it took."""
+    """Return the result of a function, and its CPU seconds."""
     clock = CpuClock()
     return work(), clock.seconds
 

@@ -66,7 +66,7 @@ def _require_checkable(schedule: Schedule) -> None:
 
 
 def _schedule_claims(claims: Claims, deadline: float) -> Iterator[CheckedClaim]:
-    """Yield what is claimed of the schedule itself, which is valid, and beside the certificate.
+    """Yield the claims about the schedule itself, which is valid, beside the certificate.
 
     Raises:
         CertificateError: A claim is false.
@@ -91,7 +91,7 @@ def _schedule_claims(claims: Claims, deadline: float) -> Iterator[CheckedClaim]:
 
 
 def _check_summary(claims: Claims, report: CheckReport | None) -> None:
-    """Check that the file's status and bound are what its certificate is for.
+    """Check that the file's status and bound are its certificate's.
 
     Raises:
         CertificateError: They are not.

@@ -1,4 +1,4 @@
-"""Policies by name, with those of the options that they have."""
+"""Policies by name, with their own options."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def names_of(given: str | Sequence[str]) -> list[str]:
 
 
 def chosen_policy(name: str, options: PolicyOptions) -> Policy:
-    """Return a new policy with the options that are given; those that are null are the policy's own.
+    """Return a new policy with the options that are given; null stands for the policy's default.
 
     Raises:
         OptionError: An option has a wrong form.

@@ -29,7 +29,7 @@ _MOST_ROWS = 40
 
 
 def decide(path: str, name: str, options: PolicyOptions) -> Result:
-    """Ask a policy what a file asks, and check the answer.
+    """Ask a policy the question of a file, and check the answer.
 
     Raises:
         ClusterError: The file is wrong, or the policy is not known or has no such option.

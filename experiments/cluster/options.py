@@ -56,7 +56,7 @@ class FileTraceOptions:
 
 @dataclass(frozen=True)
 class PolicyOptions:
-    """The `policy_options` group; see `schedsearch.cluster.policies`. What is null is the policy's own."""
+    """The `policy_options` group; see `schedsearch.cluster.policies`. Null: the policy's default."""
 
     entities: Mapping[Any, Any] | None = option(
         None, "for hierarchical: weight and policy of each entity, as {a: {weight: 2, policy: fifo}}"

@@ -1,4 +1,4 @@
-"""What a simulation found as files: its numbers, its jobs and the cluster over time."""
+"""Results of a simulation as files: its numbers, its jobs and the cluster over time."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _percentiles(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def _job_row(number: int, found: Outcome) -> list[object]:
-    """Return the cells of a job: what the row says of itself, of its outcome, or of what was submitted."""
+    """Return the cells of a job: fields of the row, of its outcome, or of the job as submitted."""
     one = found.jobs[number]
     own: dict[str, object] = {
         "job": one.job.name,

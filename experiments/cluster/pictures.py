@@ -1,4 +1,4 @@
-"""The figures of simulations, from what they found."""
+"""The figures of simulations, from their results."""
 
 from __future__ import annotations
 

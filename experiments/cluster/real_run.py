@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class LeaseRow(NamedTuple):
-    """Steps of a job in one lease, simulated and run; None where there was no such lease."""
+    """Steps of a job in one lease, simulated and run; None where there was no lease."""
 
     round: int
     job: str

@@ -114,7 +114,7 @@ def _summary(found: Outcome) -> list[Fact]:
 
 
 def _facts(found: Outcome, skipped: str) -> list[Fact]:
-    """Return what applies."""
+    """Return the facts that apply."""
     figures, ratios = found.figures, found.finish_time_ratios
     facts = [
         Fact(f"Completion time, {one} % of the jobs", f"at most {hours(figures[f'jct_p{one}_s'])}")

@@ -30,7 +30,7 @@ _CHECKED_JOBS = 1000
 
 @dataclass(frozen=True)
 class Setting:
-    """What all simulations of a command have in common.
+    """Setting of all simulations of a command.
 
     Attributes:
         options: Options of the command.
@@ -67,14 +67,14 @@ class SimulationPoint:
 
     @property
     def folder(self) -> str:
-        """Return the folder of its files, below that of the command."""
+        """Return the folder of its files, below the command's folder."""
         parts = [self.policy]
         parts += [] if self.jobs_per_hour is None else [f"{self.jobs_per_hour:g}_per_hour"]
         return "/".join(parts + ([] if self.seed is None else [f"seed_{self.seed}"]))
 
 
 def points_of(options: ClusterCommandOptions) -> list[SimulationPoint]:
-    """Return the simulations that options ask for, those of one load and policy in a row.
+    """Return the simulations of the options, all seeds of one load and policy in a row.
 
     Raises:
         OptionError: A policy, load or seed is wrong, or there twice.
@@ -87,7 +87,7 @@ def points_of(options: ClusterCommandOptions) -> list[SimulationPoint]:
 
 
 def check_points(points: list[SimulationPoint], setting: Setting) -> None:
-    """Check what each simulation is given, before the first one begins.
+    """Check the inputs of each simulation, before the first one begins.
 
     Raises:
         ValueError: An option or a file is wrong.
@@ -121,7 +121,7 @@ def _check_decision(name: str, job: Job, setting: Setting) -> None:
 
 
 def run_point(point: SimulationPoint, setting: Setting, directory: Path) -> tuple[Outcome, str]:
-    """Simulate, and write the files; return what was found, and in words which jobs were left out.
+    """Simulate, and write the files; return the outcome, and in words which jobs were left out.
 
     Raises:
         ClusterError: A job cannot run, or the policy gives time to nobody.

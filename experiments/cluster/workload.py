@@ -1,4 +1,4 @@
-"""What the options name: throughputs and types of jobs, the jobs of a trace, and how they are simulated."""
+"""Inputs of the options: throughputs and types of jobs, the jobs of a trace, and how they are simulated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ without that wait; or as in Gavel's text, by priority in one queue."""
 
 @dataclass(frozen=True)
 class JobTypeData:
-    """What is known of types of jobs.
+    """Throughputs and sizes of types of jobs.
 
     Attributes:
         throughputs: By type, scale factor and GPU type.
@@ -152,7 +152,7 @@ def _types(trace: GeneratedTraceOptions, data: JobTypeData) -> dict[str, bool]:
 
 
 def _model_of(job_type: str) -> str:
-    """Return the name of a type without what is in brackets behind it, as its batch size."""
+    """Return the name of a type without the brackets behind it, which hold its batch size."""
     return job_type.partition(" (")[0]
 
 

@@ -30,7 +30,7 @@ def comparison_page(found: Comparison, stages: Path, costs: CostSource) -> str:
 
 
 def _in_words(found: Comparison) -> str:
-    """Return which schedule is shortest, what is proved of it, and how it stands to the best by hand."""
+    """Return in words the shortest schedule, its proof, and how it stands to the best by hand."""
     fitting = [row for row in found.rows if row.makespan_ms is not None]
     best = min(fitting, key=lambda row: row.quality)
     by_hand = [row for row in fitting if row.schedule.partition("@")[0] != SEARCHED]
@@ -51,7 +51,7 @@ def _needs(row: ComparedRow) -> str:
 
 
 def _facts(row: ComparedRow) -> list[Fact]:
-    """Return what applies of a row."""
+    """Return the facts of a row that apply."""
     shown = (
         ("Makespan", row.makespan_ms, "{:,.6g} ms"),
         ("Makespan bound", row.makespan_bound_ms, "{:,.6g} ms"),

@@ -1,1 +1,1 @@
-"""Hydra configs; a package, so that they are found once installed. `presets`: those of some commands only."""
+"""Hydra configs; a package, so that they are found once installed. `presets`: for some commands only."""

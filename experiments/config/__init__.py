@@ -1,4 +1,4 @@
-"""From the command line to typed options; knows nothing of what is done with them.
+"""From the command line to typed options; knows nothing of their use.
 
 - `declaring`: what a command and an option are; `commands`: all commands, and what Hydra is told
 - `command`: runs a command; its errors are one line; `run_record`: how a run ended

@@ -43,7 +43,7 @@ INTERRUPTED = 130
 
 
 class Interrupted(Exception):  # noqa: N818 - an end, not an error
-    """The task was interrupted from the keyboard and has saved what it had."""
+    """The task was interrupted from the keyboard and has saved its results."""
 
 
 class Failed(Exception):  # noqa: N818 - an end, like `Interrupted`
@@ -71,7 +71,7 @@ class _CtrlC:
 
     @contextmanager
     def remembered(self) -> Iterator[None]:
-        """Make what a Ctrl-C became a KeyboardInterrupt again; does nothing where Ctrl-C is ignored.
+        """Turn an error that a Ctrl-C became into KeyboardInterrupt; does nothing where Ctrl-C is ignored.
 
         Raises:
             KeyboardInterrupt: There was a Ctrl-C, and then an error.
@@ -269,7 +269,7 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
 
 
 def _carried_out(task: Task) -> Mapping[str, float | str]:
-    """Run a task, write and print what it has found, and return its figures.
+    """Run a task, write and print its result, and return the figures.
 
     Raises:
         Interrupted: Ctrl-C ended the task before all was found.

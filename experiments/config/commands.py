@@ -1,4 +1,4 @@
-"""All commands, and what Hydra is told of them. Their options are declared where they are used."""
+"""All commands, and their configs for Hydra. Their options are declared where they are used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _stored = {"experiment"}
 
 
 class _Commands(Mapping[str, Command]):
-    """Every command by its name, which is that of its room; the options of one are loaded when it is used.
+    """Every command by its name, which is its room's; the options of one are loaded when it is used.
 
     A wheel has no room for the items of papers, so that it has no such command.
     """

@@ -38,7 +38,7 @@ class PatientSweeper(BasicSweeper):
     """
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
-        """Put in the place of each wrong point one that can be composed and says what was wrong.
+        """Put in the place of each wrong point one that can be composed and names the mistake.
 
         Raises:
             HydraException: No point is right.

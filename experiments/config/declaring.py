@@ -1,4 +1,4 @@
-"""What a command is: what it does, and which options and groups of options it has."""
+"""Commands as records: name, purpose, options and groups of options."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def groups_of(record: type) -> dict[str, str]:
 
 
 def headlines_of(record: type) -> dict[str, str]:
-    """Return what help says above the options of each group of a record."""
+    """Return the headlines of help above the options of each group of a record."""
     return {each.name: each.metadata["headline"] for each in fields(record) if "group" in each.metadata}
 
 

@@ -15,7 +15,7 @@ PACKAGES = ("z3-solver", "ortools", "numpy", "scipy", "networkx", "lowtime", "to
 
 
 def machine() -> dict[str, object]:
-    """Return what the results depend on: machine, what else it does now, Python, packages, date."""
+    """Return the surroundings of the results: machine, its load now, Python, packages, date."""
     return {
         "platform": platform.platform(),
         "cpu": _cpu_model(),

@@ -57,7 +57,7 @@ def _by_group(command: str, choices: Mapping[str, str | None]) -> dict[str, list
 
 
 def kinds_of(command: str, group: str) -> set[str]:
-    """Return the names from which a group of a command is chosen; none where it has no such group."""
+    """Return the names from which a group of a command is chosen; none where it has no group of that name."""
     declared = commands()[command]
     if group == "experiment":
         return {*declared.presets, *declared.items}
@@ -98,7 +98,7 @@ def as_yaml(default: Any) -> str:
 
 
 def help_text(command: str, given: Sequence[str] = ()) -> str:
-    """Return what ``--help`` prints: the options that matter first, then all others by their groups."""
+    """Return the text of ``--help``: the options that matter first, then all others by their groups."""
     declared = commands()[command]
     choices = {group: kind for group, _, kind in (each.partition("=") for each in given)}
     groups = _by_group(command, choices)

@@ -65,7 +65,7 @@ class OptionField(Field):
     """An option or a group of options, and its name."""
 
     def wrong(self, wanted: str, remedy: str = "give one") -> ValueError:
-        """Return the error of a value that is not what is wanted; a percent sign or a unit has a remedy."""
+        """Return the error of a wrong value; a percent sign or a unit has a remedy."""
         written = _WITH_UNIT.fullmatch(self.value) if isinstance(self.value, str) else None
         if written is not None and "number" in wanted:
             number, unit = written.groups()
@@ -76,7 +76,7 @@ class OptionField(Field):
         return super().wrong(wanted, remedy)
 
     def mistake(self, text: str) -> ValueError:
-        """Return the error that says what is wrong here; a record's own checks say which option it is."""
+        """Return the error of a mistake here; a record's own checks say which option it is."""
         return self.error(text) if re.match(r"[\w.]+: ", text) else super().mistake(text)
 
     def items(self, wanted: str = "a list", remedy: str = "give one") -> list[Field]:

@@ -1,4 +1,4 @@
-"""What each run says of itself when it ends: a small file, by which a sweep is resumed and made a table."""
+"""Records of ended runs: a small file each, by which a sweep is resumed and made a table."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _files_named_in(value: object) -> Iterator[Path]:
 
 
 def how_to_resume(directory: Path) -> str:
-    """Return what a sweep that did not do all of its points says at its end."""
+    """Return the last words of a sweep that did not do all of its points."""
     return f"the same command with hydra.sweep.dir={directory} does what is not done"
 
 

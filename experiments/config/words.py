@@ -90,7 +90,7 @@ def _meant(command: str, flag: str) -> str:
 
 
 def check_assignments(command: str, given: Sequence[str]) -> None:
-    """Reject an option that is not written NAME=VALUE, such as ``--placement v_shape``, and write it so.
+    """Reject an option that is not written NAME=VALUE, as ``--placement v_shape``, and write it so.
 
     Raises:
         OptionError: One is.
@@ -121,7 +121,7 @@ def _check_names(command: str, options: Sequence[str]) -> None:
 
 
 def unknown(command: str, key: str, given: Sequence[str]) -> str:
-    """Return the message about an option that a command, with what is chosen, does not have."""
+    """Return the message about an option that a command, with the chosen groups, does not have."""
     names, where = names_of(command, given), f"is not an option of schedsearch {command}"
     if own := [name for name in sorted(names) if name.endswith(f".{key}")]:
         return f"{key}: {where}; did you mean {own[0]}?"

@@ -1,4 +1,4 @@
-"""What a change of clock takes, for plans and simulated GPUs: numbers of the options, or the table's."""
+"""Latency of a change of clock, for plans and simulated GPUs: numbers of the options, or the table's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_switching(options: FrontierCommandOptions) -> None:
 
 
 def say_switching(options: FrontierCommandOptions) -> None:
-    """Say in the log what limits the table gives, and where they are from."""
+    """Log the limits of the table, and their source."""
     if AUTO in (options.energy.dwell_ms, options.energy.switch_ms):
         limits, latency = switching_limits(options), clock_latency_of_options(options)
         log.info(

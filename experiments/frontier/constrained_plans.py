@@ -74,7 +74,7 @@ class PeriodicResult:
 
 @dataclass(frozen=True)
 class ConstrainedPlans:
-    """What was asked for, None for what was not."""
+    """Plans under the limits of the options; None for a limit that was not asked for."""
 
     periodic: PeriodicResult | None = None
     switched: SwitchedPlan | None = None
@@ -123,7 +123,7 @@ def _power_limits(energy: EnergyOptions) -> PowerLimits | None:
 
 
 def check_constrained_plans_on(options: FrontierCommandOptions, problem: SearchProblem) -> None:
-    """Reject before the search what cannot be on this placement.
+    """Reject before the search options that this placement cannot have.
 
     Raises:
         OptionError: Waiting alone breaks a power cap, or a schedule made by hand does not repeat.

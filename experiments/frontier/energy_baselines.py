@@ -77,7 +77,7 @@ def describe_baselines(schedule: Schedule, tuned: EnergyResult) -> list[str]:
 
 
 def baseline_facts(schedule: Schedule, tuned: EnergyResult) -> Iterator[tuple[str, str, str]]:
-    """Yield each baseline's title, its best plan for the deadline, and what that saves."""
+    """Yield each baseline's title, its best plan for the deadline, and the saving."""
     for name, plans in tuned.baselines.items():
         plan, is_late = tuned.baseline_plan(name)
         note = (

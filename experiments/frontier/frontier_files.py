@@ -31,7 +31,7 @@ def save_frontier(
     tuned: EnergyResult,
     directory: Path,
 ) -> None:
-    """Write the profile, the frontier with its plans and baselines, and say what was found."""
+    """Write the profile and the frontier with its plans and baselines, and log the result."""
     frontier, schedule = tuned.frontier, found.schedule
     tuned.profile.to_csv(directory / "profile.csv")
     data = {**frontier_to_dict(found, frontier), **made_by(options), **found.costs.to_dict()}
@@ -93,7 +93,7 @@ def _starts_of(block: str, start_ms: Mapping[Instance, float]) -> list[float]:
 
 
 def describe(tuned: EnergyResult) -> str:
-    """Return the frontier's ends, the chosen plan and what it saves as lines of text."""
+    """Return the frontier's ends, the chosen plan and its saving as lines of text."""
     frontier, plan = tuned.frontier, tuned.plan
     alone = frontier.without_straggler
     later = len(frontier.plans) - len(alone)

@@ -1,4 +1,4 @@
-"""The report of a schedule and its frontier: what the steps returned, put into words."""
+"""The report of a schedule and its frontier."""
 
 from __future__ import annotations
 

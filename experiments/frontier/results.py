@@ -1,4 +1,4 @@
-"""What the steps of a frontier return."""
+"""Results of the steps of a frontier."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN_SHARE = 5e-4
 
 @dataclass(frozen=True)
 class EnergyResult:
-    """What the energy step returns.
+    """Result of the energy step.
 
     Attributes:
         profile: Profile of every block of the placement.
@@ -82,7 +82,7 @@ class EnergyResult:
         return f"{1 - plan.energy_mj / self.frontier.all_maximum.energy_mj:.2%} without waiting"
 
     def baseline_in_words(self, plan: FrequencyPlan) -> str:
-        """Return what a saving is compared with, until when, and whether its costs are placeholders."""
+        """Return in words the baseline of a saving, until when, and whether its costs are placeholders."""
         until_ms = self.compared_until_ms(plan)
         more = until_ms / self.frontier.all_maximum.time_ms - 1
         return (

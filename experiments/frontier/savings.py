@@ -1,4 +1,4 @@
-"""What is saved next to stragglers of several slowdowns, by the frontier and by the baselines, as one table.
+"""Savings next to stragglers of several slowdowns, by the frontier and by the baselines, as one table.
 
 All is over an equal time, the straggler's, against all clocks at maximum (Perseus, Sec. 6.2, Tables 3 and 4).
 """
@@ -66,7 +66,7 @@ def describe_savings(tuned: EnergyResult) -> list[str]:
 
 
 def beside_hand_made(found: SearchStepResult, tuned: EnergyResult) -> str:
-    """Return what the chosen plan takes beside the best schedule by hand with all clocks at maximum."""
+    """Return time and energy of the chosen plan beside the best by hand with all clocks at maximum."""
     name, best = next(iter(found.by_hand.items()))
     maximum = simulate_at_clocks(best, tuned.profile, all_maximum_clocks(best, tuned.profile))
     time = compared(tuned.plan.time_ms, maximum.time_ms)
@@ -80,7 +80,7 @@ def beside_hand_made(found: SearchStepResult, tuned: EnergyResult) -> str:
 def _saving(
     tuned: EnergyResult, plans: tuple[FrequencyPlan, ...], deadline_ms: float, all_maximum_mj: float
 ) -> float | None:
-    """Return what the best of some plans saves until a deadline; None where all of them are later."""
+    """Return the saving of the best of some plans until a deadline; None where all of them are later."""
     in_time = [plan for plan in plans if plan.time_ms <= deadline_ms * (1 + TIME_TOLERANCE)]
     if not in_time:
         return None

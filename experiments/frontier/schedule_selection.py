@@ -141,14 +141,14 @@ def describe_selection(selection: SelectionResult) -> str:
 
 
 def _what_is_left(chosen: OrderChoice) -> str:
-    """Return in words what another order could still save."""
+    """Return in words the most that another order could still save."""
     share = 1 - chosen.lower_bound_mj / chosen.best.energy_mj
     what = "no order and no modes need" if chosen.schedule.chosen else "no order needs"
     return f"{what} less" if share < NO_GAIN else f"{what} over {share:.2%} less than this"
 
 
 def selection_to_dict(selection: SelectionResult) -> dict[str, object]:
-    """Return what was judged and chosen as plain data; null stands for no plan and no bound."""
+    """Return the judged orders and the choice as plain data; null stands for no plan and no bound."""
     chosen: OrderChoice = selection.chosen
     return {
         "deadline_ms": chosen.deadline_ms,

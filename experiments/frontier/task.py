@@ -68,7 +68,7 @@ def _check_frontier_options(energy: EnergyOptions) -> None:
 
 
 def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> None:
-    """Reject before the search what cannot be on this placement.
+    """Reject before the search options that this placement cannot have.
 
     Raises:
         OptionError: It has no such form or plans.

@@ -12,7 +12,7 @@ from schedsearch.schedule_file import schedule_to_dict
 
 
 def task(options: LayoutCommandOptions) -> Result:
-    """Find the layouts; the figures are those of the best."""
+    """Find the layouts; the figures are the best layout's."""
     measured = read_measured(require_path("layers", options.layers), options.measured_layout)
     given = {path: read_any(require_path("given", path)) for path in options.given}
     found = layout(

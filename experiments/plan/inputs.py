@@ -1,4 +1,4 @@
-"""Model, cluster and what layers cost of what a planner is asked, computed or of a measured profile.
+"""Model, cluster and costs of layers for a planner, computed or of a measured profile.
 
 The module does not plan.
 """
@@ -115,7 +115,7 @@ def cluster_of(question: PlanQuestion) -> Cluster:
 
 
 def inputs_of(question: PlanQuestion) -> PlanInputs:
-    """Return the model, the cluster and what layers cost.
+    """Return the model, the cluster and the costs of layers.
 
     Raises:
         OptionError: An option is missing, or is of computed costs where there is a profile.
@@ -130,7 +130,7 @@ def inputs_of(question: PlanQuestion) -> PlanInputs:
 
 
 def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) -> FrameworkCosts:
-    """Return what layers cost by their shapes, and by what was measured of a machine or of layers."""
+    """Return the costs of layers by their shapes, and by measurements of a machine or of layers."""
     options = CostOptions(
         question.model_flops_utilisation,
         question.output_layer_utilisation,
@@ -175,7 +175,7 @@ def _in_words(question: PlanQuestion, costs: FrameworkCosts) -> Iterator[str]:
 
 
 def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:
-    """Return the model and the cluster of a profile, and what layers cost by it."""
+    """Return the model and the cluster of a profile, and the costs of its layers."""
     if not folder.is_dir():
         raise OptionError(
             f"profiles: {question.profiles!r} is not a folder; give one of measured layers and links, or "

@@ -1,4 +1,4 @@
-"""Options of planning: what all planners are asked, and the kinds of planners with their own.
+"""Options of planning: the question to all planners, and the kinds of planners with their own options.
 
 A planner is a file, and a line in `PLANNERS` with the record of its options.
 """

@@ -30,7 +30,7 @@ _TAKEN = (
 
 
 def task(question: PlanQuestion, planner: PipeDreamPlanner) -> Result:
-    """Plan a profile of nodes, and what the plan is compared with; the figures are the plan's.
+    """Plan a profile of nodes beside data parallelism and a straight pipeline; the figures are the plan's.
 
     Raises:
         OptionError: An option is missing or wrong.
@@ -94,7 +94,7 @@ def levels_of(cluster: Cluster, *, is_flat: bool = False) -> list[Level]:
 
 
 def plan_row(name: str, plan: PipelinePlan, memory_mib: float | None, batch: int) -> dict[str, Any]:
-    """Return the figures of a plan for a batch of so many samples by `_COLUMNS`."""
+    """Return the figures of a plan for a batch, in samples, by `_COLUMNS`."""
     fits = memory_mib is None or plan.memory_mib <= memory_mib
     time_ms, cause, stage = plan.bottleneck
     figures = (

@@ -34,7 +34,7 @@ _MOST_ROWS = 1000
 
 
 def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> Result:
-    """Plan; the figures are those of the best plan.
+    """Plan; the figures are the best plan's.
 
     Raises:
         OptionError: An option is wrong.
@@ -106,7 +106,7 @@ def _plan_options(
 
 
 def _of_layouts(planner: DefaultPlanner | BmwPlanner) -> dict[str, Any]:
-    """Return what the default planner has besides."""
+    """Return the options that the default planner has besides."""
     if not isinstance(planner, DefaultPlanner):
         return {}
     layouts = LayoutOptions(planner.micro_batch_sizes, max_chunks=planner.max_chunks)
@@ -152,7 +152,7 @@ def tables_of(plans: Plans) -> dict[str, Table]:
 
 
 def _lines_of_layouts(plans: Plans) -> Iterator[str]:
-    """Yield what is known of the layouts of each batch."""
+    """Yield a line about the layouts of each batch."""
     for batch, found in plans.layouts.items():
         known = "none fits"
         if found.plans:
@@ -169,7 +169,7 @@ def _lines_of_layouts(plans: Plans) -> Iterator[str]:
 
 
 def _proved(plans: Plans) -> list[str]:
-    """Return for each batch what is known of chains of stages whose layers have strategies of their own."""
+    """Return for each batch a line about chains of stages whose layers have strategies of their own."""
     lines = []
     for batch, found in plans.searches.items():
         known = found.status.lower()

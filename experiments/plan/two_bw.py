@@ -70,7 +70,7 @@ def task(question: PlanQuestion, planner: TwoBwPlanner) -> Result:
 
 
 def _profile(sizes: Sequence[int], model: ModelShape, cluster: Cluster, costs: CostOptions) -> BlockProfile:
-    """Return what a block costs one GPU."""
+    """Return the costs of a block on one GPU."""
     blocks = [(count, layer) for count, layer in model.chained.runs if isinstance(layer, TransformerLayer)]
     if len(blocks) != 1:
         raise OptionError(

@@ -1,4 +1,4 @@
-"""Options of what is predicted of plans."""
+"""Options of predictions."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def reductions_csv(found: Iterable[Reduction]) -> str:
 
 
 def costs_csv(found: Iterable[Reduction]) -> str:
-    """Return the mean cost of a job over the start days; empty where the bound has no such figure."""
+    """Return the mean cost of a job over the start days; empty where the bound has none."""
     names = ("mean_dollars", "mean_hours", "mean_moves")
     rows = ([*_case(each), *(_figure(getattr(each, name)) for name in names)] for each in found)
     return csv_text((*_CASE, *names), rows)

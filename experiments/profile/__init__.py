@@ -1,4 +1,4 @@
-"""What the blocks of a placement cost on this machine: ``schedsearch profile``.
+"""Costs of the blocks of a placement on this machine: ``schedsearch profile``.
 
 - `options`, and `task`, which does it
 - `lengths`: what blocks take by the length of sequences

@@ -36,7 +36,7 @@ def lengths_to_measure(options: ProfileCommandOptions, placement: Placement) -> 
 
 
 def save_length_rules(rows: Sequence[LengthTimeRow], directory: Path) -> None:
-    """Fit the rule of each block, write ``length_rules.csv``, and say what it misses.
+    """Fit the rule of each block, write ``length_rules.csv``, and log its errors.
 
     Raises:
         ProfileError: A block has too few lengths.

@@ -1,4 +1,4 @@
-"""The task of `experiments.profile`: the blocks of a placement run on this machine, and what they cost."""
+"""The task of `experiments.profile`: the blocks of a placement run on this machine, and their costs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ PROFILE_SCHEMA_VERSION = 1
 
 
 def task(options: ProfileCommandOptions) -> None:
-    """Run the blocks, and write what they cost and the placement with its times."""
+    """Run the blocks, and write their costs and the placement with its times."""
     check_runtime_options(options.runtime)
     _check_profiling_options(options)
     directory = output_directory()
@@ -123,7 +123,7 @@ def save_traced(placement: Placement, trace: str, pattern: str | None, directory
 
 
 def _schedules(options: ProfileCommandOptions, problem: SearchProblem, directory: Path) -> list[Schedule]:
-    """Return what is run while the blocks are measured: once, or once for each mode of blocks that have some.
+    """Return the schedules in which blocks are measured: one, or one for each mode of blocks that have some.
 
     The pipeline's schedule is saved.
 
@@ -207,7 +207,7 @@ def _run(
 
 
 def save_profile(placement: Placement, runs: Sequence[tuple[Schedule, Measurement]], directory: Path) -> None:
-    """Write ``profile.csv``, ``profile.json`` and ``placement.yaml`` of runs, and say what was measured.
+    """Write ``profile.csv``, ``profile.json`` and ``placement.yaml`` of runs, and log the costs.
 
     Blocks that did not run (optimizer blocks) keep their times; beside them energies are not used, since a
     frontier needs those of all blocks. Of what ran in the same mode several times, the first counts.
@@ -229,7 +229,7 @@ def save_profile(placement: Placement, runs: Sequence[tuple[Schedule, Measuremen
 
 
 class _Measured(NamedTuple):
-    """What was measured of blocks.
+    """Measured costs of blocks.
 
     Attributes:
         costs: Costs of each block, by increasing clock.

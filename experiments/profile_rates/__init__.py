@@ -1,4 +1,4 @@
-"""What a machine reaches by shape: ``schedsearch profile_rates``.
+"""Rates of a machine by shape: ``schedsearch profile_rates``.
 
 - `options`, and `task`, which does it
 """

@@ -1,4 +1,4 @@
-"""The task of ``schedsearch profile_rates``: what this machine reaches by shape, as a file."""
+"""The task of ``schedsearch profile_rates``: rates of this machine by shape, as a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def task(options: RatesCommandOptions) -> dict[str, float]:
-    """Measure every different operator of a model, and write what is known after each."""
+    """Measure every different operator of a model, and write all rates after each."""
     require_known("gpu", options.gpu, GPUS)
     degrees = options.tensor_parallel
     require(bool(degrees), "tensor_parallel", [], "a list of whole numbers", "give some, as [1,2,4,8]")

@@ -58,7 +58,7 @@ def task(options: ReplanCommandOptions) -> Result:
 
 
 def _shown(found: Replan) -> list[str]:
-    """Return a line for each way: what an iteration takes, and how it is."""
+    """Return a line for each way: time of an iteration, and status."""
     lines = []
     for row in found.rows:
         if row.iteration_ms is None or row.throughput is None:

@@ -54,7 +54,7 @@ HALF_ROW = 0.43
 
 
 def page_program(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | None = None) -> PageProgram:
-    """Return what makes a page move: Bokeh, our scripts, the figures, and what they show.
+    """Return the scripts of a page: Bokeh, ours, the figures and their data.
 
     Args:
         data: What the page shows.
@@ -320,7 +320,7 @@ def _points(plans: Sequence[FrequencyPlan]) -> tuple[list[float], list[float]]:
 
 
 def _progress() -> Any:
-    """Return the axes of what a search found and proved over its time."""
+    """Return the axes of a search's values and bounds over its time."""
     plot = _figure(240, "progress", tools="")
     plot.xaxis.axis_label = "time of the search (s)"
     best = _source("x", "y", name="best")

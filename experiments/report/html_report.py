@@ -270,7 +270,7 @@ def _mood(fact: Fact) -> str:
 
 
 def _value(fact: Fact) -> str:
-    """Return a fact's value, with its link and with a mark that says what its colour says."""
+    """Return a fact's value, with its link and with a mark in its colour."""
     text = escape(fact.value)
     if fact.link:
         text = f'<a href="./{escape(quote(fact.link))}">{text}</a>'

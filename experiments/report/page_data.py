@@ -64,7 +64,7 @@ class PagePlans:
 
 @dataclass(frozen=True)
 class PageData:
-    """What a page shows.
+    """Data of a page.
 
     Attributes:
         schedules: By title, in the order in which they stand above each other; at least one.
@@ -149,7 +149,7 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
 
 
 def _held_rows(schedule: Schedule, graph: InstanceGraph) -> Tree:
-    """Return the blocks of each device, in order, where these are not those of its one row."""
+    """Return the blocks of each device, in order, where its row has others."""
     placement = schedule.placement
     if len(placement.lanes) == placement.num_devices:
         return {}
@@ -179,7 +179,7 @@ def _firsts(counts: Sequence[int] | Array) -> Array:
 
 
 def plans_tree(schedule: Schedule, plans: PagePlans) -> Tree:
-    """Return plans: their figures, what each block costs at each clock, and which clock each block has.
+    """Return plans: their figures, the costs of each block at each clock, and which clock each block has.
 
     Block i of the schedule runs as ``run[i]``: a block of the placement in a mode. The costs of run r are
     those from ``point_first[r]`` on, by increasing clock, and ``choice`` says which of them each block of the
@@ -234,7 +234,7 @@ def _choices(
 
 
 def progress_tree(progress: Sequence[SearchProgress], tick_ms: float) -> list[Tree]:
-    """Return what a search had found and proved at which time, for each value that it made smaller.
+    """Return a search's best value and bound at each time, for each value that it made smaller.
 
     Times are of one micro-batch where they are of a repetend. Events that tell nothing new are left out.
     """

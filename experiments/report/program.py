@@ -1,4 +1,4 @@
-"""The scripts of a page and what they show, made small enough to stand in the page itself.
+"""The scripts of a page and their data, made small enough to stand in the page itself.
 
 It knows where the scripts are and in which order they belong together, and nothing of what they do.
 """
@@ -30,7 +30,7 @@ _LEVEL = 6
 
 @dataclass(frozen=True)
 class PageProgram:
-    """What makes a page move.
+    """Scripts of a page.
 
     Attributes:
         code: All scripts but the one that loads them.
@@ -53,7 +53,7 @@ class PageProgram:
 
     @property
     def policy(self) -> str:
-        """What the page may run: these scripts, known by their hashes, whatever text gets into the page."""
+        """Scripts that the page may run, known by their hashes, whatever text gets into the page."""
         hashes = " ".join(f"'sha256-{_hash(script)}'" for script in (self.loader, self.code))
         return f"script-src {hashes}"
 

@@ -106,7 +106,7 @@ def _table(rows: Sequence[Row]) -> list[str]:
 
 
 def cells_of(row: Row, min_digits: int) -> tuple[str, ...]:
-    """Return a row in a table for people; ours has at least so many digits after the point."""
+    """Return a row in a table for people; ours has at least this number of digits after the point."""
     ours = "" if row.ours is None else f"{row.ours:.{max(row.digits, min_digits)}f}"
     paper = "" if row.published is None else f"{row.published:.{row.digits}f}"
     difference = "" if row.difference is None else f"{row.difference:+.1%}"

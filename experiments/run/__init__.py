@@ -1,4 +1,4 @@
-"""From a schedule and its clocks to scripts, devices, and what they measured: ``schedsearch run``.
+"""From a schedule and its clocks to scripts, devices and measurements: ``schedsearch run``.
 
 - `options`; `run_options`: checked before any work starts; `planned_model`: the model of a plan
 - `scripts`: generated and proved; `measured_run`: started, followed, compared with the unpipelined model

@@ -1,4 +1,4 @@
-"""What people use, beside the schedule that was found: 1F1B and the best schedule by hand, at the same costs.
+"""1F1B and the best schedule by hand beside the schedule that was found, at the same costs.
 
 Each needs memory of its own, and one that does not fit is none of them.
 
@@ -70,7 +70,7 @@ class BesideRow:
 
     @property
     def title(self) -> str:
-        """The name, and what distinguishes the schedule."""
+        """The name, and a mark on the best by hand."""
         return f"{self.name}, best by hand" if self.is_best_by_hand else self.name
 
     @property
@@ -118,7 +118,7 @@ def rows_beside(
 def _made_by_hand(
     kind: PlacementKind, problem: SearchProblem, found: SearchStepResult
 ) -> tuple[dict[str, Schedule], dict[str, str]]:
-    """Return the schedules by hand that fit, on any shape of the same model, and what is to be said of some.
+    """Return the schedules by hand that fit, on any shape of the same model, and notes on some.
 
     Of 1F1B that is what it lacks, where it does not fit.
     """
@@ -198,7 +198,7 @@ def _with_energies(
 
 
 def describe_beside(rows: Sequence[BesideRow], proved: str) -> list[str]:
-    """Return the table as lines of text, and what it says in words; nothing where there is no other."""
+    """Return the table as lines of text, and in words; nothing where there is no other."""
     table = beside_table(rows)
     return [*table, *textwrap.wrap(in_words(rows, proved), 79)] if table else []
 
@@ -231,7 +231,7 @@ def _cells(row: BesideRow) -> list[str]:
 
 
 def in_words(rows: Sequence[BesideRow], proved: str) -> str:
-    """Return how the searched schedule stands to the best by hand and to 1F1B, and what is proved of it."""
+    """Return in words how the searched schedule stands to the best by hand and to 1F1B, and its proof."""
     *others, found = (row for row in rows if not row.is_run)
     ran = sorted((row for row in others if row.schedule), key=lambda row: not row.is_best_by_hand)
     times = " and ".join(_compared(found, row) for row in ran if row in (ran[0], others[0]))

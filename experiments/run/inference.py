@@ -169,7 +169,7 @@ def _cells(row: RequestsRow) -> list[str]:
 
 
 def _block_times(records: Sequence[Record]) -> dict[Instance, float]:
-    """Return what each block took; of one on several devices on the quickest, as the others waited in it."""
+    """Return the time of each block; of one on several devices on the quickest, as the others waited."""
     found: dict[Instance, float] = {}
     for row in (row for record in records for row in record.blocks):
         taken_ms = row.end_ms - row.begin_ms

@@ -85,7 +85,7 @@ def run_and_save(
 
 
 def warn_of_rise(losses: Sequence[float]) -> None:
-    """Log a line if the last loss is the first one that is far above that of the first iteration."""
+    """Log a line if the last loss is the first one that is far above the first iteration's."""
     limit = RISE * abs(losses[0])
     if losses[-1] > limit >= max(losses[:-1], default=math.inf):
         log.warning(
@@ -113,7 +113,7 @@ def check_finite(measurement: Measurement) -> None:
 
 
 def describe(measurement: Measurement) -> str:
-    """Return the losses, what was compared, and which clocks there were, a line each."""
+    """Return losses, comparison and clocks, a line each."""
     blocking = ", blocking" if measurement.blocking else ""
     first, last = (sum(losses) / len(losses) for losses in (measurement.losses[0], measurement.losses[-1]))
     return (
@@ -125,7 +125,7 @@ def describe(measurement: Measurement) -> str:
 
 
 def compared_in_words(measurement: Measurement) -> str:
-    """Return which iterations were compared, why, and what was found."""
+    """Return which iterations were compared, why, and the largest errors."""
     comparison = measurement.comparison
     if comparison is None:
         why = f"verify={measurement.verify}: {measurement.verify_reason}"

@@ -31,7 +31,7 @@ class ModelChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
-    """The `runtime` group: what the model and the run have as options, and how the scripts are made."""
+    """The `runtime` group: options of the model, the run and the scripts."""
 
     iterations: int = inherited(UserRunOptions, "iterations", 3)
     timeout_s: float = inherited(UserRunOptions, "timeout_s", 600)

@@ -1,4 +1,4 @@
-"""What a run does of a planner's plan: the layers of each block as planned, and what it leaves out, said."""
+"""A planner's plan in a run: the layers of each block as planned, and lines about the parts left out."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def with_planned_shards(options: RuntimeOptions, planned: RunPlan, placement: Pl
 
 
 def _pieces_with(plan: Plan, *stages: int) -> list[int]:
-    """Return the pieces of a plan that have a transformer layer with such a stage of ZeRO."""
+    """Return the pieces of a plan that have a transformer layer with a stage of ZeRO."""
 
     def has(i: int) -> bool:
         return plan.strategies[i].zero in stages and plan.strategies[i].data_parallel > 1
@@ -66,7 +66,7 @@ def _pieces_with(plan: Plan, *stages: int) -> list[int]:
 
 
 def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
-    """Return, in a line each, how many layers each block has, and what is not run as planned.
+    """Return, in a line each, how many layers each block has, and the parts that are not run as planned.
 
     That is ZeRO, and how the vocabulary is cut.
 

@@ -1,4 +1,4 @@
-"""The report of a run: its schedule, its frontier, and what was measured."""
+"""The report of a run: its schedule, its frontier, and the measurements."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def save_report(
 
 
 def _beside_sections(rows: Sequence[BesideRow]) -> list[Section]:
-    """Return the table of what people use, beside the found schedule; none where there is none by hand."""
+    """Return the table of schedules by hand beside the found one; none where there is none by hand."""
     table = "\n".join(beside_table(rows))
     return [Section("Beside usual schedules", text=table)] if table else []
 

@@ -30,7 +30,7 @@ CLOCK_LATENCY = "profile.clock_latency"
 
 @dataclass(frozen=True)
 class KeptOptions:
-    """What scripts are run with, kept for when the run goes on.
+    """Options that scripts are run with, kept for when the run goes on.
 
     Attributes:
         runtime: The options of the group; whether it is resumed does not count.
@@ -42,7 +42,7 @@ class KeptOptions:
 
     @classmethod
     def of(cls, options: RunCommandOptions) -> KeptOptions:
-        """Return those of a whole config."""
+        """Return the options of a whole config."""
         runtime = replace(
             options.runtime,
             resume=None,
@@ -66,14 +66,14 @@ def save_options(kept: KeptOptions, directory: Path) -> Path:
 
 
 def resumed_directory(options: RuntimeOptions) -> Path | None:
-    """Return the output directory of the run to go on with; None if that is not what is asked for."""
+    """Return the output directory of the run to go on with; None for a new run."""
     if options.resume is None or not (Path(options.resume) / "scripts").is_dir():
         return None
     return Path(options.resume).resolve()
 
 
 def options_of(directory: Path, options: RunCommandOptions, overrides: Sequence[str]) -> KeptOptions:
-    """Return the options with which a run goes on: its own, and those that the command line gives anew.
+    """Return the options with which a run goes on: its own, changed by the command line.
 
     Args:
         directory: The output of the run.

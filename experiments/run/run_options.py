@@ -65,7 +65,7 @@ def check_runtime_options(options: RuntimeOptions) -> None:
 
 
 def _check_given(options: RuntimeOptions) -> None:
-    """Reject what needs the modules, which only a script of the user's own has."""
+    """Reject options that need the modules, which only a script of the user's own has."""
     if options.launcher != NO_LAUNCHER:
         raise OptionError(
             f"runtime.model: {GIVEN_MODEL} has no modules to run here; use runtime.launcher={NO_LAUNCHER}, "
@@ -83,12 +83,12 @@ def _check_given(options: RuntimeOptions) -> None:
 
 
 def launch_options(options: RuntimeOptions) -> dict[str, Any]:
-    """Return those of the group that are the run's, for a `RunOptions`."""
+    """Return the run's options of the group, for a `RunOptions`."""
     return {each.name: getattr(options, each.name) for each in dataclasses.fields(UserRunOptions)}
 
 
 def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
-    """Reject a device that this machine lacks, and what the launcher cannot start for the placement."""
+    """Reject a device that this machine lacks, and a launcher that cannot start the placement."""
     if options.launcher == NO_LAUNCHER:
         return
     try:
@@ -100,7 +100,7 @@ def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
 
 
 def devices_in_words(placement: Placement) -> str:
-    """Return how many devices a run has: those of the placement, or the GPUs that they stand for.
+    """Return how many devices a run has: the placement's, or the GPUs that they stand for.
 
     >>> from dataclasses import replace
     >>> from placements.shapes import v_shape

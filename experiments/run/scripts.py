@@ -1,4 +1,4 @@
-"""The scripts of a schedule and its clocks, and what is planned for them."""
+"""The scripts of a schedule and its clocks, and their plan."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _with_updates(schedule: Schedule, micro_batches_per_update: int) -> Schedule
 
 
 def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) -> Programs:
-    """Return proved programs; of what only a user's own script knows, without the sizes of messages."""
+    """Return proved programs; without the sizes of messages where only a user's own script knows them."""
     programs = scattered(recomputed(programs, options.recompute or ()), options.scatter)
     if words := scattered_in_words(programs):
         log.info("%-12s%s", "transfers", words)
@@ -188,7 +188,7 @@ def _with_shards(programs: Programs, sharded: Collection[str], options: RuntimeO
 def planned_scripts(
     found: SearchStepResult, tuned: EnergyResult, num_micro_batches: int | None = None
 ) -> PlannedIteration:
-    """Return what is planned for the scripts, by default for their own number of micro-batches."""
+    """Return the plan of the scripts, by default for their own number of micro-batches."""
     schedule, clocks = _schedule_and_clocks(found, tuned, num_micro_batches)
     return planned_run(schedule, tuned.profile, clocks, found.memory_unit)
 
@@ -196,7 +196,7 @@ def planned_scripts(
 def _schedule_and_clocks(
     found: SearchStepResult, tuned: EnergyResult, num_micro_batches: int | None = None
 ) -> tuple[Schedule, ScriptClocks]:
-    """Return what is run: the schedule with a clock for each block, or a repetend with clocks that repeat."""
+    """Return the schedule with a clock for each block, or a repetend with clocks that repeat."""
     names = found.placement.per_micro_batch.by_name
     if tuned.periodic is None:
         plan = tuned.plan if tuned.switched is None else tuned.switched

@@ -1,4 +1,4 @@
-"""The generated scripts on simulated GPUs, on request: what the plan gives in virtual time."""
+"""The generated scripts on simulated GPUs, on request: the plan in virtual time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIMULATED_SCHEMA_VERSION = 1
 
 
 def check_simulated_on(options: RunCommandOptions) -> None:
-    """Reject before the search what simulated GPUs do not know.
+    """Reject before the search options that simulated GPUs do not know.
 
     Raises:
         OptionError: The blocking power depends on the clock.
@@ -42,7 +42,7 @@ def simulate_scripts(
     directory: Path,
     costs: CostSource,
 ) -> None:
-    """Run the scripts in virtual time; write ``simulated.json``, and a line beside what was planned.
+    """Run the scripts in virtual time; write ``simulated.json``, and a line beside the plan.
 
     Args:
         planned: What the scripts are to do.

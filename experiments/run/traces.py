@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 def planned_run(
     schedule: Schedule, profile: Profile, clocks: ScriptClocks, memory_unit: str = ""
 ) -> PlannedIteration:
-    """Return what the scripts of a schedule are to do.
+    """Return the planned iteration of a schedule's scripts.
 
     Optimizer blocks are not in it, for the scripts have none.
 
@@ -39,7 +39,7 @@ def planned_run(
 
 
 def script_schedule(schedule: Schedule) -> Schedule:
-    """Return what scripts do of a schedule: its micro-batches, a device for each GPU."""
+    """Return a schedule as scripts run it: its micro-batches, a device for each GPU."""
     schedule = schedule.per_micro_batch
     return replace(schedule, placement=schedule.placement.by_gpu)
 

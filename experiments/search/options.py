@@ -1,4 +1,4 @@
-"""Options of a search; those of the commands that do more begin with them."""
+"""Options of a search, with which the options of larger commands begin."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class ProfileOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchCommandOptions:
-    """The config of `experiments.search`, which those of the three commands below have in common."""
+    """The config of `experiments.search`, with which the configs of three other commands begin."""
 
     schedule: str = option(
         "searched", "searched, or a schedule made by hand: gpipe, one_f_one_b, chimera, zb_h1 ..."
@@ -180,7 +180,7 @@ def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
 
 
 def _fill_in(data: dict[Any, Any]) -> None:
-    """Put what the plan says, if there is one, in the place of nulls."""
+    """Put the plan's values, if there is a plan, in the place of nulls."""
     usual, layers = PlannedRun(NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, (), {}), None
     runtime, profile = data.get("runtime"), data.get("profile")
     if isinstance(data.get("placement"), dict):

@@ -1,4 +1,4 @@
-"""What the options name: a placement with its costs, read once for all that is done with it."""
+"""The problem of the options: a placement with its costs, read once for all steps."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class SearchProblem:
 
 
 def read_problem(options: SearchCommandOptions) -> SearchProblem:
-    """Return what the options name; a wrong option, or file, is a `ValueError` in a line."""
+    """Return the problem of the options; a wrong option, or file, is a `ValueError` in a line."""
     kind, chosen = options.placement, options.profile
     gpu = read_gpu(chosen.gpu, kind)
     measured = kind.measured if chosen.path is None else None  # a profile that is given comes before

@@ -43,7 +43,7 @@ class CostSource:
 
     @property
     def in_sentences(self) -> str:
-        """The sources for a report, and what to do where they are placeholders."""
+        """The sources for a report, and a remedy where they are placeholders."""
         text = f"Times: {self.times}. Energies: {self.energies}. Blocking power: {self.blocking_power}."
         return f"{text} These are placeholders: give times of your own." if self.placeholder else text
 
@@ -114,7 +114,7 @@ def doubtful_units(profile: Profile) -> Iterator[str]:
 
 
 def no_power(watts: float) -> str:
-    """Return what is wrong with a power, 0 for nothing aside; empty where it is of a GPU."""
+    """Return the fault of a power in words; empty for 0 and for the power of a GPU."""
     if watts == 0 or POWERS_W[0] <= watts <= POWERS_W[1]:
         return ""
     return f"{watts:.6g} W, where GPUs use {POWERS_W[0]:g} to {POWERS_W[1]:g} W"

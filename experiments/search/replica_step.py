@@ -1,4 +1,4 @@
-"""One batch on several data-parallel replicas: which gets which micro-batch, beside what people use."""
+"""One batch on several data-parallel replicas: which gets which micro-batch, beside usual assignments."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def search_replicas(options: SearchCommandOptions, problem: SearchProblem, direc
 
 
 def save(found: ReplicaSchedules, placement: Placement, directory: Path) -> None:
-    """Write what each replica runs, and its schedule."""
+    """Write the micro-batches of each replica, and its schedule."""
     rows = []
     for replica, (numbers, schedule) in enumerate(zip(found.assigned, found.schedules, strict=True)):
         if schedule is None:

@@ -1,4 +1,4 @@
-"""The report of a schedule, and what those of a frontier and a run have in common with it."""
+"""The report of a schedule, and its parts that the reports of a frontier and a run have, too."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def report_title(found: SearchStepResult) -> str:
 
 
 def introduction(found: SearchStepResult, brought: str = "") -> str:
-    """Return what the search brought, and in a second sentence where the costs come from.
+    """Return the result of the search, and in a second sentence where the costs come from.
 
     Args:
         found: The schedule.
@@ -99,7 +99,7 @@ def schedule_sections(found: SearchStepResult) -> list[Section]:
 
 
 def file_facts(directory: Path) -> tuple[Fact, ...]:
-    """Return the files of a directory that are known, with what each says."""
+    """Return the files of a directory that are known, with their contents in words."""
     return tuple(Fact(file, what, link=file) for file, what in FILES.items() if (directory / file).exists())
 
 
@@ -109,7 +109,7 @@ def found_facts(found: SearchStepResult) -> tuple[Fact, ...]:
 
 
 def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
-    """Return the facts of the schedule, as in the terminal, behind what is proved."""
+    """Return the facts of the schedule, as in the terminal, behind the proof."""
     result = found.result
     facts = schedule_facts(found.schedule, result, found.memory_unit)
     shown = tuple(replace(fact, label=fact.label.capitalize()) for fact in facts)

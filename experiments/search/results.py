@@ -1,4 +1,4 @@
-"""What the steps of a search return."""
+"""Results of the steps of a search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schedsearch.schedule import Schedule
 
 @dataclass(frozen=True)
 class SelectionResult:
-    """What the choice among several schedules returns.
+    """Result of the choice among several schedules.
 
     Attributes:
         chosen: The choice, and all that was judged.
@@ -37,7 +37,7 @@ class SelectionResult:
 
 @dataclass(frozen=True)
 class SearchStepResult:
-    """What the search step returns.
+    """Result of the search step.
 
     Attributes:
         placement: With its memory, and the block times of the profile.

@@ -91,7 +91,7 @@ def _with_chosen_modes(name: str, placement: Placement, number: int) -> Schedule
 
 
 def search_request(options: SearchCommandOptions, placement: Placement) -> Problem:
-    """Return what the options ask of a search.
+    """Return the arguments of a search by the options.
 
     Raises:
         OptionError: What it is to begin with is not a path.
@@ -104,7 +104,7 @@ def search_request(options: SearchCommandOptions, placement: Placement) -> Probl
 
 
 def search_limits(chosen: SearchOptions) -> dict[str, Any]:
-    """Return what the options ask of any search, whatever the placement and the number of micro-batches."""
+    """Return the options of any search, whatever the placement and the number of micro-batches."""
     of_one = {"placement", "num_micro_batches", "begin_with"}
     return {name: getattr(chosen, name) for name in {each.name for each in fields(Problem)} - of_one}
 

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 def search_and_save(
     options: SearchCommandOptions, problem: SearchProblem, directory: Path
 ) -> SearchStepResult:
-    """Find the placement's schedule; write ``placement.yaml`` and ``schedule.json``, and what is exported.
+    """Find the placement's schedule; write ``placement.yaml``, ``schedule.json`` and the exports.
 
     Of a plan, the plan as it is carried out is written too.
 
@@ -174,7 +174,7 @@ _PROVED = {True: "proved", False: "not proved"}
 
 
 def figures(schedule: Schedule, result: Answer | None, memory_unit: str) -> Iterator[tuple[str, str]]:
-    """Yield name and value of each figure of a schedule as text, with what is proved of it."""
+    """Yield name and value of each figure of a schedule as text, with its proof."""
     for fact in schedule_facts(schedule, result, memory_unit):
         yield fact.label, fact.value + (f": {fact.note}" if fact.note else "")
 
@@ -230,7 +230,7 @@ def micro_batches_in_words(placement: Placement, number: int) -> str:
 
 
 def micro_batch_word(placement: Placement, several: bool = False) -> str:
-    """Return what a micro-batch of a placement is called: a pair where it has two of them at a time."""
+    """Return the word for a micro-batch of a placement: a pair where it has two of them at a time."""
     part = {block.name: block.name for block in placement.per_micro_batch.blocks}
     for block in placement.per_micro_batch.topological_order:
         for other in {part[name] for name in block.after}:

@@ -53,7 +53,7 @@ def sequences(
 
 
 def _rules() -> Mapping[str, Coefficients]:
-    """Return what a layer takes in ms, or keeps in MiB, by powers of 1000 tokens."""
+    """Return the time of a layer in ms, or its memory in MiB, by powers of 1000 tokens."""
     at: dict[str, list[tuple[float, float]]] = {}
     for row in layer_rows():
         if row["layer"] in ("llama3_8b_s8192", "llama3_8b_s4096"):

@@ -52,7 +52,7 @@ class ClockTask:
 
 
 def clock_task(micro_batches: int, gpu: str = "", bert: bool = False, **made: Any) -> ClockTask:
-    """Return 1F1B of GPT-3 on a GPU, of BERT, or of what `made_up` makes."""
+    """Return 1F1B of GPT-3 on a GPU, of BERT, or of a made-up model."""
     if not gpu and not bert:
         return made_up(micro_batches=micro_batches, **made)
     name = "bert_pp4_lowtime_example" if bert else f"stage_profile/{_PROFILES[gpu]}"

@@ -1,4 +1,4 @@
-"""Layers of transformers measured on an H100, where there is such a file: for one sample, by operation."""
+"""Layers of transformers measured on an H100, where the file is there: for one sample, by operation."""
 
 from __future__ import annotations
 

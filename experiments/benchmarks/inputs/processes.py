@@ -27,7 +27,7 @@ class BenchmarkError(RuntimeError):
 
 
 def on_devices(num_devices: int, work: Callable[[int], Result], timeout_s: float = 300.0) -> list[Result]:
-    """Return what a function returns on each device, given its number.
+    """Return the results of a function on each device, given its number.
 
     It runs in as many processes at once, each with one thread for torch, in a process group of them all.
 

@@ -1,4 +1,4 @@
-"""The best answers known: what they reach in ``best_known.csv``, the answers themselves in ``answers``.
+"""The best answers known: their figures in ``best_known.csv``, the answers themselves in ``answers``.
 
 Whatever is kept was rebuilt from what is written and passed `validate`: a repetend as a schedule of its own
 period, a schedule from the orders of its devices. Bounds are what a search proved; they are not proved again.
@@ -67,7 +67,7 @@ class BestKnown:
 
     @classmethod
     def of_row(cls, row: Row) -> BestKnown:
-        """Return what a row says."""
+        """Return the answer of a row."""
         return cls(
             row["micro_batches"].whole(),
             {name: Fraction(row.text(f"best_{name}")) for name in FIGURES if f"best_{name}" in row},
@@ -101,7 +101,7 @@ class BestKnown:
 
 @dataclass(frozen=True)
 class InstanceAnswer:
-    """What a search or a rule found for an instance.
+    """Answer of a search or a rule to an instance.
 
     Attributes:
         found_by: What found it: ``search``, or a hand-made schedule's name.
@@ -167,7 +167,7 @@ def orders_from_text(texts: Iterable[str]) -> list[list[BlockInstance]]:
 
 
 def rebuilt(instance: Instance, figure: str, answer: Mapping[str, Any]) -> Fraction:
-    """Return what a stored answer reaches, rebuilt from what is written and validated.
+    """Return the figures of a stored answer, rebuilt from its file and validated.
 
     Raises:
         AnswerError: It breaks a rule of the instance.
@@ -274,14 +274,14 @@ class Library:
         return self._groups[group]
 
     def known(self, instance: Instance) -> BestKnown:
-        """Return what is known of an instance."""
+        """Return the best answers to an instance."""
         load, number = load_bound(instance.placement), instance.num_micro_batches
         bounds = (load, number * load, device_span_bound(instance.placement, number))
         nothing = BestKnown(number, {}, dict(zip(FIGURES, map(Fraction, bounds), strict=True)))
         return self.best.get(instance.name, nothing)
 
     def offer(self, instance: Instance, found: InstanceAnswer) -> list[str]:
-        """Keep what is better than what is known, and write it; return the figures that are.
+        """Keep and write an answer where it is better than the known one; return the better figures.
 
         Raises:
             AnswerError: An answer breaks a rule, or is better than a bound.

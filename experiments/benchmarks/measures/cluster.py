@@ -34,7 +34,7 @@ _MOMENTS = 6
 
 
 def prepare() -> None:
-    """Decide once about a few jobs, so that no case pays for what is loaded."""
+    """Decide once about a few jobs, so that no case pays for imports."""
     few = load(random_throughputs(4, 0), cluster_of(max(SCALE_FACTORS)), 4, 1, seed=0)
     for name in PROGRAMS:
         decisions(few, [policy_of(name)])
@@ -86,7 +86,7 @@ def _throughputs(name: str, jobs: int) -> Throughputs:
 
 
 def beside_cvxpy(policy: str, warm: Sequence[Allocation], cpu_s: Sequence[float]) -> dict[str, Any]:
-    """Compare decisions with cvxpy's by its fastest solver, and their objectives with that of its best.
+    """Compare decisions with cvxpy's by its fastest solver, and their objectives with its best solver's.
 
     Raises:
         subprocess.CalledProcessError: cvxpy's process failed; its words are on the screen.
@@ -105,7 +105,7 @@ def beside_cvxpy(policy: str, warm: Sequence[Allocation], cpu_s: Sequence[float]
 
 
 def terms_of(demand: Demand) -> dict[str, FloatArray]:
-    """Return what a decision about jobs alone is about as plain arrays, by job, type, or both.
+    """Return the inputs of a decision about jobs alone as plain arrays, by job, type, or both.
 
     There is one configuration for each job and type. ``isolated_s`` is a job's time so far and until its end
     on its own part of the cluster; ``proportional_steps_per_s`` is its rate if its time is divided as the

@@ -1,4 +1,4 @@
-"""The energy frontier: speed, savings, gaps to the bound, and ours beside what others find.
+"""The energy frontier: speed, savings, gaps to the bound, and ours beside others' plans.
 
 Energies of two plans are compared at equal deadline: both are effective energies, above the blocking power,
 of plans that keep it. Gaps and savings are in percent.

@@ -41,7 +41,7 @@ def plan_options(memory_gib: float) -> PlanOptions:
 def plan_search(
     *, model: str, cluster: str, batch: int, memory_gib: float, num_layers: int | None = None
 ) -> dict[str, Any]:
-    """Search the best plan of a model of the zoo, of its own layers or of as many, for so many samples."""
+    """Search the best plan of a model of the zoo, of its own layers or of as many, for a batch."""
     sizes = {} if num_layers is None else {"num_layers": num_layers}
     costs, gpus = ShapeCosts(read_model(model, **sizes)), read_cluster(cluster)
     found, cpu_s = timed(lambda: search_plans(costs, gpus, batch, plan_options(memory_gib)))

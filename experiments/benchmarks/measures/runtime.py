@@ -1,4 +1,4 @@
-"""The runtime: what processes hold in memory, and how long they take to reach each other.
+"""The runtime: memory of processes, and the time until they reach each other.
 
 Models are the options of `runtime.models`.
 """
@@ -44,7 +44,7 @@ def _run(programs: Programs, model: ModelData, processes: int, options: RunOptio
 def resident(
     *, model: ModelData, num_stages: int, micro_batches: int, launcher: str = "torchrun"
 ) -> dict[str, Any]:
-    """Run 1F1B without a comparison, and hold the memory of each process against what it must hold.
+    """Run 1F1B without a comparison, and hold the memory of each process against its weights and activations.
 
     That is weights, gradients, the optimizer's state and activations, in float32. ``least`` and ``most`` are
     ratios of what a process took.
@@ -87,7 +87,7 @@ def _channels(placement: Placement) -> list[Channel]:
 
 
 def _connect_s(placement: Placement, channels: list[Channel], by: str, device: int) -> tuple[float, float]:
-    """Return what a process's communicators took, in seconds of the clock and of the processor."""
+    """Return the time of a process's communicators, in seconds of the clock and of the processor."""
     start_s, processor_s = time.perf_counter(), time.process_time()
     connect(placement, channels, device, 300.0, by).barrier()
     return time.perf_counter() - start_s, time.process_time() - processor_s

@@ -1,4 +1,4 @@
-"""The search for periods and whole schedules: what it finds and proves, and how long that takes."""
+"""The search for periods and whole schedules: results, proofs and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server of plans: how long requests take, and what they cost it.
+"""The server of plans: latency and processor time of requests.
 
 The server is a process of its own on this machine. Its CPU seconds are the system's account of that process,
 so neither who asks nor the workers count. Each sender keeps its connection and waits for each answer; with
@@ -62,7 +62,7 @@ def _server(database: Path) -> Iterator[Any]:
 
 
 def _cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process so far, without those of its workers."""
+    """Return the CPU seconds of a process so far, without its workers'."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -114,7 +114,7 @@ def _in_turn(
 
 
 def _ours(script: Script, device: int) -> tuple[*_Runner, list[Tensor]]:
-    """Return what runs the generated script, and its parameters in the order of the module's."""
+    """Return a function that runs the generated script, and its parameters in the module's order."""
     transport = connect(script.placement, script.channels, device, _TIMEOUT_S)
     model = Model(script.model, script.placement, transport.shards, transport.device)
     blocks = Blocks(script.placement, model, script.num_micro_batches)
@@ -130,7 +130,7 @@ def _ours(script: Script, device: int) -> tuple[*_Runner, list[Tensor]]:
 
 
 def _torchs(script: Script, device: int, table: Path, parameters: list[Tensor]) -> _Runner:
-    """Return what runs torch's runtime, which begins with given parameters."""
+    """Return a function that runs torch's runtime, which begins with given parameters."""
     assert script.model.path is not None
     defined = runpy.run_path(script.model.path)
     number, num_stages = script.num_micro_batches, script.placement.num_devices

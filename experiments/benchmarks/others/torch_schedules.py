@@ -24,7 +24,7 @@ SHIPPED = {
 
 
 class StandIn:
-    """What a schedule's constructor wants to know of a stage."""
+    """Stand-in for a stage, for a schedule's constructor."""
 
     group = None
     device = torch.device("cpu")

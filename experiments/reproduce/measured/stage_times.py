@@ -86,7 +86,7 @@ class StageTimes:
         )
 
     def with_split_backward(self, num_activations: int | None = None) -> Placement:
-        """Return the V-shape with the backward in two, and room for so many activations; None for no limit.
+        """Return the V-shape with the backward in two, and room for some activations; None for no limit.
 
         A forward holds ``34 h + 5 a s`` of memory up to a common factor, the gradient of the input releases
         all but ``32 h`` of it, that of the weights the rest.

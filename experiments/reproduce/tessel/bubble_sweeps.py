@@ -79,7 +79,7 @@ def _tessel(placement: Placement, most: int, options: BubbleSweepOptions) -> Ans
 
 
 def _tessel_row(name: str, place: float, in_flight: int, result: Answer, placement: Placement) -> Row:
-    """Return what Tessel's search knew when it had tried repetends of up to so many micro-batches."""
+    """Return the result of Tessel's search when it had tried repetends of up to a number of micro-batches."""
     *_, last = [None, *(found for found in result.by_in_flight if found.in_flight <= in_flight)]
     repetend = last.repetend if last is not None else None
     refuted = last.bound if last is not None and last.in_flight == in_flight else 0
@@ -93,7 +93,7 @@ def _ours(most: int) -> str:
 
 
 def _our_row(most: int, place: float, searched: Placement, placement: Placement, work_limit: float) -> Row:
-    """Return our search's bubble in a placement with up to so many micro-batches per repetend.
+    """Return our search's bubble in a placement with up to a number of micro-batches per repetend.
 
     The placement that is searched has the limit on memory.
     """
@@ -107,7 +107,7 @@ def _our_row(most: int, place: float, searched: Placement, placement: Placement,
 
 
 def in_flight_as_memory(placement: Placement, in_flight: int) -> Placement | None:
-    """Return the placement with room for so many micro-batches in flight and no other limit on memory.
+    """Return the placement with room for a number of micro-batches in flight and no other limit on memory.
 
     A micro-batch allocates one unit when a block that waits for none starts, and releases it with one that
     none waits for, of the same devices. Branches with a first and a last block each count on their own.

@@ -125,7 +125,7 @@ def k_shape_placement(times: FlavaTimes) -> Placement:
 def _in_stages(
     times: FlavaTimes, layers: Sequence[Layer], devices: range, before: int = 0
 ) -> Iterator[_Stage]:
-    """Yield a chain of stages on the devices; so many stages come before them."""
+    """Yield a chain of stages on the devices; a number of stages come before them."""
     each_ms = [times.forward_ms(layer) for layer in layers]
     sizes = min_largest(each_ms, len(devices))
     ends = list(itertools.accumulate(sizes))

@@ -50,7 +50,7 @@ def _number(value: object) -> int:
 
 
 def _with_backward(placement: Placement, numbers: Mapping[str, int]) -> dict[str, int]:
-    """Return the numbers with those of backward blocks that are not named."""
+    """Return the numbers, also of backward blocks that are not named."""
     names = [block.name for block in placement.blocks]
     for name in numbers:
         if name not in names:

@@ -1,4 +1,4 @@
-"""A placement that was written: by hand or by a command, or with what was measured of its blocks."""
+"""A placement that was written: by hand or by a command, or with measured costs of its blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from placements.profiles.profile import checked_blocking_power
 
 
 class _ProfileFiles(NamedTuple):
-    """What `experiments.profile` leaves in its output directory."""
+    """Files of `experiments.profile` in its output directory."""
 
     csv: str = "profile.csv"
     facts: str = "profile.json"
@@ -101,7 +101,7 @@ class ProfiledPlacement(FilePlacement):
 
 
 def _facts(directory: Path) -> dict[str, Any]:
-    """Return what `experiments.profile` says of its measurement.
+    """Return the facts of `experiments.profile` about its measurement.
 
     Raises:
         OptionError: The directory is not its output.

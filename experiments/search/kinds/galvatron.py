@@ -45,7 +45,7 @@ class GalvatronPlacement(ModelledKind):
     )
 
     def run(self, gpu: Gpu) -> PlannedRun:
-        """Return what the plan says of a run; the model of the run shares its layers itself."""
+        """Return the plan's part in a run; the model of the run shares its layers itself."""
         plan = self.planned(gpu).plan
         return PlannedRun(plan.num_micro_batches, plan.micro_batch_size, plan.recomputed_blocks, {})
 

@@ -1,4 +1,4 @@
-"""A GPT: a cost model of its layers says what blocks take."""
+"""A GPT: a cost model of its layers gives the times of blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every kind of placement has in common, and what it builds."""
+"""The base of every kind of placement, and its results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RunPlan(NamedTuple):
     path: str
 
     def describe(self) -> str:
-        """Return the plan in a line, with what is carried out otherwise and what a run does of it."""
+        """Return the plan in a line, with its differences in the placement and in a run."""
         plan, given = self.plan, self.given
         facts = [
             f"{plan.num_stages} stages of {len(plan.stages[0].gpus)} GPUs with {_listed(plan.stage_layers)} "
@@ -49,7 +49,7 @@ def _listed(values: tuple[object, ...]) -> str:
 
 
 class PlannedRun(NamedTuple):
-    """What a plan says of a run.
+    """A plan's part in a run.
 
     Attributes:
         num_micro_batches: Number of micro-batches of an iteration.
@@ -71,7 +71,7 @@ class PlannedRun(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What was measured of a placement's blocks.
+    """Measured costs of a placement's blocks.
 
     Attributes:
         profile: The CSV of times and energies.
@@ -117,16 +117,16 @@ class PlacementKind:
 
     @property
     def device_gpus(self) -> list[Counter[Gpu]] | None:
-        """The GPUs of each device, where a plan says so; None where they are what `profile.gpu` names."""
+        """The GPUs of each device, where a plan says so; None where `profile.gpu` names them."""
         return None
 
     @property
     def measured(self) -> Measured | None:
-        """What was measured of the blocks, with their energies; None for nothing."""
+        """The measured costs of the blocks, with their energies; None without a measurement."""
         return None
 
     def run(self, gpu: Gpu) -> PlannedRun | None:
-        """Return what it says of a run on a GPU; None for nothing."""
+        """Return its part in a run on a GPU; None for none."""
         return None
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
@@ -146,13 +146,13 @@ class PlacementKind:
 
 
 def power_model(gpu: Gpu) -> Callable[[Placement], Profile]:
-    """Return what models the costs of blocks of which nothing but their times is known."""
+    """Return a power model for blocks of which only times are known."""
     return lambda placement: modelled_profile(placement, gpu)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelledKind(PlacementKind):
-    """The options of what a GPU reaches, which the cost models of a GPT have in common."""
+    """The options of a GPU's rates, which the cost models of a GPT have in common."""
 
     kind: str = option("", "set by placement=")
     model_flops_utilisation: float = option(0.5, "share of the GPU's peak that transformer layers reach")

@@ -1,4 +1,4 @@
-"""Plans of `experiments.plan`: their placement, and what they say of a run."""
+"""Plans of `experiments.plan`: their placement, and their part in a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class PlanFiles(NamedTuple):
-    """What `experiments.plan` writes of its best plan, in its output directory.
+    """Files of `experiments.plan` about its best plan, in its output directory.
 
     Attributes:
         plan: The plan.
@@ -63,7 +63,7 @@ class PlannedPlacement(FilePlacement):
         return self.plan.stage_gpus
 
     def run(self, gpu: Gpu) -> PlannedRun:
-        """Return what the plan says of a run."""
+        """Return the plan's part in a run."""
         return of_plan(self.plan, read_placement(self.placement_file))
 
     def times_from(self, gpu: Gpu) -> tuple[str, bool]:
@@ -77,7 +77,7 @@ class PlannedPlacement(FilePlacement):
 
 
 def of_plan(plan: Plan, placement: Placement) -> PlannedRun:
-    """Return what a plan of `placements.planners.hybrid` says of a run.
+    """Return the part of a plan of `placements.planners.hybrid` in a run.
 
     Args:
         plan: What was planned.

@@ -35,7 +35,7 @@ OF_CHUNKS = {
 
 
 def options_of_shape(name: str) -> tuple[Option, ...]:
-    """Return the options of a shape: the arguments of its function in ticks, and what all shapes have."""
+    """Return the options of a shape: its function's arguments in ticks, and the options of all shapes."""
     own = options_of(SHAPES[name])
     meanings = SHAPE_MEANINGS | {each.name: each.meaning.text for each in own.values() if each.meaning}
     meanings |= OF_CHUNKS if "num_chunks" in own else {}
