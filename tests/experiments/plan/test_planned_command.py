@@ -128,7 +128,7 @@ def test_a_plan_runs_with_its_uneven_stages_and_strategies(run_plan, tmp_path: P
     assert (again, script.model.micro_batch_size) == ({"F2"}, 4)
     groups = {name: script.placement.by_name[name].data_parallel for name in first}
     assert groups == {"F0": 2, "F1": 1, "F2": 1}
-    assert (script.model.zero, script.model.sharded_blocks) == (3, ["F0"])
+    assert (script.model.zero, script.model.sharded_blocks) == (3, ("F0",))
     ends = [body_of(script.model, script.placement).parameters(name) for name in ("F0", "F3")]
     assert [[each.name for each in end if ".tokens" in each.name] for end in ends] == [
         ["embedding.tokens"],

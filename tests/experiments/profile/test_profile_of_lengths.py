@@ -63,7 +63,7 @@ def test_a_table_of_any_profiler_is_fitted_and_searched(command, tmp_path: Path)
         (["runtime.sequence_lengths=[8,16,8]"], "runtime.sequence_lengths: [8, 16, 8] is not enough; give 3"),
         (
             ["runtime.sequence_lengths=[8,16,99]"],
-            "runtime.sequence_lengths[2]: 99 is not a whole number",
+            "runtime.sequence_lengths: 99 is more than sequence_length, 64; use less",
         ),
         (["profiling.length_table=none.csv"], "none.csv: cannot be read"),
     ],
