@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from itertools import pairwise
+from signal import SIGINT, raise_signal
 
 import pytest
 from hypothesis import given, settings
@@ -187,7 +188,7 @@ def test_ctrl_c_keeps_the_best_so_far(phase: str) -> None:
     def interrupt(progress: SearchProgress) -> None:
         seen.append(progress)
         if progress.phase == phase and [p.phase for p in seen].count(phase) == 2:
-            raise KeyboardInterrupt
+            raise_signal(SIGINT)
 
     placement = m_shape(4, 40, 97, 13, 11).with_memory(4)
     result = search(placement, 6, micro_batches_per_repetend=1, on_progress=interrupt)
