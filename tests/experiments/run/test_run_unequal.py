@@ -55,7 +55,7 @@ def test_what_a_run_cannot_do_is_refused_before_the_search(tmp_path: Path) -> No
     error = refusal("run", [*OPTIONS, given, "runtime.sequence_lengths=[1,2,3]"], out)
     assert error.startswith("runtime.sequence_lengths: has 3 lengths for 4 micro-batches")
     error = refusal("run", [*OPTIONS, given, "runtime.sequence_lengths=[1,2,3,99]"], out)
-    assert error.startswith("runtime.sequence_lengths[3]: 99 is not a whole number from 1 to sequence_length")
+    assert error.startswith("runtime.sequence_lengths: 99 is more than sequence_length, 64; use less")
     lengths = "runtime.sequence_lengths=[4,24,8,12]"
     error = refusal("run", [*OPTIONS, given, lengths, "runtime.programs=folder"], out)
     assert error.startswith("runtime.clocks: true makes clocks for one order of the blocks")
