@@ -7,8 +7,7 @@ import os
 import sys
 
 import schedsearch
-from experiments.config.command import USER_ERROR, run
-from experiments.config.commands import commands
+from experiments.config.rooms import PURPOSES, names
 
 _HELP = """\
 Pipeline schedules for any placement: searched, proved, energy-tuned and run.
@@ -33,7 +32,7 @@ Completion of a bash shell: eval "$(schedsearch -sc install=bash)"
 _COLLECT = "collect"
 """The command that has no config."""
 
-_EVERY = (*commands(), _COLLECT)
+_EVERY = (*names(), _COLLECT)
 
 
 def main() -> None:
@@ -49,7 +48,7 @@ def main() -> None:
         _run(given[0])
     else:
         print(f"schedsearch: error: {_remedy(given[0])}", file=sys.stderr)  # noqa: T201
-        sys.exit(USER_ERROR)
+        sys.exit(2)  # a user's error, as of each command
 
 
 def _run(command: str) -> None:
@@ -57,14 +56,14 @@ def _run(command: str) -> None:
     if command == _COLLECT:
         importlib.import_module("experiments.collect").main()
     else:
+        from experiments.config.command import run  # which help of all commands does not wait for
+
         run(command)
 
 
 def _help() -> str:
     width = max(map(len, _EVERY))
-    purposes = {name: command.purpose for name, command in commands().items()} | {
-        _COLLECT: "Make one table of many runs."
-    }
+    purposes = {name: PURPOSES[name] for name in names()} | {_COLLECT: "Make one table of many runs."}
     lines = "\n".join(f"  {name:<{width}}  {purpose}" for name, purpose in purposes.items())
     return _HELP.format(version=schedsearch.__version__, commands=lines)
 
@@ -82,12 +81,12 @@ def _complete() -> None:
     line = os.environ.get("COMP_LINE", "")
     front, _, rest = line.partition(" ")
     command, space, _ = rest.partition(" ")
-    if line and not (space and command in commands()):
+    if line and not (space and command in names()):
         print(*(name for name in _EVERY if name.startswith(command)))  # noqa: T201
         return
     point = int(os.environ.get("COMP_POINT", len(line))) - len(front) - 1
     os.environ |= {"COMP_LINE": rest, "COMP_POINT": str(point)}
-    sys.argv.insert(1, command or next(iter(commands())))
+    sys.argv.insert(1, command or names()[0])
     _run(sys.argv[1])
 
 

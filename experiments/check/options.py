@@ -20,7 +20,6 @@ class CheckOptions:
 
 COMMAND = Command(
     "check",
-    "Check each claim of a schedule file without the search.",
     CheckOptions,
     task="experiments.check.task",
     first="schedule time_limit_s",

@@ -167,7 +167,6 @@ class ClusterCommandOptions:
 
 COMMAND = Command(
     "cluster",
-    "Simulate many jobs on GPUs of several types.",
     ClusterCommandOptions,
     task="experiments.cluster.task",
     first="data policy trace trace.path trace.num_jobs cluster.workers allocate loads",

@@ -30,7 +30,6 @@ class CompareOptions:
 
 COMMAND = Command(
     "compare",
-    "Put schedules of one model side by side.",
     CompareOptions,
     task="experiments.compare.task",
     read=read_options,

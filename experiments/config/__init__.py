@@ -1,6 +1,7 @@
 """From the command line to typed options; knows nothing of their use.
 
-- `declaring`: what a command and an option are; `commands`: all commands, and what Hydra is told
+- `rooms`: all commands by name; `declaring`: commands and options as records
+- `commands`: the options of each command, and its config for Hydra
 - `command`: runs a command; its errors are one line; `run_record`: how a run ended
 - `words`: the words of a command line before Hydra reads them, and paths as they are
 - `composing`: configs that cannot be composed, in one line, and in a sweep as a row

@@ -5,30 +5,20 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from experiments.config.declaring import Command, Option, groups_of, kinds_of_groups, own_options
-
-_ROOMS = (
-    *("search", "compare", "plan", "layout", "replay", "frontier", "run", "profile", "profile_rates"),
-    *("check", "cluster", "replan", "prices", "predict", "reproduce"),
-)
-"""The rooms of the commands, those that most people want first."""
+from experiments.config.rooms import names
 
 _stored = {"experiment"}
 """Groups that Hydra has been given in this process."""
 
 
 class _Commands(Mapping[str, Command]):
-    """Every command by its name, which is its room's; the options of one are loaded when it is used.
-
-    A wheel has no room for the items of papers, so that it has no such command.
-    """
+    """Every command by its name, which is its room's; the options of one are loaded when it is used."""
 
     def __init__(self) -> None:
-        rooms = Path(__file__).parents[1]
-        self._names = tuple(room for room in _ROOMS if rooms.joinpath(room).is_dir())
+        self._names = names()
 
     def __getitem__(self, name: str) -> Command:
         if name not in self._names:

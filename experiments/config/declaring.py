@@ -76,7 +76,6 @@ class Command:
 
     Attributes:
         name: As on the command line.
-        purpose: The sentence that help says of it.
         record: Its options and groups of options.
         task: The module whose ``task`` it runs, in `experiments`.
         read: Makes what the task takes of a composed config, or rejects it.
@@ -93,7 +92,6 @@ class Command:
     """
 
     name: str
-    purpose: str
     record: type
     task: str
     first: str

@@ -14,6 +14,7 @@ import yaml
 
 from experiments.config.commands import commands, options_of_item
 from experiments.config.declaring import Option, groups_of, headlines_of, kinds_of_groups, own_options
+from experiments.config.rooms import PURPOSES
 from placements.forms.meaning import REQUIRED
 
 CONFIG = Path(__file__).parents[1] / "conf"
@@ -116,7 +117,7 @@ def help_text(command: str, given: Sequence[str] = ()) -> str:
     width = max((len(text) for name, text in shown.items() if len(text) < len(name) + 21), default=0)
     objective = f" Optimizing sweepers minimize {declared.objective}." if declared.objective else ""
     lines = [
-        declared.purpose,
+        PURPOSES[command],
         "",
         f"schedsearch {command} [NAME=VALUE ...] [hydra.run.dir=DIRECTORY]",
         f"schedsearch {command} -m [NAME=VALUE,VALUE ...] [hydra.sweep.dir=DIRECTORY]",

@@ -91,7 +91,6 @@ class FrontierCommandOptions(SearchCommandOptions):
 
 COMMAND = Command(
     "frontier",
-    "Search a schedule, and choose clocks that save energy.",
     FrontierCommandOptions,
     task="experiments.frontier.task",
     read=read_options,

@@ -44,7 +44,6 @@ class LayoutCommandOptions:
 
 COMMAND = Command(
     "layout",
-    "Divide a model's layers for Megatron-LM and torchtitan.",
     LayoutCommandOptions,
     task="experiments.layout.task",
     first="layers num_devices num_micro_batches num_chunks memory_mib given transfer_ms work_limit",

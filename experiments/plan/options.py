@@ -164,7 +164,6 @@ def _read(config: DictConfig, record: type[PlanCommandOptions]) -> PlanCommandOp
 
 COMMAND = Command(
     "plan",
-    "Plan a model on a cluster; rank plans by their schedules.",
     PlanCommandOptions,
     task="experiments.plan.task",
     read=_read,

@@ -36,7 +36,6 @@ class PredictOptions:
 
 COMMAND = Command(
     "predict",
-    "Predict time and memory of runs beside measured ones.",
     PredictOptions,
     task="experiments.predict.task",
     first="data calibrate framework",

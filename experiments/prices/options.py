@@ -65,7 +65,6 @@ class PricesOptions:
 
 COMMAND = Command(
     "prices",
-    "Show what a job saves by moving among spot prices.",
     PricesOptions,
     task="experiments.prices.task",
     first="data days models clouds restart_s preemptions_per_day egress_dollars hindsight",

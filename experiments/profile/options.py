@@ -48,7 +48,6 @@ class ProfileCommandOptions(SearchCommandOptions):
 
 COMMAND = Command(
     "profile",
-    "Measure on this machine what the blocks cost.",
     ProfileCommandOptions,
     task="experiments.profile.task",
     read=read_options,

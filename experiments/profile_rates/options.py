@@ -23,7 +23,6 @@ class RatesCommandOptions:
 
 COMMAND = Command(
     "profile_rates",
-    "Measure by shape what share of its peak this GPU reaches.",
     RatesCommandOptions,
     task="experiments.profile_rates.task",
     first="model gpu device tensor_parallel micro_batch sequence_length repeats",

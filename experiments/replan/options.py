@@ -31,7 +31,6 @@ class ReplanCommandOptions(SearchCommandOptions):
 
 COMMAND = Command(
     "replan",
-    "Ways to go on when a device is lost or slow.",
     ReplanCommandOptions,
     task="experiments.replan.task",
     read=read_options,

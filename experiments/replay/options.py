@@ -21,7 +21,6 @@ class ReplayCommandOptions:
 
 COMMAND = Command(
     "replay",
-    "Replay measured training jobs in better orders.",
     ReplayCommandOptions,
     task="experiments.replay.task",
     first="data work_limit seed",

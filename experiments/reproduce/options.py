@@ -91,7 +91,6 @@ def _of_item(config: DictConfig, record: type) -> DictConfig:
 
 COMMAND = Command(
     "reproduce",
-    "Make tables and figures of papers again, beside theirs.",
     ReproduceOptions,
     task="experiments.reproduce.task",
     read=_of_item,

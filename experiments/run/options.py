@@ -87,7 +87,6 @@ class RunCommandOptions(FrontierCommandOptions):
 
 COMMAND = Command(
     "run",
-    "All of it: search, clocks, scripts, a run and a report.",
     RunCommandOptions,
     task="experiments.run.task",
     read=read_options,

@@ -241,7 +241,6 @@ OF_ONE_PIPELINE = ("search.replicas", "search.max_micro_batches", "search.max_to
 
 COMMAND = Command(
     "search",
-    "Search a schedule for a placement, with proofs.",
     SearchCommandOptions,
     task="experiments.search.task",
     read=read_options,

@@ -19,7 +19,7 @@ from placements.forms.meaning import option
 class StagesOptions:
     stages: int = option(2, "how many", min=1)
 
-COMMAND = Command("stages", "Count stages.", StagesOptions, task="experiments.stages.task", first="stages")
+COMMAND = Command("stages", StagesOptions, task="experiments.stages.task", first="stages")
 """
 
 TASK = """
@@ -44,6 +44,8 @@ ADDED = """
 import sys, experiments
 from experiments.config.command import run
 from experiments.config.commands import commands
+from experiments.config.rooms import PURPOSES
+PURPOSES["stages"] = "Count stages."
 experiments.__path__.append(sys.argv.pop(1))
 commands()._names += ("stages",)
 run("stages")
@@ -73,4 +75,5 @@ def test_a_new_command(tmp_path: Path) -> None:
     assert cut.returncode == 130
     assert cut.stderr == f"stages: interrupted; some are in {tmp_path / '3'}\n"
     assert json.loads((tmp_path / "3/result.json").read_text())["status"] == "interrupted"
+    assert done("--help").stdout.startswith("Count stages.")
     assert one_line_error(done("stages=0")).endswith("stages: 0 is not a whole number of 1 or more; give one")

@@ -1,0 +1,30 @@
+"""All commands by name with their purposes, those that most people want first; loads nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PURPOSES = {
+    "search": "Search a schedule for a placement, with proofs.",
+    "compare": "Put schedules of one model side by side.",
+    "plan": "Plan a model on a cluster; rank plans by their schedules.",
+    "layout": "Divide a model's layers for Megatron-LM and torchtitan.",
+    "replay": "Replay measured training jobs in better orders.",
+    "frontier": "Search a schedule, and choose clocks that save energy.",
+    "run": "All of it: search, clocks, scripts, a run and a report.",
+    "profile": "Measure on this machine what the blocks cost.",
+    "profile_rates": "Measure by shape what share of its peak this GPU reaches.",
+    "check": "Check each claim of a schedule file without the search.",
+    "cluster": "Simulate many jobs on GPUs of several types.",
+    "replan": "Ways to go on when a device is lost or slow.",
+    "prices": "Show what a job saves by moving among spot prices.",
+    "predict": "Predict time and memory of runs beside measured ones.",
+    "reproduce": "Make tables and figures of papers again, beside theirs.",
+}
+"""The sentence that help says of each command; its name is its room's."""
+
+
+def names() -> tuple[str, ...]:
+    """Return the commands that are installed: a wheel has no room for the items of papers."""
+    rooms = Path(__file__).parents[1]
+    return tuple(name for name in PURPOSES if rooms.joinpath(name).is_dir())
