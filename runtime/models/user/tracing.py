@@ -29,6 +29,7 @@ RUN_MIB = 64
 def forms_to_plain(forms: Mapping[str, Forms]) -> dict[str, list[list[Any]]]:
     """Return forms as plain data: for each block the type and the sizes of each tensor.
 
+    >>> from runtime.program.tensor_spec import TensorSpec
     >>> forms_to_plain({"F0": (TensorSpec("float32", (2, 3)),)})
     {'F0': [['float32', [2, 3]]]}
     """

@@ -23,7 +23,6 @@ from runtime.clocks.latency_file import Change, MeasuredLatency, read_clock_late
 from runtime.clocks.probe import BLOCK_MS, Probe, ProbeAnswer
 from runtime.clocks.stream_clock import StreamClock
 from runtime.codegen.codegen import generate
-from runtime.execution import device_context
 from runtime.execution.run_options import RunOptions
 from runtime.program.calls import BlockCall
 from runtime.program.lower import lower
@@ -190,8 +189,6 @@ def test_processes_are_told_of_the_file(table: Path, tmp_path: Path, monkeypatch
     options = RunOptions(clock_latency=table)
     monkeypatch.setattr(os, "environ", os.environ | options.write(tmp_path))
     assert RunOptions.of_environment().clock_latency == table
-    assert device_context._latency(options) == read_clock_latency(table)
-    assert device_context._latency(RunOptions()) is None
 
 
 def test_a_wrong_file_is_known_before_the_start(tmp_path: Path, table: Path) -> None:
