@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require_known, require_path
-from experiments.config.run_record import output_directory
 from experiments.predict.errors import Errors, error_of
 from experiments.predict.measured_folder import TABLE, MeasuredFolderError, read_measured_folder
 from experiments.predict.options import PredictOptions
@@ -16,20 +13,19 @@ from experiments.predict.prediction import PlanPrediction, counted, predict, ran
 from experiments.predict.recipe_table import PricedRecipe, Recipe, RecipePrices, recipes_to_csv
 from experiments.predict.run_prediction import RunPrediction, calibrated, predict_run
 from experiments.predict.run_table import Run, read_run_folder
+from experiments.report.result import Result
 from placements.forms.tables import csv_files, csv_records
-from placements.forms.texts import csv_text, write_text
+from placements.forms.texts import csv_text
 from placements.models.memory import FRAMEWORKS
 from schedsearch.core.progress import StepBar
-
-log = logging.getLogger(__name__)
 
 RUN_COLUMNS = ("run", "measured_ms", "predicted_ms", "measured_gib", "predicted_gib", "gib_by_stage", "note")
 MEMORY_COLUMNS = ("run", "stage", "kind", "tensor", "gib", "held", "rule")
 COLUMNS = ("plan", "measured_s", "predicted_s", "measured_gib", "predicted_gib", "note")
 
 
-def task(options: PredictOptions) -> dict[str, float]:
-    """Predict all that a folder has, write the table and log how far off it is; return the mean errors.
+def task(options: PredictOptions) -> Result:
+    """Predict all that a folder has; the figures are the mean errors.
 
     A folder with a table of plans is one of profiles; otherwise its tables are of runs or recipes.
     """
@@ -45,43 +41,48 @@ def task(options: PredictOptions) -> dict[str, float]:
             f"recipes (Model, System, #-GPUs ...), or with {TABLE}, plans/ and profiles/"
         )
     require_known("framework", options.framework, FRAMEWORKS)
-    figures = predict_runs(path, options) if tables[Run] else {}
-    return figures | (price_recipes(tables[Recipe], options) if tables[Recipe] else {})
+    runs = predict_runs(path, options) if tables[Run] else Result()
+    recipes = price_recipes(tables[Recipe], options) if tables[Recipe] else Result()
+    return Result(
+        figures={**runs.figures, **recipes.figures},
+        files={**runs.files, **recipes.files},
+        sentences=[*runs.sentences, *recipes.sentences],
+        interrupted=recipes.interrupted,
+    )
 
 
-def predict_plans(path: Path, options: PredictOptions) -> dict[str, float]:
+def predict_plans(path: Path, options: PredictOptions) -> Result:
     """Predict the plans of a folder of profiles; see `task`."""
     folder = read_measured_folder(path)
     predictions = [
         predict(folder, plan, 1024 * options.context_gib, options.compute_slowdown) for plan in folder.plans
     ]
-    path = write_text(output_directory() / "predictions.csv", to_csv(predictions))
     shown = counted(predictions)
     time, memory = _errors(shown, "plan")
     several = [each for each in shown if each.measured.plan.num_micro_batches > 1]
-    log.info("time: %s", time)
-    log.info("time with several micro-batches: %s", Errors.of(each.time_error for each in several))
-    log.info("memory: %s", memory)
-    for line in rankings(shown):
-        log.info("%s", line)
-    for each in predictions:
-        if each.predicted_s is None:
-            log.info("%s: %s", each.measured.row.plan, each.note)
-    log.info("table: %s", path)
-    return _means(time, memory)
+    left_out = (each for each in predictions if each.predicted_s is None)
+    return Result(
+        figures=_means(time, memory),
+        files={"predictions.csv": to_csv(predictions)},
+        sentences=[
+            f"time: {time}",
+            f"time with several micro-batches: {Errors.of(each.time_error for each in several)}",
+            f"memory: {memory}",
+            *rankings(shown),
+            *(f"{each.measured.row.plan}: {each.note}" for each in left_out),
+        ],
+    )
 
 
-def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
+def predict_runs(path: Path, options: PredictOptions) -> Result:
     """Predict the runs of the tables of a folder; see `task`."""
     folder, framework = read_run_folder(path), FRAMEWORKS[options.framework]
     factors: dict[str, float] = {}
+    lines: list[str] = []
     if options.calibrate is not None:
         gpu, factor = calibrated(folder, options.calibrate, framework)
         factors[gpu] = factor
-        log.info(
-            "times on %s are multiplied with %.3f, so that %s is right",
-            *(gpu, factor, options.calibrate),
-        )
+        lines.append(f"times on {gpu} are multiplied with {factor:.3f}, so that {options.calibrate} is right")
     shown: list[RunPrediction] = []
     for name, runs in folder.tables.items():
         own = [predict_run(folder, run, framework, factors.get(run.gpu, 1.0)) for run in runs]
@@ -91,49 +92,39 @@ def predict_runs(path: Path, options: PredictOptions) -> dict[str, float]:
         peer_memory = Errors.of((error_of(each.run.peer_gib, each.run.measured_gib) for each in own), "run")
         for what, ours, peer in (("time", time, peer_time), ("memory", memory, peer_memory)):
             beside = f"; the table's other predictions: {peer}" if peer.errors else ""
-            log.info("%s, %s: %s%s", name, what, ours, beside)
-        for each in own:
-            if each.predicted_ms is None:
-                log.info("%s: %s", each.run.run, each.note)
-    written = write_text(output_directory() / "predictions.csv", runs_to_csv(shown))
-    write_text(output_directory() / "memory.csv", memory_to_csv(shown))
-    log.info("tables: %s, and memory.csv beside it", written)
-    return _means(*_errors(shown, "run"))
+            lines.append(f"{name}, {what}: {ours}{beside}")
+        lines += [f"{each.run.run}: {each.note}" for each in own if each.predicted_ms is None]
+    files = {"predictions.csv": runs_to_csv(shown), "memory.csv": memory_to_csv(shown)}
+    return Result(figures=_means(*_errors(shown, "run")), files=files, sentences=lines)
 
 
-def price_recipes(paths: Sequence[Path], options: PredictOptions) -> dict[str, float]:
-    """Price the recipes of some tables beside the best layouts; return the share that is near."""
+def price_recipes(paths: Sequence[Path], options: PredictOptions) -> Result:
+    """Price the recipes of some tables beside the best layouts; the figure is the share that is near."""
     recipes = [
         recipe
         for path in paths
         for _, recipe in csv_records(path, "recipe", MeasuredFolderError, Recipe, others=True)
     ]
-    prices, written = RecipePrices(FRAMEWORKS[options.framework]), output_directory() / "recipes.csv"
-    found: list[PricedRecipe] = []
+    prices, found = RecipePrices(FRAMEWORKS[options.framework]), list[PricedRecipe]()
     with StepBar("recipes") as show:
         try:
             for i, recipe in enumerate(recipes):
                 show(recipe.model, i, len(recipes))
                 found.append(prices.price(recipe))
         except KeyboardInterrupt:
-            write_text(written, recipes_to_csv(found))
-            raise Interrupted(
-                f"interrupted; {len(found)} of {len(recipes)} recipes are in {written}"
-            ) from None
-    write_text(written, recipes_to_csv(found))
+            left = f"{len(found)} of {len(recipes)} recipes are in"
+            return Result(files={"recipes.csv": recipes_to_csv(found)}, interrupted=left)
     priced = [each for each in found if each.own is not None]
-    near = sum(each.is_near for each in priced)
-    log.info(
-        "recipes: %d of %d are priced, %d fit, %d are within 10 %% of our best; table: %s",
-        *(len(priced), len(found), sum(each.fits for each in priced), near, written),
-    )
-    figures = {"share_of_recipes_near_best": near / len(found)}
+    near, fitting = sum(each.is_near for each in priced), sum(each.fits for each in priced)
+    of_all = f"{len(priced)} of {len(found)} are priced, {fitting} fit"
+    lines = [f"recipes: {of_all}, {near} are within 10 % of our best"]
+    figures: dict[str, float | str] = {"share_of_recipes_near_best": near / len(found)}
     for kind, has_experts in (("without experts", False), ("with experts", True)):
         errors = Errors.of((each.error for each in priced if each.has_experts == has_experts), "recipe")
         if errors.errors:
-            log.info("tokens/s of recipes %s: %s", kind, errors)
+            lines.append(f"tokens/s of recipes {kind}: {errors}")
             figures[f"mean_absolute_error_{kind.replace(' ', '_')}"] = errors.mean_absolute
-    return figures
+    return Result(figures=figures, files={"recipes.csv": recipes_to_csv(found)}, sentences=lines)
 
 
 def _errors(predictions: Sequence[PlanPrediction | RunPrediction], what: str) -> tuple[Errors, Errors]:
@@ -143,7 +134,7 @@ def _errors(predictions: Sequence[PlanPrediction | RunPrediction], what: str) ->
     )
 
 
-def _means(time: Errors, memory: Errors) -> dict[str, float]:
+def _means(time: Errors, memory: Errors) -> dict[str, float | str]:
     found = {"time": time, "memory": memory}
     return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
 

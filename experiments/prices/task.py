@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from experiments.config.options import require, require_known, require_once, require_path
-from experiments.config.run_record import output_directory
 from experiments.prices import tables
-from experiments.prices.disturbances import Disturbed, disturbed
+from experiments.prices.disturbances import disturbed
 from experiments.prices.options import PricesOptions
-from placements.forms.texts import write_text
+from experiments.report.result import Result
 from schedsearch.cluster.prices.days import PriceConditions
 from schedsearch.cluster.prices.price_files import CLOUDS, read_market, read_speeds
-from schedsearch.cluster.prices.study import BASELINE, DYNAMIC, LADDER, MULTI_CLOUD, Reduction, Study, study
-
-log = logging.getLogger(__name__)
+from schedsearch.cluster.prices.study import BASELINE, DYNAMIC, LADDER, MULTI_CLOUD, Study, study
 
 SPEEDS = "throughputs.csv"
 """The file of a folder with the speeds of models."""
 
 
-def task(options: PricesOptions) -> dict[str, float | str]:
-    """Compute the saving of every strategy, write tables and figures, and return the largest reduction."""
+def task(options: PricesOptions) -> Result:
+    """Compute the saving of every strategy; the figure is the largest reduction."""
     conditions = _conditions(options)
     folder = Path(require_path("data", options.data))
     market, speeds = read_market(folder, options.clouds), read_speeds(folder / SPEEDS)
@@ -37,16 +33,33 @@ def task(options: PricesOptions) -> dict[str, float | str]:
     sweep = options.sweep_restart_s, options.sweep_preemptions_per_day
     under = list(disturbed(study_of, conditions, *sweep, options.days[0]))
     reductions = list(found.reductions(options.days, hindsight=options.hindsight))
-    _say_what_is_compared(folder, options.clouds, found)
-    _write(reductions)
+    files = {"reductions.csv": tables.reductions_csv(reductions), "costs.csv": tables.costs_csv(reductions)}
+    pictures: dict[str, Callable[[Path], object]] = {"reductions": partial(_draw, "reductions", reductions)}
+    lines = [*_comparison_in_words(folder, options.clouds, found), tables.to_table(reductions)]
     if DYNAMIC in found.strategies and options.durations:
-        durations = found.reductions(options.durations)
-        _write_durations([each for each in durations if each.strategy in (MULTI_CLOUD.name, DYNAMIC.name)])
+        of_length = found.reductions(options.durations)
+        moving = [each for each in of_length if each.strategy in (MULTI_CLOUD.name, DYNAMIC.name)]
+        files["durations.csv"] = tables.reductions_csv(moving)
+        pictures["durations"] = partial(_draw, "durations", moving)
     if under:
-        _write_sweep(under, options.days[0])
+        files["disturbances.csv"] = tables.disturbances_csv(under)
+        pictures["disturbances"] = partial(_draw, "disturbed", under)
+        of = f"{options.days[0]:g} days, geometric means over models"
+        lines += [f"{of} against the undisturbed {BASELINE.name}:", *tables.means_by_strategy(under)]
     most = max(reductions, key=lambda each: each.reduction)
     largest = round(most.reduction, 4)
-    return {"largest_reduction": largest, "of_model": most.model, "of_strategy": most.strategy}
+    return Result(
+        figures={"largest_reduction": largest, "of_model": most.model, "of_strategy": most.strategy},
+        files=files,
+        pictures=pictures,
+        sentences=lines,
+    )
+
+
+def _draw(what: str, found: object, path: Path) -> None:
+    from experiments.prices import drawings  # loads matplotlib
+
+    getattr(drawings, f"save_{what}")(found, path)
 
 
 def _conditions(options: PricesOptions) -> PriceConditions:
@@ -62,43 +75,12 @@ def _conditions(options: PricesOptions) -> PriceConditions:
     return PriceConditions(**{name: getattr(options, name) for name in PriceConditions.__dataclass_fields__})
 
 
-def _say_what_is_compared(folder: Path, clouds: Sequence[str], found: Study) -> None:
+def _comparison_in_words(folder: Path, clouds: Sequence[str], found: Study) -> Iterator[str]:
     first, last = found.first_and_last_start
-    log.info(
-        "cost reduction: mean cost of the baseline, the cheapest zone of AWS with one %s, divided by the "
-        "mean cost of the strategy; %d start days, %s to %s",
-        *(found.baseline_gpu, len(found.starts), first, last),
+    yield (
+        f"cost reduction: mean cost of the baseline, the cheapest zone of AWS with one {found.baseline_gpu}, "
+        f"divided by the mean cost of the strategy; {len(found.starts)} start days, {first} to {last}"
     )
     if left_out := [each.name for each in LADDER if each not in found.strategies]:
         why = "azure.csv is missing" if "azure" in clouds else f"clouds={[*clouds]}"
-        log.info("left out, because %s has prices of AWS alone (%s): %s", folder, why, ", ".join(left_out))
-
-
-def _write(reductions: Sequence[Reduction]) -> None:
-    from experiments.prices.drawings import save_reductions  # loads matplotlib
-
-    directory = output_directory()
-    path = write_text(directory / "reductions.csv", tables.reductions_csv(reductions))
-    write_text(directory / "costs.csv", tables.costs_csv(reductions))
-    save_reductions(reductions, directory / "reductions")
-    log.info("%s", tables.to_table(reductions))
-    log.info("table: %s", path)
-
-
-def _write_durations(reductions: Sequence[Reduction]) -> None:
-    """Write the saving of moving over staying, by the length of the job."""
-    from experiments.prices.drawings import save_durations  # likewise
-
-    write_text(output_directory() / "durations.csv", tables.reductions_csv(reductions))
-    save_durations(reductions, output_directory() / "durations")
-
-
-def _write_sweep(found: Sequence[Disturbed], days: float) -> None:
-    """Write the part of the reductions left under restarts and preemptions."""
-    from experiments.prices.drawings import save_disturbed  # likewise
-
-    write_text(output_directory() / "disturbances.csv", tables.disturbances_csv(found))
-    save_disturbed(found, output_directory() / "disturbances")
-    log.info("%g days, geometric means over models against the undisturbed %s:", days, BASELINE.name)
-    for line in tables.means_by_strategy(found):
-        log.info("%s", line)
+        yield f"left out, because {folder} has prices of AWS alone ({why}): {', '.join(left_out)}"
