@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 
 from experiments.check.options import CheckOptions
-from experiments.config.command import Failed
+from experiments.report.result import Result
 from schedsearch.core.answer import Status
 from schedsearch.device_span import device_spans
 from schedsearch.proof.check.certificate import CertificateError
@@ -23,15 +22,12 @@ from schedsearch.proof.load_and_path import period_bound
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import Claims, read_claims
 
-log = logging.getLogger(__name__)
 
-
-def task(options: CheckOptions) -> None:
+def task(options: CheckOptions) -> Result:
     """Check a file and say so claim by claim.
 
-    Raises:
-        Failed: Nothing was shown to be false, but not all of the certificate could be shown to be true. The
-            bounds on the makespan and the span are not in it: one that could not be shown is named.
+    It fails where nothing is shown to be false, but not all of the certificate could be shown to be true. The
+    bounds on the makespan and the span are not in it: one that could not be shown is named.
     """
     limit_s = options.time_limit_s
     try:
@@ -43,12 +39,9 @@ def task(options: CheckOptions) -> None:
         _check_summary(claims, report)
     except CertificateError as error:
         raise CertificateError(f"{options.schedule}: {error}") from None
-    for claim in shown:
-        log.info("%s", claim)
-    log.info("%s", _verdict(claims, report))
     missing = sum(not claim.holds for claim in report.claims) if report else 0
-    if missing:
-        raise Failed(f"{missing} claims of the certificate not rechecked; none was found to be false")
+    failed = f"{missing} claims of the certificate not rechecked; none was found to be false"
+    return Result(sentences=[*map(str, shown), _verdict(claims, report)], failed=failed if missing else "")
 
 
 def _require_checkable(schedule: Schedule) -> None:

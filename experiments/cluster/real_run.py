@@ -16,7 +16,6 @@ from typing import NamedTuple
 from experiments.cluster.chosen_policies import chosen_policy
 from experiments.cluster.running import Setting, SimulationPoint
 from experiments.cluster.workload import simulation_options, work_of
-from experiments.config.command import Failed
 from experiments.config.options import OptionError, require
 from experiments.report.result import Result, Table
 from placements.forms.texts import text_columns
@@ -60,7 +59,6 @@ def run_jobs(points: Sequence[SimulationPoint], setting: Setting, directory: Cal
 
     Raises:
         OptionError: An option does not fit a real run.
-        Failed: A job is given up; all others are done.
     """
     jobs, options = _jobs(points, setting)
     command = _command(str(setting.options.run.command))
@@ -95,13 +93,11 @@ def run_jobs(points: Sequence[SimulationPoint], setting: Setting, directory: Cal
     if run.stopped_at:
         at = ", ".join(f"{name} at step {steps}" for name, steps in run.stopped_at.items())
         return replace(found, interrupted=f"each job has a checkpoint ({at}); go on with hydra.run.dir =")
-    if run.given_up or run.reason:
-        found.write(folder)
-        found.show(folder)
-        logs = f"see log.txt in {folder / 'jobs'}"
-        given_up = f"{len(run.given_up)} of {len(left)} jobs are given up: {', '.join(run.given_up)}; {logs}"
-        raise Failed(given_up if run.given_up else run.reason)
-    return found
+    if run.given_up:
+        names, logs = ", ".join(run.given_up), f"see log.txt in {folder / 'jobs'}"
+        failed = f"{len(run.given_up)} of {len(left)} jobs are given up: {names}; {logs}"
+        return replace(found, failed=failed)
+    return replace(found, failed=run.reason)
 
 
 def _jobs(points: Sequence[SimulationPoint], setting: Setting) -> tuple[list[Job], SimulationOptions]:

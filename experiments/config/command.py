@@ -273,6 +273,7 @@ def _carried_out(task: Task) -> Mapping[str, float | str]:
 
     Raises:
         Interrupted: Ctrl-C ended the task before all was found.
+        Failed: The task has not done all that was asked for.
     """
     from experiments.config.run_record import output_directory
     from experiments.report.result import Result
@@ -284,6 +285,8 @@ def _carried_out(task: Task) -> Mapping[str, float | str]:
     found.show(directory)
     if found.interrupted:
         raise Interrupted(f"interrupted; {found.interrupted} {directory}")
+    if found.failed:
+        raise Failed(found.failed)
     return found.figures
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
+from statistics import fmean
 
-from experiments.config.command import Interrupted
 from experiments.config.options import require, require_known
 from experiments.config.run_record import output_directory
 from experiments.profile_rates.options import RatesCommandOptions
+from experiments.report.result import Result
 from placements.forms.tables import keys_of
 from placements.forms.texts import csv_text, write_text
 from placements.gpus import GPUS
@@ -17,10 +17,8 @@ from placements.models.zoo import read_model
 from runtime.profiling.rates import measured_rows, rates_options, shapes_of
 from schedsearch.core.progress import StepBar
 
-log = logging.getLogger(__name__)
 
-
-def task(options: RatesCommandOptions) -> dict[str, float]:
+def task(options: RatesCommandOptions) -> Result:
     """Measure every different operator of a model, and write all rates after each."""
     require_known("gpu", options.gpu, GPUS)
     degrees = options.tensor_parallel
@@ -29,8 +27,9 @@ def task(options: RatesCommandOptions) -> dict[str, float]:
     model = read_model(options.model, **sizes)
     how = rates_options(options.device, options.repeats)
     shapes = shapes_of(model.chained.layers, degrees, options.micro_batch, how)
-    path = output_directory() / f"{options.gpu}_rates.csv"
     rows: list[MachineRow] = []
+    name, interrupted = f"{options.gpu}_rates.csv", ""
+    path = output_directory() / name
     with StepBar("rates") as show:
         try:
             for row in measured_rows(shapes, GPUS[options.gpu], how):
@@ -38,11 +37,16 @@ def task(options: RatesCommandOptions) -> dict[str, float]:
                 show(f"{row.operator} {row.which} {row.sizes}", len(rows), len(shapes))
                 write_text(path, to_csv(rows))
         except KeyboardInterrupt:
-            raise Interrupted(f"interrupted; {len(rows)} of {len(shapes)} rows are in {path}") from None
-    read_machine(path, GPUS[options.gpu])
-    log.info("%d operators of %s on %s: %s", len(rows), model.name, options.gpu, path)
+            interrupted = f"{len(rows)} of {len(shapes)} rows are in {name} of"
+    if not interrupted:
+        read_machine(path, GPUS[options.gpu])
     products = [row.share for row in rows if row.operator == "product"]
-    return {"rows": len(rows), "mean_product_share": sum(products) / len(products)}
+    return Result(
+        figures={"rows": len(rows), "mean_product_share": fmean(products)} if products else {},
+        files={name: to_csv(rows)},
+        sentences=[f"{len(rows)} operators of {model.name} on {options.gpu}"],
+        interrupted=interrupted,
+    )
 
 
 def to_csv(rows: Sequence[MachineRow]) -> str:

@@ -64,6 +64,7 @@ class Result:
         facts: Facts that are printed one below another.
         sentences: Lines that are printed after the facts.
         interrupted: What a Ctrl-C has left in the directory, if it ended the work before all was found.
+        failed: Message of a failure through no fault of the input, of which the files and lines are written.
     """
 
     figures: Mapping[str, float | str] = field(default_factory=dict)
@@ -73,6 +74,7 @@ class Result:
     facts: Sequence[Fact] = ()
     sentences: Sequence[str] = ()
     interrupted: str = ""
+    failed: str = ""
 
     def write(self, directory: Path) -> None:
         """Write the files, each of them whole or not at all."""
