@@ -1,4 +1,4 @@
-"""Commands as records: name, purpose, options and groups of options."""
+"""Commands as records: name, options and groups of options."""
 
 from __future__ import annotations
 

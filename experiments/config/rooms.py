@@ -1,4 +1,4 @@
-"""All commands by name with their purposes, those that most people want first; loads nothing else."""
+"""All commands by name with their purposes, the most used first; loads nothing else."""
 
 from __future__ import annotations
 

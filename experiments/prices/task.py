@@ -32,18 +32,22 @@ def task(options: PricesOptions) -> Result:
     found = study_of(conditions)
     sweep = options.sweep_restart_s, options.sweep_preemptions_per_day
     under = list(disturbed(study_of, conditions, *sweep, options.days[0]))
+    from experiments.prices import drawings  # loads matplotlib
+
     reductions = list(found.reductions(options.days, hindsight=options.hindsight))
     files = {"reductions.csv": tables.reductions_csv(reductions), "costs.csv": tables.costs_csv(reductions)}
-    pictures: dict[str, Callable[[Path], object]] = {"reductions": partial(_draw, "reductions", reductions)}
+    pictures: dict[str, Callable[[Path], object]] = {
+        "reductions": partial(drawings.save_reductions, reductions)
+    }
     lines = [*_comparison_in_words(folder, options.clouds, found), tables.to_table(reductions)]
     if DYNAMIC in found.strategies and options.durations:
         of_length = found.reductions(options.durations)
         moving = [each for each in of_length if each.strategy in (MULTI_CLOUD.name, DYNAMIC.name)]
         files["durations.csv"] = tables.reductions_csv(moving)
-        pictures["durations"] = partial(_draw, "durations", moving)
+        pictures["durations"] = partial(drawings.save_durations, moving)
     if under:
         files["disturbances.csv"] = tables.disturbances_csv(under)
-        pictures["disturbances"] = partial(_draw, "disturbed", under)
+        pictures["disturbances"] = partial(drawings.save_disturbed, under)
         of = f"{options.days[0]:g} days, geometric means over models"
         lines += [f"{of} against the undisturbed {BASELINE.name}:", *tables.means_by_strategy(under)]
     most = max(reductions, key=lambda each: each.reduction)
@@ -54,12 +58,6 @@ def task(options: PricesOptions) -> Result:
         pictures=pictures,
         sentences=lines,
     )
-
-
-def _draw(what: str, found: object, path: Path) -> None:
-    from experiments.prices import drawings  # loads matplotlib
-
-    getattr(drawings, f"save_{what}")(found, path)
 
 
 def _conditions(options: PricesOptions) -> PriceConditions:

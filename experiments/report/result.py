@@ -63,7 +63,7 @@ class Result:
         pictures: Functions that draw into a path without its ending, by name.
         facts: Facts that are printed one below another.
         sentences: Lines that are printed after the facts.
-        interrupted: What a Ctrl-C has left in the directory, if it ended the work before all was found.
+        interrupted: Words before the directory in the message of a Ctrl-C that ended the work early.
         failed: Message of a failure through no fault of the input, of which the files and lines are written.
     """
 

@@ -71,8 +71,8 @@ def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
     That is ZeRO, and how the vocabulary is cut.
 
     Args:
-        plan: What is carried out.
-        model: What is run of it.
+        plan: Plan of the planner.
+        model: Options of the model of the run.
     """
     zero = _zero_of_run(plan, model)
     if model.layers_per_block is None:

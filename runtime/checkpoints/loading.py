@@ -52,7 +52,7 @@ def load_checkpoint(
     transport: Transport,
     device: int,
     *,
-    most_iterations: int | None = None,
+    max_iterations: int | None = None,
 ) -> Resumed:
     """Read the newest whole checkpoint; every device must call it at the same place.
 
@@ -64,7 +64,7 @@ def load_checkpoint(
         facts: Facts of this run; see `runtime.checkpoints.manifest.facts_of`.
         transport: Reaches the other devices.
         device: This one.
-        most_iterations: The checkpoint must have fewer; None for any number.
+        max_iterations: The checkpoint must have fewer; None for any number.
 
     Raises:
         ScriptError: There is no whole checkpoint, it is of another model, or has too many iterations.
@@ -82,7 +82,7 @@ def load_checkpoint(
         passed_over,
         lambda each: first(transport.collect(each.wrong_file(device, num_devices))),
     )
-    found = _resumed(manifest, facts, most_iterations, passed_over)
+    found = _resumed(manifest, facts, max_iterations, passed_over)
     of_all = transport.collect([shard.name for shard in state.parameters])
     names = {name for each in of_all for name in each}
     reader = _reader(manifest)
@@ -98,7 +98,7 @@ def load_checkpoint(
     )
 
 
-def check_resume(folder: Path, facts: Mapping[str, Any], most_iterations: int | None = None) -> Resumed:
+def check_resume(folder: Path, facts: Mapping[str, Any], max_iterations: int | None = None) -> Resumed:
     """Ensure that a run can go on from the newest whole checkpoint of a folder, before anything is started.
 
     The arguments are those of `load_checkpoint`.
@@ -108,7 +108,7 @@ def check_resume(folder: Path, facts: Mapping[str, Any], most_iterations: int | 
     """
     passed_over = unreadable_manifests(folder)
     manifest = _newest_whole(folder, manifests(folder), passed_over)
-    return _resumed(manifest, facts, most_iterations, passed_over)
+    return _resumed(manifest, facts, max_iterations, passed_over)
 
 
 def has_whole(folder: Path) -> bool:
@@ -163,13 +163,13 @@ def _reader(manifest: Manifest) -> ShardReader:
 
 
 def _resumed(
-    manifest: Manifest, facts: Mapping[str, Any], most_iterations: int | None, passed_over: list[str]
+    manifest: Manifest, facts: Mapping[str, Any], max_iterations: int | None, passed_over: list[str]
 ) -> Resumed:
     found = changes(manifest, facts)
-    if most_iterations is not None and manifest.iterations >= most_iterations:
+    if max_iterations is not None and manifest.iterations >= max_iterations:
         raise ScriptError(
             f"resume: {manifest.folder} has {manifest.iterations} iterations done already; "
-            f"ask for more than that, not {most_iterations}"
+            f"ask for more than that, not {max_iterations}"
         )
     said = [*found, *moves(manifest, facts)]
     line = [f"from {manifest.folder}, with another {', '.join(said)}"] if said else []

@@ -53,7 +53,7 @@ class Script:
     copies: Placement | None = None
 
     def at(self, num_micro_batches: int | None) -> Script:
-        """Return the script for so many micro-batches, or its own; ScriptError if its loops cannot."""
+        """Return the script for a number of micro-batches, or its own; ScriptError if its loops cannot."""
         if num_micro_batches in (None, self.num_micro_batches):
             return self
         assert num_micro_batches is not None

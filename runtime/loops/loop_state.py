@@ -102,7 +102,7 @@ class LoopState:
         state = self._state(optimizer, {**(extra or {}), SHARED: self._model.optimizer.shared_state()})
         self._made[key].save(state, num_done, self._facts)
 
-    def load(self, folder: Path, optimizer: Any, most_iterations: int | None = None) -> Resumed:
+    def load(self, folder: Path, optimizer: Any, max_iterations: int | None = None) -> Resumed:
         """Read the newest whole checkpoint of a folder; see `runtime.checkpoints.loading.load_checkpoint`.
 
         Raises:
@@ -115,7 +115,7 @@ class LoopState:
             self._facts,
             self._transport,
             self._device,
-            most_iterations=most_iterations,
+            max_iterations=max_iterations,
         )
         extra = dict(found.extra)
         self._model.optimizer.load_shared_state(extra.pop(SHARED, {}))

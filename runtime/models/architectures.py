@@ -13,7 +13,7 @@ from placements import Kind, Placement
 from placements.block import COMPUTE
 from runtime.models.body import Body
 from runtime.models.core.compiling import check_compile
-from runtime.models.core.layer_counts import most_shards
+from runtime.models.core.layer_counts import max_shards
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.parameters import description_of, initial_values
@@ -169,7 +169,7 @@ def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
         return "moe"
     found = next(name for name in ARCHITECTURES if name != "moe" and fits(placement, name))
     if found == "flava" and num_heads is not None:
-        most = most_shards(block for part in flava.parts(placement) for block in part)
+        most = max_shards(block for part in flava.parts(placement) for block in part)
         return found if num_heads >= most else "synthetic"
     return found
 

@@ -134,7 +134,7 @@ class _Decision(NamedTuple):
     Attributes:
         instructions: New program of each device; empty where none is new.
         is_default: Whether the run's own order runs.
-        note: What to tell the user; may be empty.
+        note: Line for the user; may be empty.
     """
 
     instructions: tuple[tuple[Instruction, ...], ...] = ()

@@ -239,7 +239,7 @@ class Profiler:
 
 
 def _rose(energies_mj: Sequence[float], times: int) -> bool:
-    """Tell whether energies once rose so many times in a row."""
+    """Tell whether energies once rose a number of times in a row."""
     rose = [after > before for before, after in pairwise(energies_mj)]
     return any(all(rose[i : i + times]) for i in range(len(rose) - times + 1))
 

@@ -26,7 +26,7 @@ def _one(producer: str, consumer: str) -> int:
 
 
 def prefetch_receives(
-    programs: Programs, blocks_ahead: int, most_bytes: int | None = None, size_bytes: Size = _one
+    programs: Programs, blocks_ahead: int, max_bytes: int | None = None, size_bytes: Size = _one
 ) -> Programs:
     """Return programs that post each receive earlier, by up to `blocks_ahead` blocks of its device.
 
@@ -36,7 +36,7 @@ def prefetch_receives(
     Args:
         programs: Safe ones; see `runtime.program.deadlock.check`.
         blocks_ahead: Runs that a receive may be moved ahead of; 0 changes nothing.
-        most_bytes: Bound on the bytes of a device's buffers that are posted and not yet taken; None for no
+        max_bytes: Bound on the bytes of a device's buffers that are posted and not yet taken; None for no
             bound. Where the programs need more as they are, nothing is moved there.
         size_bytes: Size of a whole tensor; 1 by default, so that the bound is a number of messages.
     """
@@ -47,7 +47,7 @@ def prefetch_receives(
             runs_left, size = blocks_ahead, posted[place + 1] - posted[place]
             while isinstance(instruction, Receive) and place > 0:
                 runs_left -= isinstance(order.programs[device][place - 1], Run)
-                is_full = most_bytes is not None and posted[place - 1] + size > most_bytes
+                is_full = max_bytes is not None and posted[place - 1] + size > max_bytes
                 if runs_left < 0 or is_full or not order.swap(device, place):
                     break
                 posted[place] = posted[place - 1] + size

@@ -43,7 +43,7 @@ def extent_of(asked: str | None, model: ModelOptions, placement: Placement, resu
 
     Args:
         asked: One of `VERIFY`; None for the first iteration of a model of at most `VERIFIED_MIB`, else none.
-        model: What is run.
+        model: Options of the model of the run.
         placement: Placement of the run.
         resumes: Whether the run goes on from a checkpoint.
 

@@ -49,7 +49,7 @@ LARGER = (
 )
 """Pairs of methods of which the first may choose all that the second may."""
 
-LEAST_RANK_CORRELATION = 0.8
+MIN_RANK_CORRELATION = 0.8
 """Correlation from which on the methods are said to be in the paper's order."""
 
 _BATCH, _RATE = "batch", "samples_per_s"
@@ -160,8 +160,8 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     both = [([*ours[case].values()], [*paper[case].values()]) for case in ours]
     if found := [spearmanr(*each).statistic for each in both if min(len({*rates}) for rates in each) > 1]:
         yield Trend(
-            f"methods are in the paper's order: a rank correlation of {LEAST_RANK_CORRELATION:g} or more",
-            fmean(found) >= LEAST_RANK_CORRELATION,
+            f"methods are in the paper's order: a rank correlation of {MIN_RANK_CORRELATION:g} or more",
+            fmean(found) >= MIN_RANK_CORRELATION,
             f"{fmean(found):.2f} on average, {min(found):.2f} at least",
         )
 

@@ -39,7 +39,7 @@ class PieceTimes(NamedTuple):
         return self.forward_ms + self.backward_ms
 
     def plus(self, factor: float, other: PieceTimes) -> PieceTimes:
-        """Return these and so many times others, at least 0."""
+        """Return these times plus a multiple of others, at least 0."""
         return PieceTimes(*(max(0.0, own + factor * more) for own, more in zip(self, other, strict=True)))
 
 

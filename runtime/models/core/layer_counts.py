@@ -22,7 +22,7 @@ def check_holders(placement: Placement, holders: Sequence[Block], options: Model
             f"{options.num_heads} does not divide hidden_size {options.hidden_size}; use a divisor",
             "num_heads",
         )
-    if options.num_heads < (num_shards := most_shards(holders)):
+    if options.num_heads < (num_shards := max_shards(holders)):
         raise ModelError(
             f"{options.num_heads} cannot be cut over {num_shards} devices; "
             f"use at least {num_shards}, or the model 'synthetic'",
@@ -43,7 +43,7 @@ def check_holders(placement: Placement, holders: Sequence[Block], options: Model
         )
 
 
-def most_shards(blocks: Iterable[Block]) -> int:
+def max_shards(blocks: Iterable[Block]) -> int:
     """Return the largest number of devices over which a block is cut."""
     return max(len(block.groups[0]) for block in blocks)
 

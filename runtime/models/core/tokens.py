@@ -14,7 +14,7 @@ _BUNDLED_TEXT = Path(__file__).with_name("text.txt")
 """Twelve of Shakespeare's sonnets, plain ASCII."""
 
 MASK_STRIDE = 4
-"""Every so many bytes of a sample one is hidden from a model that has to restore it."""
+"""Distance in bytes between those of a sample that are hidden from a model that has to restore them."""
 
 
 class Tokens(NamedTuple):

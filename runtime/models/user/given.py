@@ -36,7 +36,7 @@ Loss = Callable[..., Any]
 """Returns the scalar loss of a last block's outputs and the targets."""
 
 Description = tuple[Mapping[str, Mapping[str, Parameter]], ReadNames]
-"""By block, the parameters and the names of its inputs and targets."""
+"""Parameters of each block, and the names of the inputs and targets that blocks read."""
 
 LossWeight = Callable[..., float]
 """Returns a loss's weight, as the number of tokens that are no padding, from the targets."""
