@@ -23,7 +23,7 @@ from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.proof.memory_need import CapacityError
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
-from schedsearch.searches.methods import find
+from schedsearch.searches.search import find
 from schedsearch.validate import validate
 
 FILE = Path(__file__).parent / "playground" / "schedules.js"

@@ -64,7 +64,7 @@ batch = schedsearch.unequal_batch(placement, rows)
 
 # %%
 schedules = by_hand(batch, ["one_f_one_b"])
-found = schedsearch.unequal_search(batch, work_limit=work_limit)
+found = schedsearch.search(batch, work_limit=work_limit)
 schedules["searched"] = found.schedule
 table = pd.DataFrame(
     {

@@ -25,11 +25,11 @@ Rooms and files in the order in which to read them; each imports only those abov
     procedures      ways to search, and the orchestrator that gives each its share of counted work
     robust          one order that is good in many scenarios
     unequal         one batch of micro-batches that differ, on one replica and on several
+    tessel          Tessel's own search, beside ours
+    searches        the entry of all searches: one question and one answer
     replay          measured iterations of a training job, in better orders
     replanning      ways to go on when a device is lost or slow
     layouts         the best division of layers among the stages of 1F1B and interleaved 1F1B
-    tessel          Tessel's own search, beside ours
-    searches        the searches by name, with one question and one answer
     certificate     what a search proved, as data that is checked without it
     schedule_file   the file form of all this
     energy          the time-energy frontier of a schedule
@@ -65,7 +65,7 @@ TableResult.presentation = staticmethod(lambda: importlib.import_module("schedse
 
 _HOME = {
     "runtime": ("Pipeline", "clocks"),  # of a later layer, so that a training loop needs one import
-    "schedsearch.procedures.search": ("search",),
+    "schedsearch.searches.search": ("search",),
     "schedsearch.comparison.rows": ("Comparison",),
     "schedsearch.comparison.compare": ("compare",),
     "schedsearch.energy": ("Frontier", "frontier"),
@@ -83,7 +83,6 @@ _HOME = {
         "read_micro_batches",
         "unequal_batch",
     ),
-    "schedsearch.unequal.unequal_search": ("unequal_search",),
     "schedsearch.replanning.replicated_job": ("ReplicatedJob",),
     "schedsearch.replanning.replan": ("replan",),
     "schedsearch.schedule": ("Schedule",),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from placements.shapes import v_shape
-from schedsearch.procedures.search import search
+from schedsearch.searches.search import search
 
 Answer = TypeVar("Answer")
 

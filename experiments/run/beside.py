@@ -28,10 +28,10 @@ from schedsearch.comparison.compare import compare
 from schedsearch.comparison.course import quality
 from schedsearch.comparison.rows import WHOLE, compared
 from schedsearch.core.answer import proved_text
+from schedsearch.core.problem import Problem
 from schedsearch.energy import compute_frontier
 from schedsearch.metrics import bubble_rate, peak_memory
 from schedsearch.schedule import Schedule, with_optimizer
-from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.starts import executed, hand_made_orders
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -148,7 +148,7 @@ def _made_by_hand(
     return by_hand, {}
 
 
-def _of_batch(batch: UnequalBatch) -> dict[str, Schedule]:
+def _of_batch(batch: Problem) -> dict[str, Schedule]:
     """Return each schedule by hand that fits, with the micro-batches as they come and their own times."""
     found: dict[str, Schedule] = {}
     for name, orders in hand_made_orders(batch):

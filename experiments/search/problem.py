@@ -21,8 +21,9 @@ from placements.block import COMPUTE
 from placements.hardware import Gpu
 from placements.placement_file import by_device
 from placements.profiles.mode_costs import with_modes
+from schedsearch.core.problem import Problem
 from schedsearch.proof.memory_need import require_capacity
-from schedsearch.unequal.micro_batches import UnequalBatch, read_micro_batches
+from schedsearch.unequal.micro_batches import read_micro_batches
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class SearchProblem:
     model: Callable[[Placement], Profile]
     blocking_power_w: BlockingPower | None
     is_memory_given: bool
-    batch: UnequalBatch | None = None
+    batch: Problem | None = None
     tokens: tuple[int, ...] = ()
 
     @property

@@ -12,10 +12,11 @@ from experiments.search.problem import SearchProblem
 from placements import Placement
 from placements.forms.texts import csv_text, write_json, write_text
 from schedsearch.core.objective import Objective
+from schedsearch.core.problem import Problem
 from schedsearch.core.progress import SearchBar
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
-from schedsearch.unequal.micro_batches import MicroBatchError, UnequalBatch
+from schedsearch.unequal.micro_batches import MicroBatchError
 from schedsearch.unequal.replica_work import ReplicaSchedules, replica_work
 from schedsearch.unequal.starts import replicas_by_hand
 from schedsearch.unequal.unequal_search import replica_search
@@ -62,7 +63,7 @@ def search_replicas(options: SearchCommandOptions, problem: SearchProblem, direc
         Interrupted: Before any was found.
     """
     chosen, placement = options.search, problem.placement
-    batch = problem.batch or UnequalBatch(placement, (), chosen.num_micro_batches, problem.tokens)
+    batch = problem.batch or Problem(placement, chosen.num_micro_batches, tokens=problem.tokens)
     assert chosen.replicas is not None, "it is checked"
     try:
         work = replica_work(batch, chosen.replicas, chosen.max_micro_batches, chosen.max_tokens)

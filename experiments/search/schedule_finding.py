@@ -19,15 +19,14 @@ from schedsearch.core.problem import Problem
 from schedsearch.core.progress import SearchBar
 from schedsearch.schedule import Schedule, require_plain
 from schedsearch.schedule_file import read_found
-from schedsearch.searches.methods import find
-from schedsearch.unequal.micro_batches import UnequalBatch
+from schedsearch.searches.search import find
 from schedsearch.validate import InvalidScheduleError, validate
 
 log = logging.getLogger(__name__)
 
 
 def find_schedule(
-    options: SearchCommandOptions, placement: Placement, batch: UnequalBatch | None = None
+    options: SearchCommandOptions, placement: Placement, batch: Problem | None = None
 ) -> tuple[Schedule, Answer | None, tuple[SearchProgress, ...]]:
     """Search a schedule, or make the hand-made one that the options name; both validated.
 
@@ -105,7 +104,7 @@ def search_request(options: SearchCommandOptions, placement: Placement) -> Probl
 
 def search_limits(chosen: SearchOptions) -> dict[str, Any]:
     """Return the options of any search, whatever the placement and the number of micro-batches."""
-    of_one = {"placement", "num_micro_batches", "begin_with"}
+    of_one = {"placement", "num_micro_batches", "chosen", "tokens", "begin_with"}
     return {name: getattr(chosen, name) for name in {each.name for each in fields(Problem)} - of_one}
 
 

@@ -8,16 +8,16 @@ from experiments.search.options import SearchCommandOptions
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import Answer, SearchProgress
 from schedsearch.core.objective import Objective
+from schedsearch.core.problem import Problem
 from schedsearch.core.progress import SearchBar
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_found
-from schedsearch.unequal.micro_batches import UnequalBatch
+from schedsearch.searches.search import search
 from schedsearch.unequal.starts import executed, hand_made_orders
-from schedsearch.unequal.unequal_search import unequal_search
 
 
 def find_unequal_schedule(
-    options: SearchCommandOptions, batch: UnequalBatch
+    options: SearchCommandOptions, batch: Problem
 ) -> tuple[Schedule, Answer | None, tuple[SearchProgress, ...]]:
     """Search the schedule of a batch, or make the hand-made one that the options name.
 
@@ -42,9 +42,9 @@ def find_unequal_schedule(
         begin_with = found.schedule if isinstance(found, Answer) else found
     with SearchBar(batch.placement.tick_ms) as bar:
         last = str(chosen.objectives[-1]) if chosen.objectives else ""
-        result = unequal_search(
+        result = search(
             batch,
-            objective=Objective.DEVICE_SPAN if last == Objective.DEVICE_SPAN else Objective.MAKESPAN,
+            objectives=[Objective.DEVICE_SPAN if last == Objective.DEVICE_SPAN else Objective.MAKESPAN],
             time_limit_s=chosen.time_limit_s,
             work_limit=chosen.work_limit,
             seed=chosen.seed,
@@ -58,7 +58,7 @@ def find_unequal_schedule(
     return result.schedule, result, tuple(bar.told)
 
 
-def _hand_made(name: str, batch: UnequalBatch) -> Schedule:
+def _hand_made(name: str, batch: Problem) -> Schedule:
     """Return a schedule made by hand, run with each micro-batch's own times."""
     require_known("schedule", name, ["searched", *HAND_MADE])
     orders = dict(hand_made_orders(batch)).get(name)

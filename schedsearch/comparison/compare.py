@@ -24,7 +24,7 @@ from schedsearch.core.answer import SearchError
 from schedsearch.metrics import peak_memory
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
-from schedsearch.searches.methods import find
+from schedsearch.searches.search import find
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate
 

@@ -19,19 +19,20 @@ from schedsearch.comparison.course import (
 from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, joined, missing_memory, row_of
 from schedsearch.core.answer import Answer, SearchReport
 from schedsearch.core.objective import Objective
+from schedsearch.core.problem import Problem
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Schedule
+from schedsearch.searches.search import search
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
     MicroBatchRow,
-    UnequalBatch,
     read_micro_batches,
     unequal_batch,
 )
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import ReplicaWork, replica_work
 from schedsearch.unequal.starts import by_hand, replicas_by_hand
-from schedsearch.unequal.unequal_search import replica_search, unequal_search
+from schedsearch.unequal.unequal_search import replica_search
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def read_chains(
     raise errors[stages.knows_halves]
 
 
-def _pieces(chain: StageChain, batch: UnequalBatch, n: int, split: bool, path: str | Path) -> list[Stage]:
+def _pieces(chain: StageChain, batch: Problem, n: int, split: bool, path: str | Path) -> list[Stage]:
     """Return the stages as a micro-batch takes them."""
     placement = batch.placement
     run = (placement.as_run(batch.chosen[n]) if batch.chosen else placement).by_name
@@ -128,7 +129,7 @@ class UnequalCourse(ComparisonCourse):
     """
 
     model: UnequalModel = field(default_factory=lambda: UnequalModel(()))
-    batches: dict[Variant, UnequalBatch] = field(default_factory=dict)
+    batches: dict[Variant, Problem] = field(default_factory=dict)
 
     def by_hand(self, name: str, placed: PlacedStages, number: int) -> Iterator[ComparedRow]:
         """Yield the rows of a hand-made schedule with the micro-batches as they come and sorted.
@@ -152,7 +153,7 @@ class UnequalCourse(ComparisonCourse):
         if not of:
             yield ComparedRow(name, note="is not defined for these devices or this number of micro-batches")
 
-    def _batch(self, placed: PlacedStages) -> UnequalBatch:
+    def _batch(self, placed: PlacedStages) -> Problem:
         """Return the micro-batches on a shape."""
         return next(each for each in self.batches.values() if each.placement is placed.placement)
 
@@ -168,15 +169,12 @@ class UnequalCourse(ComparisonCourse):
         limits: dict[str, Any] = self.limits.share()
         limits |= {each: self.options[each] for each in self.options if each == "seed"}
         is_span = (self.options.get("objectives") or [""])[-1] == Objective.DEVICE_SPAN
-        limits["objective"] = Objective.DEVICE_SPAN if is_span else Objective.MAKESPAN
+        goal = Objective.DEVICE_SPAN if is_span else Objective.MAKESPAN
         if self.model.replicas is not None:
-            return replica_search(self._work(tried.placed), on_progress=report, **limits)[1]
-        return unequal_search(
-            self._batch(tried.placed),
-            begin_with=tried.made,
-            on_progress=report,
-            **limits,
-        )
+            work = self._work(tried.placed)
+            return replica_search(work, objective=goal, on_progress=report, **limits)[1]
+        batch = self._batch(tried.placed)
+        return search(batch, objectives=[goal], begin_with=tried.made, on_progress=report, **limits)
 
     def placed(self, variant: Variant) -> tuple[PlacedStages, int]:
         """Return the model on a shape with these micro-batches, and their number."""
@@ -201,7 +199,7 @@ def _figures(placement: Placement, block: Block) -> tuple[str, float, float]:
     return block.name, round(placement.ms(block.time), 9), held
 
 
-def _why_not(title: str, placed: PlacedStages, batch: UnequalBatch) -> str:
+def _why_not(title: str, placed: PlacedStages, batch: Problem) -> str:
     """Return what a schedule lacks that does not fit."""
     free = replace(batch, placement=replace(batch.placement, memory=None))
     made = by_hand(free, [title.partition(",")[0]])[title]

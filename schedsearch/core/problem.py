@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 from placements import Placement
+from placements.modes import Chosen
 from schedsearch.core.answer import Answer, SearchError
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.schedule import Schedule
@@ -39,7 +40,12 @@ class Problem:
     Attributes:
         placement: What runs where; its `memory` is the capacity.
         num_micro_batches: Micro-batches to unroll to; at least 1.
-        method: A key of `schedsearch.searches.methods.METHODS`. Tessel's repetends have one micro-batch, and
+        chosen: Where micro-batches differ, the choice of each decision by each: with one decision its choices
+            are the micro-batches. Empty where all are alike, or the search chooses. With it the last
+            objective is that of a whole schedule, and of the other fields those count that limit the search,
+            its seed and what it begins with.
+        tokens: The length of each micro-batch; empty where it is not known.
+        method: A key of `schedsearch.searches.search.METHODS`. Tessel's repetends have one micro-batch, and
             its two methods make no use of the next three, nor of strategies and what to begin with.
         micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
         max_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made schedule
@@ -63,6 +69,8 @@ class Problem:
 
     placement: Placement
     num_micro_batches: int
+    chosen: tuple[Chosen, ...] = ()
+    tokens: tuple[int, ...] = ()
     method: str = "modulo"
     micro_batches_per_repetend: int | None = None
     max_micro_batches_per_repetend: int = 3
@@ -111,6 +119,21 @@ class Problem:
         return wanted
 
     @property
+    def of_batch(self) -> Objective:
+        """The objective of one batch of micro-batches that differ.
+
+        Raises:
+            SearchError: It is that of a repetend.
+        """
+        last = self.wanted[-1]
+        if last not in FINITE:
+            raise SearchError(
+                f"search.objectives: {last.value!r} is not for micro-batches that differ; let makespan or "
+                "device_span be the last"
+            )
+        return last
+
+    @property
     def seconds(self) -> float:
         """Seconds that the search has."""
         return min(seconds_of(self.time_limit_s, self.work_limit), LONGEST_S)
@@ -127,6 +150,11 @@ class Problem:
                 "read_placement or the like"
             )
         assert self.wanted
+        if self.chosen and len(self.chosen) != self.num_micro_batches:
+            raise SearchError(
+                f"search.num_micro_batches: {self.num_micro_batches} is not {len(self.chosen)}, for which "
+                "something is chosen; leave it out"
+            )
         if self.solver not in SOLVERS:
             raise SearchError(f"search.solver: {self.solver!r} is not a solver; use {' or '.join(SOLVERS)}")
         for name in ("num_micro_batches", "micro_batches_per_repetend", "max_micro_batches_per_repetend"):

@@ -18,7 +18,7 @@ from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.planning.plans import RankedPlan
 from schedsearch.proof.memory_need import CapacityError
 from schedsearch.schedule import Schedule, with_optimizer
-from schedsearch.searches.methods import find
+from schedsearch.searches.search import find
 from schedsearch.validate import InvalidScheduleError, validate
 
 RankingReport = Callable[[str, float, SearchProgress], None]

@@ -13,6 +13,5 @@ and slow streams, which the passes have taken away. In the order in which to rea
 - `registry`: all of them by name, and which of them a search uses.
 - `period`, `whole`: their rounds for the period, and for the schedule after it.
 - `orchestrator`: rounds of both until a proof, a limit or a Ctrl-C, and the answer.
-- `search`: the entry.
 - `alternatives`: other schedules of the same period.
 """

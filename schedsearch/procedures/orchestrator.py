@@ -17,12 +17,14 @@ from schedsearch.core.budget import Account, Budget
 from schedsearch.core.known import Known, Start
 from schedsearch.core.objective import FINITE, VALUE, Objective
 from schedsearch.core.problem import GIVEN, LONGEST_S, Problem
+from schedsearch.passes import border
 from schedsearch.passes.begin_with import StartingPoint, starting_point_on
 from schedsearch.procedures.modes import Modes
 from schedsearch.procedures.period import PeriodSearch
 from schedsearch.procedures.registry import chosen
 from schedsearch.procedures.whole import WholeSearch
 from schedsearch.proof.load_and_path import critical_path, period_bound
+from schedsearch.proof.memory_need import require_capacity
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import Ending
 from schedsearch.solver.portfolio import SOLVERS
@@ -39,6 +41,13 @@ _FIRST_REPETENDS = 1.5
 _SHARE_OF_MADE = 0.1
 """Share of a time limit, at least a second, that may pass beyond it, for schedules by hand that a search has
 not come to."""
+
+
+def solve(problem: Problem, on_progress: SearchReport) -> Answer:
+    """Answer a problem that is checked, through the passes and back."""
+    require_capacity(problem.placement)
+    passed = border.lower(problem, on_progress)
+    return passed.lift(Orchestrator(passed.problem, passed.on_progress).run())
 
 
 class Orchestrator:

@@ -19,13 +19,12 @@ from schedsearch.baselines import HAND_MADE
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.passes.lowered import Lowered
-from schedsearch.procedures.search import search
 from schedsearch.replanning.division import redivided
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, dealt
 from schedsearch.schedule import Schedule, as_soon_as_possible, with_optimizer
+from schedsearch.searches.search import search
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.unequal.starts import dispatched, executed
-from schedsearch.unequal.unequal_search import unequal_search
 from schedsearch.validate import validate
 
 _PIPELINE_WORK = 1.0
@@ -212,9 +211,9 @@ class _HurtJob:
 
     def ordered(self, chosen: tuple[Chosen, ...], begin_with: Schedule | None) -> _Way:
         """Search the order with some copies."""
-        found = unequal_search(
+        found = search(
             self.job.batch(chosen),
-            objective=self.objective,
+            objectives=[self.objective],
             seed=self.seed,
             begin_with=begin_with,
             **self.limits.share(),

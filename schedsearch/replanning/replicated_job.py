@@ -15,9 +15,9 @@ from placements import Block, Kind, Placement
 from placements.copies.replicas import replicated
 from placements.modes import Chosen
 from schedsearch.core.objective import Objective
+from schedsearch.core.problem import Problem
 from schedsearch.proof.timeline import Timeline
 from schedsearch.schedule import Instance, Schedule, require_plain
-from schedsearch.unequal.micro_batches import UnequalBatch
 
 Copy = tuple[int, int]
 """A device of the pipeline, and the number of the pipeline whose copy of it is meant."""
@@ -154,9 +154,9 @@ class ReplicatedJob:
             taken.append(copies)
         return tuple(zip(*taken, strict=True))
 
-    def batch(self, chosen: tuple[Chosen, ...]) -> UnequalBatch:
+    def batch(self, chosen: tuple[Chosen, ...]) -> Problem:
         """Return the micro-batches with their choices, for a search."""
-        return UnequalBatch(self.placement, chosen, self.total)
+        return Problem(self.placement, self.total, chosen)
 
     def orders(self, before: Schedule, chosen: Sequence[Chosen]) -> list[list[Instance]]:
         """Return orders of all copies: blocks by the starts that they have in a schedule of one pipeline.

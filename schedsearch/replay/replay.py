@@ -10,13 +10,14 @@ from statistics import fmean
 import numpy as np
 
 from schedsearch.core.objective import Objective
+from schedsearch.core.problem import Problem
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.replay.pipeline import JobPipeline, job_pipeline, orders_of
 from schedsearch.replay.trace import TICK_MS, JobTrace, ReplicaIteration
 from schedsearch.schedule import as_soon_as_possible
 from schedsearch.simulation.iterations import simulate
 from schedsearch.solver.interrupts import INTERRUPTS
-from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
+from schedsearch.unequal.micro_batches import MicroBatchRow, unequal_batch
 from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork
 from schedsearch.unequal.unequal_search import replica_search
 from schedsearch.validate import validate
@@ -155,7 +156,7 @@ def iteration_work(
                 times[replica, kind, firsts[source] + n] = max(1, round(measured.time_ms * factor / TICK_MS))
     memory = [1 if name.startswith("F") else -1 for name in names]
 
-    def batch(replica: int, numbers: Sequence[int]) -> UnequalBatch:
+    def batch(replica: int, numbers: Sequence[int]) -> Problem:
         rows = [
             MicroBatchRow(place, name, round(float(times[replica, kind, n]) * TICK_MS, 3), memory[kind])
             for place, n in enumerate(numbers)

@@ -1,7 +1,7 @@
-"""The searches by name, with one question and one answer, and its file form.
+"""The entry of all searches, and the file form of an answer.
 
 In the order in which to read:
 
-- `methods`: what is asked, and what answers it
+- `search`: one question, the methods by name, one answer
 - `search_file`: the file form of a result, without its schedule
 """

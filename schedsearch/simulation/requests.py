@@ -138,7 +138,7 @@ def max_rate_per_s(repetend: Repetend, times_ms: Mapping[str, float] | None = No
         times_ms: Times of all blocks instead of the placement's; then transfers take none.
 
     >>> from placements.shapes import v_shape
-    >>> from schedsearch.procedures.search import search
+    >>> from schedsearch.searches.search import search
     >>> repetend = search(v_shape(2, 10, inference=True), 4, work_limit=1).repetend
     >>> max_rate_per_s(repetend), max_rate_per_s(repetend, {"F0": 5, "F1": 20})
     (100.0, 50.0)

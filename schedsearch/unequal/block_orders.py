@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from placements import Block
 from schedsearch.core.objective import FiniteObjective
+from schedsearch.core.problem import Problem
 from schedsearch.passes.lowered import Lowered
 from schedsearch.procedures.neighbourhoods.improvement import (
     NEIGHBOURHOODS,
@@ -22,7 +23,6 @@ from schedsearch.proof.sequences import two_devices
 from schedsearch.proof.timeline import Timeline
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
-from schedsearch.unequal.micro_batches import UnequalBatch
 
 WHOLE = 100
 """Blocks up to which all are ordered anew at once; with memory, models of more take a solver long to read."""
@@ -37,7 +37,7 @@ Told = Callable[[int, int, str], None]
 class BlockOrders:
     """The blocks of a batch, what is made less, and the solver's state."""
 
-    def __init__(self, batch: UnequalBatch, goal: FiniteObjective) -> None:
+    def __init__(self, batch: Problem, goal: FiniteObjective) -> None:
         """Take the micro-batches as one."""
         lowered = Lowered.of(batch.placement, batch.chosen)
         assert lowered is not None, "a batch has no streams"

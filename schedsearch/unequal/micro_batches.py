@@ -1,4 +1,4 @@
-"""Micro-batches that differ, as a placement with one decision: its choices are the micro-batches.
+"""Micro-batches that differ, as a problem with one decision: its choices are the micro-batches.
 
 So all that knows modes knows them: the rules, memory, pictures, files. Knows no search.
 """
@@ -15,9 +15,14 @@ from placements import Block, Kind, Placement, PlacementError
 from placements.forms.meaning import Meaning
 from placements.forms.reading import in_file
 from placements.forms.tables import csv_records
-from placements.modes import OF_MICRO_BATCH, Choice, Chosen, Decision
+from placements.modes import OF_MICRO_BATCH, Choice, Decision
 from placements.profiles.length_rules import LengthRule, read_length_rules, value
+from schedsearch.core.objective import Objective
+from schedsearch.core.problem import Problem
 from schedsearch.schedule import require_plain
+
+_OBJECTIVES = (Objective.MAKESPAN,)
+"""What a search of one batch makes least."""
 
 _FINEST = 10_000
 """Ticks of the shortest block from which on a tick is fine enough, if times are not whole numbers of it."""
@@ -48,30 +53,13 @@ class MicroBatchTokensRow:
     tokens: Annotated[int, Meaning("tokens of its sequence", min=1, max=1e9)]
 
 
-@dataclass(frozen=True)
-class UnequalBatch:
-    """The micro-batches of one batch.
-
-    Attributes:
-        placement: With one decision, whose choices are micro-batches; with none where all are alike.
-        chosen: The choice of each micro-batch; empty where all are alike.
-        num_micro_batches: How many there are.
-        tokens: The length of each micro-batch; empty where it is not known.
-    """
-
-    placement: Placement
-    chosen: tuple[Chosen, ...]
-    num_micro_batches: int
-    tokens: tuple[int, ...] = ()
-
-
 def read_micro_batches(
     path: str | Path,
     placement: Placement,
     num_micro_batches: int | None = None,
     unit_mib: float | None = 1.0,
     length_rules: str | Path | None = None,
-) -> UnequalBatch:
+) -> Problem:
     """Return the micro-batches of a CSV file.
 
     The columns are those of `MicroBatchRow`; what is not in the file is as in the placement. Or they
@@ -167,7 +155,7 @@ def unequal_batch(
     rows: Iterable[MicroBatchRow],
     num_micro_batches: int | None = None,
     unit_mib: float | None = 1.0,
-) -> UnequalBatch:
+) -> Problem:
     """Return micro-batches from rows instead of a file; see `read_micro_batches`.
 
     >>> from placements.shapes import v_shape
@@ -183,7 +171,7 @@ def _batch(
     rows: Sequence[tuple[int, MicroBatchRow]],
     num_micro_batches: int | None,
     unit_mib: float | None,
-) -> UnequalBatch:
+) -> Problem:
     require_plain(placement, "a table of micro-batches", "leave search.micro_batches out")
     number = 1 + max((row.micro_batch for _, row in rows), default=-1)
     if not number:
@@ -211,13 +199,13 @@ def _batch(
     if len(kinds) == 1 and all(block.time or block in every for block in next(iter(kinds))):
         alike = {block.name: block for block in next(iter(kinds))}
         timed = tuple(alike.get(block.name, block) for block in placement.blocks)
-        return UnequalBatch(replace(placement, blocks=timed), (), number)
+        return Problem(replace(placement, blocks=timed), number, objectives=_OBJECTIVES)
     choices = (Choice(f"{OF_MICRO_BATCH} {n}", own) for n, own in zip(first, kinds, strict=True))
     try:
         whole = replace(placement, decisions=(Decision(tuple(choices)),))
     except PlacementError as error:
         raise MicroBatchError(str(error)) from None
-    return UnequalBatch(whole, tuple((kind,) for kind in numbers), number)
+    return Problem(whole, number, tuple((kind,) for kind in numbers), objectives=_OBJECTIVES)
 
 
 _NO_UNIT = "column memory_mib: the placement's memory is not in MiB; leave the column out"

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from placements import Block, Kind, Placement
 from schedsearch.core.objective import FINITE, Objective
+from schedsearch.core.problem import Problem
 from schedsearch.schedule import Schedule
-from schedsearch.unequal.micro_batches import MicroBatchError, UnequalBatch
+from schedsearch.unequal.micro_batches import MicroBatchError
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class ReplicaWork:
     times: NDArray[np.int64]
     memory: NDArray[np.int64]
     transient: NDArray[np.int64]
-    part: Callable[[int, Sequence[int]], UnequalBatch]
+    part: Callable[[int, Sequence[int]], Problem]
     weights: NDArray[np.float64]
     room: float = float("inf")
 
@@ -85,7 +86,7 @@ class ReplicaSchedules:
 
 
 def replica_work(
-    batch: UnequalBatch,
+    batch: Problem,
     num_replicas: int,
     max_micro_batches: int | None = None,
     max_tokens: int | None = None,
@@ -136,9 +137,9 @@ def replica_work(
     def table(figure: Callable[[Block], int]) -> NDArray[np.int64]:
         return np.array([[figure(block) for block in row] for row in rows], dtype=np.int64)
 
-    def part(replica: int, numbers: Sequence[int]) -> UnequalBatch:
+    def part(replica: int, numbers: Sequence[int]) -> Problem:
         chosen = tuple(batch.chosen[n] for n in numbers) if batch.chosen else ()
-        return UnequalBatch(placement, chosen, len(numbers))
+        return Problem(placement, len(numbers), chosen)
 
     times = np.repeat(table(lambda block: block.time)[None], num_replicas, axis=0)
     memory = table(lambda block: block.memory_on(block.devices[0]))

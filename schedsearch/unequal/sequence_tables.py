@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from schedsearch.core.problem import Problem
 from schedsearch.robust.annealing import annealed
 from schedsearch.schedule import Instance, Schedule
 from schedsearch.solver.effort import Effort
-from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork
 from schedsearch.unequal.starts import executed
 
@@ -120,7 +120,7 @@ def schedules_of(g: Sequences, work: ReplicaWork) -> ReplicaSchedules | None:
     return ReplicaSchedules(assigned, tuple(schedules))
 
 
-def _made(batch: UnequalBatch, ran: NDArray[np.int64], names: Sequence[str]) -> Schedule | None:
+def _made(batch: Problem, ran: NDArray[np.int64], names: Sequence[str]) -> Schedule | None:
     """Return the schedule of a batch whose kinds and places start in an order; None if that is not valid."""
     orders: list[list[Instance]] = [[] for _ in range(batch.placement.num_devices)]
     for kind, place in ran.tolist():

@@ -14,10 +14,10 @@ from fractions import Fraction
 import numpy as np
 
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
+from schedsearch.core.problem import Problem
 from schedsearch.passes.lowered import Lowered
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible, with_optimizer
 from schedsearch.starts.event_simulation import Rule, list_schedule
-from schedsearch.unequal.micro_batches import UnequalBatch
 from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -31,9 +31,7 @@ USUAL = (AS_GIVEN, "short first", "long first")
 """Orders of micro-batches that people use."""
 
 
-def hand_made_orders(
-    batch: UnequalBatch, names: Iterable[str] = tuple(HAND_MADE)
-) -> Iterator[tuple[str, Orders]]:
+def hand_made_orders(batch: Problem, names: Iterable[str] = tuple(HAND_MADE)) -> Iterator[tuple[str, Orders]]:
     """Yield the orders of schedules made by hand, which do not depend on times, with their names.
 
     Those that are not defined for the placement are left out.
@@ -44,7 +42,7 @@ def hand_made_orders(
             yield name, HAND_MADE[name](usual, batch.num_micro_batches).lane_orders
 
 
-def one_by_one(batch: UnequalBatch) -> Orders:
+def one_by_one(batch: Problem) -> Orders:
     """Return orders in which a micro-batch begins when the one before has ended; none need less memory."""
     each, number = batch.placement.per_micro_batch, batch.num_micro_batches
     return [
@@ -53,7 +51,7 @@ def one_by_one(batch: UnequalBatch) -> Orders:
     ]
 
 
-def numberings(batch: UnequalBatch) -> Iterator[tuple[str, list[int]]]:
+def numberings(batch: Problem) -> Iterator[tuple[str, list[int]]]:
     """Yield orders of the micro-batches, with their names; the first is that in which they are numbered."""
     numbers = list(range(batch.num_micro_batches))
     yield AS_GIVEN, numbers
@@ -74,7 +72,7 @@ def numberings(batch: UnequalBatch) -> Iterator[tuple[str, list[int]]]:
     yield "short in the middle", ascending[1::2][::-1] + ascending[::2]
 
 
-def executed(batch: UnequalBatch, orders: Orders, numbers: Sequence[int]) -> Schedule | None:
+def executed(batch: Problem, orders: Orders, numbers: Sequence[int]) -> Schedule | None:
     """Return the orders of micro-batches 0, 1, ... run with others in their places; None if not valid."""
     placement, last = batch.placement, batch.num_micro_batches - 1
     runs = [placement.as_run(each).by_name for each in batch.chosen]
@@ -133,7 +131,7 @@ def _packed(
     return [sorted(each) for each in packed]
 
 
-def by_hand(batch: UnequalBatch, names: Iterable[str]) -> dict[str, Schedule | None]:
+def by_hand(batch: Problem, names: Iterable[str]) -> dict[str, Schedule | None]:
     """Return schedules made by hand with the micro-batches as they come and sorted, by name and order.
 
     None is one that is not valid for these micro-batches, or does not fit their memory.

@@ -7,7 +7,6 @@ blocks of a single pipeline anew. All in rounds of counted work.
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -16,15 +15,14 @@ from typing import TYPE_CHECKING
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import Answer, EndedBy, SearchError, SearchProgress, SearchReport, Status
 from schedsearch.core.objective import FINITE, Objective
-from schedsearch.core.problem import seconds_of
-from schedsearch.procedures.search import search
+from schedsearch.core.problem import Problem, seconds_of
 from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.robust.annealing import PART
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import Ending
 from schedsearch.unequal.block_orders import WHOLE, BlockOrders
-from schedsearch.unequal.micro_batches import MicroBatchError, UnequalBatch
+from schedsearch.unequal.micro_batches import MicroBatchError
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork, replica_work
 from schedsearch.unequal.sequence_tables import resequenced, schedules_of, sequences_of, ticks_of
@@ -61,48 +59,23 @@ _WORK_OF_BLOCK = 1.2e-4
 """Units of work for a block of a schedule that is made by a rule and checked."""
 
 
-def unequal_search(
-    batch: UnequalBatch,
-    *,
-    objective: str = Objective.MAKESPAN,
-    time_limit_s: float | None = None,
-    work_limit: float | None = None,
-    seed: int = 0,
-    begin_with: Schedule | None = None,
-    on_progress: SearchReport | None = None,
-) -> Answer:
-    """Search the schedule of least makespan for one batch.
+def solve_unequal(problem: Problem, on_progress: SearchReport) -> Answer:
+    """Answer a problem that is checked: the schedule of least makespan, or device span, for its batch.
 
-    Args:
-        batch: The micro-batches.
-        objective: ``makespan`` or ``device_span``.
-        time_limit_s: As of `schedsearch.procedures.search.search`, as for the rest.
-        work_limit: Units of counted work; more work never ends with a longer schedule.
-        seed: Seed of the random choices.
-        begin_with: A schedule of this batch: the answer is no longer.
-        on_progress: Called whenever something better is found or proved.
+    More work never ends with a longer schedule.
 
     Raises:
-        SearchError: An argument is out of its range, or `begin_with` is not for this batch.
+        SearchError: The last objective is that of a repetend, or `begin_with` is not for this batch.
     """
-    goal = _finite(objective)
-    if not batch.chosen:
-        return search(
-            batch.placement,
-            batch.num_micro_batches,
-            objectives=[objective],
-            time_limit_s=time_limit_s,
-            work_limit=work_limit,
-            seed=seed,
-            begin_with=begin_with,
-            on_progress=on_progress,
-        )
+    goal, begin_with = problem.of_batch, problem.begin_with
+    if isinstance(begin_with, Answer):
+        begin_with = begin_with.schedule
+    effort = _effort(problem.time_limit_s, problem.work_limit)
+    running = _BatchSearch(replica_work(problem, 1), goal, effort, problem.seed, on_progress, None)
+    begin = None
     if begin_with is not None:
-        begin_with = _on(batch, begin_with)
-    effort = _effort(time_limit_s, work_limit)
-    running = _BatchSearch(replica_work(batch, 1), goal, effort, seed, on_progress, None)
-    begin = None if begin_with is None else ReplicaSchedules((running.numbers,), (begin_with,))
-    return running.answer(begin, _too_large(batch))
+        begin = ReplicaSchedules((running.numbers,), (_on(problem, begin_with),))
+    return running.answer(begin, _too_large(problem))
 
 
 def replica_search(
@@ -118,8 +91,15 @@ def replica_search(
 ) -> tuple[ReplicaSchedules | None, Answer]:
     """Search the assignment and the orders of the least makespan over all replicas.
 
-    The micro-batches of each replica stay there if they are given. The other arguments are those of
-    `unequal_search`.
+    Args:
+        work: The micro-batches.
+        objective: ``makespan`` or ``device_span``.
+        given: The micro-batches of each replica, which stay there; None to assign them too.
+        begin_with: Schedules of this work: the answer is no longer.
+        time_limit_s: As of `schedsearch.core.problem.Problem`, as for the rest.
+        work_limit: Likewise.
+        seed: Likewise.
+        on_progress: Called whenever something better is found or proved.
 
     Returns:
         The schedules, None where none fits the memory, and the answer for the slowest of them.
@@ -128,16 +108,11 @@ def replica_search(
         SearchError: An argument is out of its range.
         MicroBatchError: No assignment within the limit of a replica was found.
     """
+    goal = Problem(work.placement, work.num_micro_batches, objectives=(objective,)).of_batch
     effort = _effort(time_limit_s, work_limit)
-    running = _BatchSearch(work, _finite(objective), effort, seed, on_progress, given)
+    running = _BatchSearch(work, goal, effort, seed, on_progress, given)
     answer = running.answer(begin_with)
     return running.best, answer
-
-
-def _finite(name: str) -> Objective:
-    if name not in FINITE:
-        raise SearchError(f"search.objectives: {name!r} is not for one batch; use makespan or device_span")
-    return Objective(name)
 
 
 def _effort(time_limit_s: float | None, work_limit: float | None) -> Effort:
@@ -207,16 +182,13 @@ class _BatchSearch:
         if self.is_small and not self.proved:  # for large batches they are far behind sequences
             for how, made in by_hand(self.batch, HAND_MADE).items():
                 self.offer(how, self.of_one(made))
-        for number in itertools.count():
-            end = max(_FIRST_ROUND[self.is_single], 2 * self.effort.spent)
+        for number, end in enumerate(self.effort.rounds(_FIRST_ROUND[self.is_single])):
             self.sequence(number, end)
             if self.best is None:
                 return
             self.order_blocks(end)
             if self.proved:
                 return
-            self.effort.spent = max(self.effort.spent, end)
-            self.effort.require_s()
 
     def begin(self) -> None:
         """Offer schedules to begin with.
@@ -360,7 +332,7 @@ class _BatchSearch:
         )
 
 
-def _too_large(batch: UnequalBatch) -> str:
+def _too_large(batch: Problem) -> str:
     """Return which micro-batch does not fit alone; empty where each does."""
     for n, chosen in enumerate(batch.chosen):
         own = batch.placement.as_run(chosen)
@@ -373,7 +345,7 @@ def _too_large(batch: UnequalBatch) -> str:
     return ""
 
 
-def _on(batch: UnequalBatch, schedule: Schedule) -> Schedule:
+def _on(batch: Problem, schedule: Schedule) -> Schedule:
     """Return a schedule to begin with under the memory of a batch.
 
     Raises:

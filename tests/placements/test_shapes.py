@@ -9,7 +9,7 @@ from placements.shapes import SHAPES, loop_shape, m_shape, v_shape, wave_shape, 
 from schedsearch.baselines import gpipe
 from schedsearch.core.answer import Status
 from schedsearch.picture import picture
-from schedsearch.procedures.search import search
+from schedsearch.searches.search import search
 from schedsearch.validate import validate
 
 

@@ -15,7 +15,7 @@ from schedsearch.comparison.compare import compare
 from schedsearch.comparison.rows import DOES_NOT_FIT, NOT_APPLICABLE, Comparison
 from schedsearch.core.answer import Answer, EndedBy, SearchError
 from schedsearch.core.problem import Problem
-from schedsearch.searches.methods import find
+from schedsearch.searches.search import find
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate
 

@@ -16,9 +16,9 @@ from schedsearch.baselines import gpipe, one_f_one_b, zb_h1
 from schedsearch.core.answer import SearchError, Status
 from schedsearch.core.objective import DEVICE_SPAN, MAKESPAN
 from schedsearch.device_span import device_spans, first_starts, with_least_device_span
-from schedsearch.procedures.search import search
 from schedsearch.proof.ends import device_span_bound
 from schedsearch.schedule import Schedule
+from schedsearch.searches.search import search
 from schedsearch.solver.effort import Effort
 from schedsearch.validate import validate
 

@@ -18,14 +18,14 @@ from schedsearch.core.answer import SearchError, SearchProgress, Status
 from schedsearch.core.problem import Problem
 from schedsearch.proof.memory_need import CapacityError
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
-from schedsearch.searches.methods import METHODS, find
+from schedsearch.searches.search import METHODS, find
 from schedsearch.validate import validate
 
 
 def request(placement: Placement, number: int, method: str, **more: object) -> Problem:
     """Ask for a search; the methods of Tessel count no work, and end these by themselves."""
     limit = {"work_limit": 5.0} if method == "modulo" else {"time_limit_s": 60.0}
-    return Problem(placement, number, method, **limit, **more)
+    return Problem(placement, number, method=method, **limit, **more)
 
 
 def with_step(placement: Placement) -> Placement:

@@ -23,7 +23,7 @@ from placements.trainers.layers import ModelLayer, ModelLayers
 from schedsearch.core.problem import Problem
 from schedsearch.energy import Frontier
 from schedsearch.figures.canvas import Figure
-from schedsearch.searches.methods import find
+from schedsearch.searches.search import find
 
 
 def test_every_name_of_the_front_door_is_there() -> None:

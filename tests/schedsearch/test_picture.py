@@ -12,8 +12,8 @@ from placements.modes import Decision
 from placements.shapes import SHAPES, v_shape, wave_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.picture import fitted, picture, shortened
-from schedsearch.procedures.search import search
 from schedsearch.schedule import as_soon_as_possible
+from schedsearch.searches.search import search
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -10,7 +10,8 @@ from experiments.benchmarks.inputs.layers import layer_rows
 from placements import Block, Kind, Placement
 from placements.profiles.length_rules import Coefficients, fitted, value
 from placements.shapes import v_shape
-from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
+from schedsearch.core.problem import Problem
+from schedsearch.unequal.micro_batches import MicroBatchRow, unequal_batch
 
 _LAYERS = 4
 """Layers of Llama 3 8B on each GPU."""
@@ -21,9 +22,7 @@ _CAPACITY_MIB = 65536
 _OPERATION = {Kind.F: "forward", Kind.B: "backward", Kind.I: "input_gradient_only", Kind.W: "weights"}
 
 
-def sequences(
-    seed: int, split: bool, limited: bool = True, number: int = 64, stages: int = 8
-) -> UnequalBatch:
+def sequences(seed: int, split: bool, limited: bool = True, number: int = 64, stages: int = 8) -> Problem:
     """Return sequences of log-normal lengths, a median of 4500 tokens and at most 32768, one a micro-batch.
 
     The time of a layer is a quadratic rule of the length through two lengths that were measured on an H100.
@@ -67,7 +66,7 @@ def _rules() -> Mapping[str, Coefficients]:
     return rules | {"input_gradient_only": (0.0, linear, square), "kept": fitted(at["kept"], (1,))}
 
 
-def published_shop(name: str) -> UnequalBatch:
+def published_shop(name: str) -> Problem:
     """Return a published shop of ``shops.csv`` as a batch whose micro-batches are its jobs.
 
     Job shops are of Fisher and Thompson (1963) and Lawrence (1984), flow shops of Carlier (1978) and Taillard

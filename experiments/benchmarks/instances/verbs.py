@@ -23,9 +23,9 @@ from experiments.benchmarks.measures.search import result_figures
 from experiments.config.machine import commit
 from schedsearch.core.answer import Status
 from schedsearch.device_span import device_spans, with_least_device_span
-from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import ScheduleFileError, read_schedule
+from schedsearch.searches.search import search
 from schedsearch.validate import validate
 
 NAMES_HELP = "groups or instances; default: all"

@@ -24,7 +24,7 @@ from schedsearch.energy import (
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.energy.graph import Floats
 from schedsearch.procedures.alternatives import schedules_of_equal_period
-from schedsearch.procedures.search import search
+from schedsearch.searches.search import search
 
 _ALMOST = 1e-9
 """Share by which rounding errors may make a time or an energy larger."""

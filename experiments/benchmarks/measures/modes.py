@@ -12,8 +12,8 @@ from experiments.benchmarks.timing import load_solvers as prepare
 from placements import Placement
 from schedsearch.baselines import HAND_MADE
 from schedsearch.baselines.chosen_modes import with_chosen_modes
-from schedsearch.procedures.search import search
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+from schedsearch.searches.search import search
 from schedsearch.validate import InvalidScheduleError, validate
 
 __all__ = ["beside_hand_made", "dual_pipe_order", "prepare", "searched"]

@@ -38,7 +38,7 @@ from schedsearch.energy import simulate_at_clocks
 from schedsearch.figures.canvas import COLUMN_INCHES, save
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 from schedsearch.metrics import peak_memory
-from schedsearch.procedures.search import search
+from schedsearch.searches.search import search
 from schedsearch.tessel import tessel as tessel_search
 
 __all__ = [

@@ -14,8 +14,8 @@ from schedsearch.baselines import applicable
 from schedsearch.core.answer import Answer
 from schedsearch.core.problem import OBJECTIVES
 from schedsearch.device_span import device_spans
-from schedsearch.procedures.search import search
 from schedsearch.proof.load_and_path import load_bound
+from schedsearch.searches.search import search
 
 __all__ = ["instance", "prepare", "random", "result_figures", "searched"]
 

@@ -17,13 +17,13 @@ from placements.planners.hybrid.placing.gpt import gpt_model, place_gpt
 from placements.slices.slices import gpt_in_slices
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError, seq_one_f_one_b
 from schedsearch.core.objective import Objective
+from schedsearch.core.problem import Problem
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
-from schedsearch.unequal.micro_batches import UnequalBatch
+from schedsearch.searches.search import search
 from schedsearch.unequal.replica_work import replica_work
 from schedsearch.unequal.starts import by_hand, replicas_by_hand
-from schedsearch.unequal.unequal_search import replica_search, unequal_search
+from schedsearch.unequal.unequal_search import replica_search
 from schedsearch.validate import InvalidScheduleError, validate
 
 _REPLICAS = 8
@@ -36,7 +36,7 @@ _SEQUENCES = 4
 def prepare() -> None:
     """Load and compile all that a search uses."""
     load_solvers()
-    unequal_search(published_shop("johnson"), work_limit=5)
+    search(published_shop("johnson"), work_limit=5)
 
 
 def sequences(*, seed: int, split: bool, work_limit: float, limited: bool = True) -> dict[str, Any]:
@@ -52,8 +52,8 @@ def shop(*, shop: str, work_limit: float) -> dict[str, Any]:
     return _batch_figures(published_shop(shop), work_limit, 0)
 
 
-def _batch_figures(batch: UnequalBatch, work_limit: float, seed: int) -> dict[str, Any]:
-    found = unequal_search(batch, work_limit=work_limit, seed=seed)
+def _batch_figures(batch: Problem, work_limit: float, seed: int) -> dict[str, Any]:
+    found = search(batch, work_limit=work_limit, seed=seed)
     makespan = None if found.schedule is None else found.schedule.makespan
     return {"status": found.status.value, "makespan": makespan, "makespan_bound": found.makespan_bound}
 

@@ -26,7 +26,7 @@ from placements.forms.meaning import option
 from placements.pieces import Piece, blocks_of
 from placements.planners.division import in_proportion, min_largest
 from schedsearch.baselines import one_f_one_b
-from schedsearch.procedures.search import search
+from schedsearch.searches.search import search
 
 NUM_MICRO_BATCHES = 128
 """Micro-batches of each iteration in the artifact."""

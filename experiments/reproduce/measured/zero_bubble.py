@@ -17,7 +17,7 @@ from experiments.reproduce.rows import in_all, rows_with
 from placements.forms.meaning import option
 from schedsearch.baselines import one_f_one_b, zb_h1, zb_h2
 from schedsearch.device_span import device_spans, with_least_device_span
-from schedsearch.procedures.search import search
+from schedsearch.searches.search import search
 
 SEARCHED = {"ZB_1p": 1, "ZB_2p": 2}
 """Activations for which each device has room, as a multiple of the devices."""

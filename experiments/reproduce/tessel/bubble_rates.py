@@ -16,8 +16,8 @@ from placements import Placement
 from placements.forms.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.baselines import HAND_MADE
-from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
+from schedsearch.searches.search import search
 from schedsearch.tessel import tessel
 
 _TESSEL, _OURS, _PEAK = "Tessel", "our search", "peak_activations"

@@ -23,10 +23,10 @@ from placements.forms.meaning import option
 from placements.shapes import SHAPES
 from schedsearch.core.answer import Answer, Status
 from schedsearch.figures.canvas import COLUMN_INCHES
-from schedsearch.procedures.search import search
 from schedsearch.proof.load_and_path import period_bound
 from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.repetend import Repetend
+from schedsearch.searches.search import search
 from schedsearch.tessel import tessel
 from schedsearch.tessel.candidates import max_in_flight
 

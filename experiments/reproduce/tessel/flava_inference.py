@@ -28,8 +28,8 @@ from placements.planners.hybrid.shape_costs import ShapeCosts
 from schedsearch.baselines import HAND_MADE
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
-from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
+from schedsearch.searches.search import search
 
 LATENCY_BUDGET_MS = 400.0
 """Latency of an inference (Sec. VI-D)."""

@@ -24,8 +24,8 @@ from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
-from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
+from schedsearch.searches.search import search
 from schedsearch.validate import InvalidScheduleError, validate
 
 SAMPLES = 128

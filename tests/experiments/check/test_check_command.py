@@ -9,8 +9,8 @@ from commands import one_line_error
 from placements.forms.texts import write_json
 from placements.shapes import v_shape, x_shape
 from schedsearch.baselines import one_f_one_b
-from schedsearch.procedures.search import search
 from schedsearch.schedule_file import schedule_to_dict
+from schedsearch.searches.search import search
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 

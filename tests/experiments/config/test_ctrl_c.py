@@ -29,7 +29,7 @@ def log_as_before() -> Iterator[None]:
     root.setLevel(level)
 
 
-@pytest.mark.parametrize("module", ["hydra.version", "schedsearch.procedures.search"])
+@pytest.mark.parametrize("module", ["hydra.version", "schedsearch.searches.search"])
 def test_it_ends_in_a_line_while_that_is_loaded(module: str, tmp_path: Path) -> None:
     line = [sys.executable, "-X", "importtime", "-m", "experiments.search"]
     line.append(f"hydra.run.dir={tmp_path / 'out'}")

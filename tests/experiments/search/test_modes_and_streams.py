@@ -22,7 +22,7 @@ from schedsearch.core.problem import Problem
 from schedsearch.energy import Frontier, simulate_at_clocks
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
-from schedsearch.searches.methods import find
+from schedsearch.searches.search import find
 
 NAMES = {
     "recomputing": "recomputing has modes of B0, B1, F0, F1, which",

@@ -13,10 +13,10 @@ from placements.copies.replicas import replicated
 from placements.modes import Chosen
 from placements.shapes import loop_shape, v_shape
 from schedsearch.baselines import one_f_one_b
+from schedsearch.core.problem import Problem
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Instance, as_soon_as_possible
-from schedsearch.unequal.micro_batches import UnequalBatch
-from schedsearch.unequal.unequal_search import unequal_search
+from schedsearch.searches.search import search
 from schedsearch.validate import validate
 
 
@@ -130,7 +130,7 @@ def test_the_search_proves_what_brute_force_finds(seed: int) -> None:
     )
     replicas = [rng.randint(1, 2) for _ in range(3)]
     chosen = tuple(tuple(rng.randrange(number) for number in replicas) for _ in range(3))
-    found = unequal_search(UnequalBatch(replicated(plain, replicas), chosen, 3), work_limit=4)
+    found = search(Problem(replicated(plain, replicas), 3, chosen, objectives=["makespan"]), work_limit=4)
     assert found.schedule is not None
     assert found.schedule.makespan == least_makespan(plain, chosen)
 
@@ -138,7 +138,7 @@ def test_the_search_proves_what_brute_force_finds(seed: int) -> None:
 def test_many_copies_are_searched_like_one_pipeline() -> None:
     plain = v_shape(4, 1, 2)
     chosen = tuple((n % 8,) * 4 for n in range(64))
-    found = unequal_search(UnequalBatch(replicated(plain, [8] * 4), chosen, 64), work_limit=1)
+    found = search(Problem(replicated(plain, [8] * 4), 64, chosen, objectives=["makespan"]), work_limit=1)
     assert found.schedule is not None
     assert found.schedule.makespan == one_f_one_b(plain, 8).makespan
 

@@ -21,8 +21,8 @@ from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.shape_costs import ShapeCosts
 from placements.trainers.galvatron import galvatron_fields, galvatron_plan, read_galvatron
 from schedsearch.core.answer import Status
-from schedsearch.procedures.search import search
 from schedsearch.proof.memory_need import require_capacity
+from schedsearch.searches.search import search
 from schedsearch.validate import validate
 
 SHIPPED = SHARED_DATA / "galvatron"

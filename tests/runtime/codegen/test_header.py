@@ -11,7 +11,7 @@ from placements.shapes import v_shape
 from runtime.codegen.header import PICTURE_WIDTH, header, launch_lines
 from schedsearch.baselines import one_f_one_b
 from schedsearch.picture import fitted, picture
-from schedsearch.procedures.search import search
+from schedsearch.searches.search import search
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Run, parse_instruction
 from runtime.program.lower import lower, schedule_of
 from runtime.program.tensor_flow import UnrunnablePlacementError
-from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
+from schedsearch.searches.search import search
 
 
 def compared(schedule: Schedule, folder: Path, num_layers: int = 1, **options: Any) -> ReferenceComparison:

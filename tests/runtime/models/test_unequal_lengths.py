@@ -23,7 +23,7 @@ from runtime.program.lower import check_batch, lower
 from runtime.program.program_file import programs_to_dict, read_programs
 from runtime.program.tensor_flow import UnrunnablePlacementError
 from runtime.program.tensor_spec import TensorSpec
-from schedsearch import MicroBatchRow, unequal_batch, unequal_search
+from schedsearch import MicroBatchRow, search, unequal_batch
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
 from schedsearch.unequal.starts import executed, hand_made_orders
@@ -186,7 +186,7 @@ def without(*blocks: str, placement: Placement = ENCODED) -> Schedule:
         MicroBatchRow(2, placement.blocks[0].name, 5.0),
     ]
     batch = unequal_batch(placement, rows)
-    found = unequal_search(batch, work_limit=0.2).schedule
+    found = search(batch, work_limit=0.2).schedule
     assert found is not None
     return found
 

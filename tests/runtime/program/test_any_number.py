@@ -32,9 +32,9 @@ from schedsearch.baselines import (
 from schedsearch.energy import all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.limits.folding import PeriodicSchedule
 from schedsearch.energy.limits.periodic import PeriodicPlan, periodic_plan
-from schedsearch.procedures.search import search
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import as_soon_as_possible
+from schedsearch.searches.search import search
 
 MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 4, "micro_batch_size": 1}
 

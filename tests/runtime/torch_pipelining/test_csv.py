@@ -30,9 +30,9 @@ from runtime.torch_pipelining.csv import (
 from runtime.torch_pipelining.streams import COLUMNS, left_out, pairs_side_by_side, stream_table
 from runtime.torch_pipelining.table import Op, parse_order, read_torch_csv
 from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
-from schedsearch.procedures.search import search
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
+from schedsearch.searches.search import search
 from schedsearch.validate import validate
 
 

@@ -23,8 +23,8 @@ from runtime.torch_pipelining.check import check_order
 from runtime.torch_pipelining.csv import in_loss_order, torch_order
 from runtime.torch_pipelining.table import read_torch_csv
 from schedsearch.baselines import one_f_one_b, v_half
-from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule
+from schedsearch.searches.search import search
 
 pytest.importorskip("torchtitan.distributed.pipeline_parallel")
 pytest.importorskip("torchtitan.models.llama3")

@@ -23,9 +23,9 @@ from schedsearch.baselines import (
 )
 from schedsearch.core.answer import Status
 from schedsearch.metrics import peak_memory
-from schedsearch.procedures.search import search
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
+from schedsearch.searches.search import search
 from schedsearch.validate import validate
 
 Make = Callable[..., Placement]

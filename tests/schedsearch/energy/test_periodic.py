@@ -21,8 +21,8 @@ from schedsearch.energy import (
     simulate_at_clocks,
 )
 from schedsearch.energy.limits.periodic import PeriodicPlan
-from schedsearch.procedures.search import search
 from schedsearch.repetend import Repetend
+from schedsearch.searches.search import search
 
 
 def searched(placement: Placement, lanes: int) -> Repetend:

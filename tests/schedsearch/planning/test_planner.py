@@ -34,7 +34,7 @@ from schedsearch.planning.planner import NEAR_TIE, SHAPES, TRAINED, plan
 from schedsearch.planning.plans import RankedPlan
 from schedsearch.planning.ranking import rank
 from schedsearch.planning.uniform_run import UniformRun
-from schedsearch.searches.methods import find
+from schedsearch.searches.search import find
 from schedsearch.validate import validate
 
 MODEL = read_model("gpt3_350m", num_layers=6)

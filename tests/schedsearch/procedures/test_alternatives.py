@@ -11,8 +11,8 @@ from placements.shapes import m_shape, nn_shape, v_shape
 from schedsearch.core.objective import Objective
 from schedsearch.metrics import peak_memory
 from schedsearch.procedures.alternatives import orders_of, reached, schedules_of_equal_period
-from schedsearch.procedures.search import search
 from schedsearch.repetend import Repetend
+from schedsearch.searches.search import search
 from schedsearch.solver import smt
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.portfolio import SOLVERS

@@ -11,7 +11,7 @@ from schedsearch.core.answer import Status
 from schedsearch.core.problem import Problem
 from schedsearch.passes.border import lower
 from schedsearch.procedures.orchestrator import Orchestrator
-from schedsearch.procedures.search import search
+from schedsearch.searches.search import search
 from schedsearch.validate import validate
 
 

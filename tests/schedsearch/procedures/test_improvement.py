@@ -19,9 +19,9 @@ from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
 from schedsearch import state_space
 from schedsearch.baselines import gpipe
-from schedsearch.procedures.search import search
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
+from schedsearch.searches.search import search
 from schedsearch.solver.effort import Effort
 from schedsearch.validate import validate
 

@@ -18,9 +18,9 @@ from placements.streams import Slowdown
 from schedsearch.core.answer import Answer, Status
 from schedsearch.metrics import peak_host_memory, peak_memory
 from schedsearch.passes.slow_streams import at_worst
-from schedsearch.procedures.search import search
 from schedsearch.proof.load_and_path import period_bound
 from schedsearch.repetend import Repetend
+from schedsearch.searches.search import search
 from schedsearch.validate import InvalidScheduleError, validate
 
 

@@ -19,9 +19,9 @@ from schedsearch.core.answer import Answer, EndedBy, SearchError, SearchProgress
 from schedsearch.core.objective import Objective
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import latency, peak_memory
-from schedsearch.procedures.search import search
 from schedsearch.proof.load_and_path import critical_path
 from schedsearch.proof.makespan import makespan_bound
+from schedsearch.searches.search import search
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver.query import Query, Verdict
 from schedsearch.tessel import time_optimal

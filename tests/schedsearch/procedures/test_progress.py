@@ -21,7 +21,7 @@ from schedsearch.core import progress
 from schedsearch.core.answer import SearchError, SearchProgress
 from schedsearch.core.objective import Objective
 from schedsearch.core.progress import PlanProgress, StepBar
-from schedsearch.procedures.search import search
+from schedsearch.searches.search import search
 
 LONG = "another way of the large neighbourhoods of a schedule, which is long"
 

@@ -10,7 +10,7 @@ from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Placement
 from placements.shapes import m_shape, v_shape
 from schedsearch.core.answer import Answer, SearchProgress
-from schedsearch.procedures.search import search
+from schedsearch.searches.search import search
 from schedsearch.validate import validate
 
 _CUT = 3

@@ -14,10 +14,10 @@ from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, m_shape, nn_shape, v_shape, wave_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.core.answer import SearchError, SearchProgress, Status
-from schedsearch.procedures.search import search
 from schedsearch.proof.load_and_path import critical_path, period_bound
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.proof.memory_need import CapacityError
+from schedsearch.searches.search import search
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.solver.query import Decision, Query, Verdict

@@ -14,8 +14,8 @@ from placements.shapes import v_shape
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import Answer, SearchError, SearchProgress
 from schedsearch.device_span import device_spans
-from schedsearch.procedures.search import search
 from schedsearch.schedule import Schedule, as_soon_as_possible
+from schedsearch.searches.search import search
 from schedsearch.validate import validate
 
 TIGHT = v_shape(num_devices=4).with_memory(3)

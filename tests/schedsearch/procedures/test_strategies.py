@@ -8,7 +8,7 @@ from placements.shapes import v_shape
 from schedsearch.core.answer import SearchError, Status
 from schedsearch.procedures.annealing import Annealing
 from schedsearch.procedures.registry import NAMES, PROCEDURES, chosen
-from schedsearch.procedures.search import search
+from schedsearch.searches.search import search
 
 TIGHT = v_shape(4, 1, 3).with_memory(3)
 """Its least period takes three micro-batches per repetend."""

@@ -13,9 +13,8 @@ from placements import Placement
 from placements.shapes import loop_shape, nn_shape, v_shape, wave_shape
 from schedsearch.core.answer import Answer, EndedBy, SearchError
 from schedsearch.core.problem import Problem
-from schedsearch.procedures.search import search
 from schedsearch.schedule_file import schedule_to_dict
-from schedsearch.searches.methods import find
+from schedsearch.searches.search import find, search
 
 CASES: list[tuple[Placement, int]] = [
     (v_shape(6, 3, 7).with_memory(4), 9),

@@ -9,11 +9,11 @@ from strategies import placements as random_placements
 from placements import Block, Kind, Placement
 from placements.shapes import wave_shape
 from schedsearch.core.answer import Status
-from schedsearch.procedures.search import search
 from schedsearch.proof import device_states as states_of_devices
 from schedsearch.proof.device_states import DeviceStates, device_states
 from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.proof.memory_occupancy import memory_occupancy
+from schedsearch.searches.search import search
 
 
 def test_what_fits_by_hand() -> None:

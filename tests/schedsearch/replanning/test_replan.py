@@ -23,7 +23,7 @@ from schedsearch.replanning.division import redivided
 from schedsearch.replanning.replan import Replan, ReplanRow, replan
 from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, dealt
 from schedsearch.schedule import as_soon_as_possible
-from schedsearch.unequal.unequal_search import unequal_search
+from schedsearch.searches.search import search
 from schedsearch.validate import validate
 
 SPLIT = v_shape(4, 20, split_backward=True, input_time=20, weight_time=20).with_memory(6)
@@ -69,7 +69,7 @@ def test_no_choice_of_copies_is_under_the_bound_and_the_answer_is_the_least_of_a
     makespans: list[int] = []
     every: list[Chosen] = [(0, 0), (1, 0)]
     for chosen in itertools.product(every, repeat=4):
-        found = unequal_search(job.batch(chosen), work_limit=2)
+        found = search(job.batch(chosen), work_limit=2)
         assert found.schedule is not None and found.makespan_bound == found.schedule.makespan
         makespans.append(found.makespan_bound)
     assert job.bound(Objective.MAKESPAN) <= min(makespans)
@@ -184,7 +184,7 @@ def test_a_limit_of_work_is_of_all_ways_together_and_ctrl_c_leaves_each_way(
     job = ReplicatedJob(SPLIT, 2, 3, copies_of(["1@1"]))
     for is_interrupted in (False, True):
         with monkeypatch.context() as patched:
-            for name in ("search", "unequal_search"):
+            for name in ("search",):
                 patched.setattr(module, name, counted(getattr(module, name), is_interrupted))
             found = replan(job, work_limit=6.0)
         assert found.interrupted == is_interrupted

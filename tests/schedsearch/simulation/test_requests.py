@@ -5,7 +5,7 @@ import pytest
 
 from placements.shapes import k_shape, v_shape
 from schedsearch.baselines import gpipe
-from schedsearch.procedures.search import search
+from schedsearch.searches.search import search
 from schedsearch.simulation.conditions import ConditionsError, Link
 from schedsearch.simulation.requests import Arrivals, Conditions, max_rate_per_s, serve
 

@@ -19,8 +19,8 @@ from placements.shapes import nn_shape, v_shape
 from schedsearch.certificate import certificate_of
 from schedsearch.metrics import peak_memory
 from schedsearch.model.cpsat_model import CpSatModel
-from schedsearch.procedures.search import search
 from schedsearch.proof.check.claims import check
+from schedsearch.searches.search import search
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS

@@ -13,8 +13,8 @@ from placements import Placement
 from placements.shapes import v_shape
 from schedsearch.baselines import zb_h1
 from schedsearch.device_span import device_spans
-from schedsearch.procedures.search import search
 from schedsearch.proof.memory_need import minimum_memory
+from schedsearch.searches.search import search
 from schedsearch.starts.turns import in_turns
 from schedsearch.validate import validate
 

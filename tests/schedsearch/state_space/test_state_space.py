@@ -15,8 +15,8 @@ from strategies import tight
 from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.core.answer import Status
-from schedsearch.procedures.search import search
 from schedsearch.proof.check.states import MinCycleRatio
+from schedsearch.searches.search import search
 from schedsearch.state_space import min_makespan, min_period
 from schedsearch.state_space.model import model_of
 from schedsearch.validate import validate

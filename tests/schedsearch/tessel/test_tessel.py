@@ -14,8 +14,8 @@ from strategies import placements as random_placements
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from schedsearch.core.answer import Answer, InFlightPeriod, SearchError, Status
-from schedsearch.procedures.search import search
 from schedsearch.proof.load_and_path import load_bound
+from schedsearch.searches.search import search
 from schedsearch.tessel import tessel, time_optimal
 from schedsearch.tessel.candidates import (
     assignments,

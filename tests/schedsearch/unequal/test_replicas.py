@@ -12,11 +12,11 @@ from oracles import min_makespan_of_modes
 
 from placements.shapes import v_shape
 from schedsearch.core.objective import Objective
+from schedsearch.core.problem import Problem
 from schedsearch.metrics import peak_memory
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
     MicroBatchRow,
-    UnequalBatch,
     unequal_batch,
 )
 from schedsearch.unequal.replica_bound import replica_bound
@@ -26,7 +26,7 @@ from schedsearch.unequal.unequal_search import replica_search
 from schedsearch.validate import validate
 
 
-def random_batch(number: int, devices: int, seed: int, memory: int | None = None) -> UnequalBatch:
+def random_batch(number: int, devices: int, seed: int, memory: int | None = None) -> Problem:
     rng = random.Random(seed)
     placement = v_shape(devices, 1, 2).with_memory(memory)
     rows = [
@@ -37,7 +37,7 @@ def random_batch(number: int, devices: int, seed: int, memory: int | None = None
     return unequal_batch(placement, rows)
 
 
-def min_makespan_of(batch: UnequalBatch, numbers: tuple[int, ...]) -> int:
+def min_makespan_of(batch: Problem, numbers: tuple[int, ...]) -> int:
     return min_makespan_of_modes(batch.placement, [batch.chosen[n] for n in numbers])
 
 
@@ -74,7 +74,7 @@ def test_no_assignment_is_below_the_bound(seed: int) -> None:
 
 
 def test_what_fits_one_after_another_holds_memory_to_the_end_of_its_release() -> None:
-    work = replica_work(UnequalBatch(v_shape(2, 1, 2).with_memory(1), (), 4), 2)
+    work = replica_work(Problem(v_shape(2, 1, 2).with_memory(1), 4), 2)
     found, result = replica_search(work, work_limit=0.3)
     assert found is not None
     assert (found.value(Objective.MAKESPAN), result.makespan_bound) == (12, 12)  # two of 6 ticks on each
@@ -96,7 +96,7 @@ def test_the_longest_must_share_a_replica_and_nothing_short_shortens_their_ends(
 
 
 def test_memory_that_fills_and_empties_is_not_full_meanwhile() -> None:
-    work = replica_work(UnequalBatch(v_shape(8, 1, 2).with_memory(3), (), 30), 1)
+    work = replica_work(Problem(v_shape(8, 1, 2).with_memory(3), 30), 1)
     held = 30 * 24 // 3  # each holds a third of the first device for 24 ticks
     found, _ = replica_search(work, work_limit=0.3)
     assert found is not None
@@ -109,7 +109,7 @@ def test_replicas_have_their_own_speed_and_room() -> None:
     slow = np.array(alike.times)
     slow[1] *= 3
 
-    def part(replica: int, numbers: object) -> UnequalBatch:
+    def part(replica: int, numbers: object) -> Problem:
         rows = [
             MicroBatchRow(place, name, float(slow[replica, kind, n]))
             for place, n in enumerate(numbers)  # type: ignore[arg-type, var-annotated]
@@ -144,7 +144,7 @@ def test_device_spans_are_searched_likewise() -> None:
 
 
 def test_micro_batches_that_are_alike_are_shared_evenly() -> None:
-    work = replica_work(UnequalBatch(v_shape(2, 1, 2), (), 8), 2)
+    work = replica_work(Problem(v_shape(2, 1, 2), 8), 2)
     found, _ = replica_search(work, work_limit=0.3)
     assert found is not None
     assert [len(each) for each in found.assigned] == [4, 4]

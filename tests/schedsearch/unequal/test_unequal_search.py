@@ -11,16 +11,16 @@ from experiments.benchmarks.inputs.batches import published_shop
 from placements import Block, Kind, Placement
 from placements.shapes import v_shape
 from schedsearch.core.answer import SearchError, Status
+from schedsearch.core.problem import Problem
 from schedsearch.device_span import device_spans
-from schedsearch.procedures.search import search
-from schedsearch.unequal.micro_batches import MicroBatchRow, UnequalBatch, unequal_batch
-from schedsearch.unequal.unequal_search import unequal_search
+from schedsearch.searches.search import search
+from schedsearch.unequal.micro_batches import MicroBatchRow, unequal_batch
 from schedsearch.validate import validate
 
 FLOW = Placement("flow", 2, (Block("F0", Kind.F, (0,), 1), Block("F1", Kind.F, (1,), 1, after=("F0",))))
 
 
-def small_batch(number: int, devices: int, seed: int, memory: int | None = None) -> UnequalBatch:
+def small_batch(number: int, devices: int, seed: int, memory: int | None = None) -> Problem:
     rng = random.Random(seed)
     placement = v_shape(devices, 1, 2).with_memory(memory)
     table = []
@@ -35,7 +35,7 @@ def small_batch(number: int, devices: int, seed: int, memory: int | None = None)
 @pytest.mark.parametrize("seed", range(2))
 def test_tiny_batches_are_as_brute_force_says(seed: int) -> None:
     batch = small_batch(2, 2, seed)
-    found = unequal_search(batch, work_limit=4)
+    found = search(batch, work_limit=4)
     assert found.schedule is not None and found.status is Status.OPTIMAL
     assert found.schedule.makespan == min_makespan_of_modes(batch.placement, batch.chosen)
 
@@ -48,7 +48,7 @@ def test_memory_is_not_full_while_it_fills_and_empties() -> None:
         for n, length in enumerate([1, 4, 9] * 5)
         for b in stages.blocks
     ]
-    assert unequal_search(unequal_batch(stages, rows), work_limit=0.01).makespan_bound == 598
+    assert search(unequal_batch(stages, rows), work_limit=0.01).makespan_bound == 598
 
 
 def test_a_flow_shop_whose_machines_both_wait_is_proved_by_johnsons_rule() -> None:
@@ -57,13 +57,13 @@ def test_a_flow_shop_whose_machines_both_wait_is_proved_by_johnsons_rule() -> No
     batch = unequal_batch(
         FLOW, [MicroBatchRow(n, f"F{i}", float(pair[i])) for n, pair in enumerate(pairs) for i in (0, 1)]
     )
-    found = unequal_search(batch, work_limit=0.1)
+    found = search(batch, work_limit=0.1)
     assert found.status is Status.OPTIMAL and found.makespan_bound == 29
 
 
 @pytest.mark.parametrize(("name", "optimum"), [("car1", 7038), ("la05", 593)])
 def test_published_shops_are_proved(name: str, optimum: int) -> None:
-    found = unequal_search(published_shop(name), work_limit=4)
+    found = search(published_shop(name), work_limit=4)
     assert found.schedule is not None and found.status is Status.OPTIMAL
     assert found.schedule.makespan == optimum
 
@@ -78,7 +78,7 @@ def test_memory_is_kept_and_more_work_is_never_worse() -> None:
     batch = small_batch(8, 3, 7, memory=2)
     ends = []
     for work in (0.2, 1):
-        found = unequal_search(batch, work_limit=work)
+        found = search(batch, work_limit=work)
         assert found.schedule is not None
         validate(found.schedule)
         assert found.schedule.makespan >= found.makespan_bound
@@ -89,24 +89,24 @@ def test_memory_is_kept_and_more_work_is_never_worse() -> None:
 def test_blocks_may_be_absent_on_a_whole_device() -> None:
     table = [MicroBatchRow(1, "F0", 0.0), MicroBatchRow(1, "B0", 0.0), MicroBatchRow(3, "F1", 4.0)]
     batch = unequal_batch(v_shape(3, 1, 2).with_memory(3), table)
-    found = unequal_search(batch, work_limit=3)
+    found = search(batch, work_limit=3)
     assert found.schedule is not None and found.status is Status.OPTIMAL
     assert "F0" not in {name for _, n, name in found.schedule.blocks if n == 1}
 
 
 def test_the_device_span_may_be_the_objective() -> None:
     batch = unequal_batch(v_shape(3, 1, 2).with_memory(3), [MicroBatchRow(3, "F1", 4.0)])
-    found = unequal_search(batch, objective="device_span", work_limit=3)
+    found = search(batch, objectives=["device_span"], work_limit=3)
     assert found.schedule is not None and found.status is Status.OPTIMAL
     assert max(device_spans(found.schedule)) == found.device_span_bound
-    with pytest.raises(SearchError, match=r"search\.objectives: 'period' is not for one batch"):
-        unequal_search(batch, objective="period")
+    with pytest.raises(SearchError, match=r"search\.objectives: 'period' is not for micro-batches that differ"):
+        search(batch, objectives=["period"])
 
 
 def test_equal_micro_batches_have_the_answer_of_any_search() -> None:
     placement = v_shape(3, 1, 2).with_memory(3)
     alike = unequal_batch(placement, [MicroBatchRow(n, "F1", 2.0) for n in range(5)])
-    ours = unequal_search(alike, work_limit=3)
+    ours = search(alike, work_limit=3)
     other = search(alike.placement, 5, objectives=["makespan"], work_limit=3)
     assert ours.schedule is not None and other.schedule is not None
     assert ours.schedule.blocks == other.schedule.blocks
@@ -114,9 +114,9 @@ def test_equal_micro_batches_have_the_answer_of_any_search() -> None:
 
 def test_it_is_no_worse_than_what_it_begins_with() -> None:
     batch = small_batch(5, 3, 2)
-    good = unequal_search(batch, work_limit=4).schedule
+    good = search(batch, work_limit=4).schedule
     assert good is not None
-    again = unequal_search(batch, work_limit=0.1, begin_with=good).schedule
+    again = search(batch, work_limit=0.1, begin_with=good).schedule
     assert again is not None and again.makespan <= good.makespan
     with pytest.raises(SearchError, match="is a schedule of other micro-batches"):
-        unequal_search(small_batch(5, 3, 3), begin_with=good)
+        search(small_batch(5, 3, 3), begin_with=good)

@@ -10,7 +10,7 @@ from experiments.reproduce.tessel.drawn_schedules import FIGURE_8, drawn_repeten
 from experiments.reproduce.tessel.published import MODELS
 from placements.shapes import SHAPES, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE
-from schedsearch.procedures.search import search
+from schedsearch.searches.search import search
 from schedsearch.tessel import tessel
 from schedsearch.validate import validate
 
