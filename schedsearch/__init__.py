@@ -26,11 +26,10 @@ Rooms and files in the order in which to read them; each imports only those abov
     robust          one order that is good in many scenarios
     unequal         one batch of micro-batches that differ, on one replica and on several
     tessel          Tessel's own search, beside ours
-    searches        the entry of all searches: one question and one answer
+    searches        the entry of all searches, and what one proved, as data and in a file
     replay          measured iterations of a training job, in better orders
     replanning      ways to go on when a device is lost or slow
     layouts         the best division of layers among the stages of 1F1B and interleaved 1F1B
-    certificate     what a search proved, as data that is checked without it
     schedule_file   the file form of all this
     energy          the time-energy frontier of a schedule
     figures         pictures of schedules and frontiers

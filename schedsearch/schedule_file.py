@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from placements import PlacementError
 from placements.forms.reading import Field, json_file
 from placements.placement_file import placement_from_dict, placement_to_dict
-from schedsearch.certificate import certificate_of
 from schedsearch.core.answer import Answer, Status, proved_text
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_memory
@@ -23,6 +22,7 @@ from schedsearch.proof.check.certificate import (
 )
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule, ScheduledBlock
+from schedsearch.searches.certificate import certificate_of
 from schedsearch.searches.search_file import (
     modes_from_dict,
     modes_to_dict,

@@ -16,10 +16,10 @@ from strategies import tight
 
 from placements import Placement
 from placements.shapes import nn_shape, v_shape
-from schedsearch.certificate import certificate_of
 from schedsearch.metrics import peak_memory
 from schedsearch.model.cpsat_model import CpSatModel
 from schedsearch.proof.check.claims import check
+from schedsearch.searches.certificate import certificate_of
 from schedsearch.searches.search import search
 from schedsearch.solver import cpsat, smt
 from schedsearch.solver.budget import SolverBudget

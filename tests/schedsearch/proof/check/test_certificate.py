@@ -19,7 +19,6 @@ from told import told
 from placements import Block, Kind, Placement
 from placements.forms.texts import write_json
 from placements.shapes import SHAPES, m_shape, v_shape, x_shape
-from schedsearch.certificate import certificate_of
 from schedsearch.core.answer import Answer, Status
 from schedsearch.proof.check.certificate import (
     Certificate,
@@ -36,6 +35,7 @@ from schedsearch.proof.load_and_path import Load
 from schedsearch.proof.memory_need import CapacityError, require_capacity
 from schedsearch.proof.memory_occupancy import MemoryOccupancy
 from schedsearch.schedule_file import ScheduleFileError, read_claims, schedule_to_dict
+from schedsearch.searches.certificate import certificate_of
 from schedsearch.searches.search import search
 from schedsearch.solver import smt
 from schedsearch.solver.budget import SolverBudget

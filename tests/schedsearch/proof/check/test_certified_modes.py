@@ -14,7 +14,6 @@ from experiments.benchmarks.inputs.made_placements import recomputing
 from placements import Placement
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.shapes import v_shape
-from schedsearch.certificate import certificate_of
 from schedsearch.core.answer import Status
 from schedsearch.proof.check.certificate import (
     Certificate,
@@ -27,6 +26,7 @@ from schedsearch.proof.check.claims import check
 from schedsearch.proof.check.refutation import find_starts
 from schedsearch.proof.load_and_path import Load
 from schedsearch.proof.mode_choice import ModeChoice
+from schedsearch.searches.certificate import certificate_of
 from schedsearch.searches.search import search
 
 PLACEMENTS = CASES | {f"at random {seed}": at_random(seed) for seed in range(2)}

@@ -13,10 +13,10 @@ from strategies import tight
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape
-from schedsearch.certificate import certificate_of
 from schedsearch.proof.check.certificate import CertificateError
 from schedsearch.proof.check.claims import check_makespan_bound, check_span_bound
 from schedsearch.proof.check.orders import no_shorter_schedule
+from schedsearch.searches.certificate import certificate_of
 from schedsearch.searches.search import search
 
 
