@@ -50,9 +50,9 @@ HiGHS keeps its rows, integers and reduced costs to 1e-6 and better, and the min
 
 
 def proved(bound: float, found: float, scale: float = 0.0) -> float:
-    """Return a lower bound of what was found, with rounding errors taken off where it is above.
+    """Return a lower bound, cut to the value found where rounding errors put the bound above.
 
-    `scale` is the size of what was added up, where the sum itself may be about 0.
+    `scale` is the size of the summands, where the sum itself may be about 0.
     """
     most = BOUND_TOLERANCE * (abs(found) + scale)
     assert bound <= found + most, f"the bound {bound!r} is above {found!r}, which was found"
@@ -78,14 +78,14 @@ class LowerBound:
         return float(np.interp(time_ms, self.time_ms, self.effective_mj)) + self.waiting_w * time_ms
 
     def price_w(self, time_ms: float) -> float:
-        """Return the shadow price of time there: what a shorter iteration costs, in millijoules per ms."""
+        """Return the shadow price of time, in mJ per ms: the energy that one ms less of iteration costs."""
         after = max(int(np.searchsorted(self.time_ms, time_ms, side="right")), 1)
         return float(np.append(-np.diff(self.effective_mj) / np.diff(self.time_ms), 0.0)[after - 1])
 
 
 @dataclass(frozen=True)
 class FrequencyPlan:
-    """A clock for every block of every micro-batch, and what comes of it.
+    """A clock for every block of every micro-batch, with the time and energy of the iteration.
 
     Attributes:
         clock_mhz: For each block one clock per micro-batch, a `Clock` where the block has configurations.
@@ -215,7 +215,7 @@ class Frontier(FileResult):
         return min(self.plans, key=lambda plan: plan.energy_mj)
 
     def at(self, deadline_ms: float) -> FrequencyPlan:
-        """Return the best plan for an iteration that ends at the deadline, such as a straggler's end.
+        """Return the plan of least energy until a deadline, such as the end of a straggler's iteration.
 
         This is the last plan not later than the deadline: min(T*, T') of Perseus (Sec. 3.1). Where the
         blocking power depends on the clock, it is of these plans the one of least energy until the deadline:

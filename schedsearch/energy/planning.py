@@ -77,9 +77,9 @@ def compute_frontier(
 
 
 def plan_for(problem: ClockProblem, deadline_ms: float, work_limit: float = 0.0) -> FrequencyPlan | None:
-    """Return a plan of little energy for one deadline, None where no clocks keep it.
+    """Return a plan of little energy for one deadline; None if no clocks keep the deadline.
 
-    It is made as those of `compute_frontier` for a deadline that is asked for.
+    The plan is made like those of `compute_frontier` for its `deadline_ms`.
     """
     until = np.array([deadline_ms * (1 + TIME_TOLERANCE)])
     if problem.span_ms[0] > until[0]:

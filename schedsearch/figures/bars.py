@@ -1,4 +1,4 @@
-"""Bars of values in groups, with a cross where there is none."""
+"""Grouped bar charts, with a cross in place of each missing bar."""
 
 from __future__ import annotations
 

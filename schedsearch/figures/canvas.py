@@ -1,4 +1,4 @@
-"""Axes to draw on, rows and legends on them, and figures as files: what all pictures share.
+"""Axes, row labels, legends and image files: the parts that all figures share.
 
 Works on figures of its own, never on matplotlib's global ones, and the same data give the same bytes.
 """
@@ -95,7 +95,7 @@ Drawing = Callable[[Axes | None], Axes]
 
 
 class Figure(PlainFigure):
-    """A figure of some inches, without overlaps, that a notebook shows; matplotlib's own are text there."""
+    """A figure laid out without overlaps, shown as an image by a notebook; matplotlib's own shows as text."""
 
     def __init__(self, width: float, height: float = 1.0) -> None:
         super().__init__(figsize=(width, height), layout="constrained")
@@ -106,7 +106,7 @@ class Figure(PlainFigure):
         return {"image/png": image(self, "png"), "text/plain": repr(self)}
 
     def show_after_cell(self) -> None:
-        """Have a notebook show it where the cell that runs ends, if the cell has not shown it until then."""
+        """Have a notebook show the figure at the end of the running cell, unless the cell shows it itself."""
         if shows_pictures():
             _shell().events.register("post_execute", show_waiting)
             _waiting.append(self)
@@ -154,7 +154,7 @@ def style(figure: PlainFigure) -> dict[Any, Any]:
 
 @contextmanager
 def drawing_on(target: Axes | None, inches: tuple[float, float]) -> Iterator[Axes]:
-    """Give axes to draw on, in the style of their width; None for those of a new figure of a size."""
+    """Yield the given axes, or those of a new figure of this size if None, with the style for their width."""
     axes = Figure(*inches).add_subplot() if target is None else target
     with mpl.rc_context(style(axes.figure.figure)):
         yield axes
@@ -248,7 +248,7 @@ def _images(figure: PlainFigure, *forms: str) -> dict[str, bytes]:
 
 
 def draw_as_image(axes: Axes, num_shapes: int) -> None:
-    """Make what lies below labels and ticks an image in SVG and PDF, where it is of very many shapes."""
+    """Draw the shapes below labels and ticks as one bitmap in SVG and PDF if they are more than a limit."""
     if num_shapes > _MAX_SHAPES:
         axes.set_rasterization_zorder(_BELOW_TICKS)
 
@@ -276,7 +276,7 @@ def draw_grid(axes: Axes, along: Literal["both", "x", "y"] = "both") -> None:
 
 
 def draw_logarithms(axes: Axes) -> None:
-    """Draw values that are there already by their logarithms, labelled as plain numbers."""
+    """Set a logarithmic axis under values already drawn, labelled with plain numbers."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     few = (1.0,) if high / low > _MANY_POWERS else (1.0, 2.0, 5.0)
@@ -286,14 +286,14 @@ def draw_logarithms(axes: Axes) -> None:
 
 
 def rows_inches(num_rows: int, each: float) -> float:
-    """Return the height of rows in inches, which are less high where there are very many."""
+    """Return the height of all rows in inches, at most the tallest figure allowed."""
     return min(each * num_rows, _MAX_INCHES)
 
 
 def label_rows(axes: Axes, names: Sequence[str]) -> None:
     """Label the rows, the first on top; a column's figure becomes as high as they need.
 
-    A name is a device's number, and what else there is of a device.
+    A name is a device's number, followed by " host" or its stream where a device has such rows.
     """
     figure, num_rows = axes.figure.figure, len(names)
     if is_narrow(figure) and len(figure.axes) <= 2:  # the rows, and the bar of their colours
@@ -337,7 +337,7 @@ def legend_above(axes: Axes, handles: Sequence[Patch | Line2D], title: str) -> N
 
 
 def legend_below(figure: PlainFigure, handles: Sequence[Any], columns: int | None = None) -> None:
-    """Put the legend below all axes, in a number of columns; None for what its width has room for."""
+    """Put the legend below all axes; None takes as many columns as fit the figure's width."""
     if columns is None:
         columns = 2 if is_narrow(figure) else 3 if figure.get_figwidth() < _WIDE_INCHES else 4
     ncols = min(len(handles), columns)

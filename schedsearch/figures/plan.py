@@ -39,7 +39,7 @@ def draw_plan(
         rated: The plan and what its stages hold.
         names: Name of each strategy in it, for the legend.
         peaks_gib: The most memory of a GPU of each stage, with what is on all GPUs.
-        capacities_gib: What each GPU of a stage has for states and activations, by stage.
+        capacities_gib: Memory of a GPU for states and activations, by stage.
         chunks: Stage and layers of each chunk, in order of the model; empty where a stage has one.
         shared: The layers on all GPUs.
         title: Shown above.
@@ -71,9 +71,9 @@ class _Bar(NamedTuple):
     Attributes:
         rows: Their stages.
         left: Layers before them.
-        number: How many there are.
+        number: Number of layers.
         name: Name of the layers.
-        strategy: How they are shared.
+        strategy: Strategy by which the GPUs share the layers.
     """
 
     rows: range
@@ -84,7 +84,7 @@ class _Bar(NamedTuple):
 
 
 def _bars(plan: Plan, chunks: Sequence[tuple[int, range]], shared: SharedLayers | None) -> list[_Bar]:
-    """Return the bars of all chunks, and those of the layers on all GPUs between them."""
+    """Return the bars of all chunks, and the bars of layers on all GPUs between these."""
     places = () if shared is None else shared.places
     bars: list[_Bar] = []
     for stage, chunk in chunks:
@@ -154,7 +154,7 @@ def _kinds(plan: Plan, stage: int) -> str:
 
 
 def _divided(chunks: Sequence[range]) -> str:
-    """Return in words how many chunks a stage has, where there are several."""
+    """Return the number of layers and chunks of a stage as text; empty for a stage of one chunk."""
     number = sum(map(len, chunks))
     return f", {number} layers in {len(chunks)} chunks" if len(chunks) > 1 else ""
 

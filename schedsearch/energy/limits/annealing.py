@@ -45,8 +45,8 @@ class SwitchArrays(NamedTuple):
         time_ms: Time of each block in its mode at each clock, infinite where it has it not; shape
             ``(blocks, clocks)``.
         energy_mj: Likewise, effective, on all devices of the block.
-        first: Where the waits of each instance begin; shape ``(instances + 1,)``.
-        tail: Who is waited for.
+        first: Offset of each instance's first edge in `tail`; shape ``(instances + 1,)``.
+        tail: Instance that each edge waits for.
         delay_ms: Delay, at least.
         is_adjacent: Whether a device runs the head just after the tail.
         order: Instances of all devices, one device after the other, in its order.
@@ -159,9 +159,9 @@ def _steps(
     steps: int,
     seed: int,
 ) -> tuple[Ints, Ints, float, bool]:
-    """Take steps from some clocks; return those at the end, the best that keep the limits, and their energy.
+    """Anneal given clocks; return the last clocks, the best that keep the limits, and their energy in mJ.
 
-    Also returns whether those at the end keep the limits.
+    The fourth value says whether the last clocks keep the limits.
     """
     np.random.seed(seed)
     start, end = np.empty(len(column)), np.empty(len(column))

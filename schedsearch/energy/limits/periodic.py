@@ -87,7 +87,7 @@ class PeriodicPlan:
         return simulated_plan(clocks, simulate_at_clocks(schedule, self.profile, clocks))
 
     def _clock_of(self, instance: Instance, num_micro_batches: int) -> int:
-        """Return the clock of an instance; that of the steady part where its own group was not planned."""
+        """Return the clock of an instance; the steady part's where its own group has no planned clock."""
         name, n = instance
         steady = ClockGroup("steady", name, n % self.periodic.repetend.micro_batches, 0)
         known = {point.clock_mhz: point.time_ms for point in self.profile.points[name]}
@@ -218,14 +218,14 @@ def _relaxed(
 
 
 def _min_energy(timing: Timing, deadline_ms: float) -> RelaxedTimes | None:
-    """Return the relaxed times, None also where the solver failed: there is another way to a plan then."""
+    """Return the relaxed times; None if infeasible or the solver failed, as callers have a fallback."""
     with contextlib.suppress(SolverError):
         return min_energy(timing, deadline_ms)
     return None
 
 
 def _neighbors(time_ms: Floats, planned_ms: float) -> list[int]:
-    """Return the modes next to a planned time; only one where it is that time."""
+    """Return the modes next to a planned time: one mode if its time equals the planned time, else two."""
     slower = int(np.searchsorted(time_ms, planned_ms * (1 + SAME_TIME), side="right"))
     faster = max(slower - 1, 0)
     is_one = slower == len(time_ms) or time_ms[faster] >= planned_ms * (1 - SAME_TIME)

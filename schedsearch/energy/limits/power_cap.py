@@ -59,7 +59,7 @@ class PowerCap:
 
 
 class AveragePower(NamedTuple):
-    """What a cap looks at.
+    """The average power of a plan, which a cap limits.
 
     Attributes:
         running_ms: End of the last block; the devices wait from then on.
@@ -71,7 +71,7 @@ class AveragePower(NamedTuple):
 
 
 def _of_devices(problem: ClockProblem, plan: FrequencyPlan) -> tuple[Floats, Floats]:
-    """Return for a GPU of each device the effective energy until the plan's end, and the power after it."""
+    """Return, for one GPU of each device, effective energy until the plan's end, and the power afterwards."""
     schedule, graph, least_w = problem.schedule, problem.graph, problem.profile.min_blocking_power_w
     time_ms, used_mj, clock = at_clocks(schedule, problem.profile, plan.clock_mhz, graph)
     start_ms = graph.earliest_start(time_ms)
@@ -86,11 +86,11 @@ def _of_devices(problem: ClockProblem, plan: FrequencyPlan) -> tuple[Floats, Flo
 def capped_plan(
     schedule: Schedule, profile: Profile, frontier: Frontier, cap: PowerCap
 ) -> LimitedPlan[PowerCap, AveragePower]:
-    """Return the shortest iteration under a power cap, and how short it can be at best.
+    """Return the plan of shortest iteration found under a power cap, with a lower bound of its time.
 
     Returns:
-        The plan, with the wait at its end. The least time is that of the relaxed problem, or where the solver
-        failed on it, the shortest iteration without a cap.
+        The plan, with the wait at its end. The lower bound is the relaxed problem's least time, or where the
+        solver failed, the shortest iteration without a cap.
 
     Raises:
         ProfileError: The profile lacks a block.
