@@ -64,6 +64,6 @@ A100_SXM_80GB, A40, V100_SXM_32GB = GPUS["a100"], GPUS["a40"], GPUS["v100"]
 
 
 def gpus_of(name: str) -> tuple[dict[str, Gpu], str]:
-    """Return the GPUs that a name is looked up in, and the name there: ``mine.csv:own`` is in your table."""
+    """Return the table of a GPU's name and the key in this table; ``mine.csv:own`` is in your own table."""
     path, _, own = name.partition(".csv:")
     return (read_gpus(f"{path}.csv"), own) if own else (GPUS, name)

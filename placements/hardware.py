@@ -1,4 +1,4 @@
-"""What a GPU is: what it can do, its network and clocks, and a model of time and power at a clock.
+"""A kind of GPU: peaks, memory, links and clocks, and a model of time and power by clock.
 
 The model stands in for a profile where none was measured. It knows one kind of work, the matrix products
 of transformer layers; it does not know temperature, or how one GPU differs from the next. The GPUs by name
@@ -65,7 +65,7 @@ class ClockLatency:
 
     @property
     def longest_ms(self) -> float:
-        """Return how long a change takes to the clock for which it takes longest."""
+        """Return the longest time of a clock change, over all target clocks, in ms."""
         return max(self.by_target_ms.values(), default=self.typical_ms)
 
 
@@ -110,7 +110,7 @@ class Gpu:
             raise ProfileError("clocks_mhz: is not a list of ascending clocks; give at least one")
 
     def link_gb_s(self, num_others: int) -> float:
-        """Return the bandwidth to so many other GPUs of a machine together, in one direction."""
+        """Return the bandwidth to `num_others` other GPUs of a machine together, in one direction."""
         links = self.gpus_per_node - 1
         if not self.has_direct_links or links < 2:
             return self.link_bandwidth_gb_s

@@ -129,7 +129,7 @@ PIPELINES: Mapping[str, Callable[[int, int], Pipelines]] = {
     "wave_shape": lambda p, chunks: [[(d, p - 1 - d)[c % 2] for c in range(chunks) for d in range(p)]],
     "x_shape": lambda p, _: [list(range(p)), list(range(p))[::-1]],
 }
-"""Devices of chunks on p devices, so many on each, by the name of the shape; see `placements.shapes`."""
+"""Pipelines of p devices with v chunks on each, by the name of the shape; see `placements.shapes`."""
 
 
 def pieces_on(pipelines: Pipelines, piece: Callable[[str, int, int], Piece]) -> list[list[Piece]]:

@@ -89,7 +89,7 @@ def replicated(placement: Placement, replicas: Sequence[int]) -> Placement:
 
 
 def _per_device(placement: Placement, sources: Sequence[int]) -> dict[str, Any]:
-    """Return what a placement says of its devices, of new ones of which each is as a device of it was."""
+    """Return the per-device fields of a placement for new devices, each as of its source device."""
     given = {name: getattr(placement, name) for name in ("memory", "static_memory", "num_gpus")}
     return {name: each and tuple(each[source] for source in sources) for name, each in given.items()}
 
@@ -120,7 +120,7 @@ class StageCopy(NamedTuple):
 
 
 def copies_in(placement: Placement) -> Mapping[str, StageCopy]:
-    """Map the name of each block that is a copy to what it is; empty where a placement has no copies.
+    """Map the name of each copy's block to its stage's block and copy number; empty for a plain placement.
 
     >>> from placements.shapes import v_shape
     >>> dict(copies_in(replicated(v_shape(1), [2])))["B0@1"]

@@ -27,9 +27,9 @@ except ImportError:  # PyYAML was built without libyaml, which is four times as 
 
 
 def write_bytes(path: str | Path, data: bytes, *, durable: bool = False) -> Path:
-    """Write a file, and its folder, so that an interrupted run never leaves half of it; return its path.
+    """Write a file by a rename, creating its folder, so that no reader sees half of it; return its path.
 
-    With `durable` it is on the disk under its name then, so that a power cut does not take it back.
+    With `durable` the file is on disk when the function returns, so it survives a power cut.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def markdown_table(heads: Collection[str], rows: Iterable[Iterable[object]]) -> 
 
 
 def to_json(data: Any, indent: int = 0, width: int = 110) -> str:
-    """Return JSON in which what fits on a line stays on one, so that people can read and diff it."""
+    """Return JSON with each list or mapping on one line if `width` allows, for people to read and diff."""
     flat = json.dumps(data, allow_nan=False)
     is_nested = isinstance(data, dict)
     if isinstance(data, (list, tuple)):
@@ -136,7 +136,7 @@ def read_json(path: str | Path, wanted: str, error: type[ValueError]) -> object:
 
 
 def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return the fields of a JSON object, refusing one that is there twice."""
+    """Return the fields of a JSON object; raise an error for a key given twice."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
@@ -158,10 +158,10 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(SafeLoader):
-    """YAML with the core schema alone, and without the silent rule that of two equal keys the last counts."""
+    """A YAML loader with the core schema alone, which rejects a key given twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse a key that is there twice."""
+        """Return a mapping; raise an error for a key given twice."""
         names = list[Any]()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else []:
             name = key.value if key.tag == f"{_TAG}merge" else self.construct_object(key, deep=True)
@@ -171,7 +171,7 @@ class _Loader(SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_core(self, node: yaml.ScalarNode) -> Any:
-        """Return a scalar, which is of the form of its type also where that is written before it."""
+        """Return a scalar by its type, checked against the type's form, also under an explicit tag."""
         text, kind = self.construct_scalar(node), node.tag.removeprefix(_TAG)
         for name, form, read in _SCALARS:
             if name == kind and re.fullmatch(form, text):

@@ -46,7 +46,7 @@ class TimeLine(NamedTuple):
     constant_ms: float
 
     def ms(self, samples: float) -> float:
-        """Return the time of so many samples."""
+        """Return the time of a number of samples in ms."""
         return self.constant_ms + self.ms_per_sample * samples
 
 
@@ -108,18 +108,18 @@ class GalvatronProfile(NamedTuple):
 
 
 def is_galvatron_folder(folder: str | Path) -> bool:
-    """Return whether there is a profile of Galvatron below a folder."""
+    """Return whether a folder has a Galvatron profile at any depth."""
     return any(Path(folder).rglob("computation_profiling_*.json"))
 
 
 def read_galvatron_profile(
     folder: str | Path, model: str, sequence_length: int | None = None
 ) -> GalvatronProfile:
-    """Read what a folder has of a model.
+    """Read a model's profile from a folder of Galvatron's files.
 
     Args:
         folder: Folder with the files, at any depth.
-        model: Its name in theirs; ``_`` stands for ``-`` too.
+        model: Name in the names of the files; ``_`` also matches ``-``.
         sequence_length: Sequence length to take, where several were measured.
 
     Raises:
@@ -190,7 +190,7 @@ def _times(data: Field, sequence_length: int | None) -> tuple[int, TimeLine, Tim
 
 
 def _line(points: list[tuple[int, float]]) -> TimeLine:
-    """Return the line of least squares; through 0 where there is one point, or it would begin below 0."""
+    """Return the least-squares line; one through 0 for one point, or if the fit would begin below 0."""
     sizes, times = np.array(points, dtype=float).T
     slope, constant = np.polyfit(sizes, times, 1) if len(sizes) > 1 else (0.0, 0.0)
     if slope <= 0 or constant < 0:

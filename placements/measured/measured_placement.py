@@ -1,4 +1,4 @@
-"""A plan that was run, as a placement: what the profile says of each stage, and transfers as blocks.
+"""A measured plan as a placement: the profiled cost of each stage, and transfers as blocks.
 
 Training is as in Sailor's runs (SOSP 2025) on DeepSpeed's pipeline engine: in 32 bits with Adam, without ZeRO
 and recomputation. This engine sends on the stream that computes, so a transfer occupies both its ends: it is
@@ -76,10 +76,10 @@ def place_measured(
 def _stage_cost(
     plan: ReplicatedPlan, stage: ReplicatedStage, model: ProfiledModel, compute_slowdown: float
 ) -> tuple[float, ...]:
-    """Return forward, backward and update of what a replica gets at a time, then bytes of each of its GPUs.
+    """Return the times of a stage's forward, backward and update in ms, and memory of a GPU in bytes.
 
-    These are kept until the backward, held by it alone, and static. Times are those of the slowest replica,
-    memory is that of the one that needs most.
+    Memory is kept until the backward, held by the backward alone, and static. Times are of the work that a
+    replica gets at a time, on the slowest replica; memory is of the replica that needs most.
     """
     share, times, others = plan.share_of(stage), [], []
     for group in dict.fromkeys(stage.replicas):

@@ -1,4 +1,4 @@
-"""Memory tensor by tensor, and the rules of training frameworks by which it is held."""
+"""Memory tensor by tensor, and the rules by which training frameworks hold each tensor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class MemoryItem(NamedTuple):
 
 @dataclass(frozen=True)
 class Framework:
-    """What a training framework holds besides states and activations.
+    """Memory and kernels of a training framework besides states and activations.
 
     Attributes:
         has_placeholders: A backward returns an empty gradient for each weight, since the product adds up into

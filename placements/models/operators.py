@@ -1,6 +1,6 @@
-"""What a layer does on each GPU, operator by operator, and the tensors that it keeps.
+"""The operators of a layer on each GPU, and the tensors that the layer keeps.
 
-All figures are those of one sample, before GPUs share its tokens. The module does not know a layer, a GPU or
+All figures are of one sample, before GPUs share its tokens. The module does not know a layer, a GPU or
 a precision.
 """
 
@@ -111,7 +111,7 @@ class KeptTensor(NamedTuple):
 
 @dataclass
 class Work:
-    """A row of the table of costs: what one of the GPUs that share a layer computes, sends, keeps and holds.
+    """A row of the table of costs: computation, messages and memory of one of the GPUs that share a layer.
 
     Attributes:
         t: GPUs that share each matrix; `expert_t` are those that share each matrix of an expert, of which all
@@ -147,7 +147,7 @@ class Work:
     gradient_bytes: float = 0.0
 
     def keep(self, name: str, numbers: float, size: float | None = None, is_whole: bool = False) -> None:
-        """Add a tensor that is kept, with the bytes of each number; None for those of activations."""
+        """Add a kept tensor with the bytes of each number; None for the bytes of an activation."""
         self.kept.append(KeptTensor(name, (self.number_bytes if size is None else size) * numbers, is_whole))
 
     @property

@@ -6,7 +6,7 @@ layouts, or with several parts of the model, has a piece for each; a piece may b
     0 | F0 F1 .  .  B1 B1 B0 B0 O0     layers of stage 0 in two layouts
     1 | .  .  F2 B2 B2 O1
 
-The module does not know what a layer is or who planned it, and not in what order blocks run.
+The module does not know layers or planners, nor the order of blocks.
 """
 
 from __future__ import annotations

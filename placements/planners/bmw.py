@@ -71,7 +71,7 @@ def solve_as_paper(problem: StageProblem, check: Check = lambda: None) -> StageS
     The table knows the memory of the forwards alone: static memory and what all micro-batches keep, rounded
     up to MiB for each layer. Alg. 3 then gives the forwards ever more of it, from what leaves room for the
     greatest transient of any option, until a choice's peak no longer fits. Where not even the least fits by
-    the table, the paper's loop still tries each greater one, and so does this.
+    the table, the paper's loop still tries each greater one, and so do we.
     """
     most = math.floor(problem.capacity_mib)
     if most < 0:

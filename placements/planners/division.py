@@ -1,7 +1,7 @@
 """A chain of layers divided into stages: exact, for any values of stages and one of several goals.
 
-`divided` is the search; what is asked of it: the greatest stage least, stages most alike, or the shortest
-iteration where what a stage costs is known when it is asked for. The module does not know what a layer is,
+`divided` is the search; its goals: the least greatest stage, stages most alike, or the shortest iteration
+with costs of stages that are computed on demand. The module does not know what a layer is,
 or a cost.
 """
 
@@ -23,7 +23,7 @@ ROUNDING = 1e-9
 """Relative difference of times that sums of floats may have."""
 
 StageCost = tuple[float, float, float]
-"""Time of a micro-batch and what comes once an iteration, both in ms, and the most that is held, in MiB."""
+"""Time of a micro-batch and time once an iteration, both in ms, and peak memory, in MiB."""
 
 StageCosts = Callable[[int, int, int], StageCost | None]
 """Costs of a stage, its first layer and the layer after its last; None where it does not fit."""
@@ -159,7 +159,7 @@ def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ..
 
 
 def iteration_ms(times_ms: Sequence[float], once_ms: Sequence[float], num_micro_batches: int) -> float:
-    """Return how long an iteration takes (Galvatron-BMW, App. C, Eq. 9), with what stages take once."""
+    """Return the iteration's time in ms, with the stages' times once an iteration (Galvatron-BMW, Eq. 9)."""
     return (num_micro_batches - 1) * max(times_ms) + math.fsum(times_ms) + math.fsum(once_ms)
 
 
@@ -179,12 +179,12 @@ def shortest_iteration(
     Args:
         costs: Costs of a stage; asked for once each at most.
         num_micro_batches: Those of an iteration.
-        bounds_ms: Least time of stages, and what they take once at least, by stage, the layer after its last
+        bounds_ms: Least time of stages, and least time once an iteration, by stage, the layer after its last
             and its number of layers; shape ``(num_stages, num_layers + 1, max_layers + 1)`` each. No stage
             has more layers. Infinite where a stage cannot be.
         contents: Equal numbers for layers that cost the same wherever a stage has them; of the shape of a
             stage's bounds.
-        cutoff_ms: Only what is shorter is looked for.
+        cutoff_ms: Only shorter iterations are searched for.
     """
     times_ms, once_ms = (np.array(each) for each in bounds_ms)
     is_known = np.zeros(times_ms.shape, dtype=np.bool_)

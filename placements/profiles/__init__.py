@@ -4,6 +4,6 @@ In the order in which to read:
 
 - `operating_point`: the cost of a block at one clock, and the file form of such costs
 - `profile`: the cost of each block at each clock
-- `mode_costs`: what blocks cost in their modes
-- `length_rules`: what blocks take by the length of a sequence, as polynomials
+- `mode_costs`: the cost of blocks in their modes
+- `length_rules`: time and memory of blocks by the length of a sequence, as polynomials
 """

@@ -62,11 +62,11 @@ class RoundScheduler:
         round_s: Length of a round; each candidate begins as if it had received half of it.
         fills_idle_gpus: Candidates without a share run on GPUs that would idle.
         sees_servers: A job is as fast as in the servers that it is placed in; one that cannot run so waits.
-        keys: What each candidate is, until the next decision, in the order of the demand.
+        keys: Configuration of each candidate, until the next decision, in the order of the demand.
         candidates: The same as arrays; some only stand for what others become in other servers.
         share: Share of the time of each candidate.
-        received_s: By each candidate since the decision, and half a round.
-        deficits_s: What earlier allocations owe, by configuration; below 0 where it got too much.
+        received_s: Seconds that each candidate ran since the decision, plus half a round.
+        deficits_s: Seconds that earlier allocations owe, by configuration; below 0 where it got too much.
         leases: GPU type and GPUs of the jobs that ran in the last round.
     """
 
@@ -125,7 +125,7 @@ class RoundScheduler:
         self.received_s[candidates] += seconds
 
     def remove(self, name: str) -> None:
-        """Note that a job is done: nothing with it runs any more."""
+        """Note that a job is done: its configurations no longer run."""
         for candidate, key in enumerate(self.keys):
             if name in key[0]:
                 self._is_there[candidate] = False
@@ -150,7 +150,7 @@ class RoundScheduler:
         return placed
 
     def _settle(self, elapsed_s: float) -> FloatArray:
-        """Add what candidates got too little to what they are owed; return that as shares of the time."""
+        """Add each candidate's missing time to its deficit; return these times over the elapsed time."""
         owed_s = self.share * elapsed_s - (self.received_s - self.round_s / 2)
         for key, seconds in zip(self.keys, owed_s.tolist(), strict=True):
             if seconds:
@@ -159,7 +159,7 @@ class RoundScheduler:
         return np.asarray(owed_s[is_there] / elapsed_s)
 
     def _queue(self, type_order: Sequence[int] | None) -> list[int]:
-        """Return the candidates, first what should run first; equal ones as in the demand."""
+        """Return the candidates by falling priority; equal ones in the order of the demand."""
         turn = np.argsort(type_order or range(len(self.cluster.workers)))[self.candidates.gpu_type]
         if type_order is None:
             turn = np.zeros_like(turn)
@@ -194,10 +194,10 @@ class RoundScheduler:
         return chosen
 
     def _placed(self, number: int, chosen: Sequence[int]) -> Iterator[Assignment]:
-        """Yield candidates with their GPUs: larger ones first, of equal ones those first that keep theirs.
+        """Yield candidates with their GPUs: larger ones first, and of equal size those that keep their GPUs.
 
-        Those that want to be consolidated then choose before the others, which go where least is lost. One
-        that cannot run in the servers that are left waits.
+        Consolidated ones choose next, then unconsolidated ones, which take the servers with the least free
+        GPUs. A candidate that cannot run in the servers left waits.
         """
         gpu_type = self.cluster.gpu_types[number]
         free = FreeGpus(range(self.cluster.workers[gpu_type]), self.cluster.server_of(gpu_type))
@@ -233,7 +233,7 @@ class RoundScheduler:
         return None
 
     def _placed_as(self, candidate: int, gpu_ids: tuple[int, ...]) -> int | None:
-        """Return what a candidate is on given GPUs; None where it cannot run in their servers."""
+        """Return a candidate's configuration on given GPUs; None if it cannot run in their servers."""
         if not self.sees_servers:
             return candidate
         names, number, gpus, clock_mhz, _ = self.keys[candidate]
@@ -242,7 +242,7 @@ class RoundScheduler:
 
 
 class FreeGpus:
-    """GPUs of one type that nobody has yet in a round; server k has those from k times its size."""
+    """GPUs of one type that are still free in a round; server k has the ids from k times its size."""
 
     def __init__(self, gpu_ids: Sequence[int], per_server: int) -> None:
         """Begin with all that can be used."""
@@ -259,7 +259,7 @@ class FreeGpus:
         return tuple(sorted(picked + last[: gpus - len(picked)]))
 
     def apart(self, gpus: int) -> tuple[int, ...]:
-        """Return this number of GPUs in as many servers as can be, first those where least is free."""
+        """Return a number of GPUs in as many servers as possible, first those with the least free GPUs."""
         in_turn = zip_longest(*sorted(self._servers(), key=len))
         return tuple(sorted([gpu for each in in_turn for gpu in each if gpu is not None][:gpus]))
 

@@ -36,13 +36,13 @@ SCHEMA_VERSION = 1
 """Version of the frontier's file form."""
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with what is done (such as "rounding"), how much of it is done, and how much there is."""
+"""Called with a step's name (such as "rounding"), its units done, and its units in all."""
 
 TIME_TOLERANCE = 1e-9
 """Share by which a plan may be later than the deadline it was made for; rounding errors only."""
 
 BOUND_TOLERANCE = 1e-6
-"""Share of the energies that were added up by which a proved bound may be above what was found.
+"""Share of the summed energies by which rounding may put a proved bound above a plan's energy.
 
 HiGHS keeps its rows, integers and reduced costs to 1e-6 and better, and the minimum cuts round powers to
 2**-28 of the median one. A bound that is further above a plan is wrong, and must not be hidden.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MODEL_ERROR = "(HiGHS Status 2:"
-"""In scipy's message where HiGHS refused the program, which scipy gives the status of an infeasible one."""
+"""Part of scipy's message if HiGHS refused the program; scipy gives this the status of an infeasible one."""
 
 
 class SolverError(EnergyError):

@@ -22,7 +22,7 @@ _HATCHES = ("", "///", "...", "xxx", "---", "ooo")
 """Hatches of the series in order, for readers who see no colours."""
 
 _CROSS = "\N{MULTIPLICATION SIGN}"
-"""Stands where there is no value."""
+"""Mark in place of a missing bar."""
 
 _WIDTH = 0.8
 """Width of all bars of a group; groups are 1 apart."""

@@ -54,7 +54,7 @@ STYLE: dict[Any, Any] = {
 }
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#666666", "#F0E442")
-"""Colours of what stands side by side, in order: the palette of Okabe and Ito, safe for the colour-blind."""
+"""Colours of series side by side, in order: the palette of Okabe and Ito, safe for the colour-blind."""
 
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES: Sequence[Any] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
@@ -82,16 +82,16 @@ _COLUMN_STYLE: dict[Any, Any] = {
 }
 
 NARROW_INCHES = 5.0
-"""Figures that are less wide are for a column of a paper."""
+"""Width in inches below which a figure is for a column of a paper."""
 
 _WIDE_INCHES = 8.0
-"""From here on four entries of a legend fit beside each other."""
+"""Width in inches from which four entries of a legend fit beside each other."""
 
 _MANY_POWERS = 3e3
 """From this ratio of the values' ends on, only powers of ten are labelled."""
 
 Drawing = Callable[[Axes | None], Axes]
-"""Draws on the axes given, or on those of a new figure, and returns them."""
+"""Function that draws on the axes given, or on a new figure's if None, and returns these axes."""
 
 
 class Figure(PlainFigure):
@@ -154,7 +154,7 @@ def style(figure: PlainFigure) -> dict[Any, Any]:
 
 @contextmanager
 def drawing_on(target: Axes | None, inches: tuple[float, float]) -> Iterator[Axes]:
-    """Yield the given axes, or those of a new figure of this size if None, with the style for their width."""
+    """Yield the given axes, or axes of a new figure of this size if None, in the style for their width."""
     axes = Figure(*inches).add_subplot() if target is None else target
     with mpl.rc_context(style(axes.figure.figure)):
         yield axes
@@ -254,7 +254,7 @@ def draw_as_image(axes: Axes, num_shapes: int) -> None:
 
 
 _MAX_SHAPES = 3_000
-"""Drawn one by one in a vector graphic; each takes some 200 bytes."""
+"""Most shapes drawn one by one in a vector graphic; each takes about 200 bytes."""
 
 _BELOW_TICKS = 1.2
 

@@ -116,7 +116,7 @@ _OTHERS = [
 _OTHER: dict[str, Any] = {"markersize": 5, "linewidth": 0.8, "zorder": 1.5}
 
 _MAX_MARKS = 30
-"""Marks on the curve of one of the others, of which some have a thousand points."""
+"""Most marks on a curve of `others`; some of these have a thousand points."""
 
 
 def _saving_in_words(
@@ -155,4 +155,4 @@ def _annotate_saving(axes: Axes, ends: tuple[TimeEnergy, TimeEnergy], text: str,
 
 
 _ROOM_OF_TEXT = 0.2
-"""Above the points, as a share of their range of energy."""
+"""Height above the points for the label, as a share of their range of energy."""

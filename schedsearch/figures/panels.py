@@ -93,7 +93,7 @@ def draw_panels(
 
 
 _LONG_LABEL = 30
-"""Letters of an entry of the legend of which a column of a paper has no room for two."""
+"""Letters of a legend entry from which two do not fit in a column of a paper."""
 
 
 def _label(axes: Axes, panel: Panel) -> None:

@@ -1,4 +1,4 @@
-"""What a layer costs each GPU of a group that shares it.
+"""The cost of a layer on each GPU of a group that shares the layer.
 
 - `options`: shares of data sheets that are reached, and what runs at the same time
 - `layer_share`: one GPU's share of a layer and of a micro-batch: how long it computes and exchanges

@@ -1,6 +1,6 @@
-"""One GPU's share of a layer and of a micro-batch: how long it computes and exchanges.
+"""One GPU's share of a layer and of a micro-batch: times of its products, kernels and exchanges.
 
-The module does not know an optimizer, nor what runs again in a backward.
+The module does not know an optimizer, nor the time of recomputation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LayerShare:
         self._ms_per_flop = self.samples / (reached * peak_tflops * 1e9)
 
     def bytes_of(self, numbers: float) -> float:
-        """Return the bytes of activations of which a sample has so many numbers."""
+        """Return the bytes of activations with a given number of elements in a sample."""
         return self.options.precision.number_bytes * self.samples * numbers
 
     @property
@@ -100,7 +100,7 @@ class LayerShare:
 
     @cached_property
     def products_ms(self) -> list[_Ms]:
-        """The time of each product in the forward and in the backward: that of inputs, and of weights."""
+        """The time of each product in the forward and in the backward (gradients of input and of weights)."""
         is_frozen, products = self.options.precision.is_frozen, self.work.products
         if self.by_operator:
             product_ms = self.rates.product_ms
@@ -130,7 +130,7 @@ class LayerShare:
         return forward_ms, backward_ms
 
     def memory_ms(self, num_bytes: float, launches: int = 1) -> float:
-        """Return the time of kernels that read and write so many bytes in all."""
+        """Return the time of kernels that read and write `num_bytes` in all."""
         return self.rates.kernels["stream"].ms(num_bytes, launches)
 
     def collective_ms(self, kind: CollectiveKind, num_bytes: float, level: SharingLevel) -> float:

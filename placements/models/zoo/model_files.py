@@ -5,9 +5,8 @@ Their ``shape`` is one of `placements.models.zoo.shapes`, ``sizes`` are those th
 of each by its name. ``details``, of a family or among the sizes of a model, are what trainers need besides;
 the published number of ``parameters`` is not read.
 
-What the keys of each ``model_type`` of a `config.json` mean, and what files may leave out, is in
-`config_types.yaml`. Biases of single matrices and attention sinks are left out: less than two thousandths of
-the parameters.
+The meaning and default of each key of a `config.json`, by ``model_type``, is in `config_types.yaml`. Biases
+of single matrices and attention sinks are left out: less than two thousandths of the parameters.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:
 
 @dataclass(frozen=True)
 class _Config:
-    """A file's fields, and what they mean."""
+    """The fields of a `config.json`, and the meaning of its keys by model type."""
 
     data: Field
     type: Mapping[str, Any]
@@ -154,7 +153,7 @@ def _types() -> Any:
 
 
 def _config_of(data: Field) -> _Config:
-    """Return the config with facts of rotary positions beside the others, and what its type says of them."""
+    """Return the config with its rotary facts beside the other fields, and the keys of its model type."""
     name = data["model_type"].text()
     if name not in _types():
         own = "give its text_config as a file of its own" if "text_config" in data.value else ""
@@ -182,7 +181,7 @@ def _sizes(config: _Config) -> dict[str, Any]:
 
 
 def _experts(sizes: dict[str, Any], listed: Field) -> dict[str, Any]:
-    """Take the sizes of experts, which all layers have but the first ones, and return those of the shape."""
+    """Move the sizes of experts from `sizes` to the shape's; only the first layers may lack experts."""
     first = sorted({*listed.typed(tuple[int, ...])}) if listed.value is not None else []
     if first != [*range(len(first))]:
         raise listed.mistake(f"layers {first} have no experts; there is a shape for the first layers alone")
@@ -225,7 +224,7 @@ def _pattern(field: Field) -> str:
 
 
 def _details(config: _Config) -> ModelDetails:
-    """Return what a file says beside the sizes."""
+    """Return a config's facts besides the sizes."""
     facts: dict[str, Any] = {}
     for name, (usual, *keys) in config.type["facts"].items():
         field = config.read(*keys)

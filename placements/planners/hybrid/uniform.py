@@ -1,6 +1,6 @@
 """Plans as training frameworks are configured: every layer shared alike, stages of as many layers each.
 
-The module does not know what a layer costs.
+The module does not know costs of layers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from placements.planners.hybrid.plan import Plan, PlanError, alike
 
 @dataclass(frozen=True)
 class Degrees:
-    """How many GPUs share what, by the names of Megatron-LM.
+    """Degrees of parallelism, by Megatron-LM's names.
 
     Attributes:
         tensor: GPUs that share each matrix, and with more than one the tokens of norms.
@@ -51,7 +51,7 @@ class Degrees:
 
     @property
     def num_gpus(self) -> int:
-        """All of them."""
+        """GPUs of all stages together."""
         return self.tensor * self.context * self.data * self.pipeline
 
     def strategy(self, zero: int = 1, recompute: Recompute = "none") -> LayerStrategy:
@@ -71,14 +71,14 @@ class Degrees:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a framework is asked to train a model.
+    """A training configuration of a framework.
 
     Attributes:
-        degrees: How many GPUs share what.
+        degrees: Degrees of parallelism.
         micro_batch_size: Samples of a micro-batch of one data-parallel group.
         num_micro_batches: Micro-batches of an iteration.
         zero: Stage of ZeRO.
-        recompute: What backwards compute again.
+        recompute: Part of a layer that backwards compute again.
         recomputed_layers: Layers of each chunk that do so, its first ones after the embedding; None for all.
     """
 

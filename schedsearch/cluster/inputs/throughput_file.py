@@ -93,7 +93,7 @@ def read_throughputs(path: str | Path, *, unconsolidated: bool = False) -> Throu
 
 
 def _rows(path: str | Path, is_apart: bool) -> Iterator[PlacedRow]:
-    """Yield the rows of jobs in as few servers as they need, or of those on several servers."""
+    """Yield the rows of jobs in as few servers as possible, or, if `is_apart`, on several servers."""
     if Path(path).suffix.lower() == ".json":
         with json_file(path, _WANTED, ClusterError) as data:
             yield from _gavel_rows(data, UNCONSOLIDATED * is_apart)

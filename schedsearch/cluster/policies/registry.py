@@ -1,4 +1,4 @@
-"""Policies by name: the names of this project, and those of Gavel's code as aliases."""
+"""Policies by name: this project's names, and aliases from Gavel's code."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from schedsearch.cluster.policies.water_filling import Hierarchical, WaterFillin
 
 @dataclass(frozen=True)
 class PolicyEntry:
-    """What is known of a policy by its name.
+    """A policy's entry in the registry: its constructor, aim and properties.
 
     Attributes:
-        make: Makes it of its options.
+        make: Constructor; takes the policy's options.
         description: Its aim.
-        needs_steps: It looks at the steps that jobs have left.
-        idles_on_purpose: A GPU to which it gives no job is not lost: it would be too dear.
+        needs_steps: Whether the policy uses the steps that jobs have left.
+        idles_on_purpose: Whether the policy leaves GPUs without a job because running them would be too dear.
     """
 
     make: Callable[..., Policy]
@@ -124,7 +124,7 @@ def policy_of(name: str, **options: object) -> Policy:
 
 
 def policy_entry(name: str) -> PolicyEntry:
-    """Return what is known of a policy by its name or Gavel's.
+    """Return the entry of a policy by its name or Gavel's.
 
     Raises:
         ClusterError: There is no such policy.

@@ -1,6 +1,6 @@
-"""Policies about money and energy: how little of it jobs can be done with (dissertation, Sec. 6.4, and ours).
+"""Policies about money and energy: do the jobs at the least cost (dissertation, Sec. 6.4, and ours).
 
-Two jobs never share GPUs under the policies about money, because whose money it is then is nobody's to say.
+Two jobs never share GPUs under the policies about money, because their cost could not be divided.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class MinCost:
         return Allocation(real, shares, float(per_dollar @ shares), notes)
 
     def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
-        """Set what each job must get, and return what is left out."""
+        """Set the floor of each job's throughput, and return a note for each requirement left out."""
         return ()
 
 
@@ -180,7 +180,7 @@ class CheapestAboveFloors(ABC):
     name: ClassVar[str]
     shares_space: ClassVar[bool] = False
     fills_idle_gpus: ClassVar[bool] = False
-    """A GPU that idles costs less than one that runs what nobody asked for."""
+    """An idle GPU costs less than one that runs jobs beyond their floors."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -190,7 +190,7 @@ class CheapestAboveFloors(ABC):
 
     @abstractmethod
     def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
-        """Return what each configuration costs all of the time, and what is to be paid without any."""
+        """Return the cost of each configuration at a share of 1, and the fixed cost without any."""
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocation of least cost, which is the objective.
@@ -247,7 +247,7 @@ def _check_margin(policy: str, margin_s: float) -> None:
 
 
 def set_floors(program: AllocationProgram, margin_s: float, min_share: float = 0.0) -> tuple[str, ...]:
-    """Set what each job must get, so that SLOs are kept; return those that cannot be, a line each.
+    """Set each job's throughput floor so that SLOs are kept; return a note for each SLO that cannot be.
 
     A job with an SLO must get the steps it has left over the time it has left, and be done a margin before
     that where it can. Where not all of these can be had, each has the same share of what it needs. The other
@@ -285,7 +285,7 @@ def set_floors(program: AllocationProgram, margin_s: float, min_share: float = 0
 
 
 def _best_rates(program: AllocationProgram) -> FloatArray:
-    """Return the highest throughput of each job if it were the only one, with the power cap."""
+    """Return the highest throughput that each job could have alone on the cluster, under the power cap."""
     demand, found = program.demand, program.demand.configurations
     best, power_w = demand.fastest_steps_per_s.copy(), np.zeros(len(demand.jobs) + 1)
     np.maximum.at(power_w, found.jobs, np.repeat(demand.added_power_w[:, None], 2, axis=1))

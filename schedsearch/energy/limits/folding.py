@@ -27,7 +27,7 @@ from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 
 MOST_MICRO_BATCHES_PER_REPETEND = 4
-"""Up to which `repetend_of` looks for the pattern of a schedule that does not say it."""
+"""Micro-batches of a repetend up to which `repetend_of` looks for the pattern of a schedule."""
 
 
 class ClockGroup(NamedTuple):

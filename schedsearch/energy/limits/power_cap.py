@@ -33,7 +33,7 @@ from schedsearch.energy.simulation import at_clocks
 from schedsearch.schedule import Schedule
 
 STRETCHES = (1.0, 1.0005, 1.001, 1.002, 1.004)
-"""Deadlines that are rounded, over the least relaxed time; rounding costs energy that some time pays for."""
+"""Deadlines to round plans for, over the least relaxed time: rounding costs energy, more time saves it."""
 
 
 @dataclass(frozen=True)

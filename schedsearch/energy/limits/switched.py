@@ -29,7 +29,7 @@ from schedsearch.energy.programs import SolverError, free_timing, min_energy
 from schedsearch.schedule import Schedule, require_one_stream
 
 SHARES = (1.0, 0.985, 0.97, 0.85)
-"""Of the deadline, for which prices and their means are tried: time is worth more where changes take some."""
+"""Shares of the deadline whose shadow prices and their means are tried, as changes of clock take time."""
 
 
 def switched_plan(
