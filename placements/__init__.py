@@ -1,6 +1,6 @@
 """Placements: the devices, times and memory of each block of a model. Knows no solver and no torch.
 
-Rooms and files in the order in which to read them; each imports only those above it:
+Rooms and files in reading order; each imports only the ones above it:
 
     forms             input and output: YAML, JSON, CSV and options, each field declared once
     block             a piece of one micro-batch's work: its devices, stream, time and memory

@@ -84,14 +84,14 @@ class Block:
     ] = 0
 
     def __post_init__(self) -> None:
-        """Sort the devices, so that all of them agree on their order, and their memory with them."""
+        """Sort the devices, so that all devices agree on their order; sort their memory with them."""
         if isinstance(self.memory, tuple) and len(self.memory) == len(self.devices):
             units = tuple(each for _, each in sorted(zip(self.devices, self.memory, strict=True)))
             object.__setattr__(self, "memory", units[0] if len(set(units)) == 1 else units)
         object.__setattr__(self, "devices", tuple(sorted(self.devices)))
 
     def memory_on(self, device: int) -> int:
-        """Return the units held on a device, released when negative; 0 where the block does not run."""
+        """Return the units held on a device, negative for released units; 0 if the block is not on it."""
         return self.units.get(device, 0)
 
     @property
@@ -116,7 +116,7 @@ class Block:
 
     @cached_property
     def units(self) -> Mapping[int, int]:
-        """Units held on each of its devices, released when negative."""
+        """Units held on each device of the block, negative for released units."""
         each = self.memory if isinstance(self.memory, tuple) else (self.memory,) * len(self.devices)
         return dict(zip(self.devices, each, strict=True))
 

@@ -100,7 +100,7 @@ class _Sets(NamedTuple):
     Attributes:
         in_node: The most GPUs of a set that are in one node.
         num_nodes: The most nodes in which GPUs of a set are.
-        leaving: The most that leaves a node in an all-to-all, as a multiple of what one GPU has.
+        leaving: Most bytes that leave a node in an all-to-all, as a multiple of one GPU's bytes.
         ring_gb_s: Bandwidth of the slowest ring.
     """
 
@@ -191,7 +191,7 @@ class DeviceGroup:
         return (degree - 1) * self.transfer_ms(num_bytes / degree, degree, stride)
 
     def transfer_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
-        """Return the time in which each GPU sends `num_bytes` to the next of its ring."""
+        """Return the time in which each GPU sends `num_bytes` to the next GPU of its ring."""
         if degree == 1:
             return 0.0
         return self._message_ms(num_bytes, self._sets(degree, stride).ring_gb_s)
@@ -199,9 +199,9 @@ class DeviceGroup:
     def all_to_all_ms(
         self, num_bytes: float, degree: int, stride: int = 1, node_bytes: float | None = None
     ) -> float:
-        """Return the time in which each GPU gives each other of its set an equal part of `num_bytes`.
+        """Return the time in which each GPU gives each other GPU of its set an equal part of `num_bytes`.
 
-        What stays in the node goes by its links and the rest by the node's bandwidth, at the same time.
+        Bytes for the same node go by its links and all others by the node's bandwidth, at the same time.
         Messages begin side by side: 256 bytes take 6.5 us among two H100 and 7.4 among eight.
 
         Bytes are what each GPU gives to all GPUs, itself included; of a node, to all nodes, where one of it
@@ -237,7 +237,7 @@ class DeviceGroup:
         return min(gpu.link_gb_s(num_others) for gpu in self._kinds) if given is None else given
 
     def _shared_gb_s(self, crossing: Counter[Any]) -> float:
-        """Return the bandwidth of each of the flows that cross the same node, where that has the most."""
+        """Return the bandwidth of each flow through the node that the most flows cross."""
         return self.cluster.node_bandwidth_gb_s / max(crossing.values()) if crossing else math.inf
 
     @cached_property
@@ -274,7 +274,7 @@ class DeviceGroup:
 
 
 def read_cluster(text: str, *, gpus_per_node: int | None = None, **figures: float | None) -> Cluster:
-    """Return a cluster by its name: a GPU of `placements.gpus.GPUS`, ``_`` and how many.
+    """Return a cluster by its name: a GPU of `placements.gpus.GPUS`, ``_`` and the number of GPUs.
 
     Several kinds are joined by ``+``, as in ``a100_16+v100_16``; GPUs of your own table are such as
     ``mine.csv:name_16``. Besides, it is one of `CLUSTERS`, or the path of a JSON file with the fields of

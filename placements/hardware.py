@@ -35,7 +35,7 @@ class PowerModel:
 
 @dataclass(frozen=True)
 class ClockLatency:
-    """How long a change of clock takes, and how long a clock should last.
+    """Time of a change of clock, and the least time that a clock should last.
 
     Attributes:
         typical_ms: Time from the request until the clock is in force.
@@ -52,13 +52,13 @@ class ClockLatency:
     by_pair_ms: Mapping[tuple[int, int], float] = field(default_factory=dict, hash=False)
 
     def to_ms(self, clock_mhz: int) -> float:
-        """Return how long a change to a clock takes: linear between the known clocks, constant outside."""
+        """Return the time of a change to a clock in ms: linear between known clocks, constant outside."""
         if not self.by_target_ms:
             return self.typical_ms
         return interpolated(tuple(sorted(self.by_target_ms.items())), clock_mhz)
 
     def between_ms(self, before_mhz: int, after_mhz: int) -> float:
-        """Return how long a change between two clocks takes: as measured, or else as to the clock after."""
+        """Return the time of a change between two clocks: as measured, or else the time to the new clock."""
         if before_mhz == after_mhz:
             return 0.0
         return self.by_pair_ms.get((before_mhz, after_mhz), self.to_ms(after_mhz))
@@ -70,10 +70,10 @@ class ClockLatency:
 
 
 DWELL_PER_LATENCY = 2.0
-"""How many latencies a clock should last; assumed."""
+"""Least time at a clock, in latencies of a change; assumed."""
 
 ASSUMED_LATENCY = ClockLatency(10.0, DWELL_PER_LATENCY * 10.0, "assumed, as of the A100")
-"""Time of a change of clock on a GPU that is not known."""
+"""Time of a change of clock on a GPU without measured latencies."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Modes: ways to run linked blocks, of which a search chooses one for each micro-batch.
 
 A forward and its backward may keep activations, compute them again, or send them to the host: each is a
-choice of one decision, and says what differs from the blocks as they are written.
+choice of one decision, and holds the differences from the blocks as written.
 """
 
 from __future__ import annotations

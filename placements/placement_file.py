@@ -74,7 +74,7 @@ def read_placement(path: str | Path) -> Placement:
 
 
 def read_times_source(path: str | Path) -> tuple[str, bool]:
-    """Return where the times of a placement's file come from, and whether they are placeholders.
+    """Return the source of the times in a placement's file, and whether the times are placeholders.
 
     Raises:
         PlacementError: The file cannot be read, or does not say it as it was written.
@@ -182,7 +182,7 @@ def _in_units(value: Any, unit_mib: float | None) -> Any:
 
 
 def _finer(tick_ms: Fraction, times: list[Fraction]) -> int:
-    """Return by how much ticks must be finer for each time to be whole to a millionth of itself."""
+    """Return the factor of finer ticks in which each time is whole, to a millionth of itself."""
     for finer in (int(10**power) for power in range(_FINEST_POWER + 1)):
         in_ticks = [time * finer for time in times]
         if max(in_ticks) <= LARGEST and all(abs(round(t) - t) <= t / 1_000_000 for t in in_ticks):

@@ -59,7 +59,7 @@ class StageTicks:
 
 @dataclass(frozen=True)
 class SharedTicks:
-    """Times of stages, which hold a unit of memory each, and of blocks that all devices share, likewise."""
+    """Times of stages, which hold a unit of memory each, and of blocks that all devices share, in ticks."""
 
     forward_time: _Ticks = 1
     backward_time: _Ticks = 3

@@ -1,6 +1,6 @@
 """A placement: the blocks of one micro-batch, their devices, times and memory.
 
-The module knows the rules of a placement. It does not know in what order blocks run or at which clock.
+The module knows the rules of a placement. It does not know the order or clocks of blocks.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Placement:
         }
 
     def slowdown_of(self, stream: str, other: str) -> Fraction:
-        """Return how many times as long a stream takes while another of its device runs a block."""
+        """Return the factor by which a stream slows down while another stream of its device runs a block."""
         return self._slowdown.get((stream, other), Fraction(1))
 
     @cached_property
@@ -182,7 +182,7 @@ class Placement:
         return name if decision is None else self.name_in(self._choices(name)[chosen[decision]], name)
 
     def name_in(self, choice: Choice, name: str) -> str:
-        """Return likewise the name of a block in a choice of its decision."""
+        """Return the name of a block in a choice of its decision, as of `run_name`."""
         written = self.by_name[name]
         return name if choice.by_name.get(name, written) == written else f"{name}@{choice.name}"
 
@@ -208,7 +208,7 @@ class Placement:
 
     @cached_property
     def by_lane(self) -> Placement | None:
-        """The same placement with each lane as a device of its own; of one without decisions.
+        """The placement with each lane as a device of its own, for placements without decisions.
 
         None where several streams move the memory of a device, or some move that of its host: what a device
         holds is then no matter of one lane.
@@ -308,7 +308,7 @@ class Placement:
 
     @cached_property
     def gpus_of_nodes(self) -> tuple[int, ...]:
-        """How many GPUs each node has; shape ``(number of nodes,)``."""
+        """Number of GPUs of each node; shape ``(number of nodes,)``."""
         return tuple(Counter(self.nodes or (0,) * sum(self.gpus)).values())
 
     @cached_property
@@ -342,7 +342,7 @@ class Placement:
         return float(ticks * Fraction(str(self.tick_ms)))
 
     def mib(self, units: int) -> float:
-        """Return units of memory in MiB, likewise; nan where the unit is not known."""
+        """Return units of memory in MiB, as exact as decimals are; nan if the unit is not known."""
         unit = self.memory_unit_mib
         return math.nan if unit is None else float(units * Fraction(str(unit)))
 
@@ -404,7 +404,7 @@ class Placement:
         )
 
     def with_memory(self, memory: int | Iterable[int] | None) -> Placement:
-        """Return the same placement with another capacity: one number for all devices, or one each."""
+        """Return the placement with another capacity: one number for all devices, or one each."""
         each = (memory,) * self.num_devices if isinstance(memory, int) else memory
         return replace(self, memory=None if each is None else tuple(each))
 

@@ -27,7 +27,7 @@ def replicated(placement: Placement, replicas: Sequence[int]) -> Placement:
     R pipelines side by side are ``[R] * num_devices``; a micro-batch of pipeline r chooses r everywhere.
 
     Between devices a block of any copy may follow that of any other. An optimizer block, which each copy has,
-    waits for all copies of what it is after, as they add up their gradients.
+    waits for all copies of its predecessors, as they add up their gradients.
 
     Args:
         placement: Each block is on one device; has no modes and one stream.
@@ -113,7 +113,7 @@ def _check(placement: Placement, replicas: Sequence[int]) -> None:
 
 
 class StageCopy(NamedTuple):
-    """Identity of a copy's block: name of the stage's block, and number of the copy and of its choice."""
+    """Identity of a copy's block: its stage's block, and the number of the copy and of its choice."""
 
     stage: str
     number: int
@@ -199,7 +199,7 @@ def as_stages(placement: Placement) -> Placement:
 
 
 def as_copies(placement: Placement) -> Placement:
-    """Return a placement some of whose blocks take micro-batches in turn as one of copies.
+    """Return a placement of copies for a placement some of whose blocks take micro-batches in turn.
 
     Any other placement is returned as it is.
 

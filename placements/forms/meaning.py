@@ -101,7 +101,7 @@ def option(
     hash: bool | None = None,
     **limits: float,
 ) -> Any:
-    """Declare an option of a command: its default, and for the rest see `Meaning`.
+    """Declare an option of a command with its default; for the other arguments see `Meaning`.
 
     A default that is a list or a mapping is copied; `REQUIRED` is for none. `hash` is False for an option
     that cannot be hashed, such as a mapping, in a record that is.

@@ -59,12 +59,12 @@ def flush_folder(folder: Path) -> None:
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """Write text as UTF-8 in the same way; return its path."""
+    """Write text as UTF-8 by `write_bytes`; return the path."""
     return write_bytes(path, text.encode())
 
 
 def write_json(path: str | Path, data: object) -> Path:
-    """Write plain data as JSON; return its path."""
+    """Write plain data as JSON; return the path."""
     return write_text(path, to_json(data) + "\n")
 
 
@@ -76,7 +76,7 @@ def csv_text(header: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
 
 
 def text_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as lines whose columns stand below each other, the first to the left.
+    """Return rows of cells as lines with aligned columns, the first column to the left.
 
     >>> text_columns([["plan", "ms"], ["a", "10"]])
     ['plan  ms', 'a     10']
@@ -86,7 +86,7 @@ def text_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def markdown_table(heads: Collection[str], rows: Iterable[Iterable[object]]) -> str:
-    r"""Return a table in Markdown; its last line has no end.
+    r"""Return a table in Markdown, without a line break at its end.
 
     >>> print(markdown_table(["name", "value"], [["a|b", 1]]))
     | name | value |
@@ -205,7 +205,7 @@ _DEEPEST = 500
 
 
 def read_yaml(path: str | Path, error: type[ValueError]) -> object:
-    """Return the plain data of a YAML file, likewise."""
+    """Return the plain data of a YAML file; an error has one line that begins with the path."""
     text = _text_of(path, "the path of a YAML file", error)
     try:
         if text.lstrip()[:1] in ("{", "["):

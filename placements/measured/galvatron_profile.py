@@ -78,7 +78,7 @@ class MachineBandwidths(NamedTuple):
     """Bandwidths of some nodes, in 1e9 bytes per second as Galvatron counts: MB for each ms.
 
     Attributes:
-        all_reduce: What each GPU of a ring sends, by the GPUs of the ring and whether they are neighbours.
+        all_reduce: Bandwidth of each GPU of a ring, by the GPUs of the ring and whether these are neighbours.
         to_next: Bandwidth from a stage to the next one, by the number of stages.
     """
 
@@ -146,7 +146,7 @@ def read_galvatron_profile(
 
 
 def _find(folder: Path, kind: str, model: str) -> tuple[Path, str]:
-    """Return the file of a model, and its precision."""
+    """Return a model's file and its precision."""
     matches = {path: _NAMED.fullmatch(path.name) for path in folder.rglob(f"{kind}_*.json")}
     known, wanted = {path: (m[1], m[2]) for path, m in matches.items() if m}, model.lower().replace("_", "-")
     found = [path for path, (_, name) in known.items() if name.lower().replace("_", "-") == wanted]

@@ -180,7 +180,7 @@ def read_layer_profiles(folder: Path, model: str) -> dict[str, LayerProfile]:
 
 
 def _in_order(layers: Mapping[int, _Entry], count: int, where: str, memory: Path) -> tuple[_Entry, ...]:
-    """Return the entries of layers, as many as a file has, which are numbered from 0 without a gap."""
+    """Return the entries of layers in order, `count` of them, numbered from 0 without a gap."""
     if missing := sorted(set(range(len(layers))) - layers.keys()):
         raise LayerProfileError(f"{where}: lacks the field '{missing[0]}'; add it")
     if len(layers) != count:

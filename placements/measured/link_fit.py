@@ -21,7 +21,7 @@ _FIT_UNIT_BYTES = 1e6
 
 
 class GpuGroup(NamedTuple):
-    """GPUs of one type and zone that share layers (tensor parallel), and how many."""
+    """GPUs of one type and zone that share layers (tensor parallel), and their number."""
 
     gpu: str
     zone: str
@@ -63,7 +63,7 @@ class Links:
     Attributes:
         between: Between nodes, by zone and GPU of the sender, then of the receiver, and then by how many GPUs
             send and receive at once.
-        within: Within a node, by the name and number of its GPUs: what each of them reaches.
+        within: Bandwidth of each GPU within a node, by the name and number of its GPUs.
     """
 
     between: Mapping[tuple[str, str, str, str], Mapping[tuple[int, int], LinkFit]]

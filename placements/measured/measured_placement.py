@@ -6,7 +6,7 @@ a block on both devices. Each GPU sends its share of an activation or gradient, 
 whole within their node before they compute. After the last micro-batch every stage sums its gradients over
 its replicas and updates its weights. Stages and replicas are assumed to be in nodes of their own.
 
-The module does not know in what order blocks run.
+The module does not know the order of blocks.
 """
 
 from __future__ import annotations

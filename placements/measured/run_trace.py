@@ -1,7 +1,7 @@
 """Times of blocks from traces of a run, in Chrome's JSON form, which profilers of torch and Nsight export.
 
 A block is a labelled span of a process: ``PP:3F1``, as torch's pipelines label their actions, a block as
-`experiments.run` draws it where it was measured, or what a pattern of the user's finds. Where kernels were
+`experiments.run` draws it where it was measured, or a match of the user's pattern. Where kernels were
 traced, a run of a block takes from the begin of the first kernel that was launched within the label, by any
 thread of its process, to the end of the last; messages of NCCL are not counted. Elsewhere it takes as long
 as the label. The module does not know placements.
@@ -24,7 +24,7 @@ import numpy as np
 from placements.forms.reading import Field, in_file
 
 TORCH_PATTERN = r"^(?:PP:(?P<stage>\d+)|(?=[FB]\w* ))(?P<kind>[FBIW]|Forward |Backward )(?P<micro_batch>\d+)$"
-"""The labels of ``torch.distributed.pipelining``; those of schedules for one stage a rank say no stage."""
+"""The labels of ``torch.distributed.pipelining``; schedules with one stage a rank do not label the stage."""
 
 _OVERLAPPED = ")OVERLAP_F_B"
 _ACTION = re.compile(r"(\d+)([FBIW])\d+")

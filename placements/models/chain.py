@@ -52,7 +52,7 @@ class ModelShape:
         runs: (number, layer) of each run of equal layers, in order; a `PlacementError` is raised without any.
         branches: Models without an output layer whose last outputs are the input of the first run, as the
             image's and the text's encoder in Flava; their runs come before. Empty for a chain.
-        details: What a trainer has to know besides; models that differ in nothing else are equal.
+        details: Facts for trainers alone; models that differ only in these are equal.
     """
 
     name: str
@@ -73,7 +73,7 @@ class ModelShape:
 
     @property
     def chained(self) -> ModelShape:
-        """The same with its branches one after the other before the rest; itself for a chain."""
+        """The model as one chain: its branches one after the other, then the rest; itself for a chain."""
         if not self.branches:
             return self
         runs = [run for branch in self.branches for run in branch.chained.runs]

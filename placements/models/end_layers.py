@@ -1,4 +1,4 @@
-"""Layers at the ends of a model and between its parts: vocabulary, projections, and layers of a user's."""
+"""Layers at the ends of a model and between its parts: vocabulary, projections, and the user's own layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class VocabularyLayer(Layer):
         hidden_size: Width, h.
         vocab_size: Rows, v; classes of an image.
         sequence_length: Tokens of a sample that it is computed for, s.
-        tied: Its table is that of the first embedding, which the same GPUs hold.
+        tied: The table is the first embedding's, which the same GPUs hold.
     """
 
     hidden_size: int

@@ -18,7 +18,7 @@ from placements.models.operators import SCORES, Work
 
 @dataclass(frozen=True)
 class Precision:
-    """The numbers that a model is trained with, each kind by its own size.
+    """Sizes in bytes of the numbers that a model is trained with, by kind of number.
 
     Attributes:
         name: ``half`` has 16-bit weights and gradients beside 32-bit master weights and moments of Adam;
@@ -26,7 +26,7 @@ class Precision:
             ``tf32`` too, but products on the matrix units where a GPU's can. The others are ``bf16`` whose
             products of layers have inputs of 8 or 4 bits: ``fp8`` scaled by tensor, ``fp8_blockwise`` by
             blocks of 128, ``mxfp8`` by 32 and ``nvfp4`` by 16 numbers.
-        number_bytes: Bytes of an activation, and of what is sent.
+        number_bytes: Bytes of an activation, and of a number in messages.
         peaks: Fields of a GPU with the peak of products, the first that it has; the last for 16-bit ones.
         weight_bytes: Bytes of a weight, with the copies that products read where these are cached; likewise
             `gradient_bytes`, and `optimizer_bytes` of all the optimizer's states for a parameter.
@@ -66,7 +66,7 @@ class Precision:
 
     @property
     def with_16_bit_weights(self) -> Precision:
-        """The same with 16-bit weights beside the two copies in 8 or 4 bits."""
+        """The precision with 16-bit weights beside the two copies in 8 or 4 bits."""
         return replace(self, weight_bytes=2 + self.weight_bytes) if self.has_casts else self
 
     def peak_tflops(self, gpu: Gpu, exact: bool = False) -> float:
@@ -95,7 +95,7 @@ PRECISIONS = {each.name: each for each in (HALF, BF16, SINGLE, TF32)} | {
 """The precisions by name."""
 
 SIXTEEN_BITS = (HALF.name, BF16.name)
-"""Precisions whose products are in 16 bits, as those of files of measured rates."""
+"""Precisions whose products are in 16 bits, as in files of measured rates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +192,7 @@ class Layer(ABC):
     def kept(self, precision: Precision, t: int) -> tuple[float, float]:
         """Return the bytes that each GPU keeps from the forward to the backward, with nothing recomputed.
 
-        First those that every one has whole, unless they share the sequence too, then its part of the others.
+        First the bytes of tensors whole on each GPU, unless the sequence is shared too; then of shared ones.
         """
         whole = shared = 0.0
         for _, num_bytes, is_whole in self.on(t, precision=precision).kept:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 MemoryKind = Literal["weights", "gradients", "optimizer", "kept", "backward", "buffer"]
-"""What a tensor is: a state; kept by each micro-batch; held only during a backward; or held once, by all
-layers that have the same one."""
+"""Kinds of tensors: states; kept by each micro-batch; held only during a backward; or held once, for all
+layers with an equal tensor."""
 
 STATE_KINDS: tuple[MemoryKind, ...] = ("weights", "gradients", "optimizer")
 """Kinds that stand for all of the training."""

@@ -16,7 +16,7 @@ KernelKind = Literal["stream", "permute", "loss"]
 """Kernels that are bound by memory: one stream in and out; tokens sorted by expert; softmax and loss."""
 
 SCORES = "scores"
-"""Name of what an attention keeps of its scores, which is computed again with the attention's core."""
+"""Name of the scores that an attention keeps; they are computed again with the attention's core."""
 
 SOFTMAX = "softmax of the logits"
 """Name of the tensor whose 32-bit numbers a framework may keep in fewer bytes."""
@@ -27,7 +27,7 @@ class Product(NamedTuple):
 
     Attributes:
         inputs: Rows of the matrix on each GPU; `outputs` are its columns.
-        tokens: Tokens that are multiplied, those of all experts of the GPU together.
+        tokens: Tokens that are multiplied, for all experts of the GPU together.
         experts: Matrices of this shape on each GPU, which have equal numbers of tokens; 0 for no experts.
     """
 
@@ -123,7 +123,7 @@ class Work:
         parameters: Parameters, without `expert_parameters`, which are those of the GPU's experts.
         reduces: Numbers of each all-reduce of tensor-parallel GPUs, in the forward and in the backward.
         gradients: Numbers of gradients that a backward holds at most between its products.
-        other_flops: Operations of products that are not told one by one; of cores `other_core_flops`.
+        other_flops: Operations of products that are not in `products`; of cores `other_core_flops`.
         gradient_bytes: Read and written once by each backward, whatever its samples.
     """
 

@@ -1,4 +1,4 @@
-"""How the GPUs of a stage share a layer, and the form in which a layer's cost is told.
+"""How the GPUs of a stage share a layer, and the record of a layer's cost.
 
 The module does not know a layer, nor how fast a GPU is.
 """
@@ -21,7 +21,7 @@ SequenceSharing = Literal["none", "megatron", "ulysses"]
 
 
 class SharingLevel(NamedTuple):
-    """GPUs that share something: how many, and how far apart they are."""
+    """GPUs that share something: their number, and their distance (stride) in GPU numbers."""
 
     degree: int
     stride: int

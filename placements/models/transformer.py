@@ -164,7 +164,7 @@ class TransformerLayer(Layer):
         work.reduces.append((stream, stream))
 
     def _attention(self, work: Work) -> None:
-        """Add projections and core. With fewer heads of keys than GPUs, several GPUs have the same."""
+        """Add projections and core. With more GPUs than heads of keys, several GPUs have equal heads."""
         s, h, width = self.sequence_length, self.hidden_size, self._width
         heads, kv_heads = self.num_heads / work.t, max(self.kv_heads / work.t, 1)
         key_width, value_width = width + self.rope_width, self.value_width or width

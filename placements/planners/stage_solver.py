@@ -3,7 +3,7 @@
 The search goes from the last layer to the first. A label is a choice for the layers from some layer on. It is
 dropped where another one is no worse in cost and in every way in which the layers before may need memory, and
 where even a Lagrangian bound on the layers before, with memory at a price, leaves it above the best choice
-known. The module does not know what an option is, or a GPU.
+known. The module does not know options, or GPUs.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class StageSolution:
         choice: Index of each layer's option, in the order of the layers.
         time_ms: Time of one micro-batch, transitions included, without the exchange of gradients.
         sync_ms: Once an iteration.
-        cost: The time, and a micro-batch's share of what comes once.
+        cost: The time, with a micro-batch's share of the time once an iteration.
         peak_mib: See `peak_mib`.
         min_cost: No choice that fits costs less than this, but for rounding; below `cost` where the search
             gave up on proving the choice best.
@@ -183,7 +183,7 @@ class _Labels(NamedTuple):
 
 
 def solve(problem: StageProblem, check: Check = lambda: None) -> StageSolution | None:
-    """Return the cheapest choice that fits; None where nothing does. The check is called at each layer.
+    """Return the cheapest choice that fits; None if no choice does. The check is called at each layer.
 
     Where more labels would be needed than are kept, which takes many different layers, the choice may not be
     the best, and the solution's `min_cost` says by how much at most.
@@ -315,7 +315,7 @@ def memory_prices(options: Sequence[StrategyCosts], in_flight: int) -> Floats:
 
 
 def undominated(values: Sequence[Figures], group: Ints) -> Ints:
-    """Return the indices at which no other one of the same group has no greater values; one of equal ones."""
+    """Return the indices of the undominated columns within each group; one of equal ones."""
     order = np.lexsort((*reversed(values), group))
     others = [each[order] for each in values[1:]]  # by the first they are sorted
     no_greater = np.equal.outer(group[order], group[order])

@@ -42,7 +42,7 @@ def with_modes(profile: Profile, placement: Placement) -> Profile:
 
 
 def _points(profile: Profile, placement: Placement, name: str, block: Block) -> Iterator[OperatingPoint]:
-    """Yield the points of a block in a mode; none where the profile lacks the points to compute them from."""
+    """Yield the points of a block in a mode; none if the profile lacks the points that they follow from."""
     base = profile.points.get(block.name, ())
     if block.stream != COMPUTE:
         highest = max(points[-1].clock_mhz for points in profile.points.values())

@@ -185,7 +185,7 @@ def gpt_in_slices(gpt: PlacedGpt, num_slices: int = 8, partition: str = EVEN) ->
 def slice_ends(
     placement: Placement, num_slices: int, attention_share: Shares = 0.0, partition: str = EVEN
 ) -> tuple[Fraction, ...]:
-    """Return where each slice ends, as a part of the sequence.
+    """Return the end of each slice as a share of the sequence.
 
     Slices of equal time end where ``C(x) = i / n`` of the whole: those of all stages, forward and backward,
     together (TeraPipe and Seq1F1B balance so). They are rounded to a millionth of the sequence.
@@ -254,6 +254,6 @@ def _rounded(until: Iterable[Fraction]) -> list[int]:
 
 
 def _finer(numbers: Iterable[Fraction], least: Fraction) -> int:
-    """Return how many new units an old one is: as few as make all numbers whole, or a power of ten."""
+    """Return the factor of finer units: the least that makes all numbers whole, or a power of ten."""
     finest: int = 10 ** max(0, math.ceil(math.log10(_FINEST / least)))
     return min(finest, math.lcm(*(Fraction(each).denominator for each in numbers)))

@@ -1,4 +1,4 @@
-"""A model as a chain of stages with times and memory, and the same cut into other pieces, exactly.
+"""A model as a chain of stages with times and memory, and the chain cut into other pieces, exactly.
 
 A user has the milliseconds and MiB of each stage of a model, or of each layer. It is placed on
 devices in the shape that a schedule needs. Sums and parts are those of the decimals. The module does not know
@@ -297,5 +297,5 @@ def _unit(figures: Iterable[float | Fraction | None]) -> Fraction:
 
 
 def exact(number: float | Fraction) -> Fraction:
-    """Return a number as the fraction that its decimals are."""
+    """Return a number as the exact fraction of its decimals."""
     return number if isinstance(number, Fraction) else Fraction(str(number))

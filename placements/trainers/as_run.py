@@ -49,7 +49,7 @@ class Planned(NamedTuple):
             where a layer cannot be shared so.
         chunks: Layers of each virtual stage; None for those of the stages.
         remedy: Remedy for the user where a system runs the plan otherwise.
-        told: Fields of `TrainerJob` that no plan has.
+        told: Fields of `TrainerJob` that a plan lacks.
     """
 
     rated: RatedPlan
@@ -94,7 +94,7 @@ class Planned(NamedTuple):
         return needs[stage] <= gib, f"{words}; {self.remedy}" if self.remedy else words
 
     def best_of(self, strategies: Iterable[LayerStrategy], system: str, in_part: bool) -> RatedPlan:
-        """Return the plan itself where all its layers are shared in one of some ways, else the fastest way.
+        """Return the plan itself if all its layers have one of the strategies, else the fastest of these.
 
         As few layers are recomputed as it takes, the first ones of each chunk.
 
@@ -124,7 +124,7 @@ class Planned(NamedTuple):
         return min(found, key=lambda run: run.time_ms)
 
     def _least_recomputed(self, strategy: LayerStrategy, in_part: bool) -> RatedPlan:
-        """Return the run of a strategy with as few layers recomputed as fit; with all where nothing does."""
+        """Return the run of a strategy with the fewest recomputed layers that fit; with all if none fits."""
         run = self.rate(self._shared(strategy, 0))
         if self.fullest(run)[0] or strategy.recompute == "full":
             return run

@@ -48,7 +48,7 @@ def export(planned: Planned, directory: Path) -> list[str]:
     """Write a plan for other systems, perhaps with layers shared otherwise.
 
     Returns:
-        A line of what was written, and one of each other system with the reason.
+        A line on the files written, and a line on each other system with the reason.
     """
     texts, lines, systems = dict[str, str](), list[str](), list[str]()
     stages = None

@@ -1,4 +1,4 @@
-"""Plans as Galvatron's files: the ``galvatron_config_*.json`` that its search writes and its runtime reads.
+"""Plans as Galvatron's files: the ``galvatron_config_*.json`` of its search, which its runtime reads.
 
 A list of numbers, one for each layer, is text with commas between. What a file leaves out has the value that
 Galvatron's runtime gives it. Strategies that blocks cannot have are refused by name: Ulysses and context
@@ -257,7 +257,7 @@ def _part(total: int, count: int, where: str, what: str) -> int:
 
 
 def _division(form: GalvatronForm, num_layers: int) -> list[int]:
-    """Return the layers of each stage; without ``pp_division`` the same, and the rest on the last."""
+    """Return the layers of each stage; without ``pp_division`` equal numbers, and the rest on the last."""
     num_stages, each = form.pp_deg, num_layers // form.pp_deg
     if form.pp_division is None:
         _require(each > 0, f"pp_deg: {num_stages} is more than the {num_layers} layers; give at most these")
@@ -276,7 +276,7 @@ def _division(form: GalvatronForm, num_layers: int) -> list[int]:
 
 
 def _numbers(field: Field, known: range, count: int | None = None) -> list[int]:
-    """Return the numbers of a text, whose commas are between them: one for each layer, where these count."""
+    """Return the numbers of a comma-separated text: `count` numbers, one for each layer, if given."""
     texts = field.text("text", 'give whole numbers with commas between, as in "1,2"').split(",")
     for i, text in enumerate(texts):
         if not (re.fullmatch(r"\s*[0-9]{1,9}\s*", text) and int(text) in known):

@@ -52,7 +52,7 @@ _DEFAULTS = asdict(ModelDetails()) | sizes_of(decoder)
 
 
 def without_defaults(sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of `decoder` that are not its defaults."""
+    """Return the arguments of `decoder` that differ from its defaults."""
     return {name: value for name, value in sizes.items() if value != _DEFAULTS.get(name)}
 
 

@@ -70,7 +70,7 @@ class PipelineLayout:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many parts each stage has."""
+        """Number of parts of each stage."""
         return tuple(map(len, self.stages))
 
     @property
@@ -108,7 +108,7 @@ def layout_of_sizes(num_devices: int, parts: str, sizes: tuple[int, ...]) -> Pip
 
 
 def even_layout(num_devices: int, num_chunks: int, parts: str) -> PipelineLayout | None:
-    """Return the layout of frameworks by default: as many layers on each stage, all else on the ends.
+    """Return the default layout of frameworks: equal numbers of layers per stage, other parts on the ends.
 
     None where the stages do not divide the layers of the model, whose ends may be missing.
     """

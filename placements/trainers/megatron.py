@@ -179,7 +179,7 @@ def to_megatron(planned: Planned) -> PlanExport:
 
 
 def _strategies(common: LayerStrategy, layer: TransformerLayer) -> Iterator[LayerStrategy]:
-    """Yield the ways in which Megatron can share layers where most are shared so."""
+    """Yield Megatron-LM's strategies for all layers, closest to the most frequent strategy of a plan."""
     if common.sequence == "ulysses":
         common = replace(common, tensor_parallel=common.token_parallel, context_parallel=1)
     elif layer.has_experts and common.tensor_parallel > 1:

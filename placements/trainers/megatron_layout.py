@@ -62,7 +62,7 @@ class MegatronPipeline(NamedTuple):
 
 
 def read_notation(text: str, num_devices: int, where: str = "layout") -> PipelineLayout:
-    """Return the layout that a text says; messages begin with ``where``.
+    """Return the layout of a text in Megatron-LM's notation; messages begin with ``where``.
 
     Raises:
         LayoutError: A letter is unknown, or the ranks do not divide the stages; as Megatron-LM says it, with
@@ -205,7 +205,7 @@ def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
 
 
 def arguments_of(layout: PipelineLayout, group: int | None = None) -> dict[str, object]:
-    """Return the arguments that say a layout, by their names; for its group see `MegatronPipeline`.
+    """Return the arguments for a layout, by their names; for its group see `MegatronPipeline`.
 
     Raises:
         LayoutError: Megatron-LM would refuse the layout.

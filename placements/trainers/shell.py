@@ -101,7 +101,7 @@ def _statements(text: str, line: int) -> Iterator[tuple[str, list[Word]]]:
 
 
 class _Script:
-    """A script on the way through its text, with its variables and commands so far."""
+    """State of the walk through a script: its variables, and its commands so far."""
 
     def __init__(self) -> None:
         self.variables: dict[str, str] = {}
@@ -158,7 +158,7 @@ class _Script:
                 self.run(text, line)
 
     def _note_set(self, text: str) -> None:
-        """Note the names in a text that sets some of them."""
+        """Note the names of variables that a text sets."""
         self._never_known |= set(re.findall(r"\b[A-Za-z_]\w*", text)) if _SETS.match(text) else set()
 
     def _unknown(self, shown: str, source: str, line: int) -> str:
@@ -173,7 +173,7 @@ class _Script:
         return Word(text, line, next((source for _, source in marks.values()), ""))
 
     def _filled(self, text: str, line: int, pieces: re.Pattern[str] = _PIECE) -> str:
-        """Return a text with its expansions in their places."""
+        """Return a text with its expansions replaced by their values or marks."""
 
         def filled(piece: re.Match[str]) -> str:
             written = piece[0].removeprefix("$") if piece[0][:2] in ("$'", '$"') else piece[0]

@@ -2,7 +2,7 @@
 
 Facts of that version: a model is a function of a module's registry, and all else are flags over what it
 returns; states are replicated or sharded (FSDP), and with a pipeline gathered once in an iteration by
-default, which takes what ZeRO-1 does; context-parallel GPUs shard too, and send keys and values around;
+default, at the cost of ZeRO-1; context-parallel GPUs shard too, and send keys and values around;
 experts are shared whole among GPUs that shard; all layers are recomputed or none; CUDA graphs have to be off
 with pipelines and experts. The output module is ``lm_head``, with ``norm`` before it. Of lists of modules
 torchtitan checks little: a name that is not there, or a layer that no stage has, only shows in the losses. So
@@ -264,7 +264,7 @@ def check_interleaved(layout: PipelineLayout, num_micro_batches: int) -> None:
 
 
 def _strategy(common: LayerStrategy, is_pipeline: bool) -> LayerStrategy:
-    """Return how torchtitan shares layers where most are shared so."""
+    """Return torchtitan's strategy for all layers, closest to the most frequent strategy of a plan."""
     if common.sequence == "ulysses":
         degree = common.token_parallel
         common = replace(common, tensor_parallel=1, context_parallel=degree, sequence="none")
@@ -275,7 +275,7 @@ def _strategy(common: LayerStrategy, is_pipeline: bool) -> LayerStrategy:
 
 
 def _strategies(common: LayerStrategy, layer: TransformerLayer) -> Iterator[LayerStrategy]:
-    """Yield ways to share, with as many experts on a GPU as planned if that can be."""
+    """Yield torchtitan's strategies, with the planned number of experts on a GPU if possible."""
     plain = replace(common, recompute="full" if common.recompute == "full" else "none")
     shared = [plain]
     if plain.expert_parallel > 1 and plain.tensor_parallel > 1:

@@ -84,7 +84,7 @@ def _command(text: str, names: tuple[str, ...]) -> Sequence[Word]:
 
 
 def given(words: Iterable[str]) -> dict[str, list[str]]:
-    """Return the values behind each flag, the last where one is given twice.
+    """Return the values of each flag; for a flag given twice the last ones.
 
     A variable that is not known ends a list, and so does the name of a choice, as ``checkpoint:full``.
 

@@ -34,7 +34,7 @@ class Configuration:
     """One way to run a job alone, or two jobs on the same GPUs.
 
     Attributes:
-        jobs: Index of the job, or of both, among those of the demand.
+        jobs: Index of the job, or of both, in the demand.
         gpu_type: GPU type of the cluster.
         gpus: Number of GPUs.
         steps_per_s: Speed of each of the jobs; above 0.
@@ -58,7 +58,7 @@ class Configurations:
 
     Attributes:
         jobs: Shape (configurations, 2); `NOBODY` where there is no second job.
-        gpu_type: Index of the type among those of the cluster.
+        gpu_type: Index of the type in the cluster.
         steps_per_s: Shape (configurations, 2); 0 where there is no second job.
     """
 
@@ -270,7 +270,7 @@ class Demand:
         return shares
 
     def with_rates(self, steps_per_s: FloatArray) -> Demand:
-        """Return the same demand with other throughputs, as a policy sees them that does not know these."""
+        """Return the demand with other throughputs, for a policy that must not see the real ones."""
         return replace(self, configurations=replace(self.configurations, steps_per_s=steps_per_s))
 
     def without_pairs(self) -> Demand:

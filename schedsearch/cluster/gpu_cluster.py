@@ -97,6 +97,6 @@ class GpuCluster:
         return (gpus > 1,) if size == 1 else (False, True) if can_be_apart else (False,)
 
     def is_unconsolidated(self, gpu_type: str, gpu_ids: tuple[int, ...]) -> bool:
-        """Return whether GPUs of one job are in more servers than they need, or each in one of its own."""
+        """Return whether a job's GPUs are in more servers than they need, or each in a server of its own."""
         size, gpus = self.server_of(gpu_type), len(gpu_ids)
         return gpus > 1 and (size == 1 or len({gpu // size for gpu in gpu_ids}) > math.ceil(gpus / size))

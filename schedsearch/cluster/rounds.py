@@ -1,6 +1,6 @@
-"""Who runs in the next round, and on which GPUs, so that received times come near an allocation's shares.
+"""Jobs and GPUs of the next round, such that received times come near an allocation's shares.
 
-It does not know why the shares are as they are, nor how many steps a round brings.
+The module does not know the policy behind the shares, nor the steps of a round.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Assignment(NamedTuple):
 
 @dataclass(eq=False)
 class RoundScheduler:
-    """Chooses who runs, round after round (dissertation, Sec. 5.5, Algorithm 2).
+    """Chooses the jobs of each round (dissertation, Sec. 5.5, Algorithm 2).
 
     Priority is share over time received since the decision (Fig. 5.5). In one queue of all GPU types, as in
-    Algorithm 2, candidates are taken by priority, then by what earlier allocations owe them, then by share,
+    Algorithm 2, candidates are taken by priority, then by time owed by earlier allocations, then by share,
     while they fit, in the cluster's power cap too, and their jobs are free.
 
     Gavel's simulator lets one type after another choose instead, which misses shares by far where jobs have
@@ -63,7 +63,7 @@ class RoundScheduler:
         fills_idle_gpus: Candidates without a share run on GPUs that would idle.
         sees_servers: A job is as fast as in the servers that it is placed in; one that cannot run so waits.
         keys: Configuration of each candidate, until the next decision, in the order of the demand.
-        candidates: The same as arrays; some only stand for what others become in other servers.
+        candidates: The same as arrays, with the forms of candidates in other servers.
         share: Share of the time of each candidate.
         received_s: Seconds that each candidate ran since the decision, plus half a round.
         deficits_s: Seconds that earlier allocations owe, by configuration; below 0 where it got too much.
@@ -93,8 +93,8 @@ class RoundScheduler:
             elapsed_s: Since the decision before.
 
         Returns:
-            How far the shares received since then are from those of the allocation before: the mean of the
-            absolute difference, over all candidates that had or should have had time, nan where there are
+            Error of the shares received since then against the allocation before: the mean of the absolute
+            difference, over all candidates that had or should have had time, nan where there are
             none.
         """
         missed = self._settle(elapsed_s) if self.keys and elapsed_s > 0 else np.zeros(0)
@@ -121,7 +121,7 @@ class RoundScheduler:
         return float(np.abs(missed).mean()) if len(missed) else np.nan
 
     def receive(self, candidates: Sequence[int], seconds: FloatArray) -> None:
-        """Note how long each of these candidates ran."""
+        """Add the seconds that each of these candidates ran."""
         self.received_s[candidates] += seconds
 
     def remove(self, name: str) -> None:
@@ -132,11 +132,11 @@ class RoundScheduler:
         self.end_lease(name)
 
     def end_lease(self, name: str) -> None:
-        """Note that a job lost its GPUs."""
+        """Note that a job lost its GPUs, so that its lease is not renewed."""
         self.leases.pop(name, None)
 
     def next_round(self, type_order: Sequence[int] | None = None) -> list[Assignment]:
-        """Return who runs in the next round.
+        """Return the assignments of the next round.
 
         GPU types choose in an order, each index once; without one, the candidates of all types stand in one
         queue.
@@ -249,7 +249,7 @@ class FreeGpus:
         self.ids, self._per_server = set(gpu_ids), per_server
 
     def best(self, gpus: int) -> tuple[int, ...]:
-        """Return this number of GPUs on as few servers as can be, where least of a server stays free."""
+        """Return this number of GPUs on as few servers as possible, with the least left free on the last."""
         if self._per_server == 1:
             return tuple(sorted(self.ids)[:gpus])
         fullest_first, picked = sorted(self._servers(), key=len, reverse=True), list[int]()

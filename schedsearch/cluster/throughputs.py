@@ -82,7 +82,7 @@ class Throughputs:
         return min([*(rate for rate in rates if rate > 0), *apart], default=math.inf)
 
     def pair(self, one: str, other: str, scale_factor: int) -> Mapping[str, tuple[float, float]]:
-        """Return the throughputs of both on each GPU type, of `one` first; empty where they cannot share."""
+        """Return the throughputs of two types of job on each GPU type, `one` first; empty if not shared."""
         if (one, other, scale_factor) in self.pairs:
             return self.pairs[one, other, scale_factor]
         found = self.pairs.get((other, one, scale_factor), {})

@@ -1,7 +1,7 @@
 """Frequency plans, and the frontier of all that no other plan beats in both time and energy.
 
-Two energies are needed. `FrequencyPlan.energy_mj` is what an iteration uses when the next one begins at
-once. Next to a straggler the iteration lasts as long as the straggler's, and the devices that are done
+Two energies are needed. `FrequencyPlan.energy_mj` is the energy of an iteration when the next one begins
+at once. Next to a straggler the iteration lasts as long as the straggler's, and the devices that are done
 wait at the blocking power: then a slower plan is better as long as its *effective* energy, above the
 blocking power, is lower (Perseus, Sec. 3.1 and 4.1, Eq. 3 and 4). The frontier is of time and effective
 energy. It ends at T*, where every block runs at its least effective energy. `FrequencyPlan.energy_mj`
@@ -109,7 +109,7 @@ class FrequencyPlan:
 
     @property
     def gap(self) -> float:
-        """Return by how much of the lower bound the plan may be above the best one."""
+        """Return the gap of the plan's energy above its lower bound, as a share of the bound."""
         return self.energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan
 
     def to_dict(self) -> dict[str, Any]:

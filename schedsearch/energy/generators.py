@@ -2,7 +2,7 @@
 
 - `PlanPool`: all plans that were made, simulated, and the best of them.
 - `rounded`: from relaxed times to modes, for many deadlines at once (Perseus, Sec. 4.3). Perseus gives each
-  instance its slowest clock that is not slower than planned. What that leaves unused is lost on the critical
+  instance its slowest clock that is not slower than planned. The time left unused is lost on the critical
   path, so we also round in the order of the graph and hand the rest on to whoever comes next, forward or
   backward, and at the end let every instance use the slack it finds. Which of these is best differs from
   deadline to deadline, so all are made.
@@ -98,7 +98,7 @@ class PlanPool:
         return choice[:, best].astype(np.int64), float(until[best])
 
     def envelope(self) -> tuple[Floats, Ints]:
-        """Return time and modes of the plans of which no two others, in turns, use less in the same time."""
+        """Return time and modes of the plans on the lower convex hull of time and effective energy."""
         time, energy, _, choice = self._all()
         order = undominated(time, energy, np.zeros(len(time)))
         kept = order[lower_hull(time[order], energy[order])]
@@ -121,7 +121,7 @@ def rounded(
         problem: Problem whose modes are chosen.
         planned_ms: Times with which the deadlines are kept; in that shape.
         deadline_ms: Shape ``(deadlines,)``.
-        is_seam: Whether nearly all planned times are those of modes, so that it suffices to take the slowest
+        is_seam: Whether nearly all planned times are times of modes, so that it suffices to take the slowest
             mode that is not slower than planned, and give back slack.
     """
     from schedsearch.energy.kernels import chosen_in_turn  # loads numba, which is slow
@@ -260,10 +260,10 @@ def windows_of(
 
 
 def best_within(release_ms: Floats, due_ms: Floats, time_ms: Floats, cost_mj: Floats) -> Ints | None:
-    """Return the modes of least cost with which a device keeps its windows, or None without any.
+    """Return the modes of least cost with which a device keeps its windows, or None if no modes do.
 
     Goes through the device's order and keeps the choices so far, called labels, that no other beats in both
-    end and cost; of more than `MAX_LABELS`, so many of them (a label-setting program).
+    end and cost; of more than `MAX_LABELS`, this number of them (a label-setting program).
 
     Args:
         release_ms: None of the device's instances, in its order, starts before; shape ``(members,)``.

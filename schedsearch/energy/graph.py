@@ -61,12 +61,12 @@ class InstanceGraph:
 
     @cached_property
     def first(self) -> Ints:
-        """Where the edges of each instance as head begin; shape ``(size + 1,)``."""
+        """Offset of the first edge of each instance as head; shape ``(size + 1,)``."""
         return np.searchsorted(self.head, np.arange(self.size + 1)).astype(np.int64)
 
     @cached_property
     def reversed(self) -> InstanceGraph:
-        """The graph of the same iteration run backwards: its instance i is the i-th from the end."""
+        """The graph of the iteration run backwards: instance i is the i-th from the end."""
         head, tail = self.size - 1 - self.tail, self.size - 1 - self.head
         order = np.lexsort((tail, head))
         turned = tail[order], head[order], self.delay_ms[order]
@@ -91,7 +91,7 @@ class InstanceGraph:
         return start
 
     def latest_end(self, time_ms: Floats, deadline_ms: Floats) -> Floats:
-        """Return when each instance must end for every later one to end by its plan's deadline.
+        """Return the time by which each instance must end for all later ones to keep their plan's deadline.
 
         Milliseconds from the begin of the iteration, and how long each runs, have the shape ``(size,
         plans)``.

@@ -2,7 +2,7 @@
 
 A step takes the deadline whose plan is furthest above its bound, and some instances that run at about the
 same time; one program of CP-SAT finds their best modes while the others keep theirs. In a schedule that is
-small enough these are all, and what is found is proved to be the best (Perseus, Sec. 4.1, Eq. 3 and 4;
+small enough these are all, and the result is proved to be the best (Perseus, Sec. 4.1, Eq. 3 and 4;
 NP-hard, so Perseus relaxes it in Sec. 4.2). The work that may be done is counted, so that the plans do not
 hang on how busy the machine is.
 """
@@ -217,7 +217,7 @@ class Improvement:
         self.is_interrupted = ending.interrupted
 
     def bounded(self, plan: FrequencyPlan) -> FrequencyPlan:
-        """Return a plan with the highest bound that is proved of its time."""
+        """Return a plan with the highest bound that is proved for its time."""
         is_known = plan.time_ms <= self.deadline_ms * (1 + TIME_TOLERANCE)
         waiting_mj = self.bound.waiting_w * plan.time_ms
         bound_mj = max([plan.lower_bound_mj, *(self.bound_mj[is_known] + waiting_mj).tolist()])

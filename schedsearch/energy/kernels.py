@@ -1,4 +1,4 @@
-"""The loops over instances, edges and plans, compiled by numba; whoever imports this waits half a second.
+"""The loops over instances, edges and plans, compiled by numba; importing this module takes half a second.
 
 The edges of a graph are in order of their heads: those of instance i are ``first[i] .. first[i + 1] - 1``.
 Instances are in topological order.

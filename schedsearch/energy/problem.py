@@ -70,7 +70,7 @@ class ModeTable:
         return self.clock.astype(np.int64)
 
     def times(self, choice: Ints) -> Floats:
-        """Return how long each instance takes in the chosen modes; shape ``(instances, plans)``."""
+        """Return the time of each instance in the chosen modes, in ms; shape ``(instances, plans)``."""
         times: Floats = self.time_ms[self.row[:, None], choice]
         return times
 
@@ -148,7 +148,7 @@ class ClockProblem:
 
     @cached_property
     def waiting(self) -> WaitingPower:
-        """Who waits at which power."""
+        """The power of waiting devices, by device and clock."""
         return WaitingPower.of(self.schedule, self.profile, self.graph)
 
     @cached_property

@@ -29,7 +29,7 @@ _MODEL_ERROR = "(HiGHS Status 2:"
 
 
 class SolverError(EnergyError):
-    """HiGHS ended without an answer, so that nothing is known of the question."""
+    """HiGHS ended without an answer, so neither an optimum nor infeasibility is known."""
 
 
 class Rows:
@@ -130,7 +130,7 @@ class Timing:
 
 
 def free_timing(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Timing:
-    """Return the view of a graph in which every instance has its own time, on the curve of its block."""
+    """Return the timing of a graph in which every instance has its own time, on its block's curve."""
     return Timing(
         graph.tail,
         graph.head,
@@ -157,15 +157,15 @@ class EnergyLimit:
 
 @dataclass(frozen=True, eq=False)
 class RelaxedTimes:
-    """An optimum.
+    """The optimum of a relaxed plan.
 
     Attributes:
         planned_ms: Best value of each variable time.
         period_ms: The period.
         time_ms: Length of the iteration.
         energy_mj: Effective energy.
-        edge_price: What each edge of `Timing` costs: effective energy in millijoules per millisecond by which
-            it were shorter. Without an edge of price 0 the optimum is the same. Where the length of the
+        edge_price: Shadow price of each edge of `Timing`: effective energy saved in mJ for each ms by which
+            the edge were shorter. Without an edge of price 0 the optimum is the same. Where the length of the
             iteration is made least: milliseconds per millisecond. Empty where no program was solved.
     """
 
@@ -179,14 +179,14 @@ class RelaxedTimes:
 def min_energy(
     timing: Timing, deadline_ms: float | None, limits: Sequence[EnergyLimit] = ()
 ) -> RelaxedTimes | None:
-    """Return the relaxed plan of least energy that keeps the deadline, or None where none does.
+    """Return the relaxed plan of least energy that keeps the deadline, or None if no plan does.
 
     The columns are the start of each node, the use of each segment of the curves, the period, and the length
     of the iteration. Times are in units of the median time and energies of the median energy, so that
     tolerances mean the same for every profile.
 
     Args:
-        timing: Who waits for whom.
+        timing: Waits between instances.
         deadline_ms: None for the plan of the shortest iteration.
         limits: Limits that it keeps.
 

@@ -158,7 +158,7 @@ def relaxed_plans(
         points: The breakpoints, longest iteration first; only two are held at a time.
         deadline_ms: Ascending, none below the shortest iteration; shape ``(deadlines,)``.
         waiting_w: Power of all devices while they wait.
-        on_progress: Told how many of the deadlines are planned.
+        on_progress: Called with the number of planned deadlines.
     """
     ends, planned, prices = [], [], []
 
@@ -181,7 +181,7 @@ def relaxed_plans(
 def around(
     points: Iterable[Breakpoint], falling_ms: Iterable[float]
 ) -> Iterator[tuple[Breakpoint, Breakpoint]]:
-    """Yield for each deadline the breakpoints next longer and next shorter; beyond the ends twice the same.
+    """Yield for each deadline the next longer and next shorter breakpoint; beyond the ends one twice.
 
     Both are given longest first; all breakpoints are taken if all deadlines are.
     """

@@ -96,7 +96,7 @@ class WaitingPower:
     def of_all(
         self, start_ms: Floats, time_ms: Floats, clock_mhz: Ints, until_ms: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """Return the same of all GPUs together; shape ``(plans,)`` each."""
+        """Return waiting energy and power afterwards of all GPUs together; shape ``(plans,)`` each."""
         energy_mj, after_w = self.of_devices(start_ms, time_ms, clock_mhz, until_ms)
         return self.num_gpus @ energy_mj, self.num_gpus @ after_w
 
@@ -191,7 +191,7 @@ def operating_points(
 
 
 def _by_clock(points: Sequence[OperatingPoint]) -> dict[int, OperatingPoint]:
-    """Return the points by clock; a configuration needs to be named only where the clock has several."""
+    """Return the points by clock; a configuration must be named only if its clock has several."""
     several = Counter(point.clock_mhz for point in points)
     known = {point.clock_mhz: point for point in points if several[point.clock_mhz] == 1}
     return known | {point.clock: point for point in points}
@@ -227,7 +227,7 @@ def undominated(time_ms: Floats, energy_mj: Floats, after_w: Floats) -> Ints:
 
     Args:
         time_ms: End of each plan; shape ``(plans,)``.
-        energy_mj: Energy until then, above that of waiting at the least power all the time.
+        energy_mj: Energy until then, above the energy of waiting at the least power all the time.
         after_w: Power from then on, above the least.
 
     Returns:

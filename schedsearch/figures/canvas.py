@@ -148,7 +148,7 @@ def small_points(figure: PlainFigure) -> float:
 
 
 def style(figure: PlainFigure) -> dict[Any, Any]:
-    """Return the style in which a figure of its width is drawn."""
+    """Return the style for a figure's width."""
     return _COLUMN_STYLE if is_narrow(figure) else STYLE
 
 
@@ -186,7 +186,7 @@ def panels_in(
 
 
 def save(figure: PlainFigure, path: Path) -> None:
-    """Write a figure as PNG and SVG, under a path but for its suffix."""
+    """Write a figure as PNG and SVG, each to the path with its suffix."""
     for form in ("png", "svg"):
         write_bytes(path.with_suffix(f".{form}"), image(figure, form))
 
@@ -203,7 +203,7 @@ def save_drawing(draw: Drawing, path: Path) -> bytes:
 
 
 def save_widths(wide: PlainFigure, column: PlainFigure, path: Path) -> bytes:
-    """Write a figure as PNG, and the same as wide as a column as PDF and SVG; return the PNG."""
+    """Write a wide figure as PNG, and a column's as PDF and SVG; return the PNG."""
     images = _images(column, "svg", "pdf") | {"png": image(wide, "png")}
     for form, data in images.items():
         write_bytes(path.with_suffix(f".{form}"), data)
@@ -260,7 +260,7 @@ _BELOW_TICKS = 1.2
 
 
 def curve_look(number: int) -> dict[str, Any]:
-    """Return colour, marks and dashes of one of several curves, by its place among them."""
+    """Return colour, marks and dashes of a curve by its number."""
     return {
         "color": COLORS[number % len(COLORS)],
         "marker": _MARKS[number % len(_MARKS)],

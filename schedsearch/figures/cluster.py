@@ -71,7 +71,7 @@ def _one(width: float, title: str, x_label: str, y_label: str) -> Iterator[tuple
 def draw_completion_times(hours: Mapping[str, Sequence[float]], width: float = _WIDE_INCHES) -> Figure:
     """Draw the share of the jobs that are done within a time after their arrival, a curve for each policy.
 
-    The hours are those from the arrival to the end of each job that is done; at least one of each policy.
+    The hours are from the arrival to the end of each job that is done; at least one for each policy.
     """
     with _one(width, "Job completion times", "job completion time (h)", "share of jobs") as (figure, axes):
         handles = []

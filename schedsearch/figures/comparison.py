@@ -69,7 +69,7 @@ def draw_timelines(
 def draw_power(timelines: Mapping[str, TimedBlocks], blocking_power_w: float) -> Figure:
     """Draw timelines by the titles that stand above them; each has an axis of time as long as itself.
 
-    Their powers are the colours of the blocks, that of a GPU that waits the colour where nothing runs.
+    Colours are the powers of blocks, and where nothing runs the power of a waiting GPU.
     """
     max_w = max(power for each in timelines.values() for power in (each.power_w or {}).values())
     return _stacked(timelines, _WIDTH, power_range_w=(blocking_power_w, max_w))
@@ -123,7 +123,7 @@ def title_of(schedule: Schedule) -> str:
 
 
 def _timed(schedule: Schedule) -> TimedBlocks:
-    """Return a schedule with its micro-batches numbered through where each is of several pipelines."""
+    """Return a schedule's blocks, their micro-batches numbered through all pipelines if it has several."""
     placement, end_of = schedule.placement, schedule.end_of
     chains = pipelines(placement)
     index = {

@@ -38,10 +38,10 @@ def draw_frontier(
         chosen: The plan that was chosen.
         deadline_ms: When the iteration must end.
         lower_bound: Least energy that any plan of some times can use.
-        until: `chosen` and `all_maximum` until an equal time, the waiting included: what the label compares;
+        until: `chosen` and `all_maximum` until an equal time, the waiting included, for the label to compare;
             by default their own points.
         stragglers: Slower plans that only pay next to a straggler, and so are not on the frontier.
-        others: Plans to compare with, by what is written in the legend.
+        others: Plans to compare with, by their names in the legend.
         title: Text above the axes.
 
     Returns:

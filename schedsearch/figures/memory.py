@@ -40,7 +40,7 @@ def memory(
     """Draw the memory of each device over time as steps, one row per device, with its capacity as a line.
 
     Where blocks hold memory of hosts, the host of a device has a row below it. Where modes are chosen, or
-    devices have several streams, what blocks need only while they run is drawn too. All rows have one scale,
+    devices have several streams, memory needed only while blocks run is drawn too. All rows have one scale,
     from 0 to the most that any device holds or could hold, or any host holds.
 
     Args:

@@ -36,9 +36,9 @@ def draw_plan(
     Layers on all GPUs go through all rows.
 
     Args:
-        rated: The plan and what its stages hold.
+        rated: The plan, with the memory of its stages.
         names: Name of each strategy in it, for the legend.
-        peaks_gib: The most memory of a GPU of each stage, with what is on all GPUs.
+        peaks_gib: Peak memory of a GPU of each stage, shared layers included.
         capacities_gib: Memory of a GPU for states and activations, by stage.
         chunks: Stage and layers of each chunk, in order of the model; empty where a stage has one.
         shared: The layers on all GPUs.
@@ -103,7 +103,7 @@ def _bars(plan: Plan, chunks: Sequence[tuple[int, range]], shared: SharedLayers 
 
 
 def _cut(begin: int, end: int, places: Sequence[int]) -> list[int]:
-    """Return where layers begin and end, and the places between at which other ones come."""
+    """Return the begin and end of consecutive layers, and the places between at which shared layers come."""
     return sorted({begin, end, *(place for place in places if begin < place < end)})
 
 
@@ -146,7 +146,7 @@ def _draw_memory(axes: Axes, peaks_gib: Sequence[float], capacities_gib: Sequenc
 
 
 def _kinds(plan: Plan, stage: int) -> str:
-    """Return the GPUs of a stage in words, where the cluster has several kinds."""
+    """Return the GPUs of a stage in words; empty if the cluster has one kind."""
     if len({nodes.gpu for nodes in plan.cluster.nodes}) == 1:
         return ""
     names = dict.fromkeys(name.removeprefix("NVIDIA ") for name, _ in plan.group(stage).pattern)

@@ -153,7 +153,7 @@ _HATCH_COLOR = "#222222"
 
 
 def hatch_of(placement: Placement) -> dict[str, str]:
-    """Return how blocks are hatched in each mode that is not the first of its decision; in turn."""
+    """Return the hatch of each mode that is not the first of its decision, in turn."""
     names = dict.fromkeys(name for decision in placement.decisions for name in decision.names[1:])
     return {name: _HATCHES[i % len(_HATCHES)] for i, name in enumerate(names)}
 

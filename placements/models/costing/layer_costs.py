@@ -106,7 +106,7 @@ def transition_ms(
     group: DeviceGroup,
     options: CostOptions = USUAL,
 ) -> float:
-    """Return the time to lay a layer's output out anew for the next one, or its gradient in the backward.
+    """Return the time to move a layer's output to the next layer's layout, or its gradient back.
 
     Of g GPUs, the more that share samples before or after, each has all but 1 / g to get of what it then
     holds (Galvatron-BMW, Sec. VI: Slice-Gather; the paper gives no formula).
@@ -129,7 +129,7 @@ def _layout(strategy: LayerStrategy) -> tuple[object, ...]:
 
 
 def _parameters(share: LayerShare) -> Iterator[tuple[float, SharingLevel, bool]]:
-    """Yield parameters on each GPU and the GPUs that hold the same, of experts apart."""
+    """Yield parameters on each GPU and the GPUs with equal copies; the experts' parameters apart."""
     yield share.work.parameters, share.strategy.weight_copies, False
     if share.work.expert_parameters:
         yield share.work.expert_parameters, share.strategy.expert_copies, True

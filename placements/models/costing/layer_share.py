@@ -55,7 +55,7 @@ class LayerShare:
 
     @property
     def gradients_bytes(self) -> float:
-        """Bytes of gradients between products, where they are counted."""
+        """Bytes of gradients between products; 0 if the framework's temporaries are not counted."""
         return self.bytes_of(self.work.gradients) if self.options.framework.has_temporaries else 0.0
 
     @property
@@ -134,7 +134,7 @@ class LayerShare:
         return self.rates.kernels["stream"].ms(num_bytes, launches)
 
     def collective_ms(self, kind: CollectiveKind, num_bytes: float, level: SharingLevel) -> float:
-        """Return the time of a collective among GPUs: as measured where they are in a node that was."""
+        """Return the time of a collective among GPUs: as measured if they fit in a measured node."""
         machine, group = self.options.machine, self.group
         reach = level.degree * level.stride
         if machine is not None and reach <= machine.gpus_per_node and group.fits_in_nodes(reach):

@@ -42,10 +42,10 @@ _SHAPES = (
     ("core", "forward", "sdp_fwd", "", _CORE),
     ("core", "backward", "sdp_bwd", "", _CORE),
 )
-"""Operators and their passes; as JSON has the operator, what it says of the pass, and names of sizes."""
+"""Operators and passes, each with the JSON's operator, text of the pass, and names of sizes."""
 
 _JSON_FIRST = re.compile("out_dtype=fp32|main_grad_dtype=fp32|qkv_contiguous=True")
-"""Measurement that counts of two of a shape: gradients of weights are added up in 32 bits."""
+"""Text of the measurement that counts if a shape has two: weight gradients are added up in 32 bits."""
 
 _JSON_KERNELS: Mapping[KernelKind, str] = {"stream": "default", "permute": "permute_fwd", "loss": "ce_fusion"}
 _JSON_COLLECTIVES = {"all_to_all": "all2all", "send": "p2p"}

@@ -17,10 +17,10 @@ PASSES = ("forward", "input_gradient", "weight_gradient")
 """The product of a forward, and the two of its backward."""
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
-"""What GPUs of a node do together, or one GPU for the next."""
+"""Collectives among the GPUs of a node, or a message from one GPU to the next."""
 
 CORE_BACKWARD = 2.5
-"""Operations of the backward of an attention's core, of those of its forward: it computes the scores again
+"""Operations of an attention core's backward over its forward's: the backward computes the scores again
 (Dao, 2023, FlashAttention-2, Sec. 4.1)."""
 
 
@@ -129,7 +129,7 @@ class MeasuredRates:
     def product_ms(self, product: Product, tokens: float, is_frozen: bool = False) -> tuple[float, float]:
         """Return the milliseconds of the forward and of the backward of a product with tokens on each GPU.
 
-        The backward has two products, or if the layer is frozen that of the input's gradient alone.
+        The backward has two products, or if the layer is frozen only the input gradient's.
         """
         inputs, outputs, experts = product.inputs, product.outputs, product.experts
         key = (inputs, outputs, tokens, experts)

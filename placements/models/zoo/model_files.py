@@ -1,8 +1,8 @@
 """Models of files: YAML with published sizes, and the `config.json` that Hugging Face keeps beside weights.
 
 A YAML file is a list of families of one ``source``; the project's are `language.yaml` and `images.yaml`.
-Their ``shape`` is one of `placements.models.zoo.shapes`, ``sizes`` are those that all have, ``models`` those
-of each by its name. ``details``, of a family or among the sizes of a model, are what trainers need besides;
+Their ``shape`` is one of `placements.models.zoo.shapes`, ``sizes`` are common to all models, ``models`` has
+the sizes of each by its name. ``details``, of a family or among the sizes of a model, are facts for trainers;
 the published number of ``parameters`` is not read.
 
 The meaning and default of each key of a `config.json`, by ``model_type``, is in `config_types.yaml`. Biases
@@ -79,7 +79,7 @@ def _read(path: str | Path) -> _Published:
 
 
 class _Models(Mapping[str, ModelShape]):
-    """Models by name, made when they are asked for."""
+    """Models by name, made on first use."""
 
     def __getitem__(self, name: str) -> ModelShape:
         if name not in _known():
@@ -142,7 +142,7 @@ class _Config:
         return self.data.get([*given, *keys][0], self.type["defaults"].get(keys[0]))
 
     def size(self, name: str) -> Field:
-        """Return the field of a size; without value where the type has none."""
+        """Return the field of a size; its value is None if the model type lacks the size."""
         keys = self.type["keys"].get(name)
         return replace(self.data, value=None) if keys is None else self.read(*keys.split())
 

@@ -1,8 +1,8 @@
 """The strategies by which the GPUs of a stage can share a layer, as in Galvatron-BMW's decision trees.
 
-A tree is an order of levels, each of a paradigm and a degree, whose product is the GPUs. What differs for a
-layer is left of it: the degrees, and whether tensor parallelism is inside data parallelism. The module does
-not know what a layer is or what a way costs.
+A tree is an order of levels, each of a paradigm and a degree, whose product is the GPUs. Of a tree we
+keep what matters to a layer: the degrees, and whether tensor parallelism is inside data parallelism. The
+module does not know layers or costs.
 """
 
 from __future__ import annotations

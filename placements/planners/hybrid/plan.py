@@ -1,4 +1,4 @@
-"""A plan: which layers each stage has, on which GPUs, how they share each layer, in how many micro-batches.
+"""A plan: the layers and GPUs of each stage, the strategy of each layer, and the number of micro-batches.
 
 Any planner may make it, for any model and cluster. The module does not know costs of layers.
 """
@@ -146,7 +146,7 @@ class Plan:
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        """The model's; one that is tied to an embedding on other GPUs has a table of its own."""
+        """Every layer of the model; a layer tied to an embedding on other GPUs has a table of its own."""
         layers, parts = self.model.layers, (stage.layers for stage in self.stages)
         return tuple(itertools.chain(*(layers_of_stage(layers, part.start, part.stop) for part in parts)))
 
@@ -224,7 +224,7 @@ class Plan:
         return [i for i in (range(len(model)) if layers is None else layers) if inner[i]]
 
     def runs(self, stage: int) -> Iterator[tuple[Layer, LayerStrategy, int]]:
-        """Yield the layers of a stage, equal neighbors with equal strategies together, and how many."""
+        """Yield the runs of equal layers with equal strategies in a stage, with their lengths."""
         chosen = self.stages[stage]
         pairs = zip((self.layers[i] for i in chosen.layers), chosen.strategies, strict=True)
         for (layer, strategy), equal in itertools.groupby(pairs):
@@ -232,7 +232,7 @@ class Plan:
 
 
 def alike(strategy: LayerStrategy, layer: Layer) -> LayerStrategy:
-    """Return how a layer is shared where all layers of a model are shared alike.
+    """Return the strategy of one layer in a model whose layers all have `strategy`.
 
     Embeddings and output layers are not recomputed, and only layers with experts share these.
     """

@@ -159,5 +159,5 @@ class PlanSearchResult:
 
     @property
     def gap_percent(self) -> float:
-        """How much shorter than the first plan an iteration may be at most; 0 of the best, 100 of none."""
+        """Gap in percent between the first plan and the bound; 0 for a proved optimum, 100 without a plan."""
         return 100 * (1 - self.bound_ms / self.plans[0].time_ms) if self.plans else 100.0

@@ -50,8 +50,8 @@ class ShapeCosts:
 class FrameworkCosts(ShapeCosts):
     """The costs of layers with a framework's buffers, as a search inside a stage adds them up.
 
-    Buffers of an embedding or an output layer are among its states, as a stage has one of them. Those of
-    other layers, once for all, and gradients between products are what one backward holds.
+    Buffers of an embedding or an output layer are among its states, as a stage has one of them. Buffers of
+    other layers, once for all, and gradients between products are held by one backward.
     """
 
     def cost(

@@ -1,4 +1,4 @@
-"""Plans as training frameworks are configured: every layer shared alike, stages of as many layers each.
+"""Plans as training frameworks are configured: all layers shared alike, equal numbers of layers per stage.
 
 The module does not know costs of layers.
 """
@@ -128,7 +128,7 @@ def uniform_plan(model: ModelShape, cluster: Cluster, layout: Layout) -> Plan:
 
 
 def chunk_sizes(model: ModelShape, num_chunks: int) -> list[int]:
-    """Return how many layers each chunk of a model has, in order.
+    """Return the number of layers of each chunk of a model, in order.
 
     Layers between embedding and output layer are divided evenly, with the embedding in the first chunk and
     the output layer in the last. Where that cannot be, embedding and output layer count as layers, as for
@@ -162,7 +162,7 @@ def chunk_sizes(model: ModelShape, num_chunks: int) -> list[int]:
 
 
 def num_before(model: ModelShape) -> int:
-    """Return how many layers come before the first that is no end."""
+    """Return the number of layers before the first one that is not an end."""
     return next((i for i, layer in enumerate(model.layers) if not is_end(layer)), 0)
 
 

@@ -75,7 +75,7 @@ class PlannedStage:
 
     @property
     def compute_ms(self) -> float:
-        """Forward and backward for one input, where the replicas take inputs in turn."""
+        """Forward and backward time for one input, over the replicas, which take inputs in turn."""
         return (self.forward_ms + self.backward_ms) / self.replicas
 
     @property

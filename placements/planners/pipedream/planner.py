@@ -87,7 +87,7 @@ def _num_workers(levels: Sequence[Level]) -> int:
 
 
 class _Component(NamedTuple):
-    """Where a component stands in the pipeline, which decides how many inputs its workers hold.
+    """The place of a component in the pipeline, which decides the number of inputs that its workers hold.
 
     Attributes:
         level: Level of the component; 0 is a worker.
@@ -126,7 +126,7 @@ class _Programme:
     _tables: dict[_Component, Floats] = field(default_factory=dict, init=False)
 
     def _cost(self, time_ms: Floats) -> Floats:
-        """Return the value of times for one input: 0 or infinite where they only have a limit."""
+        """Return the value of times for one input; with a limit, 0 or infinite."""
         return time_ms if self.max_ms is None else np.where(time_ms <= self.max_ms, 0.0, np.inf)
 
     def _joined(self, one: Floats, other: Floats) -> Floats:
@@ -191,7 +191,7 @@ class _Programme:
         return sent_ms / (place.copies * copies)
 
     def _last(self, place: _Component, first: int, end: int, components: int) -> tuple[int, int]:
-        """Return where the last stage of least value begins, and its copies: all components, or fewest."""
+        """Return the first set and the copies of the last stage of least value: all components, or fewest."""
         values = self.pipelines(place)
         least = values[components, first, end]
         may_share = self.is_replicated or components == 1

@@ -2,8 +2,8 @@
 
 The model is equal blocks, as many in each stage, and every stage has the same number of replicas. Costs are
 the closed forms of Narayanan's dissertation (Sec. 3.3.3), read as its text means them where they are printed
-otherwise: throughput counts all replicas, and gradients are accumulated over what a batch leaves. The module
-does not know in what order micro-batches run.
+otherwise: throughput counts all replicas, and gradients are accumulated over the rest of a batch. The module
+does not know the order of micro-batches.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class EqualServers:
     memory_mib: float
 
     def in_pipeline_ms(self, num_bytes: float, data_parallel: int, num_stages: int) -> float:
-        """Return the time of bytes between stages: in a server where all pipelines fit into one.
+        """Return the time of bytes between stages: within a server if all pipelines fit into one.
 
         The dissertation leaves this to the reader. Replicas of a stage are beside each other (Fig. 3.4), so
         that pipelines which do not all fit into a server leave it.

@@ -2,8 +2,8 @@
 
 A job that is the n-th from the end of a GPU's queue delays n jobs, itself among them, by its processing
 time there; so the matching that minimizes the sum of n x processing time minimizes the sum of completion
-times (Le et al., EuroSys 2020). What a job has waited so far adds the same to all of its places, and so
-changes nothing.
+times (Le et al., EuroSys 2020). The time that a job has waited so far adds the same to all of its places,
+and so changes nothing.
 """
 
 from __future__ import annotations

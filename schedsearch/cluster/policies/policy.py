@@ -36,7 +36,7 @@ class Policy(Protocol):
         """Return an allocation; its demand has no pairs if the policy does not use them.
 
         Raises:
-            InfeasibleError: Nothing does what the policy asks for; the message says why.
+            InfeasibleError: No allocation meets the policy's demands; the message says why.
         """
 
 
@@ -60,7 +60,7 @@ class SharesPolicy(ABC):
 
     @property
     def name(self) -> str:
-        """Return its name, as on the command line."""
+        """Return the policy's name, as on the command line."""
         return self.term + "_agnostic" * self.is_agnostic + "_packed" * self.shares_space
 
     def allocate(self, demand: Demand) -> Allocation:
@@ -78,10 +78,10 @@ class SharesPolicy(ABC):
 def filled(
     program: AllocationProgram, shares: FloatArray, needed: FloatArray, values: FloatArray | None = None
 ) -> FloatArray:
-    """Return shares that leave no GPU to nobody that a job could use, where a policy guarantees a least.
+    """Return shares that keep each job's needed throughput and also use GPUs that were left idle.
 
     Many allocations have the best least: often one long job alone decides it, and a solver's corner leaves
-    most GPUs to nobody. Of those that give each job what it needs, this one has the largest sum of
+    most GPUs to nobody. Of the allocations that meet all needs, this one has the largest sum of
     throughput / highest throughput alone; water filling divides what is left fairly. Where rounding keeps the
     solver from it, which needs throughputs that differ by some 1e8, the shares stay.
 
@@ -107,7 +107,7 @@ def worth(demand: Demand, values: FloatArray) -> FloatArray:
 
 
 def check_runnable(demand: Demand, policy: str) -> None:
-    """Check that each job makes steps alone on some type; else its least throughput is always 0.
+    """Check that each job makes steps alone on some type; else the least throughput is always 0.
 
     Raises:
         InfeasibleError: One does not.
@@ -129,7 +129,7 @@ def _with_equal_types(demand: Demand) -> Demand:
 
 
 def _spread(allocation: Allocation) -> Allocation:
-    """Return an allocation in which each job has the same time, divided among its types as their GPUs.
+    """Return an allocation with the same time for each job, divided among its types like their GPUs.
 
     Policies that take all types for equal leave it to the solver on which of them a job runs. Where such a
     division does not fit, as some jobs cannot run everywhere, the allocation is left as it is.

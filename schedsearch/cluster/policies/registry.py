@@ -49,7 +49,7 @@ def policy_forms(
     needs_steps: bool = False,
     forms: tuple[str, ...] = ("_agnostic", "_packed"),
 ) -> dict[str, PolicyEntry]:
-    """Return a policy, and its forms that are agnostic of the types or share space, by name."""
+    """Return the entries of a policy and of its agnostic and space-sharing forms, by name."""
     how: dict[str, tuple[str, Callable[..., Policy]]] = {
         "": (description, policy),
         "_agnostic": (f"{description}, taking all types for equal", partial(policy, is_agnostic=True)),

@@ -101,7 +101,7 @@ class MakespanWithinBudget:
     The dissertation searches for the makespan by bisection. With z = 1 / makespan all its rules are linear in
     the shares and z (throughput >= steps x z, dollars per second <= budget x z), so one program is exact.
 
-    What a run has spent so far is estimated from the steps done and the last allocation's dollars per step;
+    The spending so far is estimated from the steps done and the last allocation's dollars per step;
     where too little is left by then to finish, each job runs only where its steps cost least.
 
     Attributes:
@@ -164,7 +164,7 @@ class CheapestAboveFloors(ABC):
 
     A configuration has a clock, so these policies choose speeds too: a job that has time runs slowly, where a
     step takes less energy. A job without an SLO, or whose SLO nothing can keep any more, must get a share of
-    what max-min fairness would give it beside the others' SLOs, which `set_floors` has.
+    its max-min fair throughput beside the others' SLOs; see `set_floors`.
 
     Attributes:
         min_share: Share of its max-min fair throughput that a job without SLO gets; 0 to 1.
@@ -209,7 +209,7 @@ class CheapestAboveFloors(ABC):
 
 @dataclass(frozen=True)
 class LeastEnergy(CheapestAboveFloors):
-    """Takes the least average power that gives each job its floor; the objective is that power, in W."""
+    """Minimizes the average power in W, the objective, under each job's floor."""
 
     name: ClassVar[str] = "least_energy_slo"
 
@@ -224,7 +224,7 @@ class LeastEnergy(CheapestAboveFloors):
 
 @dataclass(frozen=True)
 class LeastCost(CheapestAboveFloors):
-    """Takes the least dollars per hour that give each job its floor: GPUs that are used, and electricity.
+    """Minimizes the dollars per hour for GPUs in use and electricity, under each job's floor.
 
     The objective is these dollars per hour, with the electricity of idle GPUs.
 
@@ -256,7 +256,7 @@ def set_floors(program: AllocationProgram, margin_s: float, min_share: float = 0
     Args:
         program: Rules of the demand.
         margin_s: Seconds.
-        min_share: Share that the others must get of what max-min fairness would give them.
+        min_share: Share of its max-min fair throughput that each of the others must get.
     """
     demand = program.demand
     left_s = np.array([active.slo_left_s for active in demand.jobs])

@@ -1,4 +1,4 @@
-"""Water filling: fair shares that are raised until nobody can gain without another's loss (Sec. 5.4.3).
+"""Water filling: fair shares, raised until no job can gain without another's loss (Sec. 5.4.3).
 
 Max-min fairness leaves what the worst-off job cannot use to chance. Water filling raises all jobs at the
 same pace; the *bottlenecked* ones, which can rise no more, keep what they have, and the rest go on. With

@@ -37,7 +37,7 @@ class PriceConditions:
         restart_s: Time without work, but paid, after each move and each preemption.
         egress_dollars: Price of each move to another cloud.
         preemptions_per_day: Mean number, at random (a Poisson process), on all offers.
-        checkpoint_every_s: Work between two checkpoints; what was done since the last is lost.
+        checkpoint_every_s: Work between two checkpoints; a preemption loses the work since the last one.
         checkpoint_s: Time that the writing of one takes.
     """
 

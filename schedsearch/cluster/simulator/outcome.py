@@ -53,7 +53,7 @@ class JobOutcome:
 
     @property
     def is_done(self) -> bool:
-        """Return whether all its steps are done."""
+        """Return whether all steps of the job are done."""
         return not math.isnan(self.finish_s)
 
     @property
@@ -78,8 +78,8 @@ class RoundSeries(NamedTuple):
     Attributes:
         start_s: When it began.
         busy_gpus: GPUs of each type that ran a job, shape (rounds, types).
-        active_jobs: Those that had arrived and were not done.
-        waiting_jobs: Those of them that did not run.
+        active_jobs: Jobs that had arrived and were not done.
+        waiting_jobs: Active jobs that did not run.
     """
 
     start_s: FloatArray
@@ -97,7 +97,7 @@ class JobRun(NamedTuple):
         gpu_ids: Ids of its GPUs among those of the type; server k has those from k times its size.
         steps_per_s: Speed of each job.
         power_w: Power of all its GPUs.
-        first_step_s: When its jobs began, after what their start cost.
+        first_step_s: Time of its jobs' first step, after the cost of their start.
         end_s: When its last job stopped.
         steps: Steps of each job.
         renewed: Whether each job kept its GPUs of the round before.
@@ -115,7 +115,7 @@ class JobRun(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Who ran in one round that began at `start_s`."""
+    """The runs of one round that began at `start_s`."""
 
     start_s: float
     runs: tuple[JobRun, ...]
@@ -131,7 +131,7 @@ class Outcome:
         round_s: Length of a round.
         window: First job that counts, and the one after the last, in the order of arrival.
         end_s: When the simulation ended.
-        reason: Why it ended before all that was asked for was done; "" where it is.
+        reason: Reason why it ended before the jobs of the window were done; "" where they are.
         jobs: All that had arrived, in the order of arrival.
         busy_s: Seconds in which GPUs of each type ran a job, summed over its GPUs.
         rounds: The cluster over time.
@@ -222,7 +222,7 @@ class Outcome:
         }
 
     def is_late(self, one: JobOutcome) -> bool:
-        """Return whether a job is done after its SLO, or is not done although its time is over."""
+        """Return whether a job ended after its SLO, or is not done although its SLO is over."""
         return self.end_of(one) - one.job.arrival_s > one.job.slo_s
 
     def end_of(self, one: JobOutcome) -> float:

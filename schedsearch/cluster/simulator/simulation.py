@@ -46,8 +46,8 @@ class ClusterProgress(NamedTuple):
     """Progress of a simulation.
 
     Attributes:
-        jobs_done: Jobs done, of those that are wanted.
-        jobs_wanted: 0 where the trace does not tell.
+        jobs_done: Jobs of the window that are done.
+        jobs_wanted: Jobs of the window; 0 without a window if the trace's length is unknown.
         simulated_h: Hours since the begin of the trace.
         active_jobs: Jobs that have arrived and are not done.
     """
@@ -208,7 +208,7 @@ class ClusterSimulation:
 
     @property
     def _due_s(self) -> float:
-        """When the policy may decide again."""
+        """Time from which the policy may decide again, in s."""
         return self.decided_s + self.options.reset_s
 
     def _decide(self) -> None:

@@ -50,7 +50,7 @@ def compute_baselines(
         profile: Cost of each of its blocks at each clock. Baselines choose clocks alone: where a clock has
             several configurations, they are given the fastest.
         unit_ms: Unit of time of ``perseus``; the others have none.
-        on_progress: Told about the progress of ``perseus``.
+        on_progress: Called with the progress of ``perseus``.
         bound: Lower bound of every plan, as in `Frontier.relaxed`; None to compute it.
 
     Raises:

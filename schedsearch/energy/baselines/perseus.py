@@ -5,7 +5,7 @@ Perseus, Sec. 4.1 to 4.3 and App. D, Algorithms 1 to 3, to compare with:
 `schedsearch.energy.relaxation`, where all times are whole units: its breakpoints are then whole, and between
 two of them each unit is one step.
 
-The paper does not say what becomes of times that are no multiples of the unit. The authors' implementation
+The paper does not say how times that are no multiples of the unit are treated. The authors' implementation
 rounds them down, and so does this one, so that the highest clocks can be reached: at its highest clock a
 block takes up to a unit longer than planned. Times and energies of the plans here are those of their
 simulation.

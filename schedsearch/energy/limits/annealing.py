@@ -79,7 +79,7 @@ class SwitchArrays(NamedTuple):
 
 
 def annealed(arrays: SwitchArrays, starts: list[Ints], price_w: float) -> list[Ints]:
-    """Return the best clocks that keep the limits from each start and pass, and other ones where none do.
+    """Return, for each start and pass, the best clocks that keep the limits, else the last clocks.
 
     A start has the column of each instance's clock, the same within a clock group, and need not keep the
     limits.
@@ -194,10 +194,10 @@ def _steps(
 
 @compiled
 def _change(a: SwitchArrays, column: Ints, changed: Ints, before: Ints, count: int) -> tuple[int, float]:
-    """Give some blocks of a device that follow each other one clock, and all that share theirs.
+    """Give consecutive blocks of a device one clock, and likewise all instances of their clock groups.
 
-    Returns how many have changed in all, and the energy that it takes, infinite where one of them has not
-    that clock.
+    Returns the number of changes so far, and the added energy, infinite where an instance lacks that
+    clock.
     """
     at = int(np.random.random() * len(a.order))
     device = np.searchsorted(a.begins, at, side="right") - 1

@@ -41,9 +41,9 @@ class LimitedPlan(Generic[Limits, Outcome]):
 
     @property
     def gap(self) -> float:
-        """Return by how much of the bound the plan may be above the best: in time where that is made least.
+        """Return the gap above the lower bound, as a share of the bound: in time if the time is minimised.
 
-        Where time is not, it is in energy until the deadline.
+        Otherwise the gap is in energy until the deadline.
         """
         if self.min_ms > 0:
             return self.plan.time_ms / self.min_ms - 1

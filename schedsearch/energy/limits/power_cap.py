@@ -9,7 +9,7 @@ The least time of the relaxed problem is a linear program, for a limit on each d
 beats it. Plans come from rounding its times, and those of the frontier are tried too.
 
 A limit on each device is one on each of its GPUs, as NVML sets it: those of a device all run the same.
-Where the blocking power depends on the clock, P is the least of any clock; what a plan draws above it while
+Where the blocking power depends on the clock, P is the least of any clock; a plan's power above it while
 it waits is counted, and a plan whose last clocks wait at more than the limit cannot be saved by waiting.
 """
 
@@ -151,7 +151,7 @@ def _relaxed(problem: ClockProblem, above: PowerCap) -> tuple[float, list[Clocks
 def _stretched(
     problem: ClockProblem, above: PowerCap, clock_mhz: Clocks
 ) -> tuple[FrequencyPlan, float] | None:
-    """Return the plan with as short a wait at its end as keeps a cap, and its own end; None if none does.
+    """Return the plan with the shortest wait at its end that keeps a cap, and its own end; None if none does.
 
     Each limit is on an average: of the energy until the plan's end, and of the wait after it.
     """

@@ -3,7 +3,7 @@
 Devices of a synchronous job compute and wait together, so its power swings. It is a step function: its
 average over a meter's window is piecewise linear, and repeated iterations have Fourier coefficients in closed
 form, so all figures are exact. Pieces shorter than `ROUNDING` count for no ramp.
-Not known here: power within a block, the host, the network; what copies exchange, and when.
+Not known here: power within a block, the host, the network; the exchanges of copies.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def shaped_plan(
 
     Tried are the frontier's plans, and those of one clock for all blocks, which swing less; each repeated at
     its own time and at the deadline. Copies add up their gradients, so all end before the first begins anew:
-    what the deadline leaves is the longest time over which they can start, tried in eighths. Of equals it is
+    the time left by the deadline is the longest over which they can start, tried in eighths. Of equals it is
     the one of the smallest stagger. Plans that need no more than the free one are its equals, after it.
 
     Returns:

@@ -32,7 +32,7 @@ NEIGHBORS = 3
 
 @dataclass(frozen=True)
 class Spread:
-    """How much block times and changes of clock vary; by default not at all, and changes take no time.
+    """Variation of block times and of clock changes; by default none, and changes take no time.
 
     Attributes:
         time_spread: Standard deviation of each block's time, as a share of its profiled time, the mean. Each

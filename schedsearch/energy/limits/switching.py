@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SwitchingLimits:
-    """How often and how fast a device changes its clock.
+    """Limits on the number and speed of clock changes of a device.
 
     Attributes:
         dwell_ms: Least time from the start of the first block at one clock to that at the next one.
@@ -69,12 +69,12 @@ class SwitchingLimits:
 
 
 def num_clock_changes(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
-    """Return how often each device changes its clock within an iteration."""
+    """Return the number of clock changes of each device within an iteration."""
     return tuple(sum(a != b for a, b in pairwise(row)) for row in _clocks_by_device(schedule, clock_mhz))
 
 
 def changes_per_iteration(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
-    """Return the same for each of many iterations: one more where the last clock is not the first."""
+    """Return the clock changes of each device per repeated iteration, the one to the first clock included."""
     rows = _clocks_by_device(schedule, clock_mhz)
     return tuple(sum(a != b for a, b in pairwise([*row[-1:], *row])) for row in rows)
 

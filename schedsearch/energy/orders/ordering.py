@@ -2,9 +2,9 @@
 
 Perseus tunes the clocks of one given order of blocks (Perseus, Sec. 3 and 4). Schedules of one period and
 makespan leave lower clocks different room, mostly in warmup and cooldown, and this chooses among them. The
-relaxed problem judges each; what may be best gets a plan of real clocks. From the best ones, neighbors in a
-device's order are swapped as long as that lowers the relaxed energy. A lower bound for every order comes with
-them. Where schedules come from is not known here; see `schedsearch.procedures.alternatives`.
+relaxed problem judges each; the ones that may be best get plans of real clocks. From the best ones, neighbors
+in a device's order are swapped as long as that lowers the relaxed energy. A lower bound for every order comes
+with them. Where schedules come from is not known here; see `schedsearch.procedures.alternatives`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class OrderChoice:
 
     @property
     def plan(self) -> FrequencyPlan:
-        """Return its plan."""
+        """Return the chosen schedule's plan."""
         assert self.best.plan is not None, "only what has a plan is chosen"
         return self.best.plan
 
@@ -142,8 +142,8 @@ def best_order(
     deadline). Schedules whose bound is above the energy of a plan get none of their own.
 
     Args:
-        candidates: Schedules of one placement and number of micro-batches, at least one; the first is what
-            the others are measured against. They may be made while they are asked for.
+        candidates: Schedules of one placement and number of micro-batches, at least one; the first is
+            the baseline of the others. They may be made on demand.
         profile: Cost of each block at each clock.
         deadline_ms: For the iteration.
         max_plans: Candidates beside the first that may get a plan.
@@ -151,7 +151,7 @@ def best_order(
         work_limit: Units of work, of about a second, after which the best so far is returned; the first
             candidate has a plan in any case.
         keeps: Condition that a schedule made by swaps must keep.
-        on_progress: Told how many schedules are judged.
+        on_progress: Called with the number of judged schedules.
 
     Raises:
         ProfileError: The profile lacks a block.
@@ -232,7 +232,7 @@ def _work_of(schedule: Schedule) -> float:
 def _swaps(
     schedule: Schedule, profile: Profile, deadline_ms: float, most: int, keeps: Keeps
 ) -> Iterator[tuple[int, Schedule, float]]:
-    """Yield after each swap how many were tried, and the best schedule so far with its bound.
+    """Yield after each swap the number of swaps tried, and the best schedule so far with its bound.
 
     Only neighbors whose order has a price are swapped, dearest first: without a wait of price 0 the relaxed
     optimum is the same, and that is at most the optimum with the wait turned round. Pairs that were of no use

@@ -1,7 +1,7 @@
 """A GPT on equal devices: its layers in stages, its vocabulary at their ends or on all devices.
 
 It is a plan whose layers are all shared alike, on links that are all as fast as the GPU's own. The module
-does not know in what order blocks run.
+does not know the order of blocks.
 """
 
 from __future__ import annotations

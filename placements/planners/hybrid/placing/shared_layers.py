@@ -1,4 +1,4 @@
-"""A vocabulary on all GPUs, beside a chain of stages with the layers between: its cost, and the best plans.
+"""A vocabulary on all GPUs beside a chain of stages: its cost, and the search for the best plans.
 
 The layers between are searched as any model, in the memory that the vocabulary leaves. The module does not
 know in what order blocks run.
@@ -123,7 +123,7 @@ def search_trunks(
     options: PlanOptions | None = None,
     on_progress: PlannerReport | None = None,
 ) -> tuple[TrunkPlan, ...]:
-    """Return the best plans by increasing time; empty where none fits.
+    """Return the best plans by increasing time; empty if no plan fits.
 
     All GPUs are used, by at least two stages. For each number of stages and of micro-batches every way to
     share the vocabulary is tried, but for those whose bound is no better than the plans at hand.

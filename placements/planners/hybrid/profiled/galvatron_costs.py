@@ -37,8 +37,8 @@ class GalvatronCosts(MeasuredCosts):
         profile: Measured times, memory and bandwidths.
         cluster: The GPUs; nodes of equal size.
         num_layers: Layers of the model, besides embedding and output layer.
-        output_numbers: Numbers of a sample between two layers; None for what a recomputed layer keeps, which
-            is that or more.
+        output_numbers: Numbers of a sample between two layers; None for a recomputed layer's kept memory,
+            an upper bound.
 
     Raises:
         NotProfiledError: The links between stages were not measured.

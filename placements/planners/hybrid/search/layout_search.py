@@ -159,7 +159,7 @@ class LayoutSearch:
         return [1, *even]
 
     def rated(self, layouts: Iterable[Layout]) -> Iterator[LayoutEstimate | None]:
-        """Yield the estimate of each layout; None where a degree does not divide, or layers are too few.
+        """Yield the estimate of each layout; None if a degree does not divide, or layers are too few.
 
         Nor is a layout estimated whose load alone takes longer than the `_NUM_BEST` best, or that recomputes
         although it fits without; therefore layouts without recomputation come before others.
@@ -273,7 +273,7 @@ class LayoutSearch:
 
     @cached_property
     def _kinds(self) -> tuple[list[Layer], list[int]]:
-        """Different layers, and which each is; a tied output layer has its own table, as in a pipeline."""
+        """Distinct layers, and the index of each layer's; a tied output layer has its own table."""
         layers = self.model.layers
         apart = (*layers_of_stage(layers, 0, 1), *layers_of_stage(layers, 1, len(layers)))
         kinds = list(dict.fromkeys(apart))

@@ -107,7 +107,7 @@ class PlanProblem:
 
 
 class Pipeline:
-    """The stages of a pipeline, each solved for the layers that are asked for; raises as its tables do.
+    """The stages of a pipeline, each solved on demand for its layers; raises the errors of its tables.
 
     Attributes:
         groups: The GPUs of each stage.
@@ -131,7 +131,7 @@ class Pipeline:
         self._contents = problem.contents[:, : len(problem.in_order) - count + 2]
 
     def solution(self, stage: int, first: int, end: int) -> StageSolution | None:
-        """Return the strategies of layers as a stage; None where they do not fit."""
+        """Return the strategies of layers as a stage; None if the layers do not fit."""
         search, kinds = self._problem, self._problem.of_stage(first, end)
         key = self.tables[stage], self.in_flight[stage], kinds
         if key not in search.solved:
@@ -147,7 +147,7 @@ class Pipeline:
         return StageProblem(layers, table.transition_ms, held, capacity_mib)
 
     def divisions(self, limit_ms: float) -> Iterator[tuple[int, ...]]:
-        """Yield ever better divisions into stages that fit, as numbers of layers, by the method asked for.
+        """Yield ever better divisions into stages that fit, as numbers of layers, by the chosen method.
 
         By the exact one all are shorter than the limit, and the last is the shortest iteration.
         """
@@ -193,7 +193,7 @@ class Pipeline:
 
     @property
     def min_ms(self) -> float:
-        """Time that an iteration takes at least, by the bounds of its stages; infinite where none fits."""
+        """Lower bound of the iteration in ms, from the bounds of its stages; infinite if no division fits."""
         slowest_ms, sum_ms = (divided(self.bounds_ms, joined)[1] for joined in (np.maximum, np.add))
         return sum_ms if math.isinf(sum_ms) else (self.num_micro_batches - 1) * slowest_ms + sum_ms
 

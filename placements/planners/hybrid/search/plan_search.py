@@ -6,8 +6,8 @@ micro-batches it finds the least time of an iteration, taken to be a pipeline of
     (m - 1) max c + sum (c + transfer)      c: time of a stage for a micro-batch, and 1 / m of its update
 
 Numbers whose bound is no better than the plans at hand are not solved. Numbers that are likely to fit are
-solved first, so that there is a plan early; when the time is over, the best so far is kept with what is
-proved of it. The module does not know costs of layers, nor the order of blocks.
+solved first, so that there is a plan early; when the time is over, the best so far is kept with its
+lower bound. The module does not know costs of layers, nor the order of blocks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def search_plans(
     the bound is at most this. The clock is in seconds.
 
     Returns:
-        The plans that were found until an interrupt or until the time was over, and what is proved of them.
+        The plans found until an interrupt or until the time was over, with their bound.
         With no plan where none fits the memory: each trial says why.
 
     Raises:
@@ -137,7 +137,7 @@ class _Search:
 
     @property
     def plans(self) -> list[RatedPlan]:
-        """The best, as many as are wanted."""
+        """The best plans, at most `num_plans`."""
         return sorted(self.found.values(), key=lambda each: each.time_ms)[: self.options.num_plans]
 
     @property
