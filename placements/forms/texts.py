@@ -100,7 +100,7 @@ def markdown_table(heads: Collection[str], rows: Iterable[Iterable[object]]) -> 
 
 
 def to_json(data: Any, indent: int = 0, width: int = 110) -> str:
-    """Return JSON with each list or mapping on one line if `width` allows, for people to read and diff."""
+    """Return JSON with all that fits in `width`, and flat lists, on one line, for people to read and diff."""
     flat = json.dumps(data, allow_nan=False)
     is_nested = isinstance(data, dict)
     if isinstance(data, (list, tuple)):

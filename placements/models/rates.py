@@ -26,7 +26,7 @@ links, but at the lowest clocks even those slow down."""
 
 
 def tick_for(shortest_ms: float, tick_ms: float | None) -> float:
-    """Return the ms of a tick: as given, or the longest power of ten that gives the shortest block 100 ticks.
+    """Return the ms of a tick: as given, or the longest power of ten with 100 ticks in the shortest block.
 
     Raises:
         PlacementError: `tick_ms` is not above 0, or longer than the shortest block.

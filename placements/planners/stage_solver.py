@@ -120,7 +120,7 @@ def weigh(problem: StageProblem, choice: Sequence[int], min_cost: float = -math.
 
 
 def grouped(problem: StageProblem, solution: StageSolution) -> StageSolution:
-    """Return a solution with equal options of equal neighbours together, if that fits and costs no more."""
+    """Return a solution with equal options of equal neighbours together, if it fits and costs no more."""
     for is_recomputed_last in (False, True):
         choice: list[int] = []
         for _, run in itertools.groupby(problem.layers, key=id):

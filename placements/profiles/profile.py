@@ -112,7 +112,7 @@ class Profile:
             )
 
     def doubtful_times(self, placement: Placement, option: str) -> str:
-        """Return a hint if the profile's times and the placement's differ by the factor `DOUBTFUL`, else "".
+        """Return a hint if the profile's times are off the placement's by `DOUBTFUL` times or more, else "".
 
         The option is the factor on the times of the profile.
         """

@@ -145,7 +145,7 @@ def read_layers(path: str | Path) -> ModelLayers:
 
 
 def read_measured(path: str | Path, parts: str | None = None) -> ModelLayers:
-    """Read the layers of a model from any of these files, which its content tells apart.
+    """Read the layers of a model from a CSV, a log, a profile or a trace, told apart by their content.
 
     Args:
         path: A CSV of layers; a log of Megatron-LM; a folder of `experiments.profile`, or a placement whose

@@ -159,7 +159,7 @@ class RoundScheduler:
         return np.asarray(owed_s[is_there] / elapsed_s)
 
     def _queue(self, type_order: Sequence[int] | None) -> list[int]:
-        """Return the candidates by falling priority; equal ones in the order of the demand."""
+        """Return the candidates by turn of GPU types, if any, then by falling priority."""
         turn = np.argsort(type_order or range(len(self.cluster.workers)))[self.candidates.gpu_type]
         if type_order is None:
             turn = np.zeros_like(turn)

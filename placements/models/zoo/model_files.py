@@ -181,7 +181,7 @@ def _sizes(config: _Config) -> dict[str, Any]:
 
 
 def _experts(sizes: dict[str, Any], listed: Field) -> dict[str, Any]:
-    """Move the sizes of experts from `sizes` to the shape's; only the first layers may lack experts."""
+    """Take the sizes of experts out of `sizes`, and return them by the shape's names; {} without experts."""
     first = sorted({*listed.typed(tuple[int, ...])}) if listed.value is not None else []
     if first != [*range(len(first))]:
         raise listed.mistake(f"layers {first} have no experts; there is a shape for the first layers alone")

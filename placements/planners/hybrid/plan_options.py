@@ -116,8 +116,8 @@ class PlanStatus(StrEnum):
     """Knowledge of the best plan of a search.
 
     OPTIMAL: the first plan meets the bound. FEASIBLE: there is a plan, and a bound that it does not meet.
-    INFEASIBLE: nothing fits. UNKNOWN: the search ended before it found a plan, or it does not try all there
-    are.
+    INFEASIBLE: no plan fits. UNKNOWN: the search ended before it found a plan, or it does not try all
+    plans.
     """
 
     OPTIMAL = "OPTIMAL"

@@ -40,7 +40,7 @@ class MaxMinFairness(SharesPolicy):
         return of_all, objective
 
     def _of_groups(self, demand: Demand, counts: FloatArray) -> tuple[FloatArray, float]:
-        """Return shares and objective, where each job stands for `counts` equal jobs."""
+        """Return shares and objective, where each job stands for its number of equal jobs in `counts`."""
         factors, program = fair_factors(demand, self.name, self.is_agnostic), AllocationProgram(demand)
         shares, least = program.maximize_least(factors)
         return filled(program, shares, least / factors, counts), least
