@@ -1,22 +1,22 @@
-"""Placements say what runs where: their shapes, and what their blocks cost. Knows no solver and no torch.
+"""Placements: the devices, times and memory of each block of a model. Knows no solver and no torch.
 
-Rooms and files in the order in which to read them; each imports only those above it:
+Rooms and files in reading order; each imports only the ones above it:
 
-    forms             what people write: YAML, JSON, CSV and options, each field declared once
+    forms             input and output: YAML, JSON, CSV and options, each field declared once
     block             a piece of one micro-batch's work: its devices, stream, time and memory
     modes             ways to run linked blocks, of which a search chooses
     streams           streams of a device that slow each other down
-    spec              the blocks of one micro-batch, the devices they run on, and what they need
+    spec              the blocks of one micro-batch, their devices, times and memory
     pieces            pieces of a model as blocks: forwards, backwards in reverse, optimizers
     profiles          costs of blocks at each clock
     copies            copies of devices, of which each micro-batch takes one
     placement_file    the file form of a placement
-    hardware          what a GPU is: clocks, power, link
+    hardware          a kind of GPU: clocks, power, link
     gpus              GPUs by name
-    cluster           nodes of GPUs, their links, and what collectives take
+    cluster           nodes of GPUs, their links, and times of collectives
     measured          measured layers and links, and plans that were run with them
-    models            what the layers of models cost
-    planners          placements from what a planner decided
+    models            costs of the layers of models
+    planners          plans of layers over GPUs, and their placements
     trainers          layouts and plans in the terms of training systems, written and read
     stages            a model as a chain of stages in ms and MiB, cut into other pieces, on devices
     slices            sequences cut into slices, one after the other through the pipeline

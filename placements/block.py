@@ -1,4 +1,4 @@
-"""A block: one piece of one micro-batch's work, as it is written or as a mode runs it."""
+"""A block: one piece of one micro-batch's work, as written or as run in a mode."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Block:
     """One piece of one micro-batch's work on its devices (Tessel, Sec. III-A).
 
     Devices are kept ascending. Memory that differs by device is a tuple in the order of `devices`; one of
-    equal numbers is kept as the number. What is declared of the fields is of a file, too; there, time may be
-    a fraction, and memory a mapping from devices.
+    equal numbers is kept as the number. The fields' declarations also hold for files; there, time may be a
+    fraction, and memory a mapping from devices.
     """
 
     name: Annotated[str, Meaning("name, unique in the placement")]
@@ -84,19 +84,19 @@ class Block:
     ] = 0
 
     def __post_init__(self) -> None:
-        """Sort the devices, so that all of them agree on their order, and their memory with them."""
+        """Sort the devices, so that all devices agree on their order; sort their memory with them."""
         if isinstance(self.memory, tuple) and len(self.memory) == len(self.devices):
             units = tuple(each for _, each in sorted(zip(self.devices, self.memory, strict=True)))
             object.__setattr__(self, "memory", units[0] if len(set(units)) == 1 else units)
         object.__setattr__(self, "devices", tuple(sorted(self.devices)))
 
     def memory_on(self, device: int) -> int:
-        """Return the units held on a device, released when negative; 0 where the block does not run."""
+        """Return the units held on a device, negative for released units; 0 if the block is not on it."""
         return self.units.get(device, 0)
 
     @property
     def num_shares(self) -> int:
-        """Into how many shares its groups cut the samples of a micro-batch."""
+        """Number of shares into which the data-parallel groups cut a micro-batch's samples."""
         return 1 if self.in_turns else self.data_parallel
 
     @property
@@ -116,7 +116,7 @@ class Block:
 
     @cached_property
     def units(self) -> Mapping[int, int]:
-        """Units held on each of its devices, released when negative."""
+        """Units held on each device of the block, negative for released units."""
         each = self.memory if isinstance(self.memory, tuple) else (self.memory,) * len(self.devices)
         return dict(zip(self.devices, each, strict=True))
 
@@ -127,10 +127,10 @@ def _limited(record: Any) -> list[tuple[str, Meaning]]:
 
 
 def check_limits(record: Any, where: str = "") -> None:
-    """Check the numbers of a record, also those of lists, against what is declared of them.
+    """Check a record's numbers, those in tuples too, against the limits declared for its fields.
 
     Raises:
-        PlacementError: One is not within its limits.
+        PlacementError: A number is not within its limits.
     """
     for name, meaning in _limited(type(record)):  # type: ignore[arg-type]
         value = getattr(record, name)

@@ -1,4 +1,4 @@
-"""Clusters as data: nodes of GPUs, the links in and between them, and what collectives take on these.
+"""Clusters as data: nodes of GPUs, the links in and between them, and times of collectives on these links.
 
 Times are computed from data sheets and an assumed share of them. The module does not know a model, nor what
 other groups of GPUs send at the same time.
@@ -33,7 +33,7 @@ NAMED_GPUS: Named = {Gpu: GPUS}
 
 
 class GpusError(ValueError):
-    """A cluster or a group of its GPUs is wrong; the message says what and the remedy in one line."""
+    """A cluster or a group of its GPUs is wrong; the message gives the fault and the remedy in one line."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Machines whose GPUs are numbered through, those of a node one after the other.
+    """Nodes of GPUs, numbered through: the GPUs of a node follow each other.
 
     Bandwidths are in one direction, 1e9 bytes per second.
     """
@@ -75,7 +75,7 @@ class Cluster:
         return tuple(node for node, size in enumerate(sizes) for _ in range(size))
 
     def group(self, first: int, count: int) -> DeviceGroup:
-        """Return consecutive GPUs, the same group each time, with what it found out about its rings.
+        """Return a group of consecutive GPUs: the same object each time, so that its ring figures are kept.
 
         Raises:
             GpusError: The cluster lacks some of them.
@@ -86,7 +86,7 @@ class Cluster:
 
     @property
     def whole(self) -> DeviceGroup:
-        """All of its GPUs."""
+        """The group of all GPUs of the cluster."""
         return self.group(0, self.num_gpus)
 
     @cached_property
@@ -100,7 +100,7 @@ class _Sets(NamedTuple):
     Attributes:
         in_node: The most GPUs of a set that are in one node.
         num_nodes: The most nodes in which GPUs of a set are.
-        leaving: The most that leaves a node in an all-to-all, as a multiple of what one GPU has.
+        leaving: Most bytes that leave a node in an all-to-all, as a multiple of one GPU's bytes.
         ring_gb_s: Bandwidth of the slowest ring.
     """
 
@@ -138,18 +138,18 @@ class DeviceGroup:
 
     @cached_property
     def nodes(self) -> tuple[int, ...]:
-        """The node of each of its GPUs."""
+        """The node of each GPU of the group."""
         return self.cluster.node_of[self.first : self.first + self.count]
 
     @cached_property
     def _by_node(self) -> list[tuple[Gpu, int]]:
-        """The kind and number of its GPUs in each of its nodes."""
+        """The kind and number of the group's GPUs in each of its nodes."""
         kinds = [each.gpu for each in self.cluster.nodes for _ in range(each.num_nodes)]
         return [(kinds[node], count) for node, count in Counter(self.nodes).items()]
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Each of its GPUs."""
+        """The GPUs of the group."""
         return tuple(gpu for gpu, count in self._by_node for _ in range(count))
 
     @cached_property
@@ -157,13 +157,13 @@ class DeviceGroup:
         return list({id(gpu): gpu for gpu, _ in self._by_node}.values())
 
     def fits_in_nodes(self, count: int) -> bool:
-        """Return whether each so many of its GPUs, one after the other, are in one node."""
+        """Return whether the group's GPUs, cut into runs of `count`, have each run in one node."""
         nodes, n = self.nodes, self.count
         return all(nodes[i] == nodes[min(i + count, n) - 1] for i in range(0, n, count))
 
     @cached_property
     def gpu(self) -> Gpu:
-        """The slowest kind of GPU in it, by its half-precision products."""
+        """The slowest kind of GPU in the group, by its half-precision products."""
         return min(self._kinds, key=lambda gpu: gpu.peak_tflops)
 
     @property
@@ -173,7 +173,7 @@ class DeviceGroup:
 
     @cached_property
     def pattern(self) -> tuple[tuple[str, int], ...]:
-        """Its GPUs in each of its nodes: the kind and how many. Groups of equal patterns take equal times."""
+        """Kind and number of GPUs in each node of the group. Groups of equal patterns take equal times."""
         return tuple((gpu.name, count) for gpu, count in self._by_node)
 
     def all_reduce_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
@@ -191,7 +191,7 @@ class DeviceGroup:
         return (degree - 1) * self.transfer_ms(num_bytes / degree, degree, stride)
 
     def transfer_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
-        """Return the time in which each GPU sends `num_bytes` to the next of its ring."""
+        """Return the time in which each GPU sends `num_bytes` to the next GPU of its ring."""
         if degree == 1:
             return 0.0
         return self._message_ms(num_bytes, self._sets(degree, stride).ring_gb_s)
@@ -199,9 +199,9 @@ class DeviceGroup:
     def all_to_all_ms(
         self, num_bytes: float, degree: int, stride: int = 1, node_bytes: float | None = None
     ) -> float:
-        """Return the time in which each GPU gives each other of its set an equal part of `num_bytes`.
+        """Return the time in which each GPU gives each other GPU of its set an equal part of `num_bytes`.
 
-        What stays in the node goes by its links and the rest by the node's bandwidth, at the same time.
+        Bytes for the same node go by its links and all others by the node's bandwidth, at the same time.
         Messages begin side by side: 256 bytes take 6.5 us among two H100 and 7.4 among eight.
 
         Bytes are what each GPU gives to all GPUs, itself included; of a node, to all nodes, where one of it
@@ -216,10 +216,10 @@ class DeviceGroup:
         return max(inside_ms, outside_ms) / cluster.link_efficiency + cluster.latency_us / 1e3
 
     def next_transfer_ms(self, after: DeviceGroup, num_bytes: float) -> float:
-        """Return the time in which the GPUs of another group receive something from those of this one.
+        """Return the time in which each GPU of another group receives `num_bytes` from this group's GPUs.
 
-        GPUs send to those at the same place of the other group, in proportion where their numbers differ, so
-        that each receives `num_bytes`. Those of a node share its bandwidth.
+        A GPU sends to the GPU at its place in the other group, in proportion where the groups' sizes differ.
+        GPUs of one node share its bandwidth.
         """
         sources = (self.nodes[place * self.count // after.count] for place in range(after.count))
         flows = [pair for pair in zip(sources, after.nodes, strict=True) if pair[0] != pair[1]]
@@ -232,12 +232,12 @@ class DeviceGroup:
         return self._sets(degree, stride).num_nodes
 
     def _link_gb_s(self, num_others: int) -> float:
-        """Return the bandwidth from a GPU to so many others of its node together."""
+        """Return the bandwidth from a GPU to `num_others` GPUs of its node together."""
         given = self.cluster.link_bandwidth_gb_s
         return min(gpu.link_gb_s(num_others) for gpu in self._kinds) if given is None else given
 
     def _shared_gb_s(self, crossing: Counter[Any]) -> float:
-        """Return the bandwidth of each of the flows that cross the same node, where that has the most."""
+        """Return the bandwidth of each flow through the node that the most flows cross."""
         return self.cluster.node_bandwidth_gb_s / max(crossing.values()) if crossing else math.inf
 
     @cached_property
@@ -245,7 +245,7 @@ class DeviceGroup:
         return {}
 
     def _sets(self, degree: int, stride: int) -> _Sets:
-        """Return how sets of so many GPUs lie that are so far apart."""
+        """Return the layout over nodes of sets of `degree` GPUs that are `stride` apart."""
         if (degree, stride) not in self._known_sets:
             self._known_sets[degree, stride] = self._laid_out(degree, stride)
         return self._known_sets[degree, stride]
@@ -274,7 +274,7 @@ class DeviceGroup:
 
 
 def read_cluster(text: str, *, gpus_per_node: int | None = None, **figures: float | None) -> Cluster:
-    """Return a cluster by its name: a GPU of `placements.gpus.GPUS`, ``_`` and how many.
+    """Return a cluster by its name: a GPU of `placements.gpus.GPUS`, ``_`` and the number of GPUs.
 
     Several kinds are joined by ``+``, as in ``a100_16+v100_16``; GPUs of your own table are such as
     ``mine.csv:name_16``. Besides, it is one of `CLUSTERS`, or the path of a JSON file with the fields of
@@ -320,7 +320,7 @@ def read_cluster(text: str, *, gpus_per_node: int | None = None, **figures: floa
 
 
 def _nodes(part: str, text: str, gpus_per_node: int | None) -> Nodes:
-    """Return the nodes of one kind of GPU, such as ``a100_32``."""
+    """Return the nodes of a part of a cluster's name: one kind of GPU and a number, such as ``a100_32``."""
     name, _, count = part.rpartition("_")
     gpus, own = gpus_of(name)
     if own not in gpus or not re.fullmatch("0*[1-9][0-9]{0,5}", count):

@@ -1,7 +1,7 @@
-"""GPUs by name, of tables with a row for each; the project's is `gpus.csv`, with where its figures are from.
+"""GPUs by name, from tables with a row for each; the project's is `gpus.csv`, with sources of its figures.
 
 Peaks are dense: data sheets often print twice as much, for matrices half of whose entries are zero. Memory is
-what the driver reports where that was found, else what the vendor states. Columns are the fields of
+the driver's figure where one was found, else the vendor's. Columns are the fields of
 `placements.hardware.Gpu` and `placements.hardware.PowerModel`, and ``key``, the name. Clocks are apart by
 ``clock_step_mhz``, rounded down. A GPU with ``board_w`` in place of powers, of which no profile was at hand,
 has the A100's in proportion.
@@ -64,6 +64,6 @@ A100_SXM_80GB, A40, V100_SXM_32GB = GPUS["a100"], GPUS["a40"], GPUS["v100"]
 
 
 def gpus_of(name: str) -> tuple[dict[str, Gpu], str]:
-    """Return the GPUs that a name is looked up in, and the name there: ``mine.csv:own`` is in your table."""
+    """Return the table of a GPU's name and the key in this table; ``mine.csv:own`` is in your own table."""
     path, _, own = name.partition(".csv:")
     return (read_gpus(f"{path}.csv"), own) if own else (GPUS, name)

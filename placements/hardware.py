@@ -1,4 +1,4 @@
-"""What a GPU is: what it can do, its network and clocks, and a model of time and power at a clock.
+"""A kind of GPU: peaks, memory, links and clocks, and a model of time and power by clock.
 
 The model stands in for a profile where none was measured. It knows one kind of work, the matrix products
 of transformer layers; it does not know temperature, or how one GPU differs from the next. The GPUs by name
@@ -35,7 +35,7 @@ class PowerModel:
 
 @dataclass(frozen=True)
 class ClockLatency:
-    """How long a change of clock takes, and how long a clock should last.
+    """Time of a change of clock, and the least time that a clock should last.
 
     Attributes:
         typical_ms: Time from the request until the clock is in force.
@@ -52,28 +52,28 @@ class ClockLatency:
     by_pair_ms: Mapping[tuple[int, int], float] = field(default_factory=dict, hash=False)
 
     def to_ms(self, clock_mhz: int) -> float:
-        """Return how long a change to a clock takes: linear between the known clocks, constant outside."""
+        """Return the time of a change to a clock in ms: linear between known clocks, constant outside."""
         if not self.by_target_ms:
             return self.typical_ms
         return interpolated(tuple(sorted(self.by_target_ms.items())), clock_mhz)
 
     def between_ms(self, before_mhz: int, after_mhz: int) -> float:
-        """Return how long a change between two clocks takes: as measured, or else as to the clock after."""
+        """Return the time of a change between two clocks: as measured, or else the time to the new clock."""
         if before_mhz == after_mhz:
             return 0.0
         return self.by_pair_ms.get((before_mhz, after_mhz), self.to_ms(after_mhz))
 
     @property
     def longest_ms(self) -> float:
-        """Return how long a change takes to the clock for which it takes longest."""
+        """Return the longest time of a clock change, over all target clocks, in ms."""
         return max(self.by_target_ms.values(), default=self.typical_ms)
 
 
 DWELL_PER_LATENCY = 2.0
-"""How many latencies a clock should last; assumed."""
+"""Least time at a clock, in latencies of a change; assumed."""
 
 ASSUMED_LATENCY = ClockLatency(10.0, DWELL_PER_LATENCY * 10.0, "assumed, as of the A100")
-"""Time of a change of clock on a GPU that is not known."""
+"""Time of a change of clock on a GPU without measured latencies."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Gpu:
             raise ProfileError("clocks_mhz: is not a list of ascending clocks; give at least one")
 
     def link_gb_s(self, num_others: int) -> float:
-        """Return the bandwidth to so many other GPUs of a machine together, in one direction."""
+        """Return the bandwidth to `num_others` other GPUs of a machine together, in one direction."""
         links = self.gpus_per_node - 1
         if not self.has_direct_links or links < 2:
             return self.link_bandwidth_gb_s

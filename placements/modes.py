@@ -1,7 +1,7 @@
 """Modes: ways to run linked blocks, of which a search chooses one for each micro-batch.
 
 A forward and its backward may keep activations, compute them again, or send them to the host: each is a
-choice of one decision, and says what differs from the blocks as they are written.
+choice of one decision, and holds the differences from the blocks as written.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Choice:
 
     Attributes:
         name: Such as ``keep`` or ``recompute``; unique in its decision.
-        blocks: Those that differ from what is written, as they then run. A time of 0 is a block that does not
-            run: what is after it waits for what it was after.
+        blocks: Blocks that run otherwise than written, as they then run. A block of time 0 does not run: the
+            blocks after it wait for the blocks before it.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Decision:
 
     @property
     def is_of_micro_batches(self) -> bool:
-        """Whether its choices are how micro-batches that differ run, and so nothing to choose."""
+        """Whether the choices are runs of different micro-batches, and so nothing to choose."""
         return self.names[0].startswith(OF_MICRO_BATCH)
 
 
@@ -110,7 +110,7 @@ def as_chosen(
 
 
 def left_over(blocks: Iterable[Block]) -> Iterator[tuple[str, int, int]]:
-    """Yield what blocks hold in the end: ``memory`` or ``host_memory``, the device, and the units."""
+    """Yield the memory held after all blocks: ``memory`` or ``host_memory``, the device, and the units."""
     sums = Counter[tuple[str, int]]()
     for block in blocks:
         for device, units in block.units.items():
@@ -121,7 +121,7 @@ def left_over(blocks: Iterable[Block]) -> Iterator[tuple[str, int, int]]:
 
 
 def mistakes_of_modes(blocks: Mapping[str, Block], decisions: tuple[Decision, ...]) -> Iterator[str]:
-    """Yield what is wrong with modes: the decision, the choice and the block are named."""
+    """Yield the mistakes in modes; each names the decision, the choice and the block."""
     owner: dict[str, int] = {}
     for i, decision in enumerate(decisions):
         where = f"modes[{i}].choices"

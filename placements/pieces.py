@@ -1,7 +1,7 @@
 """Pieces of a model as blocks: forwards down the model, backwards up again, and the optimizer after them.
 
-Each piece is a forward and its backward on the same devices. The module knows where the pieces of a shape
-stand, and not what they cost.
+Each piece is a forward and its backward on the same devices. The module knows the devices of a
+shape's pieces, not their costs.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _LETTERS = {
 
 
 def _names(forward: str) -> dict[Kind, str]:
-    """Return the names that blocks of a piece may have, by their kinds, by the name of its forward."""
+    """Return the possible names of a piece's blocks by kind, from the name of its forward."""
     letter, number = forward[0], forward[1:]
     backwards = _LETTERS.get(letter, {Kind.B: f"{letter}B"})
     return {Kind.F: forward, **{kind: own + number for kind, own in backwards.items()}}
 
 
 def backwards_of(forward: str) -> tuple[str, ...]:
-    """Return the names that the backward of a forward may have, whole first, then its halves in order.
+    """Return the possible names of a forward's backward: the whole one, then its halves in order.
 
     >>> backwards_of("F0"), backwards_of("E")
     (('B0', 'I0', 'W0'), ('EB',))
@@ -63,7 +63,7 @@ class Piece:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """Its forward, then its backward, not yet after any other."""
+        """The piece's forward, then its backward, without predecessors yet."""
         names = _names(self.name)
         kinds = (Kind.F, Kind.B) if len(self.times) == 2 else (Kind.F, Kind.I, Kind.W)[: len(self.times)]
         held = self.memory or (0,) * len(kinds)
@@ -129,7 +129,7 @@ PIPELINES: Mapping[str, Callable[[int, int], Pipelines]] = {
     "wave_shape": lambda p, chunks: [[(d, p - 1 - d)[c % 2] for c in range(chunks) for d in range(p)]],
     "x_shape": lambda p, _: [list(range(p)), list(range(p))[::-1]],
 }
-"""Devices of chunks on p devices, so many on each, by the name of the shape; see `placements.shapes`."""
+"""Pipelines of p devices with v chunks on each, by the name of the shape; see `placements.shapes`."""
 
 
 def pieces_on(pipelines: Pipelines, piece: Callable[[str, int, int], Piece]) -> list[list[Piece]]:

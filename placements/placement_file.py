@@ -1,7 +1,7 @@
 """The file form of a placement: ``placement.yaml``.
 
-What is declared of the fields of `Placement` and `Block` is of the file, too. There, times may be fractions
-of a tick, or in ms; memory may have a unit, and one number may stand for a list.
+The declared fields of `Placement` and `Block` are the file's too. There, times may be fractions of a tick,
+or in ms; memory may have a unit, and one number may stand for a list.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MEMORY = ("memory", "transient", "host_memory")
 """Fields of a block that may have a unit."""
 
 _CHANGEABLE = ("time", *_MEMORY)
-"""What a mode may change of a block."""
+"""Fields of a block that a mode may change."""
 
 _ALWAYS = ("name", "kind", "devices", "time", "memory", "after")
 """Fields that each block in a file has."""
@@ -74,7 +74,7 @@ def read_placement(path: str | Path) -> Placement:
 
 
 def read_times_source(path: str | Path) -> tuple[str, bool]:
-    """Return where the times of a placement's file come from, and whether they are placeholders.
+    """Return the source of the times in a placement's file, and whether the times are placeholders.
 
     Raises:
         PlacementError: The file cannot be read, or does not say it as it was written.
@@ -159,7 +159,7 @@ def placement_from_dict(data: object) -> Placement:
 
 
 def _in_own_units(entry: Field, tick_ms: Fraction, unit_mib: float | None, ms: Meaning) -> Field:
-    """Return what is given of a block, its time in ticks and its memory in units of the placement."""
+    """Return a block's entry with its time in ticks and its memory in units of the placement."""
     value = {name: each for name, each in entry.mapping().items() if each is not None}
     value |= {name: _in_units(value[name], unit_mib) for name in _MEMORY if name in value}
     if "time_ms" in value:
@@ -172,7 +172,7 @@ def _in_own_units(entry: Field, tick_ms: Fraction, unit_mib: float | None, ms: M
 
 
 def _in_units(value: Any, unit_mib: float | None) -> Any:
-    """Return memory with a unit, also in a list or by device, in so many MiB; all else as it is."""
+    """Return memory text, also in a list or by device, in units of `unit_mib` MiB; other values unchanged."""
     if isinstance(value, dict):
         return {key: _in_units(each, unit_mib) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -182,7 +182,7 @@ def _in_units(value: Any, unit_mib: float | None) -> Any:
 
 
 def _finer(tick_ms: Fraction, times: list[Fraction]) -> int:
-    """Return by how much ticks must be finer for each time to be whole to a millionth of itself."""
+    """Return the factor of finer ticks in which each time is whole, to a millionth of itself."""
     for finer in (int(10**power) for power in range(_FINEST_POWER + 1)):
         in_ticks = [time * finer for time in times]
         if max(in_ticks) <= LARGEST and all(abs(round(t) - t) <= t / 1_000_000 for t in in_ticks):
@@ -194,7 +194,7 @@ def _finer(tick_ms: Fraction, times: list[Fraction]) -> int:
 
 
 def _block(entry: Field, finer: int) -> Block:
-    """Return a block in ticks so many times finer than those of the file."""
+    """Return a block in ticks that are `finer` times finer than the file's."""
     devices = entry["devices"].typed(int | tuple[int, ...], meaning=_BLOCK["devices"].meaning)
     devices = devices if isinstance(devices, tuple) else (devices,)
     field = entry.get("memory", 0)
@@ -211,13 +211,13 @@ def _block(entry: Field, finer: int) -> Block:
 def by_device(
     name: str, value: object, where: str, num_devices: int, unit_mib: float | None = None
 ) -> tuple[int, ...] | None:
-    """Return what each device has, from one number, a list, or None for nothing said, of a file or an option.
+    """Return a field's number for each device, from one number or a list of a file or option; None for none.
 
     Fractions are rounded down, those of `static_memory` up. Messages call the value `where`. A value such as
     ``24GiB`` needs the MiB of a unit.
 
     Raises:
-        PlacementError: It is none of these, or the list has another length than `num_devices`.
+        PlacementError: The value is none of these, or the list's length is not `num_devices`.
     """
     if value is None:
         return None
@@ -265,7 +265,7 @@ def _changes(choice: Choice, written: Mapping[str, dict[str, Any]]) -> dict[str,
 
 
 def _to_dict(block: Block) -> dict[str, Any]:
-    """Return all fields of a block, its memory as one number, or by each device that it changes."""
+    """Return all fields of a block; memory as one number, or by each device with changed memory."""
     is_one = not isinstance(block.memory, tuple)
     units = block.memory if is_one else {device: held for device, held in block.units.items() if held}
     return {**plain(block), "memory": units}

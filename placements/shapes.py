@@ -1,4 +1,4 @@
-"""Placement shapes: those of Tessel's evaluation (Tessel, Fig. 1 and Fig. 8), the wave and the loop.
+"""Placement shapes: Tessel's evaluation shapes (Tessel, Fig. 1 and Fig. 8), the wave and the loop.
 
 Each function's docstring holds the picture of one micro-batch of four devices, one column a tick. The times
 default to the paper's: a backward of three forwards, because activations are recomputed (Tessel, Sec. VI-B).
@@ -59,7 +59,7 @@ class StageTicks:
 
 @dataclass(frozen=True)
 class SharedTicks:
-    """Times of stages, which hold a unit of memory each, and of blocks that all devices share, likewise."""
+    """Times of stages, which hold a unit of memory each, and of blocks that all devices share, in ticks."""
 
     forward_time: _Ticks = 1
     backward_time: _Ticks = 3
@@ -211,7 +211,7 @@ _TICKS = dict.fromkeys(PIPELINES, StageTicks) | dict.fromkeys(("m_shape", "nn_sh
 
 
 def options_of(shape: Callable[..., Placement]) -> dict[str, DeclaredField]:
-    """Return the options of a shape: its own arguments, and those in ticks."""
+    """Return the options of a shape: its own arguments, and the fields of its times in ticks."""
     named = inspect.signature(shape).parameters.items()
     own = [
         DeclaredField(n, n, type(p.default), None, p.default) for n, p in named if p.default is not p.empty

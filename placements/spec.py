@@ -1,6 +1,6 @@
-"""A placement: the blocks of one micro-batch, the devices they run on, and what they need.
+"""A placement: the blocks of one micro-batch, their devices, times and memory.
 
-The module knows the rules of a placement. It does not know in what order blocks run or at which clock.
+The module knows the rules of a placement. It does not know the order or clocks of blocks.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Placement:
     """Blocks over devices, for every micro-batch the same; any directed acyclic graph.
 
     Times and memory are those of one GPU; energy is counted for all GPUs of a device. Devices are numbered
-    from 0. One GPU each is kept as no `num_gpus`, a single node as no `nodes`. What is declared of the fields
-    is of a file, too; there, one number may stand for a list with that of each device.
+    from 0. One GPU each is kept as no `num_gpus`, a single node as no `nodes`. The fields' declarations also
+    hold for files; there, one number may stand for a list with one number per device.
 
     Raises:
         PlacementError: A rule is broken; the message names the field.
@@ -84,12 +84,12 @@ class Placement:
 
     @cached_property
     def num_slices(self) -> int:
-        """How many slices each micro-batch's sequence is cut into; 1 where it is whole."""
+        """Number of slices of each micro-batch's sequence; 1 for whole sequences."""
         return 1 + max(block.sequence_slice for block in self.blocks)
 
     @cached_property
     def per_micro_batch(self) -> Placement:
-        """The placement without its optimizer blocks: what repeats with every micro-batch."""
+        """The placement without its optimizer blocks, which do not repeat with every micro-batch."""
         kept = {block.name: block for block in self.blocks if block.kind is not Kind.O}
         if len(kept) == len(self.blocks):
             return self
@@ -113,7 +113,7 @@ class Placement:
 
     @cached_property
     def _owner(self) -> Mapping[Lane, Lane]:
-        """Map each shared stream of a device to that of the first device that shares it."""
+        """Map each shared stream of a device to the same stream of the first device that shares it."""
         return {
             (device, each.stream): (min(each.devices), each.stream)
             for each in self.shared_streams
@@ -126,7 +126,7 @@ class Placement:
         return numbers | {lane: numbers[own] for lane, own in self._owner.items() if own in numbers}
 
     def lanes_of(self, block: Block) -> tuple[int, ...]:
-        """Return the numbers of the lanes that a block runs on; those of its devices where all compute."""
+        """Return the numbers of the lanes of a block; for the stream ``compute`` these are its devices."""
         if block.stream == COMPUTE:
             return block.devices
         return tuple(dict.fromkeys(self._lane_numbers[device, block.stream] for device in block.devices))
@@ -150,7 +150,7 @@ class Placement:
         }
 
     def slowdown_of(self, stream: str, other: str) -> Fraction:
-        """Return how many times as long a stream takes while another of its device runs a block."""
+        """Return the factor by which a stream slows down while another stream of its device runs a block."""
         return self._slowdown.get((stream, other), Fraction(1))
 
     @cached_property
@@ -165,12 +165,12 @@ class Placement:
         return {name: i for i, decision in enumerate(self.decisions) for name in decision.blocks}
 
     def _choices(self, name: str) -> tuple[Choice, ...]:
-        """Return the choices of the decision on a block; one that changes nothing where there is none."""
+        """Return the choices of the decision on a block; one choice without changes if none is on it."""
         decision = self.decision_of.get(name)
         return (Choice(""),) if decision is None else self.decisions[decision].choices
 
     def alternatives(self, name: str) -> tuple[Block, ...]:
-        """Return a block as it runs in each choice of its decision; alone where nothing is decided of it."""
+        """Return a block as run in each choice of its decision; alone if no decision is on the block."""
         return tuple(choice.by_name.get(name, self.by_name[name]) for choice in self._choices(name))
 
     def run_name(self, name: str, chosen: Chosen) -> str:
@@ -182,13 +182,13 @@ class Placement:
         return name if decision is None else self.name_in(self._choices(name)[chosen[decision]], name)
 
     def name_in(self, choice: Choice, name: str) -> str:
-        """Return likewise the name of a block in a choice of its decision."""
+        """Return the name of a block in a choice of its decision, as of `run_name`."""
         written = self.by_name[name]
         return name if choice.by_name.get(name, written) == written else f"{name}@{choice.name}"
 
     @cached_property
     def runs(self) -> Mapping[str, Block]:
-        """Map the name of each block in each of its modes to the block as it then runs; see `run_name`."""
+        """Map the name of each block in each of its modes to the block as run in it; see `run_name`."""
         return {
             self.name_in(choice, name): run
             for name in self.by_name
@@ -208,7 +208,7 @@ class Placement:
 
     @cached_property
     def by_lane(self) -> Placement | None:
-        """The same placement with each lane as a device of its own; of one without decisions.
+        """The placement with each lane as a device of its own, for placements without decisions.
 
         None where several streams move the memory of a device, or some move that of its host: what a device
         holds is then no matter of one lane.
@@ -234,7 +234,7 @@ class Placement:
         return self._on(devices, blocks, nodes=None, host_memory=None, shared_streams=(), **held)
 
     def _on(self, owners: Sequence[int], blocks: Iterable[Block], **changed: Any) -> Placement:
-        """Return the placement on other devices, each of which has what one of its own has."""
+        """Return the placement on other devices, each with the memory and GPUs of its owner device."""
         numbers = {
             name: tuple(values[device] for device in owners)
             for name in ("memory", "static_memory", "num_gpus", "host_memory")
@@ -244,7 +244,7 @@ class Placement:
 
     @cached_property
     def relaxed(self) -> Placement:
-        """A placement of one stream each and nothing to decide on that is never worse, for bounds.
+        """A relaxation for bounds, never worse: one stream for each device, no decisions, least times.
 
         Each block takes its least time. Memory is what blocks hold of which nothing is decided, and is free
         where streams share it.
@@ -260,7 +260,7 @@ class Placement:
         return found
 
     def as_run(self, chosen: Chosen) -> Placement:
-        """Return what a micro-batch runs once each decision is taken: a placement without decisions."""
+        """Return the placement of a micro-batch after its decisions, which has no decisions left."""
         if not self.decisions:
             return self
         if chosen not in self._as_run:
@@ -270,14 +270,14 @@ class Placement:
 
     @cached_property
     def at_best(self) -> Placement:
-        """A placement without decisions that no mode beats: each block in its least time.
+        """A placement without decisions that is a bound for all modes: each block in its least time.
 
         Blocks that are decided on hold nothing, and are left out where a mode leaves them out.
         """
         return self.at_best_but(None, 0) if self.decisions else self
 
     def at_best_but(self, decision: int | None, choice: int) -> Placement:
-        """Return likewise a placement in which one decision is taken, and no mode of the others beats it."""
+        """Return the placement with one decision taken, and other blocks in their least times, for bounds."""
         best = [
             replace(self.by_name[name], time=min(run.time for run in self.alternatives(name)), **_NOTHING)
             for name, owner in self.decision_of.items()
@@ -308,12 +308,12 @@ class Placement:
 
     @cached_property
     def gpus_of_nodes(self) -> tuple[int, ...]:
-        """How many GPUs each node has; shape ``(number of nodes,)``."""
+        """Number of GPUs of each node; shape ``(number of nodes,)``."""
         return tuple(Counter(self.nodes or (0,) * sum(self.gpus)).values())
 
     @cached_property
     def by_gpu(self) -> Placement:
-        """The same placement with each GPU as a device of its own: what the processes of a run are."""
+        """The placement with each GPU as a device of its own, as the processes of a run need."""
         if not self.num_gpus:
             return self
         owners = [device for device, count in enumerate(self.gpus) for _ in range(count)]
@@ -342,24 +342,24 @@ class Placement:
         return float(ticks * Fraction(str(self.tick_ms)))
 
     def mib(self, units: int) -> float:
-        """Return units of memory in MiB, likewise; nan where the unit is not known."""
+        """Return units of memory in MiB, as exact as decimals are; nan if the unit is not known."""
         unit = self.memory_unit_mib
         return math.nan if unit is None else float(units * Fraction(str(unit)))
 
     def gpus_of(self, block: Block) -> int:
-        """Return how many GPUs run a block: those of all of its devices."""
+        """Return the number of GPUs that run a block, over all of its devices."""
         return sum(self.gpus[device] for device in block.devices)
 
     @cached_property
     def free_memory(self) -> tuple[int, ...] | None:
-        """Capacity of each device less what it holds all the time, or None for no limit."""
+        """Capacity of each device less its static memory; None for no limit."""
         if self.memory is None:
             return None
         return tuple(capacity - held for capacity, held in zip(self.memory, self.static, strict=True))
 
     @cached_property
     def successors(self) -> Mapping[str, tuple[str, ...]]:
-        """Map each block's name to the names of the blocks that are directly after it."""
+        """Map each block's name to the names of its direct successors."""
         found: dict[str, list[str]] = {block.name: [] for block in self.blocks}
         for block in self.blocks:
             for name in block.after:
@@ -368,7 +368,7 @@ class Placement:
 
     @cached_property
     def topological_order(self) -> tuple[Block, ...]:
-        """Order the blocks so that each comes later than those it is after; ties keep the given order.
+        """The blocks in topological order: each after its predecessors; ties keep the given order.
 
         Raises:
             PlacementError: The blocks wait for each other in a cycle.
@@ -404,7 +404,7 @@ class Placement:
         )
 
     def with_memory(self, memory: int | Iterable[int] | None) -> Placement:
-        """Return the same placement with another capacity: one number for all devices, or one each."""
+        """Return the placement with another capacity: one number for all devices, or one each."""
         each = (memory,) * self.num_devices if isinstance(memory, int) else memory
         return replace(self, memory=None if each is None else tuple(each))
 
@@ -416,7 +416,7 @@ def some(names: Iterable[str]) -> str:
 
 
 def _mistakes(own: Placement) -> Iterator[str]:
-    """Yield what is wrong with a placement, each field whose place is named."""
+    """Yield the mistakes in a placement, each with the place of its field."""
     check_limits(own)
     if not own.blocks:
         yield "blocks: is empty; give at least one block"

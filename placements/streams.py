@@ -1,4 +1,4 @@
-"""Streams of a device that run side by side, and what that costs each of them."""
+"""Streams of a device that run side by side, and their slowdown of each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def in_rows(lanes: Sequence[Lane]) -> tuple[int, ...]:
 
 
 def lane_name(lane: Lane) -> str:
-    """Return what stands beside a lane's row: its device, and its stream where that is not ``compute``.
+    """Return the label of a lane's row: its device, and its stream unless the stream is ``compute``.
 
     >>> lane_name((0, "compute")), lane_name((0, "communication"))
     ('0', '0 communication')
@@ -54,7 +54,7 @@ class SharedStream:
 def mistakes_of_streams(
     slowdown: tuple[Slowdown, ...], shared: tuple[SharedStream, ...], num_devices: int
 ) -> Iterator[str]:
-    """Yield what is wrong with streams that slow each other down, and with those that devices share."""
+    """Yield the mistakes in slowdowns of streams, and in streams that devices share."""
     for i, slowed in enumerate(slowdown):
         where = f"slowdown[{i}].streams: {list(slowed.streams)}"
         if len(set(slowed.streams)) < 2:

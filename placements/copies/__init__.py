@@ -1,4 +1,4 @@
 """Copies of devices, of which each micro-batch takes one at each stage.
 
-- `replicas`: a pipeline with copies of its devices, and such a placement as the stages of which they are
+- `replicas`: a pipeline with copies of its devices, and the stages of a placement of copies
 """

@@ -27,7 +27,7 @@ def replicated(placement: Placement, replicas: Sequence[int]) -> Placement:
     R pipelines side by side are ``[R] * num_devices``; a micro-batch of pipeline r chooses r everywhere.
 
     Between devices a block of any copy may follow that of any other. An optimizer block, which each copy has,
-    waits for all copies of what it is after, as they add up their gradients.
+    waits for all copies of its predecessors, as they add up their gradients.
 
     Args:
         placement: Each block is on one device; has no modes and one stream.
@@ -89,7 +89,7 @@ def replicated(placement: Placement, replicas: Sequence[int]) -> Placement:
 
 
 def _per_device(placement: Placement, sources: Sequence[int]) -> dict[str, Any]:
-    """Return what a placement says of its devices, of new ones of which each is as a device of it was."""
+    """Return the per-device fields of a placement for new devices, each as of its source device."""
     given = {name: getattr(placement, name) for name in ("memory", "static_memory", "num_gpus")}
     return {name: each and tuple(each[source] for source in sources) for name, each in given.items()}
 
@@ -113,14 +113,14 @@ def _check(placement: Placement, replicas: Sequence[int]) -> None:
 
 
 class StageCopy(NamedTuple):
-    """Identity of a copy's block: name of the stage's block, and number of the copy and of its choice."""
+    """Identity of a copy's block: its stage's block, and the number of the copy and of its choice."""
 
     stage: str
     number: int
 
 
 def copies_in(placement: Placement) -> Mapping[str, StageCopy]:
-    """Map the name of each block that is a copy to what it is; empty where a placement has no copies.
+    """Map the name of each copy's block to its stage's block and copy number; empty for a plain placement.
 
     >>> from placements.shapes import v_shape
     >>> dict(copies_in(replicated(v_shape(1), [2])))["B0@1"]
@@ -199,7 +199,7 @@ def as_stages(placement: Placement) -> Placement:
 
 
 def as_copies(placement: Placement) -> Placement:
-    """Return a placement some of whose blocks take micro-batches in turn as one of copies.
+    """Return a placement of copies for a placement some of whose blocks take micro-batches in turn.
 
     Any other placement is returned as it is.
 

@@ -17,14 +17,14 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hi
 
 @dataclass(frozen=True)
 class Meaning:
-    """The meaning of a field, and which values it may have.
+    """The declaration of a field: text, unit, limits and file key.
 
     Attributes:
-        text: What it is, as the docs say it.
+        text: Description of the field, as in the docs.
         unit: Unit of its figure; one in MiB may also be text with a unit, such as ``24GiB``.
         min, max: Limits that it may have itself.
         above, below: Limits that it may not have.
-        key: Name in the file; empty for that of the field.
+        key: Name in the file; empty for the field's own.
         may_be_empty: The cell of a table may have nothing in it, for empty text.
         choices: All values that it may have, where they are names.
     """
@@ -45,7 +45,7 @@ class Meaning:
 
     @cached_property
     def limits(self) -> str:
-        """The limits in words, as what a number must be; empty where there are none.
+        """The limits of a number as words that follow "must be"; empty without limits.
 
         >>> Meaning("", min=1).limits, Meaning("", above=0, below=1).limits
         ('at least 1', 'above 0 and below 1')
@@ -55,7 +55,7 @@ class Meaning:
 
     @property
     def range(self) -> str:
-        """The limits in words; empty where there are none.
+        """The limits as a range in words; empty without limits.
 
         >>> Meaning("", min=1).range, Meaning("", above=0, max=1).range, Meaning("", min=0, max=3).range
         ('1 or more', 'above 0, at most 1', '0 to 3')
@@ -67,7 +67,7 @@ class Meaning:
 
     @property
     def with_unit(self) -> str:
-        """The text with the unit, as help shows it."""
+        """The text with the unit, as shown by ``--help``."""
         return f"{self.text}, in {self.unit}" if self.unit else self.text
 
     def wanted(self, kind: Any) -> str:
@@ -78,7 +78,7 @@ class Meaning:
 
     @property
     def remedy(self) -> str:
-        """Remedy for a value that it may not have."""
+        """The remedy in the error message for a value outside the limits."""
         if self.unit == "MiB":
             return "give MiB, or a number with its unit as in 24GiB"
         if self.unit == "units":
@@ -101,7 +101,7 @@ def option(
     hash: bool | None = None,
     **limits: float,
 ) -> Any:
-    """Declare an option of a command: its default, and for the rest see `Meaning`.
+    """Declare an option of a command with its default; for the other arguments see `Meaning`.
 
     A default that is a list or a mapping is copied; `REQUIRED` is for none. `hash` is False for an option
     that cannot be hashed, such as a mapping, in a record that is.
@@ -129,13 +129,13 @@ def group(
     """Declare a group of options of a command, of the kind `choice` unless another of `kinds` is chosen.
 
     The options are those of each kind; without kinds those of the record that is the field's type. Its value
-    is what `read` makes of the group's plain data, or what its type says. `--help` shows the headline.
+    is read by `read` from the group's plain data, or by its type. `--help` shows the headline.
     """
     return field(metadata={"group": choice, "kinds": kinds, "read": read, "headline": headline})
 
 
 class DeclaredField(NamedTuple):
-    """A field of a record as it stands in a file.
+    """A field of a record with its name, file key, type, meaning and default.
 
     Its `kind` is its type without `Meaning`; its `default` is ``MISSING`` where it is required.
     """
@@ -169,7 +169,7 @@ def declared_fields(record: Any) -> tuple[DeclaredField, ...]:
 
 
 def without_meaning(kind: Any) -> tuple[Any, Meaning | None]:
-    """Return a type, and apart from it what is declared of it."""
+    """Return a type without its `Meaning`, and the `Meaning` or None."""
     if get_origin(kind) is not Annotated:
         return kind, None
     inner, *extras = get_args(kind)

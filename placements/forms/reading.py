@@ -1,7 +1,7 @@
 """Plain data of files and requests, read field by field: a mistake is one line with its place and the remedy.
 
-A record is read whole, by what is declared of its fields (see `placements.forms.meaning`). The module does
-not know what the fields mean, nor where the data comes from.
+A record is read whole, by its fields' declarations (see `placements.forms.meaning`). The module does not
+know the purpose of the fields, nor the source of the data.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _WITH_UNIT = re.compile(r"(\d+\.?\d*|\.\d+)\s*(?:([kmgt])(i?b)?|b)", re.IGNORECA
 
 
 def in_mib(value: object) -> object:
-    """Return memory with a unit in MiB, and any other value as it is; a letter alone stands for KiB to TiB.
+    """Return memory text with a unit as MiB, any other value unchanged; a letter alone means KiB to TiB.
 
     >>> in_mib("24GiB"), in_mib("24 GB"), in_mib("1.5g"), in_mib(24), in_mib("24")
     (24576.0, 22888.18359375, 1536.0, 24, '24')
@@ -77,12 +77,12 @@ def in_file(path: str | Path, error: type[ValueError]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Field:
-    """A value as JSON or YAML gives it, and where it stands.
+    """A value from JSON or YAML, with its place for error messages.
 
     Attributes:
         value: The plain data.
         where: Its place, with which messages begin; empty for all of the data.
-        error: What is raised where it is wrong.
+        error: Exception type to raise for a wrong value.
         is_root: It is all of the data although it has a name; the fields in it stand under theirs alone.
         is_open: Mappings in it may have other fields than those known, which are not read.
     """
@@ -95,17 +95,17 @@ class Field:
 
     @property
     def parsed(self) -> Any:
-        """The value as numbers and truth values are read of it."""
+        """The value, with numbers and truth values parsed from text in a table."""
         return self.value
 
     def wrong(self, wanted: str, remedy: str = "give one") -> ValueError:
-        """Return the error of a value that is not what is wanted."""
+        """Return the error for a value that is not as wanted."""
         shown = repr(self.value)
         shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
         return self.mistake(f"{shown} is not {wanted}; {remedy}")
 
     def mistake(self, text: str) -> ValueError:
-        """Return the error that says what is wrong here."""
+        """Return an error with this text, after the place of the field."""
         return self.error(f"{self.where}: {text}" if self.where else text)
 
     def inside(self, key: object, value: Any) -> Field:
@@ -121,7 +121,7 @@ class Field:
         return self.inside(name, self.value[name])
 
     def get(self, name: str, default: Any = None) -> Field:
-        """Return the field of that name; the default where there is none."""
+        """Return the field of that name, or a field of the default if the mapping lacks the name."""
         return self.inside(name, self.mapping().get(name, default))
 
     def mapping(self, wanted: str = "a mapping", remedy: str = "give one") -> dict[Any, Any]:
@@ -160,7 +160,7 @@ class Field:
         return self.value
 
     def choice(self, known: Sequence[Any]) -> Any:
-        """Return a value that is one of those known."""
+        """Return the value, checked to be one of those in `known`."""
         if self.value not in known or isinstance(self.value, bool):
             raise self.wrong("known", f"use one of {', '.join(map(str, known))}")
         return self.value
@@ -175,11 +175,11 @@ class Field:
     def whole(
         self, wanted: str = "a whole number", remedy: str = "give one", min: float = -inf, max: float = inf
     ) -> int:
-        """Return a whole number within limits; it may be written with a point, as 2.0."""
+        """Return a whole number within limits; 2.0 counts as whole."""
         return int(self._figure(int, Meaning("", min=min, max=max), wanted, remedy))
 
     def _figure(self, kind: type, meaning: Meaning, wanted: str = "", remedy: str = "") -> float:
-        """Return a number within the limits that are declared of it."""
+        """Return the number, checked against its declared limits."""
         number: float = self.parsed
         if meaning.unit in _MEMORY_MIB and isinstance(self.value, str):
             mib = in_mib(self.value)
@@ -194,10 +194,10 @@ class Field:
     def record(
         self, kind: type[Record], others: Sequence[str] = (), named: Named | None = None, **given: Any
     ) -> Record:
-        """Return a dataclass or named tuple: its fields stand under their keys, read as their types say.
+        """Return a dataclass or named tuple, its fields read by key and by their declared types.
 
         The names of fields that are read elsewhere are `others`, all of them required; those in `given` are
-        not read. The record's own checks say what else is wrong. A name may stand for a record in `named`.
+        not read. The record's own checks find other errors. A name may stand for a record in `named`.
         """
         known = [each for each in declared_fields(kind) if each.name not in given]  # type: ignore[arg-type]
         required = [each.key for each in known if each.default is MISSING]
@@ -213,10 +213,10 @@ class Field:
             raise self.mistake(str(error)) from None
 
     def typed(self, wanted: Any, named: Named | None = None, meaning: Meaning | None = None) -> Any:
-        """Return a value of the type that a record's field has, within what is declared of it.
+        """Return the value as the declared type of a record's field, within the declared limits.
 
         Of the type `Field` the field itself is returned, to be read elsewhere. Of several types, a mapping or
-        a list is read as the one that is such, all else as the first.
+        a list is read as the type of its kind, all else as the first type.
         """
         wanted, own, kinds, origin, origins = _parts(wanted)
         meaning = own or meaning
@@ -298,7 +298,7 @@ class Field:
 
 @cache
 def _parts(wanted: Any) -> tuple[Any, Meaning | None, tuple[Any, ...], Any, tuple[Any, ...]]:
-    """Return a type, what is declared of it, its arguments, its origin, and the origins of several types."""
+    """Return a type, its `Meaning`, arguments and origin, and the origins of the types in a union."""
     inner, own = without_meaning(wanted)
     kinds, origin = get_args(inner), get_origin(inner)
     several = kinds if origin in (Union, UnionType) else ()
@@ -312,7 +312,7 @@ def _parts(wanted: Any) -> tuple[Any, Meaning | None, tuple[Any, ...], Any, tupl
 
 
 def plain(value: Any, named: Named | None = None, *, defaults: bool = True) -> Any:
-    """Return a record, or what stands in one, as the plain data of which `Field.record` makes an equal one.
+    """Return a record as plain data that `Field.record` reads back to an equal record.
 
     Records in `named` are written as their name. Without `defaults`, fields as by default are left out.
     """

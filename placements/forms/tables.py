@@ -1,7 +1,7 @@
-"""Tables in CSV, row by row, for all rooms: what people and programs write is read alike everywhere.
+"""CSV tables, read row by row; all packages read tables by the same rules.
 
-``docs/files.md`` says which forms of header, cells, lines and numbers a table may have. What is wrong is one
-line with the line of the file, column, value and remedy.
+``docs/files.md`` says which forms of header, cells, lines and numbers a table may have. An error is one line
+with the line of the file, column, value and remedy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AFTER_QUOTE = re.compile(r'" +(?=[,;\t\r\n]|\Z)')
 
 
 class Cell(Field):
-    """A value as a cell of a table gives it: text, of which numbers are read; lists have bars between."""
+    """A table cell: text from which numbers are parsed; bars separate the entries of a list."""
 
     def items(self, wanted: str = "a list", remedy: str = "give one") -> list[Field]:
         """Return the parts of the text, without the spaces around them."""
@@ -35,7 +35,7 @@ class Cell(Field):
 
     @property
     def parsed(self) -> Any:
-        """The number that the text is; or true or false."""
+        """The number or truth value of the text; None if the text is neither."""
         text = str(self.value)
         if text.lower() in ("true", "false"):
             return text.lower() == "true"
@@ -51,7 +51,7 @@ class Row:
     Attributes:
         line: Its number in the file, from 1.
         cells: Cells by column, without spaces around; columns that the row leaves empty are not there.
-        error: What is raised where one is wrong.
+        error: Exception type to raise for a wrong cell.
     """
 
     line: int
@@ -69,7 +69,7 @@ class Row:
         return Cell(self.cells[column], where, self.error)
 
     def text(self, column: str) -> str:
-        """Return a cell that is not empty, as it is written."""
+        """Return the text of a cell, which must not be empty."""
         return self.cells[column] if column in self.cells else self[column].text()
 
     def wrong(self, text: str) -> ValueError:
@@ -78,7 +78,7 @@ class Row:
 
 
 def read_csv(path: str | Path, error: type[ValueError], wanted: str = "the path of a CSV file") -> str:
-    """Return the text of a CSV file, unpacked where gzip packed it; errors do not name the file."""
+    """Return the text of a CSV file, decompressed if gzipped; error messages do not name the file."""
     try:
         data = Path(path).read_bytes()
         data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
@@ -156,7 +156,7 @@ def csv_rows(
     required: Sequence[str] = (),
     optional: Sequence[str] = (),
 ) -> Iterator[Row]:
-    """Yield the rows of a table by its text or its path, whose columns may be others besides.
+    """Yield the rows of a table from its text or path; the table may have further columns.
 
     `row_for_each` says what a row is for; messages begin with the path.
     """
@@ -225,5 +225,5 @@ def csv_files(folder: Path, kind: type, error: type[ValueError]) -> list[Path]:
 
 
 def keys_of(record: Any) -> tuple[str, ...]:
-    """Return the names of a record's fields in its file, such as the columns of a table."""
+    """Return the names of a record's fields in files, such as the columns of a table."""
     return tuple(each.key for each in declared_fields(record))

@@ -27,9 +27,9 @@ except ImportError:  # PyYAML was built without libyaml, which is four times as 
 
 
 def write_bytes(path: str | Path, data: bytes, *, durable: bool = False) -> Path:
-    """Write a file, and its folder, so that an interrupted run never leaves half of it; return its path.
+    """Write a file by a rename, creating its folder, so that no reader sees half of it; return its path.
 
-    With `durable` it is on the disk under its name then, so that a power cut does not take it back.
+    With `durable` the file is on disk when the function returns, so it survives a power cut.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,12 +59,12 @@ def flush_folder(folder: Path) -> None:
 
 
 def write_text(path: str | Path, text: str) -> Path:
-    """Write text as UTF-8 in the same way; return its path."""
+    """Write text as UTF-8 by `write_bytes`; return the path."""
     return write_bytes(path, text.encode())
 
 
 def write_json(path: str | Path, data: object) -> Path:
-    """Write plain data as JSON; return its path."""
+    """Write plain data as JSON; return the path."""
     return write_text(path, to_json(data) + "\n")
 
 
@@ -76,7 +76,7 @@ def csv_text(header: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
 
 
 def text_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of cells as lines whose columns stand below each other, the first to the left.
+    """Return rows of cells as lines with aligned columns, the first column to the left.
 
     >>> text_columns([["plan", "ms"], ["a", "10"]])
     ['plan  ms', 'a     10']
@@ -86,7 +86,7 @@ def text_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def markdown_table(heads: Collection[str], rows: Iterable[Iterable[object]]) -> str:
-    r"""Return a table in Markdown; its last line has no end.
+    r"""Return a table in Markdown, without a line break at its end.
 
     >>> print(markdown_table(["name", "value"], [["a|b", 1]]))
     | name | value |
@@ -100,7 +100,7 @@ def markdown_table(heads: Collection[str], rows: Iterable[Iterable[object]]) -> 
 
 
 def to_json(data: Any, indent: int = 0, width: int = 110) -> str:
-    """Return JSON in which what fits on a line stays on one, so that people can read and diff it."""
+    """Return JSON with all that fits in `width`, and flat lists, on one line, for people to read and diff."""
     flat = json.dumps(data, allow_nan=False)
     is_nested = isinstance(data, dict)
     if isinstance(data, (list, tuple)):
@@ -136,7 +136,7 @@ def read_json(path: str | Path, wanted: str, error: type[ValueError]) -> object:
 
 
 def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return the fields of a JSON object, refusing one that is there twice."""
+    """Return the fields of a JSON object; raise an error for a key given twice."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
@@ -158,10 +158,10 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(SafeLoader):
-    """YAML with the core schema alone, and without the silent rule that of two equal keys the last counts."""
+    """A YAML loader with the core schema alone, which rejects a key given twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse a key that is there twice."""
+        """Return a mapping; raise an error for a key given twice."""
         names = list[Any]()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else []:
             name = key.value if key.tag == f"{_TAG}merge" else self.construct_object(key, deep=True)
@@ -171,7 +171,7 @@ class _Loader(SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_core(self, node: yaml.ScalarNode) -> Any:
-        """Return a scalar, which is of the form of its type also where that is written before it."""
+        """Return a scalar by its type, checked against the type's form, also under an explicit tag."""
         text, kind = self.construct_scalar(node), node.tag.removeprefix(_TAG)
         for name, form, read in _SCALARS:
             if name == kind and re.fullmatch(form, text):
@@ -205,7 +205,7 @@ _DEEPEST = 500
 
 
 def read_yaml(path: str | Path, error: type[ValueError]) -> object:
-    """Return the plain data of a YAML file, likewise."""
+    """Return the plain data of a YAML file; an error has one line that begins with the path."""
     text = _text_of(path, "the path of a YAML file", error)
     try:
         if text.lstrip()[:1] in ("{", "["):

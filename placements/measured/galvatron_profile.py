@@ -46,7 +46,7 @@ class TimeLine(NamedTuple):
     constant_ms: float
 
     def ms(self, samples: float) -> float:
-        """Return the time of so many samples."""
+        """Return the time of a number of samples in ms."""
         return self.constant_ms + self.ms_per_sample * samples
 
 
@@ -78,7 +78,7 @@ class MachineBandwidths(NamedTuple):
     """Bandwidths of some nodes, in 1e9 bytes per second as Galvatron counts: MB for each ms.
 
     Attributes:
-        all_reduce: What each GPU of a ring sends, by the GPUs of the ring and whether they are neighbours.
+        all_reduce: Bandwidth of each GPU of a ring, by the GPUs of the ring and whether these are neighbours.
         to_next: Bandwidth from a stage to the next one, by the number of stages.
     """
 
@@ -108,18 +108,18 @@ class GalvatronProfile(NamedTuple):
 
 
 def is_galvatron_folder(folder: str | Path) -> bool:
-    """Return whether there is a profile of Galvatron below a folder."""
+    """Return whether a folder has a Galvatron profile at any depth."""
     return any(Path(folder).rglob("computation_profiling_*.json"))
 
 
 def read_galvatron_profile(
     folder: str | Path, model: str, sequence_length: int | None = None
 ) -> GalvatronProfile:
-    """Read what a folder has of a model.
+    """Read a model's profile from a folder of Galvatron's files.
 
     Args:
         folder: Folder with the files, at any depth.
-        model: Its name in theirs; ``_`` stands for ``-`` too.
+        model: Name in the names of the files; ``_`` also matches ``-``.
         sequence_length: Sequence length to take, where several were measured.
 
     Raises:
@@ -146,7 +146,7 @@ def read_galvatron_profile(
 
 
 def _find(folder: Path, kind: str, model: str) -> tuple[Path, str]:
-    """Return the file of a model, and its precision."""
+    """Return a model's file and its precision."""
     matches = {path: _NAMED.fullmatch(path.name) for path in folder.rglob(f"{kind}_*.json")}
     known, wanted = {path: (m[1], m[2]) for path, m in matches.items() if m}, model.lower().replace("_", "-")
     found = [path for path, (_, name) in known.items() if name.lower().replace("_", "-") == wanted]
@@ -190,7 +190,7 @@ def _times(data: Field, sequence_length: int | None) -> tuple[int, TimeLine, Tim
 
 
 def _line(points: list[tuple[int, float]]) -> TimeLine:
-    """Return the line of least squares; through 0 where there is one point, or it would begin below 0."""
+    """Return the least-squares line; one through 0 for one point, or if the fit would begin below 0."""
     sizes, times = np.array(points, dtype=float).T
     slope, constant = np.polyfit(sizes, times, 1) if len(sizes) > 1 else (0.0, 0.0)
     if slope <= 0 or constant < 0:

@@ -42,7 +42,7 @@ class NotProfiledError(ValueError):
 
 
 class LayerMemory(NamedTuple):
-    """Memory of a layer on each GPU that shares it, for one sequence."""
+    """Memory of a layer on each of the GPUs that share the layer, for one sequence."""
 
     parameters: Annotated[int, Meaning("weights", "floats", min=0, key="params_floats")]
     activation_floats: Annotated[
@@ -62,12 +62,12 @@ class LayerSeconds(NamedTuple):
 
 
 class LayerCost(NamedTuple):
-    """Cost of a layer for one micro-batch, on each GPU that shares it.
+    """Cost of a layer for one micro-batch, on each of the GPUs that share the layer.
 
     Attributes:
         step_ms: Optimizer step: in proportion to the weights, as memory bounds it.
-        accumulation_ms: Time to add its gradients to those of other micro-batches. The profile is of
-            iterations of one micro-batch, which have none; it is taken at the optimizer's bandwidth.
+        accumulation_ms: Time to add its gradients to those of earlier micro-batches, at the optimizer's
+            bandwidth: the profiled iterations have one micro-batch and no such sum.
         kept_bytes: Kept until its backward.
         output_bytes: Passed on, and back as its gradient, whole.
     """
@@ -150,7 +150,7 @@ _Entry = TypeVar("_Entry")
 
 
 def read_layer_profiles(folder: Path, model: str) -> dict[str, LayerProfile]:
-    """Read what the layers of a model cost, by type of GPU.
+    """Read the costs of a model's layers on each type of GPU.
 
     Args:
         folder: With ``memory/MODEL.json``, ``{tensor parallelism: {layer: {params_floats, act_mem_floats,
@@ -180,7 +180,7 @@ def read_layer_profiles(folder: Path, model: str) -> dict[str, LayerProfile]:
 
 
 def _in_order(layers: Mapping[int, _Entry], count: int, where: str, memory: Path) -> tuple[_Entry, ...]:
-    """Return the entries of layers, as many as a file has, which are numbered from 0 without a gap."""
+    """Return the entries of layers in order, `count` of them, numbered from 0 without a gap."""
     if missing := sorted(set(range(len(layers))) - layers.keys()):
         raise LayerProfileError(f"{where}: lacks the field '{missing[0]}'; add it")
     if len(layers) != count:

@@ -1,6 +1,6 @@
-"""Bandwidth between and within nodes, as quadratics fitted to measurements, and what transfers take on it.
+"""Bandwidth between and within nodes, as quadratics fitted to measurements, and times of transfers.
 
-The module does not know what is sent. Latency is in the fits: small messages have less bandwidth.
+The module does not know the content of messages. Latency is in the fits: small messages have less bandwidth.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIT_UNIT_BYTES = 1e6
 
 
 class GpuGroup(NamedTuple):
-    """GPUs of one type and zone that share layers (tensor parallel), and how many."""
+    """GPUs of one type and zone that share layers (tensor parallel), and their number."""
 
     gpu: str
     zone: str
@@ -38,7 +38,7 @@ class LinkFit(NamedTuple):
     max_bytes_per_s: Annotated[float, Meaning("the highest that was measured", "bytes/s", min=1)]
 
     def bytes_per_s(self, message_bytes: float) -> float:
-        """Return the bandwidth where each GPU sends so much.
+        """Return the bandwidth if each GPU sends `message_bytes`.
 
         A larger message is never slower per byte: the fit is followed up to its highest point, and from 1 MB
         on. Its tails are no measurements.
@@ -63,7 +63,7 @@ class Links:
     Attributes:
         between: Between nodes, by zone and GPU of the sender, then of the receiver, and then by how many GPUs
             send and receive at once.
-        within: Within a node, by the name and number of its GPUs: what each of them reaches.
+        within: Bandwidth of each GPU within a node, by the name and number of its GPUs.
     """
 
     between: Mapping[tuple[str, str, str, str], Mapping[tuple[int, int], LinkFit]]
@@ -85,7 +85,7 @@ class Links:
         )
 
     def all_gather_ms(self, group: GpuGroup, num_bytes: float) -> float:
-        """Return the time until each GPU of a group in one node has all, of which it had an equal share."""
+        """Return the time of an all-gather in one node; each GPU begins with an equal share of the bytes."""
         if group.size == 1:
             return 0.0
         if group.gpu not in self.within:
@@ -95,7 +95,7 @@ class Links:
         return 1000 * (group.size - 1) * share / fits[nearest].bytes_per_s(share)
 
     def all_reduce_ms(self, groups: Sequence[GpuGroup], num_bytes: float) -> float:
-        """Return the time to sum what each group holds once, in a ring through all groups.
+        """Return the time of an all-reduce of `num_bytes` per group, in a ring through all groups.
 
         Of d groups, each sends a d-th to the next 2 (d - 1) times, at the pace of the slowest link.
         """
@@ -113,7 +113,7 @@ _ByGroup = Mapping[str, Mapping[str, Mapping[_Count, _Inner]]]
 
 
 def read_links(folder: Path) -> Links:
-    """Read what was measured of links.
+    """Read the measured bandwidths of links from a folder.
 
     Args:
         folder: With ``inter_node.json``, ``{zone: {gpu: {n: {zone: {gpu: {n: fit}}}}}}`` with the sender

@@ -1,4 +1,4 @@
-"""A plan that was run, as a placement: what the profile says of each stage, and transfers as blocks.
+"""A measured plan as a placement: the profiled cost of each stage, and transfers as blocks.
 
 Training is as in Sailor's runs (SOSP 2025) on DeepSpeed's pipeline engine: in 32 bits with Adam, without ZeRO
 and recomputation. This engine sends on the stream that computes, so a transfer occupies both its ends: it is
@@ -6,7 +6,7 @@ a block on both devices. Each GPU sends its share of an activation or gradient, 
 whole within their node before they compute. After the last micro-batch every stage sums its gradients over
 its replicas and updates its weights. Stages and replicas are assumed to be in nodes of their own.
 
-The module does not know in what order blocks run.
+The module does not know the order of blocks.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def place_measured(
 def _stage_cost(
     plan: ReplicatedPlan, stage: ReplicatedStage, model: ProfiledModel, compute_slowdown: float
 ) -> tuple[float, ...]:
-    """Return forward, backward and update of what a replica gets at a time, then bytes of each of its GPUs.
+    """Return the times of a stage's forward, backward and update in ms, and memory of a GPU in bytes.
 
-    These are kept until the backward, held by it alone, and static. Times are those of the slowest replica,
-    memory is that of the one that needs most.
+    Memory is kept until the backward, held by the backward alone, and static. Times are of the work that a
+    replica gets at a time, on the slowest replica; memory is of the replica that needs most.
     """
     share, times, others = plan.share_of(stage), [], []
     for group in dict.fromkeys(stage.replicas):

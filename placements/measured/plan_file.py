@@ -1,6 +1,6 @@
-"""A plan that was run, as Sailor's files have it: stages of layers, the replicas of each, and the batch.
+"""A plan in the form of Sailor's files: stages of layers, the replicas of each, and the batch.
 
-It does not know what layers cost or which links there are.
+The module does not know costs of layers, nor links.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class ReplicatedPlan:
 
     @property
     def width(self) -> int:
-        """Micro-batches that go through the pipeline side by side: one for each replica where most are."""
+        """Replicas of the widest stage: micro-batches that go through the pipeline side by side."""
         return max(len(stage.replicas) for stage in self.stages)
 
     @property
     def num_micro_batches(self) -> int:
-        """How many follow one another on each replica of the stage that has most."""
+        """Number of micro-batches one after another on each replica of the widest stage."""
         return math.ceil(self.global_batch_size / (self.micro_batch_size * self.width))
 
     def share_of(self, stage: ReplicatedStage) -> int:
-        """Return how many micro-batches a replica computes while one of the widest stage computes one."""
+        """Return the number of micro-batches on a replica for each one on a replica of the widest stage."""
         return math.ceil(self.width / len(stage.replicas))
 
 
 class ReplicaEntry(NamedTuple):
-    """A replica of a stage as a plan's file has it: GPU, number of GPUs and zone of each of its nodes."""
+    """A replica of a stage in a plan's file: GPU type, number of GPUs and zone of each node."""
 
     nodes: tuple[tuple[str, Annotated[int, Meaning("GPUs of the node", min=1)], str], ...]
     tensor_parallel: Annotated[int, Meaning("GPUs that share its layers", min=1)]
@@ -79,7 +79,7 @@ class PipelineEntry:
 
 @dataclass(frozen=True)
 class PlanEntry:
-    """A plan's file; fields that say what was measured are not read."""
+    """The fields of a plan's file, measured results aside."""
 
     pipeline_list: Annotated[tuple[PipelineEntry, ...], Meaning("one pipeline, with the fields below")]
     mbs: Annotated[int, Meaning("sequences of a micro-batch of one replica", min=1)]

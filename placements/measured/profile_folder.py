@@ -1,6 +1,6 @@
-"""A folder of measured layers and links: which models it has, and on which types of GPU.
+"""A folder of measured layers and links: its models, and their costs by type of GPU.
 
-It does not know plans.
+The module does not know plans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from placements.measured.link_fit import Links, read_links
 
 @dataclass(frozen=True)
 class ProfiledModel:
-    """A model, what its layers cost by type of GPU, and the links between GPUs, as measured."""
+    """A measured model: the costs of its layers by type of GPU, and the links between GPUs."""
 
     name: str
     profiles: Mapping[str, LayerProfile]
@@ -23,7 +23,7 @@ class ProfiledModel:
 
 
 def read_profiled_model(folder: str | Path, model: str) -> ProfiledModel:
-    """Read what a folder has of a model.
+    """Read a model's measured layers and links from a folder.
 
     Args:
         folder: With ``profiles/``, ``memory/`` and ``bandwidth/``; see `read_layer_profiles` and

@@ -1,7 +1,7 @@
-"""Times of blocks from traces of a run, in Chrome's JSON form: what profilers of torch and Nsight export.
+"""Times of blocks from traces of a run, in Chrome's JSON form, which profilers of torch and Nsight export.
 
 A block is a labelled span of a process: ``PP:3F1``, as torch's pipelines label their actions, a block as
-`experiments.run` draws it where it was measured, or what a pattern of the user's finds. Where kernels were
+`experiments.run` draws it where it was measured, or a match of the user's pattern. Where kernels were
 traced, a run of a block takes from the begin of the first kernel that was launched within the label, by any
 thread of its process, to the end of the last; messages of NCCL are not counted. Elsewhere it takes as long
 as the label. The module does not know placements.
@@ -24,7 +24,7 @@ import numpy as np
 from placements.forms.reading import Field, in_file
 
 TORCH_PATTERN = r"^(?:PP:(?P<stage>\d+)|(?=[FB]\w* ))(?P<kind>[FBIW]|Forward |Backward )(?P<micro_batch>\d+)$"
-"""The labels of ``torch.distributed.pipelining``; those of schedules for one stage a rank say no stage."""
+"""The labels of ``torch.distributed.pipelining``; schedules with one stage a rank do not label the stage."""
 
 _OVERLAPPED = ")OVERLAP_F_B"
 _ACTION = re.compile(r"(\d+)([FBIW])\d+")
@@ -47,7 +47,7 @@ class TraceError(ValueError):
 
 
 class BlockTimes(NamedTuple):
-    """How long the runs of a block took, and how many there are."""
+    """Times of the runs of a block in ms, and the number of runs."""
 
     median_ms: float
     min_ms: float
@@ -144,7 +144,7 @@ class _Span(NamedTuple):
 
     @property
     def is_launch(self) -> bool:
-        """Whether kernels have its correlation, a number, in common with it."""
+        """Whether the span launches kernels: kernels on the GPU carry the same correlation number."""
         return self.arguments.get("correlation") is not None and not self.is_on_gpu
 
     @property
@@ -175,7 +175,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _labelled(spans: Sequence[_Span], pattern: re.Pattern[str], rank: Any) -> Iterator[tuple[str, float]]:
-    """Yield the blocks that labels name, with the ms of their kernels where there are some."""
+    """Yield each labelled block with its time in ms: its kernels' if they were traced, else the label's."""
     matches = [(span, pattern.search(span.name)) for span in spans if not span.is_on_gpu]
     labels = [(span, match) for span, match in matches if match and span.category != _GPU_LABEL]
     launches = {span.arguments["correlation"]: span for span in spans if span.is_launch}

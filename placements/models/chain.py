@@ -1,4 +1,4 @@
-"""A model as runs of equal layers, from its embedding to its output layer, and branches that join it.
+"""A model as runs of equal layers, from its embedding to its output layer, with encoder branches.
 
 The module knows shapes alone: no GPU, no stage.
 """
@@ -22,8 +22,8 @@ class ModelDetails:
         norm_epsilon: Added to the variance under the root of a norm.
         qkv_biases: Queries, keys and values have biases where other matrices have none.
         gpt_oss_parts: Heads have sinks, all matrices biases, and gates are clamped, as in gpt-oss.
-        router_scores: ``softmax`` or ``sigmoid``, of which a router's scores are made.
-        scores_before_choice: That is over all experts, not over those that are chosen.
+        router_scores: Function of a router's scores, ``softmax`` or ``sigmoid``.
+        scores_before_choice: The scores' function is over all experts, not over the chosen ones.
         router_groups: Groups of experts, of which a token first chooses `chosen_groups`.
         router_scaling: Factor on the weights of the chosen experts.
         router_biases: Biases of scores keep experts busy (DeepSeek-V3, Sec. 2.1.2); `balance_loss` is the
@@ -49,10 +49,10 @@ class ModelShape:
     """A model.
 
     Attributes:
-        runs: How many of which layer, in order; a `PlacementError` is raised where there are none.
+        runs: (number, layer) of each run of equal layers, in order; a `PlacementError` is raised without any.
         branches: Models without an output layer whose last outputs are the input of the first run, as the
             image's and the text's encoder in Flava; their runs come before. Empty for a chain.
-        details: What a trainer has to know besides; models that differ in nothing else are equal.
+        details: Facts for trainers alone; models that differ only in these are equal.
     """
 
     name: str
@@ -62,18 +62,18 @@ class ModelShape:
     details: ModelDetails = field(default=ModelDetails(), compare=False)
 
     def __post_init__(self) -> None:
-        """Check that there are layers."""
+        """Check that the model has at least one layer."""
         if not self.runs:
             raise PlacementError(f"runs: {self.name} has no layers; give at least one")
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """Every layer of the chain in order, without those of branches."""
+        """Every layer of the chain in order, without the layers of branches."""
         return tuple(layer for count, layer in self.runs for _ in range(count))
 
     @property
     def chained(self) -> ModelShape:
-        """The same with its branches one after the other before the rest; itself for a chain."""
+        """The model as one chain: its branches one after the other, then the rest; itself for a chain."""
         if not self.branches:
             return self
         runs = [run for branch in self.branches for run in branch.chained.runs]
@@ -86,7 +86,7 @@ class ModelShape:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of one sample that its embeddings look up; 0 where there are none, as of images."""
+        """Tokens of one sample that the embeddings look up; 0 without embeddings, as in image models."""
         return sum(
             n * each.sequence_length for n, each in self.chained.runs if isinstance(each, EmbeddingLayer)
         )

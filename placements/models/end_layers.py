@@ -1,4 +1,4 @@
-"""Layers at the ends of a model and between its parts: vocabulary, projections, and layers of a user's."""
+"""Layers at the ends of a model and between its parts: vocabulary, projections, and the user's own layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class VocabularyLayer(Layer):
         hidden_size: Width, h.
         vocab_size: Rows, v; classes of an image.
         sequence_length: Tokens of a sample that it is computed for, s.
-        tied: Its table is that of the first embedding, which the same GPUs hold.
+        tied: The table is the first embedding's, which the same GPUs hold.
     """
 
     hidden_size: int
@@ -29,7 +29,7 @@ class VocabularyLayer(Layer):
 
     @property
     def owns_parameters(self) -> bool:
-        """False where it is tied."""
+        """False if the layer shares the embedding's table."""
         return not self.tied
 
     @property
@@ -40,7 +40,7 @@ class VocabularyLayer(Layer):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingLayer(VocabularyLayer):
-    """The embedding of tokens and positions, whose rows the GPUs that share it sum up.
+    """The embedding of tokens and positions; GPUs that share its table sum up the rows they look up.
 
     Its gradient goes to the rows that were looked up, so that its backward needs no weights.
 
@@ -55,7 +55,7 @@ class EmbeddingLayer(VocabularyLayer):
     reads_weights_backward = False
 
     def fill(self, work: Work) -> None:
-        """Add rows read, written, and masked where they are others'; a dense gradient added in 32 bits."""
+        """Add the rows read, written and masked outside a GPU's share, and the dense 32-bit gradient."""
         rows, h = math.ceil(self.vocab_size / work.t), self.hidden_size
         numbers = self.sequence_length * h
         work.outputs = numbers + self.cross_length * h
@@ -70,9 +70,9 @@ class OutputLayer(VocabularyLayer):
     """The output layer with the loss."""
 
     def fill(self, work: Work) -> None:
-        """Add one product, and the loss: for each logit it or its gradient is kept, and the softmax.
+        """Add one product and the loss: logits or their gradient are kept, and the softmax.
 
-        Logits are written and read again, their 32-bit softmax written; it is read again, their gradient
+        Logits are written and read again, their 32-bit softmax is written and read, and their gradient
         written. Each GPU adds its rows' part to the gradient of the input. The output is the loss.
         """
         s, h, n = self.sequence_length, self.hidden_size, work.number_bytes
@@ -108,7 +108,7 @@ class ProjectionLayer(Layer):
     may_be_zero = ("num_positions",)
 
     def fill(self, work: Work) -> None:
-        """Add one product; what is kept is its input, and the norm's."""
+        """Add one product; kept tensors are its input, and the norm's input."""
         s, width, h = self.sequence_length, self.input_size, self.hidden_size
         work.inputs, work.outputs = s * width, s * h
         work.parameters = (width + self.num_positions) * h + (2 * width if self.normed else h)
@@ -120,7 +120,7 @@ class ProjectionLayer(Layer):
 
 @dataclass(frozen=True, kw_only=True)
 class CustomLayer(Layer):
-    """A layer of which the user says what it costs, for one sample on one GPU; no GPUs share it.
+    """A layer with costs given by the user, for one sample on one GPU; no GPUs share the layer.
 
     Attributes:
         flops: Floating-point operations of the forward.
@@ -136,7 +136,7 @@ class CustomLayer(Layer):
     may_be_zero = ("num_weights", "flops", "kept_bytes")
 
     def check(self, t: int, experts: int) -> None:
-        """Ensure that no GPUs share it."""
+        """Ensure that no GPUs share the layer."""
         super().check(t, experts)
         if t > 1:
             raise PlacementError(
@@ -144,7 +144,7 @@ class CustomLayer(Layer):
             )
 
     def fill(self, work: Work) -> None:
-        """Add what the user says."""
+        """Add the operations and tensors that the user gives."""
         work.inputs, work.outputs = self.input_numbers, self.output_numbers or self.input_numbers
         work.parameters, work.other_flops = self.num_weights, self.flops
         work.keep("input and other tensors", self.kept_bytes, 1)

@@ -1,7 +1,7 @@
 """Layers as shapes: parameters, operations and bytes of one sample, in any precision, shared by any number.
 
 Sizes are those of one GPU where `t` share the layer's matrices (tensor parallel). The module does not know
-what share of its peak a GPU reaches, nor how many samples it has.
+a GPU's share of its peak, nor its number of samples.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from placements.models.operators import SCORES, Work
 
 @dataclass(frozen=True)
 class Precision:
-    """The numbers that a model is trained with, each kind by its own size.
+    """Sizes in bytes of the numbers that a model is trained with, by kind of number.
 
     Attributes:
         name: ``half`` has 16-bit weights and gradients beside 32-bit master weights and moments of Adam;
@@ -26,7 +26,7 @@ class Precision:
             ``tf32`` too, but products on the matrix units where a GPU's can. The others are ``bf16`` whose
             products of layers have inputs of 8 or 4 bits: ``fp8`` scaled by tensor, ``fp8_blockwise`` by
             blocks of 128, ``mxfp8`` by 32 and ``nvfp4`` by 16 numbers.
-        number_bytes: Bytes of an activation, and of what is sent.
+        number_bytes: Bytes of an activation, and of a number in messages.
         peaks: Fields of a GPU with the peak of products, the first that it has; the last for 16-bit ones.
         weight_bytes: Bytes of a weight, with the copies that products read where these are cached; likewise
             `gradient_bytes`, and `optimizer_bytes` of all the optimizer's states for a parameter.
@@ -53,7 +53,7 @@ class Precision:
 
     @property
     def is_frozen(self) -> bool:
-        """Weights have no gradients: backwards compute those of inputs alone, as with low-rank adapters.
+        """Whether weights have no gradients: backwards compute input gradients alone, as with adapters.
 
         Products of the adapters (LoRA, Hu et al., 2021) are below a percent and left out.
         """
@@ -61,12 +61,12 @@ class Precision:
 
     @property
     def has_casts(self) -> bool:
-        """Products read numbers of 8 or 4 bits, which are made of those of 16."""
+        """Whether products read numbers of 8 or 4 bits, cast from 16 bits."""
         return self.product_bytes < self.number_bytes
 
     @property
     def with_16_bit_weights(self) -> Precision:
-        """The same with 16-bit weights beside the two copies in 8 or 4 bits."""
+        """The precision with 16-bit weights beside the two copies in 8 or 4 bits."""
         return replace(self, weight_bytes=2 + self.weight_bytes) if self.has_casts else self
 
     def peak_tflops(self, gpu: Gpu, exact: bool = False) -> float:
@@ -95,7 +95,7 @@ PRECISIONS = {each.name: each for each in (HALF, BF16, SINGLE, TF32)} | {
 """The precisions by name."""
 
 SIXTEEN_BITS = (HALF.name, BF16.name)
-"""Precisions whose products are in 16 bits, as those of files of measured rates."""
+"""Precisions whose products are in 16 bits, as in files of measured rates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,10 +132,10 @@ class Layer(ABC):
 
     @abstractmethod
     def fill(self, work: Work) -> None:
-        """Add what the layer does to a row of the table of costs."""
+        """Add the layer's operators and kept tensors to a row of the table of costs."""
 
     def on(self, t: int, experts: int = 1, expert_t: int = 0, precision: Precision = HALF) -> Work:
-        """Return what each GPU does and keeps; see `Work`, with 0 for as many to an expert as to a matrix."""
+        """Return the work of each GPU; see `Work`. `expert_t` 0 stands for `t`."""
         key = t, experts, expert_t or t, precision.number_bytes, precision.product_bytes
         if key not in self._works:
             self._works[key] = Work(*key)
@@ -148,7 +148,7 @@ class Layer(ABC):
 
     @property
     def owns_parameters(self) -> bool:
-        """Its weights, gradients and optimizer states stand with it, and not with another layer."""
+        """Whether the layer holds its weights, gradients and optimizer states itself, not another layer."""
         return True
 
     @property
@@ -157,7 +157,7 @@ class Layer(ABC):
         return 0
 
     def check(self, t: int, experts: int) -> None:
-        """Ensure that so many GPUs can share its matrices, and so many its experts.
+        """Ensure that `t` GPUs can share the layer's matrices, and `experts` GPUs its experts.
 
         Raises:
             PlacementError: They cannot.
@@ -174,7 +174,7 @@ class Layer(ABC):
 
     @property
     def num_parameters(self) -> int:
-        """All that belong to it, those of all experts included."""
+        """All parameters of the layer, all experts included."""
         return round(self.parameters(1) + self.expert_parameters(1)) if self.owns_parameters else 0
 
     def parameters(self, t: int) -> float:
@@ -182,7 +182,7 @@ class Layer(ABC):
         return self.on(t).parameters
 
     def expert_parameters(self, t: int) -> float:
-        """Return the parameters of all experts on each GPU, where it has them all."""
+        """Return the parameters of all experts on each GPU, if a GPU has all experts."""
         return self.on(t).expert_parameters
 
     def forward_flops(self, t: int) -> float:
@@ -192,7 +192,7 @@ class Layer(ABC):
     def kept(self, precision: Precision, t: int) -> tuple[float, float]:
         """Return the bytes that each GPU keeps from the forward to the backward, with nothing recomputed.
 
-        First those that every one has whole, unless they share the sequence too, then its part of the others.
+        First the bytes of tensors whole on each GPU, unless the sequence is shared too; then of shared ones.
         """
         whole = shared = 0.0
         for _, num_bytes, is_whole in self.on(t, precision=precision).kept:
@@ -205,5 +205,5 @@ class Layer(ABC):
         return sum(each.num_bytes for each in kept if each.name == SCORES)
 
     def output_elements(self) -> int:
-        """Return the numbers of its output, which is what passes to the next layer."""
+        """Return the number of elements of the output, which passes to the next layer."""
         return self.on(1).outputs

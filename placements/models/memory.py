@@ -1,4 +1,4 @@
-"""Memory tensor by tensor, and the rules of training frameworks by which it is held."""
+"""Memory tensor by tensor, and the rules by which training frameworks hold each tensor."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 MemoryKind = Literal["weights", "gradients", "optimizer", "kept", "backward", "buffer"]
-"""What a tensor is: a state; kept by each micro-batch; held only during a backward; or held once, by all
-layers that have the same one."""
+"""Kinds of tensors: states; kept by each micro-batch; held only during a backward; or held once, for all
+layers with an equal tensor."""
 
 STATE_KINDS: tuple[MemoryKind, ...] = ("weights", "gradients", "optimizer")
 """Kinds that stand for all of the training."""
@@ -24,7 +24,7 @@ class MemoryItem(NamedTuple):
 
 @dataclass(frozen=True)
 class Framework:
-    """What a training framework holds besides states and activations.
+    """Memory and kernels of a training framework besides states and activations.
 
     Attributes:
         has_placeholders: A backward returns an empty gradient for each weight, since the product adds up into

@@ -34,7 +34,7 @@ class Recompute:
 
 @dataclass(frozen=True)
 class Offload:
-    """A mode in which the host holds activations in between: units that go there, and ticks each way."""
+    """A mode in which the host holds activations between forward and backward: units, and ticks each way."""
 
     memory: int
     time: int
@@ -51,7 +51,7 @@ def with_levers(
 
     Ways to compute again and to send to the host stand under the names of forwards, as in a shape, with whole
     or split backwards. Where something may go to the host, streams share the memory of a device, and what a
-    backward releases counts until it ends. Each device may hold so many units on its host.
+    backward releases counts until it ends. `host_memory` is the units that each device may hold on its host.
 
     Raises:
         PlacementError: A forward is unknown or has no backward, or more is held or moved than there is.
@@ -78,7 +78,7 @@ def with_levers(
 
 
 def _backwards(placement: Placement, name: str) -> tuple[str, ...]:
-    """Return the blocks that release what a forward holds, in order."""
+    """Return the blocks that release the memory of a forward, in order."""
     if name not in placement.by_name or placement.by_name[name].kind is not Kind.F:
         forwards = [block.name for block in placement.blocks if block.kind is Kind.F]
         raise PlacementError(f"levers: there is no forward {name!r}; the forwards are {', '.join(forwards)}")

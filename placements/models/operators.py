@@ -1,6 +1,6 @@
-"""What a layer does on each GPU, operator by operator, and the tensors that it keeps.
+"""The operators of a layer on each GPU, and the tensors that the layer keeps.
 
-All figures are those of one sample, before GPUs share its tokens. The module does not know a layer, a GPU or
+All figures are of one sample, before GPUs share its tokens. The module does not know a layer, a GPU or
 a precision.
 """
 
@@ -16,7 +16,7 @@ KernelKind = Literal["stream", "permute", "loss"]
 """Kernels that are bound by memory: one stream in and out; tokens sorted by expert; softmax and loss."""
 
 SCORES = "scores"
-"""Name of what an attention keeps of its scores, which is computed again with the attention's core."""
+"""Name of the scores that an attention keeps; they are computed again with the attention's core."""
 
 SOFTMAX = "softmax of the logits"
 """Name of the tensor whose 32-bit numbers a framework may keep in fewer bytes."""
@@ -27,7 +27,7 @@ class Product(NamedTuple):
 
     Attributes:
         inputs: Rows of the matrix on each GPU; `outputs` are its columns.
-        tokens: Tokens that are multiplied, those of all experts of the GPU together.
+        tokens: Tokens that are multiplied, for all experts of the GPU together.
         experts: Matrices of this shape on each GPU, which have equal numbers of tokens; 0 for no experts.
     """
 
@@ -111,7 +111,7 @@ class KeptTensor(NamedTuple):
 
 @dataclass
 class Work:
-    """A row of the table of costs: what one of the GPUs that share a layer computes, sends, keeps and holds.
+    """A row of the table of costs: computation, messages and memory of one of the GPUs that share a layer.
 
     Attributes:
         t: GPUs that share each matrix; `expert_t` are those that share each matrix of an expert, of which all
@@ -123,7 +123,7 @@ class Work:
         parameters: Parameters, without `expert_parameters`, which are those of the GPU's experts.
         reduces: Numbers of each all-reduce of tensor-parallel GPUs, in the forward and in the backward.
         gradients: Numbers of gradients that a backward holds at most between its products.
-        other_flops: Operations of products that are not told one by one; of cores `other_core_flops`.
+        other_flops: Operations of products that are not in `products`; of cores `other_core_flops`.
         gradient_bytes: Read and written once by each backward, whatever its samples.
     """
 
@@ -147,7 +147,7 @@ class Work:
     gradient_bytes: float = 0.0
 
     def keep(self, name: str, numbers: float, size: float | None = None, is_whole: bool = False) -> None:
-        """Add a tensor that is kept, with the bytes of each number; None for those of activations."""
+        """Add a kept tensor with the bytes of each number; None for the bytes of an activation."""
         self.kept.append(KeptTensor(name, (self.number_bytes if size is None else size) * numbers, is_whole))
 
     @property

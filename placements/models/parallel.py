@@ -1,4 +1,4 @@
-"""How the GPUs of a stage share a layer, and the form in which a layer's cost is told.
+"""How the GPUs of a stage share a layer, and the record of a layer's cost.
 
 The module does not know a layer, nor how fast a GPU is.
 """
@@ -21,7 +21,7 @@ SequenceSharing = Literal["none", "megatron", "ulysses"]
 
 
 class SharingLevel(NamedTuple):
-    """GPUs that share something: how many, and how far apart they are."""
+    """GPUs that share something: their number, and their distance (stride) in GPU numbers."""
 
     degree: int
     stride: int
@@ -33,10 +33,10 @@ class LayerStrategy:
 
     Attributes:
         tensor_parallel: GPUs that share the layer's matrices, t.
-        data_parallel: Groups of so many, d, each with its share of the samples.
-        zero: What the groups hold once and not each: 0 nothing; 1 the optimizer's states; 2 also gradients
+        data_parallel: Data-parallel groups, d, each with its share of the samples.
+        zero: States held once for all groups: 0 none; 1 the optimizer's states; 2 also gradients
             where there is one micro-batch; 3 everything (ZeRO's stages; Galvatron-BMW's SDP).
-        recompute: What the backward computes again.
+        recompute: Part of the layer that the backward computes again.
         sequence: ``megatron``: the t GPUs also share the tokens of norms and dropout, so that all-reduces
             become all-gathers and reduce-scatters (Korthikanti et al., 2022, Sec. 4.2.2). ``ulysses``: they
             share the tokens alone, each with all weights, and exchange heads for tokens around the attention
@@ -87,7 +87,7 @@ class LayerStrategy:
 
     @property
     def num_gpus(self) -> int:
-        """All of them, t c d."""
+        """Number of GPUs: t c d."""
         return self.tensor_parallel * self.context_parallel * self.data_parallel
 
     @property
@@ -102,13 +102,13 @@ class LayerStrategy:
 
     @property
     def tensor_level(self) -> SharingLevel:
-        """The t GPUs."""
+        """The tensor-parallel GPUs, t."""
         t = self.tensor_parallel
         return SharingLevel(t, 1 if self.tensor_innermost else self.num_gpus // t)
 
     @property
     def context_level(self) -> SharingLevel:
-        """The c GPUs, beside each other's t or d."""
+        """The context-parallel GPUs, c: t apart, or d where tensor-parallel GPUs are not neighbours."""
         inner = self.tensor_parallel if self.tensor_innermost else self.data_parallel
         return SharingLevel(self.context_parallel, inner)
 
@@ -130,7 +130,7 @@ class LayerStrategy:
 
     @property
     def expert_level(self) -> SharingLevel:
-        """The GPUs that share the experts, those next to each other."""
+        """The GPUs that share the experts: neighbours among the GPUs of equal expert weights."""
         return SharingLevel(self.expert_parallel, self._expert_gpus.stride)
 
     @property
@@ -149,11 +149,11 @@ class Pass:
 
     @property
     def time_ms(self) -> float:
-        """All of it."""
+        """Time of the whole pass."""
         return self.product_ms + self.copy_ms
 
     def __add__(self, other: Pass) -> Pass:
-        """Return the time of one after the other."""
+        """Return the time of two passes, one after the other."""
         return Pass(self.product_ms + other.product_ms, self.copy_ms + other.copy_ms)
 
 
@@ -174,7 +174,7 @@ class Cost:
         forward_bytes: More, held only during the forward; `backward_bytes` likewise.
         static_bytes: Weights, gradients and the optimizer's states.
         update_ms: Gradients exchanged and weights updated, once after the last micro-batch.
-        buffers: Held from first to last, once for all layers that have the same one.
+        buffers: Held from first to last, once for all layers with an equal buffer.
         scatter_ms: Sum of gradients, and `gather_ms` of new weights, where both are apart from `update_ms`.
         backward_peak_bytes: Most that a backward holds of its own micro-batch, what it kept included, where
             gradients between products are counted; otherwise 0.
@@ -193,7 +193,7 @@ class Cost:
     backward_peak_bytes: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
-        """Return the cost of one after the other; what is held only for a while is not held twice."""
+        """Return the cost of two layers in a row; memory held only for a while counts once, as a maximum."""
         return Cost(
             self.forward + other.forward,
             self.backward + other.backward,

@@ -6,7 +6,7 @@ layouts, or with several parts of the model, has a piece for each; a piece may b
     0 | F0 F1 .  .  B1 B1 B0 B0 O0     layers of stage 0 in two layouts
     1 | .  .  F2 B2 B2 O1
 
-The module does not know what a layer is or who planned it, and not in what order blocks run.
+The module does not know layers or planners, nor the order of blocks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class PieceCost(NamedTuple):
 
     @property
     def times_ms(self) -> tuple[float, ...]:
-        """Times of its forward and its backward, or of the backward's halves."""
+        """Times in ms of the piece's forward and backward, or of forward and the backward's halves."""
         forward_ms, backward_ms = self.cost.forward.time_ms, self.cost.backward.time_ms
         if not self.weight_share:
             return forward_ms, backward_ms
@@ -91,7 +91,7 @@ def piece_placement(
     backward (Sec. V), which is never longer.
 
     Pieces are in the order of the model; each takes the output of the one before. Memory is in MiB of one
-    GPU, rounded up: capacities for weights and activations; what states take is static memory. Nodes of GPUs
+    GPU, rounded up: capacities for weights and activations; states are static memory. Nodes of GPUs
     are numbered as by `placements.cluster.Cluster.node_of`, ticks as in `placements.models.rates.tick_for`.
 
     Raises:

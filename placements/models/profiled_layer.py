@@ -1,6 +1,6 @@
-"""Layers that are known by what was measured of them, and not by their shape.
+"""Layers known by measurements, not by their shape.
 
-The module does not know what they take; whoever has the profile does.
+The module does not know their times; the profile's owner does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ProfiledLayer(Layer):
     may_be_zero = ("number", "num_weights", "kept_bytes", "input_numbers", "output_numbers")
 
     def fill(self, work: Work) -> None:
-        """Add equal shares of what was measured; operations are not known."""
+        """Add equal shares of the measured weights and kept bytes; operations are unknown."""
         work.inputs, work.outputs = self.input_numbers, self.output_numbers
         work.parameters = self.num_weights / work.t
         work.keep("all tensors, as measured", self.kept_bytes / work.t, 1)

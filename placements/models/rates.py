@@ -1,4 +1,4 @@
-"""Shares of its data sheet that a GPU is assumed to reach, and the length of a tick."""
+"""Shares of a data sheet that a GPU is assumed to reach, and the length of a tick."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ links, but at the lowest clocks even those slow down."""
 
 
 def tick_for(shortest_ms: float, tick_ms: float | None) -> float:
-    """Return the ms of a tick: as asked, or the longest power of ten of which the shortest block has 100.
+    """Return the ms of a tick: as given, or the longest power of ten with 100 ticks in the shortest block.
 
     Raises:
-        PlacementError: What is asked for is not above 0, or longer than the shortest block.
+        PlacementError: `tick_ms` is not above 0, or longer than the shortest block.
     """
     if tick_ms is None:
         return float(f"1e{math.floor(math.log10(shortest_ms / 100))}")

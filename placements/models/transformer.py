@@ -125,7 +125,7 @@ class TransformerLayer(Layer):
         return self.num_experts > 1 and self.parts != "attention"
 
     def fill(self, work: Work) -> None:
-        """Add what its attentions and its feed-forward part or experts do.
+        """Add the operators of the attentions, and of the feed-forward part or experts.
 
         A GPT's layer has 12 h^2 + 13 h parameters and 24 s h^2 + 4 s^2 h operations (Narayanan's
         dissertation, Sec. 4.5). In 16 bits with dropout it keeps s h (10 + 24 / t + 5 a s / (h t)) bytes
@@ -153,7 +153,7 @@ class TransformerLayer(Layer):
         work.gradients += stream
 
     def _begin(self, work: Work, name: str) -> None:
-        """Add what every part has: a norm, the sum with the residual stream, a mask, and an all-reduce."""
+        """Add every part's operators: a norm, the sum with the residual stream, a mask, an all-reduce."""
         stream = self.sequence_length * self.hidden_size
         self._norm(work, f"{name} norm", self.hidden_size)
         work.kernels.append(Kernel(f"{name} residual", 3 * stream, 3 * stream, is_whole=True))
@@ -164,7 +164,7 @@ class TransformerLayer(Layer):
         work.reduces.append((stream, stream))
 
     def _attention(self, work: Work) -> None:
-        """Add projections and core. With fewer heads of keys than GPUs, several GPUs have the same."""
+        """Add projections and core. With more GPUs than heads of keys, several GPUs have equal heads."""
         s, h, width = self.sequence_length, self.hidden_size, self._width
         heads, kv_heads = self.num_heads / work.t, max(self.kv_heads / work.t, 1)
         key_width, value_width = width + self.rope_width, self.value_width or width
@@ -217,7 +217,7 @@ class TransformerLayer(Layer):
         self._core(work, Core(heads, kv_heads, width, width, s, length, keys=length))
 
     def _core(self, work: Work, core: Core) -> None:
-        """Add a core, and what it keeps of its scores: 5 a s^2 / t bytes in 16 bits with dropout."""
+        """Add an attention core and its kept scores: 5 a s^2 / t bytes in 16 bits with dropout."""
         n, tensors = work.number_bytes, {"flash": 0, "fused": 1, "unfused": 2}[self.attention]
         each = n * tensors + (n + 1 if self.dropout and tensors else 0)
         work.cores.append(core)
@@ -261,9 +261,9 @@ class TransformerLayer(Layer):
             work.kernels.append(Kernel("sum with shared experts", 3 * s * h, s * h))
 
     def routed_elements(self, num_gpus: int | None = None) -> float:
-        """Return the chosen experts' inputs, as many as those of the busiest GPU everywhere.
+        """Return the elements of the chosen experts' inputs, every GPU counted as the busiest one.
 
-        They are h numbers for each token and expert, or once for each of so many GPUs with any of its
+        Each token has h elements for each of its experts, or for each of `num_gpus` GPUs with any of its
         experts. Of N experts k are chosen with equal chances, so that a GPU with E of them has none of a
         token's with C(N - E, k) / C(N, k).
         """

@@ -41,7 +41,7 @@ def bi_objective_partition(
     """
 
     def fitting(division: Sequence[int]) -> list[StageCost]:
-        """Return the costs of all stages; nothing where one does not fit."""
+        """Return the costs of all stages; [] if a stage does not fit."""
         found = [cost for stage in spans(division) if (cost := costs(*stage)) is not None]
         return found if len(found) == len(division) else []
 
@@ -68,10 +68,10 @@ def bi_objective_partition(
 def solve_as_paper(problem: StageProblem, check: Check = lambda: None) -> StageSolution | None:
     """Return the choice of Galvatron-BMW's dynamic programme (Eq. 4, App. A3, Alg. 3); None for none.
 
-    The table knows the memory of the forwards alone: static memory and what all micro-batches keep, rounded
-    up to MiB for each layer. Alg. 3 then gives the forwards ever more of it, from what leaves room for the
-    greatest transient of any option, until a choice's peak no longer fits. Where not even the least fits by
-    the table, the paper's loop still tries each greater one, and so does this.
+    The table knows the memory of the forwards alone: static memory and memory kept by all micro-batches,
+    rounded up to MiB for each layer. Alg. 3 then gives the forwards ever more of it, from what leaves room
+    for the greatest transient of any option, until a choice's peak no longer fits. Where not even the least
+    fits by the table, the paper's loop still tries each greater one, and so do we.
     """
     most = math.floor(problem.capacity_mib)
     if most < 0:

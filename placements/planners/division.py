@@ -1,7 +1,7 @@
 """A chain of layers divided into stages: exact, for any values of stages and one of several goals.
 
-`divided` is the search; what is asked of it: the greatest stage least, stages most alike, or the shortest
-iteration where what a stage costs is known when it is asked for. The module does not know what a layer is,
+`divided` is the search; its goals: the least greatest stage, stages most alike, or the shortest iteration
+with costs of stages that are computed on demand. The module does not know a layer,
 or a cost.
 """
 
@@ -23,14 +23,14 @@ ROUNDING = 1e-9
 """Relative difference of times that sums of floats may have."""
 
 StageCost = tuple[float, float, float]
-"""Time of a micro-batch and what comes once an iteration, both in ms, and the most that is held, in MiB."""
+"""Time of a micro-batch and time once an iteration, both in ms, and peak memory, in MiB."""
 
 StageCosts = Callable[[int, int, int], StageCost | None]
 """Costs of a stage, its first layer and the layer after its last; None where it does not fit."""
 
 
 def spans(stage_layers: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return of each stage its index, its first layer and the layer after its last."""
+    """Return the index of each stage, its first layer, and the layer after its last."""
     ends = itertools.pairwise(itertools.accumulate(stage_layers, initial=0))
     return [(stage, first, end) for stage, (first, end) in enumerate(ends)]
 
@@ -42,10 +42,10 @@ def stage_times(times_ms: Sequence[float], stage_layers: Sequence[int]) -> list[
 
 
 def windows(values: NDArray[Any], max_layers: int | None = None) -> Floats:
-    """Return values of consecutive layers by the layer after the last and by how many they are, at most.
+    """Return values of runs of layers, by the layer after the last and the number of layers.
 
-    Values are given by the first layer and the one after the last; or for sums over them as the sums over all
-    layers before each, and over all layers. Those of no layers, and of more than there are, are infinite.
+    Values are given by the first layer and the one after the last; or, for sums over layers, as the sums over
+    all layers before each, and over all layers. Values of no layers, and of too many layers, are infinite.
     """
     end, number = np.ogrid[: len(values), : (len(values) if max_layers is None else max_layers + 1)]
     first = np.maximum(end - number, 0)
@@ -56,9 +56,9 @@ def windows(values: NDArray[Any], max_layers: int | None = None) -> Floats:
 def divided(
     stages: Sequence[Floats] | Floats, joined: np.ufunc, *, longest_last: bool = False
 ) -> tuple[tuple[int, ...], float]:
-    """Return how many layers each stage has in the division of the least whole, and that whole.
+    """Return each stage's number of layers in the division of least whole value, and that value.
 
-    There are no layers, and infinity, where there is no division.
+    Without a division, these are () and infinity.
 
     Args:
         stages: Value of each by the layer after its last and its number of layers, as `windows`.
@@ -84,7 +84,7 @@ def divided(
 
 
 def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
-    """Return how many layers each stage has where the largest stage takes the least time.
+    """Return each stage's number of layers such that the largest stage takes the least time.
 
     That is the least period of a pipeline with room for all its micro-batches. Of several such divisions it
     is one whose shortest stage is the longest. Each layer takes more than 0 ms.
@@ -101,7 +101,7 @@ def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
 
 
 def min_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
-    """Return how many layers each stage has where the longest is the least multiple of the shortest.
+    """Return each stage's number of layers such that the longest is the least multiple of the shortest.
 
     That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division; for the rest
     see `min_largest`.
@@ -159,7 +159,7 @@ def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ..
 
 
 def iteration_ms(times_ms: Sequence[float], once_ms: Sequence[float], num_micro_batches: int) -> float:
-    """Return how long an iteration takes (Galvatron-BMW, App. C, Eq. 9), with what stages take once."""
+    """Return the iteration's time in ms, with the stages' times once an iteration (Galvatron-BMW, Eq. 9)."""
     return (num_micro_batches - 1) * max(times_ms) + math.fsum(times_ms) + math.fsum(once_ms)
 
 
@@ -170,7 +170,7 @@ def shortest_iteration(
     contents: NDArray[np.int64],
     cutoff_ms: float = math.inf,
 ) -> Iterator[tuple[int, ...]]:
-    """Yield ever better divisions, as how many layers each stage has; the last has the shortest iteration.
+    """Yield ever better divisions, as layers per stage; the last has the shortest iteration.
 
     The slowest stage counts for every micro-batch, so divisions are compared among those whose stages all
     take at most a limit, for ever lower limits; first comes the one whose slowest stage is the fastest. A
@@ -179,12 +179,12 @@ def shortest_iteration(
     Args:
         costs: Costs of a stage; asked for once each at most.
         num_micro_batches: Those of an iteration.
-        bounds_ms: Least time of stages, and what they take once at least, by stage, the layer after its last
+        bounds_ms: Least time of stages, and least time once an iteration, by stage, the layer after its last
             and its number of layers; shape ``(num_stages, num_layers + 1, max_layers + 1)`` each. No stage
             has more layers. Infinite where a stage cannot be.
         contents: Equal numbers for layers that cost the same wherever a stage has them; of the shape of a
             stage's bounds.
-        cutoff_ms: Only what is shorter is looked for.
+        cutoff_ms: Only shorter iterations are searched for.
     """
     times_ms, once_ms = (np.array(each) for each in bounds_ms)
     is_known = np.zeros(times_ms.shape, dtype=np.bool_)

@@ -3,7 +3,7 @@
 The search goes from the last layer to the first. A label is a choice for the layers from some layer on. It is
 dropped where another one is no worse in cost and in every way in which the layers before may need memory, and
 where even a Lagrangian bound on the layers before, with memory at a price, leaves it above the best choice
-known. The module does not know what an option is, or a GPU.
+known. The module does not know options, or GPUs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Ints = NDArray[np.int64]
 Figures = NDArray[Any]
 
 Check = Callable[[], None]
-"""Ends a search by what it raises, as when the time is over."""
+"""Callback that ends a search by raising an exception, as when the time is over."""
 
 MAX_LABELS = 100, 2_000
 """Labels of a layer that the first pass keeps, to find a good choice, and the second, to prove it."""
 
 _PRICES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 32)])
-"""Prices of a MiB, of what the options of a layer trade it for at most."""
+"""Prices of a MiB, as multiples of the price at which options trade memory for time."""
 
 _AROUND = np.array([0.0, 0.2, 0.5, 0.8, 0.9, 1.0, 1.1, 1.25, 2.0, 5.0])
 """Prices at which labels are bounded, of the best one for the whole stage."""
@@ -39,7 +39,7 @@ class StrategyCosts(NamedTuple):
     """Costs of each strategy open to a layer; arrays of shape ``(num_options,)``.
 
     Attributes:
-        cost_ms: A micro-batch's share of what the layer takes of an iteration.
+        cost_ms: A micro-batch's share of the layer's time in an iteration.
         time_ms: Forward and backward of one micro-batch, without the exchange of gradients.
         sync_ms: Once an iteration: gradients exchanged, weights updated.
         static_mib: Held all the time.
@@ -58,7 +58,7 @@ class StrategyCosts(NamedTuple):
     piece: Figures
 
     def weight_mib(self, in_flight: int) -> Floats:
-        """Return what the layer holds between two blocks, with so many micro-batches at once."""
+        """Return the memory of each option between two blocks, with `in_flight` micro-batches at once."""
         held: Floats = self.static_mib + in_flight * self.kept_mib
         return held
 
@@ -69,10 +69,10 @@ class StageProblem:
 
     Attributes:
         layers: Options of each layer in order, the same object for equal layers.
-        transition_ms: What both passes of a micro-batch pay between a layer shared in one way (row) and the
+        transition_ms: Time of both passes of a micro-batch between a layer shared in one way (row) and the
             next in another (column).
         in_flight: Micro-batches whose activations the stage holds at its peak.
-        capacity_mib: What it may hold.
+        capacity_mib: Memory that the stage may hold.
     """
 
     layers: tuple[StrategyCosts, ...]
@@ -82,7 +82,7 @@ class StageProblem:
 
     @property
     def room_mib(self) -> float:
-        """The capacity, with what rounding may add."""
+        """The capacity, with a margin for rounding."""
         return self.capacity_mib + ROUNDING * max(1.0, abs(self.capacity_mib))
 
 
@@ -94,7 +94,7 @@ class StageSolution:
         choice: Index of each layer's option, in the order of the layers.
         time_ms: Time of one micro-batch, transitions included, without the exchange of gradients.
         sync_ms: Once an iteration.
-        cost: The time, and a micro-batch's share of what comes once.
+        cost: The time, with a micro-batch's share of the time once an iteration.
         peak_mib: See `peak_mib`.
         min_cost: No choice that fits costs less than this, but for rounding; below `cost` where the search
             gave up on proving the choice best.
@@ -109,7 +109,7 @@ class StageSolution:
 
 
 def weigh(problem: StageProblem, choice: Sequence[int], min_cost: float = -math.inf) -> StageSolution:
-    """Return a choice with what it costs and holds; see `StageSolution`."""
+    """Return a choice with its cost, times and peak memory; see `StageSolution`."""
     chosen = tuple(map(int, choice))
     layers = list(zip(problem.layers, chosen, strict=True))
     cost, time_ms, sync_ms = (math.fsum(float(each[column][i]) for each, i in layers) for column in range(3))
@@ -120,7 +120,7 @@ def weigh(problem: StageProblem, choice: Sequence[int], min_cost: float = -math.
 
 
 def grouped(problem: StageProblem, solution: StageSolution) -> StageSolution:
-    """Return a solution with equal neighbors of one option together, where it fits and costs as much."""
+    """Return a solution with equal options of equal neighbours together, if it fits and costs no more."""
     for is_recomputed_last in (False, True):
         choice: list[int] = []
         for _, run in itertools.groupby(problem.layers, key=id):
@@ -159,9 +159,9 @@ class _Labels(NamedTuple):
     """Choices for the layers from some layer on; one entry each in all arrays.
 
     Attributes:
-        weight: Static memory and what all micro-batches keep.
-        kept: What one micro-batch keeps.
-        kept_after: What it keeps in the pieces after the first piece.
+        weight: Static memory and the memory kept by all micro-batches.
+        kept: Memory kept by one micro-batch.
+        kept_after: Its part in the pieces after the first piece.
         above: Transient memory above the weight.
         piece: Piece of the first layer; -1 before there is one.
         parent: Index among the labels of the layer after.
@@ -178,12 +178,12 @@ class _Labels(NamedTuple):
     option: Figures
 
     def where(self, index: Any) -> _Labels:
-        """Return some of them."""
+        """Return the labels at these indices."""
         return _Labels(*(each[index] for each in self))
 
 
 def solve(problem: StageProblem, check: Check = lambda: None) -> StageSolution | None:
-    """Return the cheapest choice that fits; None where nothing does. The check is called at each layer.
+    """Return the cheapest choice that fits; None if no choice does. The check is called at each layer.
 
     Where more labels would be needed than are kept, which takes many different layers, the choice may not be
     the best, and the solution's `min_cost` says by how much at most.
@@ -206,7 +206,7 @@ class _Search:
     """A search in a stage.
 
     Attributes:
-        weights: What each option of each layer holds between two blocks.
+        weights: Memory of each option of each layer between two blocks.
         transition: Cost of a layout (row) before another (column); 0 beside no layer (the last).
         max_transient: Of layers that are not recomputed, and of those that are.
         prices: Of a MiB; labels are bounded at them, by `before` of all layers before each.
@@ -228,7 +228,7 @@ class _Search:
         self.before = self._bounds(self.prices)
 
     def _bounds(self, prices: Floats) -> list[Floats]:
-        """Return bounds on what the layers before each layer cost with memory at a price (Lagrangian).
+        """Return lower bounds of the cost of layers before each layer, memory at a price (Lagrangian).
 
         For each layer an array by price of a MiB and the layer's option: the least cost of all layers before
         it, their memory and the transition to it. At last the same of all layers, in one column.
@@ -242,7 +242,7 @@ class _Search:
         return found
 
     def cheapest(self, cutoff: float, max_labels: int) -> tuple[tuple[float, list[int]] | None, float]:
-        """Return the cost and the choice that is the cheapest that fits, of those below a cutoff.
+        """Return the cheapest choice that fits and its cost, below a cutoff; None if none is found.
 
         Where there are too many labels those of the least bounds are kept; also returned is the least bound
         of all that were dropped for that.
@@ -308,14 +308,14 @@ class _Search:
 
 
 def memory_prices(options: Sequence[StrategyCosts], in_flight: int) -> Floats:
-    """Return prices of a MiB in ms, from nothing on, around what the options of a layer trade it for."""
+    """Return prices of a MiB in ms, from 0 on, around the rate at which options trade memory for time."""
     spread = max(float(np.ptp(each.weight_mib(in_flight))) for each in options)
     costly = max(max(float(np.ptp(each.cost_ms)), 1e-9 * float(each.cost_ms.max())) for each in options)
     return (costly / spread if spread else 0.0) * _PRICES
 
 
 def undominated(values: Sequence[Figures], group: Ints) -> Ints:
-    """Return the indices at which no other one of the same group has no greater values; one of equal ones."""
+    """Return the indices of the undominated columns within each group; one of equal ones."""
     order = np.lexsort((*reversed(values), group))
     others = [each[order] for each in values[1:]]  # by the first they are sorted
     no_greater = np.equal.outer(group[order], group[order])

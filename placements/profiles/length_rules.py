@@ -1,7 +1,7 @@
-"""Rules of what blocks cost by the length of a sequence: polynomials, fitted to measurements, and their file.
+"""Time and memory of blocks by the length of a sequence: polynomials, fitted to measurements, and their file.
 
 The length is in thousands of tokens, so that factors are readable. Attention is in the square, the rest of a
-layer is linear, and what kernels take to start is constant. The module does not know micro-batches.
+layer is linear, and the start of kernels is constant. The module does not know micro-batches.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LengthRuleRow:
 
 @dataclass(frozen=True)
 class LengthTimeRow:
-    """What a block was measured to take in sequences of some length."""
+    """A measured time and memory of a block in sequences of some length."""
 
     tokens: Annotated[int, Meaning("length of the sequences", min=1, max=1e9)]
     block: Annotated[str, Meaning("name of the block")]
@@ -53,13 +53,13 @@ class LengthTimeRow:
 
 
 class LengthRule(NamedTuple):
-    """What a block takes in a sequence of any length.
+    """Polynomials of a block's time and memory in the length of a sequence.
 
     Attributes:
         time_ms: Its time.
-        memory_mib: What it allocates, less than 0 for what it releases; None where no rule is known.
+        memory_mib: Memory allocated, negative if released; None where no rule is known.
         deviation: Largest deviation of its time from a measured one, as a share of that; 0 where not fitted.
-        worst_tokens: Length at which that is.
+        worst_tokens: Length of the largest deviation.
     """
 
     time_ms: Coefficients
@@ -75,7 +75,7 @@ class LengthRule(NamedTuple):
 
 
 def value(coefficients: Sequence[float], thousands: float) -> float:
-    """Return what a polynomial is at a length.
+    """Return the value of a polynomial at a length in thousands of tokens.
 
     >>> value((1.0, 0.0, 2.0), 3.0)
     19.0
@@ -97,7 +97,7 @@ def in_words(coefficients: Sequence[float]) -> str:
 def fitted(points: Iterable[tuple[float, float]], powers: Sequence[int] = POWERS) -> Coefficients:
     """Return the polynomial of factors of 0 or more with the least squares of relative deviations.
 
-    Points are lengths in thousands of tokens, and what was measured, all of 0 or more, or all of 0 or less.
+    Points are lengths in thousands of tokens, and measured values, all of 0 or more, or all of 0 or less.
 
     >>> [round(each, 6) for each in fitted([(1, 3.0), (2, 7.0), (4, 21.0)])]
     [1.0, 1.0, 1.0]
@@ -116,7 +116,7 @@ def fitted(points: Iterable[tuple[float, float]], powers: Sequence[int] = POWERS
 
 
 def fit_rules(rows: Iterable[LengthTimeRow]) -> dict[str, LengthRule]:
-    """Return the rule of each block from what was measured.
+    """Return the rule of each block, fitted to measurements.
 
     Raises:
         ProfileError: A block has fewer lengths than the rule has factors, or memory for some of them alone.
@@ -144,7 +144,7 @@ def _fit(name: str, rows: Sequence[LengthTimeRow]) -> LengthRule:
 
 
 def read_measured_lengths(path: str | Path) -> list[LengthTimeRow]:
-    """Read what blocks took at several lengths: a CSV with the columns of `LengthTimeRow`, others aside.
+    """Read times of blocks at several lengths from a CSV with the columns of `LengthTimeRow`, others ignored.
 
     Raises:
         ProfileError: The file is wrong; one line with its path, the place and the remedy.

@@ -1,11 +1,11 @@
-"""What blocks cost in their modes, and on streams that compute nothing, where a profile does not say it.
+"""Costs of blocks in their modes, and on streams other than ``compute``, where a profile lacks them.
 
 A profile has a cost for each block in each of its modes, by the names of `Placement.runs`: ``B0`` as it is
-written, ``B0@recompute`` in that mode. What it lacks follows from what it has:
+written, ``B0@recompute`` in that mode. Missing costs follow from the others:
 
-- A backward that takes longer computes its forward again, or so much of it as the placement's times say. It
-  adds that share of the forward's time and energy at each clock.
-- In the mode ``offload``, what takes longer waits for copies: as long at every clock, with waiting's power.
+- A backward that takes longer computes its forward again, or the part that the placement's times say. It
+  adds this part of the forward's time and energy at each clock.
+- In the mode ``offload``, the longer block waits for copies: as long at every clock, with waiting's power.
 - Any other change of time is as much more work, or less, at the power of the block.
 - A block on another stream than ``compute`` takes its time at every clock, and nothing beyond waiting.
 """
@@ -25,11 +25,11 @@ OFFLOAD = "offload"
 
 
 def with_modes(profile: Profile, placement: Placement) -> Profile:
-    """Return a profile with a cost for each block in each of its modes; what is there already stays.
+    """Return a profile with a cost for each block in each of its modes; known costs stay.
 
     Args:
         profile: With the blocks of the stream ``compute`` as they are written, at least.
-        placement: Whose times say how modes differ.
+        placement: Placement whose times say how modes differ.
 
     Raises:
         ProfileError: A backward computes its forward again, and the two have no clock in common.
@@ -42,7 +42,7 @@ def with_modes(profile: Profile, placement: Placement) -> Profile:
 
 
 def _points(profile: Profile, placement: Placement, name: str, block: Block) -> Iterator[OperatingPoint]:
-    """Yield the points of a block in a mode; none where the profile has nothing that they follow from."""
+    """Yield the points of a block in a mode; none if the profile lacks the points that they follow from."""
     base = profile.points.get(block.name, ())
     if block.stream != COMPUTE:
         highest = max(points[-1].clock_mhz for points in profile.points.values())
@@ -78,7 +78,7 @@ def _plus(point: OperatingPoint, time_ms: float, energy_mj: float) -> OperatingP
 def _with_forwards(
     profile: Profile, name: str, base: tuple[OperatingPoint, ...], again: list[Block], share: float
 ) -> Iterator[OperatingPoint]:
-    """Yield the points of a backward with a share of forwards before it, all at one clock."""
+    """Yield the points of a backward plus a share of the recomputed forwards, all at one clock."""
     fastest = profile.in_fastest_configs().points
     forwards = [{point.clock_mhz: point for point in fastest.get(each.name, ())} for each in again]
     shared = [point for point in base if all(point.clock_mhz in each for each in forwards)]

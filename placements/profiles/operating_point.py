@@ -1,7 +1,7 @@
-"""Cost of a block at one clock, and the file form of such costs, that of Zeus and Perseus.
+"""Cost of a block at one clock, and its file form, as in Zeus and Perseus.
 
-That is a CSV file with a row for each block and clock. In the file clocks are in MHz, times in seconds and
-energies in joules on one GPU; inside the program times are milliseconds and energies millijoules.
+The form is a CSV file with a row for each block and clock. In the file clocks are in MHz, times in seconds
+and energies in joules on one GPU; inside the program times are milliseconds and energies millijoules.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class ProfileError(ValueError):
 
 
 class Clock(int):
-    """A clock in MHz, and the configuration in which a block runs at it.
+    """A clock in MHz, and the configuration in which a block runs at this clock.
 
-    It is a number wherever a number is asked for. Two are equal if clock and configuration are, so plans
+    It is an `int` wherever a number is needed. Two are equal if clock and configuration are, so plans
     and tables that are kept by clock keep configurations apart. A clock without one is a plain number.
 
     >>> clock = Clock(1410, "8 SMs to communicate")
@@ -48,7 +48,7 @@ class Clock(int):
         return clock
 
     def __reduce__(self) -> tuple[type[Clock], tuple[int, str]]:
-        """Return what makes it again, for pickle."""
+        """Return constructor and arguments that rebuild the clock, for pickle."""
         return Clock, (int(self), self.config)
 
     def __eq__(self, other: object) -> bool:
@@ -76,9 +76,9 @@ class OperatingPoint:
     Attributes:
         clock_mhz: The clock.
         time_ms: How long the block runs.
-        energy_mj: What one GPU uses meanwhile, everything included.
-        config: What else is chosen for the block, such as the SMs that communicate, or whether it computes
-            activations again. Empty where only the clock is.
+        energy_mj: Energy of one GPU meanwhile, everything included.
+        config: Other choices for the block, such as the SMs that communicate, or recomputation. Empty where
+            only the clock is chosen.
     """
 
     clock_mhz: int
@@ -88,7 +88,7 @@ class OperatingPoint:
 
     @property
     def clock(self) -> int:
-        """The clock with its configuration, if it has one."""
+        """The clock, as a `Clock` with its configuration if the point has one."""
         return Clock(self.clock_mhz, self.config) if self.config else self.clock_mhz
 
 
@@ -105,7 +105,7 @@ class ProfileRow:
 
 @dataclass(frozen=True)
 class StageRow:
-    """A row of a profile by stage, as Zeus and Perseus write it, where the placement is a V-shape."""
+    """A row of a profile by stage, as Zeus and Perseus write profiles, for V-shapes."""
 
     stage: Annotated[int, Meaning("number of the stage, whose blocks are `F` and `B` with it", min=0)]
     instruction: Annotated[Literal["forward", "backward"], Meaning("which of the two blocks")]
@@ -121,7 +121,7 @@ class StageRow:
 
 
 def write_profile_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write a profile of which not all was measured, all of it or nothing.
+    """Write a profile that may lack energies, all rows or no file.
 
     Args:
         path: The CSV file.
@@ -154,7 +154,7 @@ def points_of(
         energy_scale: Factor on its energies.
 
     Raises:
-        ProfileError: It cannot be read or is wrong; the message begins with its path.
+        ProfileError: The table cannot be read or is wrong; the message begins with its path.
     """
     found: dict[str, list[OperatingPoint]] = {}
     forms: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow)

@@ -20,7 +20,7 @@ BlockingPower = float | tuple[tuple[int, float], ...]
 """Power in W of a GPU that waits: one number, or (MHz, W) points by clock."""
 
 DOUBTFUL = 100.0
-"""Times of a profile and of a placement that differ by such a factor are likely in different units."""
+"""Factor between times of a profile and of a placement from which these likely differ in their unit."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Profile:
 
     @cached_property
     def min_blocking_power_w(self) -> float:
-        """The power of a GPU that waits, at whichever of the profile's clocks it is least."""
+        """The least power of a waiting GPU over the profile's clocks, in W."""
         return min(self._blocking_powers_w, default=self.blocking_w(0))
 
     @cached_property
@@ -71,13 +71,13 @@ class Profile:
         return len(self._blocking_powers_w) > 1
 
     def fastest(self, block: str) -> OperatingPoint:
-        """Return a block's point at its highest clock, in its fastest configuration there."""
+        """Return a block's point at its highest clock, in its fastest configuration at this clock."""
         points = self.points[block]
         highest = points[-1].clock_mhz
         return min((each for each in points if each.clock_mhz == highest), key=lambda each: each.time_ms)
 
     def in_fastest_configs(self) -> Profile:
-        """Return the profile with the fastest configuration of each clock, for what chooses clocks alone."""
+        """Return the profile with the fastest configuration of each clock, for planners of clocks alone."""
         points = {}
         for block, all_points in self.points.items():
             slowest_first = sorted(all_points, key=lambda point: (point.clock_mhz, -point.time_ms))
@@ -85,10 +85,10 @@ class Profile:
         return self if points == self.points else replace(self, points=points)
 
     def require_one_config(self, field: str) -> None:
-        """Check that no clock of a block has several configurations, for what chooses among clocks alone.
+        """Check that no clock of a block has several configurations, for planners of clocks alone.
 
         Raises:
-            ProfileError: One has; the message begins with the name of what cannot be asked for.
+            ProfileError: A clock has; the message begins with `field`, the option that needs clocks alone.
         """
         pairs = ((block, pair) for block, points in self.points.items() for pair in pairwise(points))
         for block, (before, after) in pairs:
@@ -99,10 +99,10 @@ class Profile:
                 )
 
     def require(self, placement: Placement) -> None:
-        """Check that the profile has all blocks of a placement; it may have others besides.
+        """Check that the profile has all blocks of a placement; other blocks are allowed.
 
         Raises:
-            ProfileError: It lacks one.
+            ProfileError: The profile lacks a block.
         """
         if missing := [name for name in placement.runs if name not in self.points]:
             is_mode = any(placement.runs[name].name in self.points for name in missing)
@@ -112,7 +112,7 @@ class Profile:
             )
 
     def doubtful_times(self, placement: Placement, option: str) -> str:
-        """Return a hint where its times and those of a placement are `DOUBTFUL` times apart; else nothing.
+        """Return a hint if the profile's times are off the placement's by `DOUBTFUL` times or more, else "".
 
         The option is the factor on the times of the profile.
         """
@@ -186,7 +186,7 @@ class Profile:
         return cls(device, points_of(Path(path), time_scale, energy_scale), blocking_power_w)
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the profile with the columns ``block,frequency,time,energy``, all of it or nothing.
+        """Write the profile as CSV with the columns ``block,frequency,time,energy``, all rows or no file.
 
         Where points have configurations, there is a column ``config`` too.
 
@@ -200,10 +200,10 @@ class Profile:
 
 
 def checked_blocking_power(power: BlockingPower) -> BlockingPower:
-    """Return a blocking power in the form in which a profile keeps it.
+    """Return a blocking power in a profile's form: one number, or points by increasing clock.
 
     Raises:
-        ProfileError: It is no power, or no list of points with a power for each of some clocks.
+        ProfileError: A clock or power is out of range, or the list of points is empty or repeats a clock.
     """
     for clock, watts in power if isinstance(power, tuple) else ((1, power),):
         if not 0 < clock < math.inf:

@@ -6,7 +6,7 @@ before. Backwards come in the reverse order: the last slice is the first to know
 adds to those of the keys and values of all before. Seq1F1B is an order of such blocks.
 
 A sequence of length 1 that takes ``(1 - a) + a`` on a stage, with ``a`` the share of attention, takes
-``C(x) = (1 - a) x + a x^2`` up to x: what a slice takes grows with what is before it. The module knows no
+``C(x) = (1 - a) x + a x^2`` up to x: a slice's time grows with the length before it. The module knows no
 orders.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from placements.planners.hybrid.placing.gpt import PlacedGpt
 
 EVEN, EQUAL_TIME = "even", "equal_time"
-"""How a sequence is cut: into slices of equal length, or into slices that take equally long."""
+"""Ways to cut a sequence: into slices of equal length, or into slices of equal time."""
 
 _FINEST = 1000
 """Parts of the shortest or smallest even slice to which others are rounded where nothing divides them all."""
@@ -86,7 +86,7 @@ def sliced(
     parts = _finer((units * x * y for units in held for x in ends for y in (1, kv)), least)
 
     def memory(block: Block) -> list[tuple[int, ...]]:
-        """Return what each slice of a block holds on its devices, with gradients of keys and values."""
+        """Return the memory of each slice of a block on its devices, with gradients of keys and values."""
         rows = [_rounded(units * parts * x for x in ends) for units in block.units.values()]
         forward = forwards.get(block.name, block)
         for row, units in zip(rows, forward.units.values(), strict=False):
@@ -143,7 +143,7 @@ def place_in_slices(
     """Return stages on their devices with each sequence cut as they say; see `placements.stages.place`.
 
     Raises:
-        StagesError: They do not say it, or do not fit the shape.
+        StagesError: The stages do not say how to cut them, or do not fit the shape.
     """
     if (how := chain.sequence_slices) is None:
         raise StagesError("sequence_slices: has no value; give the number of slices")
@@ -157,7 +157,7 @@ def place_in_slices(
 def gpt_in_slices(gpt: PlacedGpt, num_slices: int = 8, partition: str = EVEN) -> Placement:
     """Return a GPT in a V-shape with sequences cut into slices; see `sliced`.
 
-    What grows with the square of the length is what a layer takes longer than two layers of half the length.
+    The part that grows with the square of the length is a layer's excess over two layers of half the length.
 
     Raises:
         PlacementError: An argument is out of its range, or layers are recomputed and keep no keys and values.
@@ -185,7 +185,7 @@ def gpt_in_slices(gpt: PlacedGpt, num_slices: int = 8, partition: str = EVEN) ->
 def slice_ends(
     placement: Placement, num_slices: int, attention_share: Shares = 0.0, partition: str = EVEN
 ) -> tuple[Fraction, ...]:
-    """Return where each slice ends, as a part of the sequence.
+    """Return the end of each slice as a share of the sequence.
 
     Slices of equal time end where ``C(x) = i / n`` of the whole: those of all stages, forward and backward,
     together (TeraPipe and Seq1F1B balance so). They are rounded to a millionth of the sequence.
@@ -249,11 +249,11 @@ def _attention(placement: Placement, attention_share: Shares) -> dict[str, Fract
 
 
 def _rounded(until: Iterable[Fraction]) -> list[int]:
-    """Return the parts between running totals, such that all parts add up."""
+    """Return the differences of rounded running totals, so that all parts add up to the rounded total."""
     return [end - begin for begin, end in itertools.pairwise(map(round, until))]
 
 
 def _finer(numbers: Iterable[Fraction], least: Fraction) -> int:
-    """Return how many new units an old one is: as few as make all numbers whole, or a power of ten."""
+    """Return the factor of finer units: the least that makes all numbers whole, or a power of ten."""
     finest: int = 10 ** max(0, math.ceil(math.log10(_FINEST / least)))
     return min(finest, math.lcm(*(Fraction(each).denominator for each in numbers)))

@@ -1,6 +1,6 @@
-"""A model as a chain of stages with times and memory, and the same cut into other pieces, exactly.
+"""A model as a chain of stages with times and memory, and the chain cut into other pieces, exactly.
 
-The form in which people have a model: milliseconds and MiB of each stage, or of each layer. It is placed on
+A user has the milliseconds and MiB of each stage of a model, or of each layer. It is placed on
 devices in the shape that a schedule needs. Sums and parts are those of the decimals. The module does not know
 schedules.
 """
@@ -63,7 +63,7 @@ class Stage:
 
     @classmethod
     def merged(cls, stages: Sequence[Stage]) -> Stage:
-        """Return several in one; a figure is not known where one of theirs is not."""
+        """Return several stages merged into one; a figure is None where one of theirs is."""
         figures: dict[str, Any] = {}
         for name in vars(stages[0]):
             known = [getattr(each, name) for each in stages]
@@ -71,7 +71,7 @@ class Stage:
         return cls(**figures)
 
     def part_of(self, number: int) -> Stage:
-        """Return one of so many equal parts."""
+        """Return one of `number` equal parts of the stage."""
         parts: dict[str, Any] = {name: each and exact(each) / number for name, each in vars(self).items()}
         return Stage(**parts)
 
@@ -136,7 +136,7 @@ class StageChain:
     ] = None
 
     def __post_init__(self) -> None:
-        """Check that there are stages or layers, and count the devices."""
+        """Check that the chain has either stages or layers, and count its devices."""
         if bool(self.stages) == bool(self.layers):
             raise StagesError("stages: give either 'stages', one for each device, or 'layers', to be divided")
         if self.layers and not self.num_devices:
@@ -164,16 +164,16 @@ class StageChain:
 
     @property
     def knows_halves(self) -> bool:
-        """Whether every piece tells the time of its input gradient apart from that of its weights."""
+        """Whether every piece has the time of its input gradient apart from its weight gradients."""
         return all(each.input_gradient_ms is not None for each in self.pieces)
 
     def in_chunks(self, number: int) -> tuple[tuple[Stage, ...], str]:
-        """Return the model in so many pieces, and how they were made; empty where they are its own.
+        """Return the model in `number` pieces, and a note on how they were made; "" if they are its own.
 
         Layers are divided such that the longest piece is as short as possible.
 
         Raises:
-            StagesError: There is no way to make so many.
+            StagesError: The stages or layers cannot be made into this number of pieces.
         """
         pieces, count = self.pieces, len(self.pieces)
         if number == count:
@@ -204,7 +204,7 @@ class PlacedStages:
         placement: Placement in ticks and whole units of memory, with the devices' capacity and weights.
         num_samples: Micro-batches of the model that one micro-batch of the placement stands for: 2 where the
             placement has two pipelines.
-        notes: What was assumed or cut to make it.
+        notes: Assumptions and cuts made for the placement, one line each.
     """
 
     placement: Placement
@@ -297,5 +297,5 @@ def _unit(figures: Iterable[float | Fraction | None]) -> Fraction:
 
 
 def exact(number: float | Fraction) -> Fraction:
-    """Return a number as the fraction that its decimals are."""
+    """Return a number as the exact fraction of its decimals."""
     return number if isinstance(number, Fraction) else Fraction(str(number))

@@ -1,4 +1,4 @@
-"""Stages as people write them: a YAML file, plain data, or columns."""
+"""Stages as users write them: a YAML file, plain data, or columns."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def stages_of(num_stages: int | None = None, **columns: Any) -> StageChain:
     Args:
         num_stages: Needed where no column is a list.
         columns: Of the stages one number for all, or one for each: lists, arrays, or columns of a DataFrame.
-            Memory may have its unit as text, such as ``24GiB``. Beside them what is of the whole model, as
+            Memory may have its unit as text, such as ``24GiB``. Others are of the whole model, such as
             `memory_mib` of all devices or each, and ``power_w={"running": 300, "blocking": 75}``.
 
     Raises:

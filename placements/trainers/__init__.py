@@ -1,11 +1,11 @@
-"""Plans and layouts in the terms of training systems: one record of what a trainer is told, written and read.
+"""Plans and layouts in the terms of training systems: a record of a trainer's job, written and read.
 
-- `layout`: which layers stand on which virtual stage, and the even division
+- `layout`: the layers of each virtual stage, and the even division
 - `shell`: the commands of a bash script, as the shell would make them
 - `words`: the words of a command line in a file, or of a record's fields, and back
 - `megatron_layout`: Megatron-LM's notation, its rules, and the arguments that say a layout
 - `layers`: times and memory of the layers of a model, as CSV, or from a log, a profile or a trace
-- `job`: what a trainer is told, of a model and a plan
+- `job`: a trainer's job: its model and its plan
 - `as_run`: a plan as another system runs it, with its time and memory
 - `megatron`: arguments of Megatron-LM; `torchtitan`: of torchtitan
 - `galvatron`: Galvatron's plan file, read and written

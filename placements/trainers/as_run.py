@@ -1,7 +1,7 @@
-"""A plan as another system runs it: with layers shared alike, and with what that takes by the same costs.
+"""A plan as another system runs it, with all layers shared alike, and its time and memory by the same costs.
 
-None of the systems has all that a plan may have. What they run instead must fit the memory, and what differs
-from the plan is said. The module does not know any system.
+No system has all features of a plan. The plan that a system runs instead must fit the memory, and its
+differences from the given plan are listed. The module does not know any system.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class PlanExport(NamedTuple):
 
     Attributes:
         text: Text of its file.
-        run: What it runs, with its time and memory.
-        differs: What of it is otherwise than planned, and what has to be given besides, a line each.
-        job: What the system is told; None where it has a form of its own.
+        run: Plan as the system runs it, with its time and memory.
+        differs: Differences from the plan, and arguments to give besides, one line each.
+        job: The system's job; None for a system with a form of its own.
     """
 
     text: str
@@ -40,16 +40,16 @@ class PlanExport(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """A plan, and what it takes when its layers are shared otherwise.
+    """A plan, with a function to rate it when its layers are shared otherwise.
 
     Attributes:
         rated: The plan, with its time and memory.
-        capacities_gib: What each GPU of a stage has for states and activations, by stage.
+        capacities_gib: Memory of each GPU of a stage for states and activations, by stage.
         rate: Time and memory of another plan with the same stages. Raises `PlacementError`
             where a layer cannot be shared so.
         chunks: Layers of each virtual stage; None for those of the stages.
-        remedy: What to do where a system runs it otherwise.
-        told: Fields of `TrainerJob` that no plan has.
+        remedy: Remedy for the user where a system runs the plan otherwise.
+        told: Fields of `TrainerJob` that a plan lacks.
     """
 
     rated: RatedPlan
@@ -69,7 +69,7 @@ class Planned(NamedTuple):
         return self.chunks or [stage.layers for stage in self.plan.stages]
 
     def _shared(self, strategy: LayerStrategy, num_recomputed: int) -> Plan:
-        """Return the plan with one strategy, and so many layers at the begin of each chunk recomputed."""
+        """Return the plan with one strategy everywhere, and `num_recomputed` layers per chunk recomputed."""
         layers = self.plan.model.layers
         chosen = [alike(strategy, layer) for layer in layers]
         for part in self._parts:
@@ -86,7 +86,7 @@ class Planned(NamedTuple):
         return (in_part or len(kinds) == 1) and self._shared(plain, most) == self.plan
 
     def fullest(self, run: RatedPlan) -> tuple[bool, str]:
-        """Return whether every stage fits, and in words what that with the least room left needs."""
+        """Return whether every stage fits, and a text on the stage with the least room left."""
         needs = [stage.peak_mib / 1024 for stage in run.stages]
         stage = min(range(len(needs)), key=lambda i: self.capacities_gib[i] - needs[i])
         gib = self.capacities_gib[stage]
@@ -94,12 +94,12 @@ class Planned(NamedTuple):
         return needs[stage] <= gib, f"{words}; {self.remedy}" if self.remedy else words
 
     def best_of(self, strategies: Iterable[LayerStrategy], system: str, in_part: bool) -> RatedPlan:
-        """Return the plan itself where all its layers are shared in one of some ways, else the fastest way.
+        """Return the plan itself if all its layers have one of the strategies, else the fastest of these.
 
         As few layers are recomputed as it takes, the first ones of each chunk.
 
         Args:
-            strategies: The ways, with what is recomputed in any case.
+            strategies: The ways, each with the recomputation that it always has.
             system: System that runs them.
             in_part: Some layers of a chunk can be recomputed, and not only all or none.
 
@@ -124,7 +124,7 @@ class Planned(NamedTuple):
         return min(found, key=lambda run: run.time_ms)
 
     def _least_recomputed(self, strategy: LayerStrategy, in_part: bool) -> RatedPlan:
-        """Return the run of a strategy with as few layers recomputed as fit; with all where nothing does."""
+        """Return the run of a strategy with the fewest recomputed layers that fit; with all if none fits."""
         run = self.rate(self._shared(strategy, 0))
         if self.fullest(run)[0] or strategy.recompute == "full":
             return run
@@ -134,7 +134,7 @@ class Planned(NamedTuple):
         return self.rate(self._shared(strategy, [*counts, most][fits]))
 
     def differences(self, run: RatedPlan) -> list[str]:
-        """Return what is run otherwise than planned, and what that takes, a line each."""
+        """Return the differences of a run from the plan, and their cost, one line each."""
         before, after = self.plan, run.plan
         lines, used = [], before.num_gpus
         if changed := sum(a != b for a, b in zip(before.strategies, after.strategies, strict=True)):
@@ -176,7 +176,7 @@ def planned_by(rated: RatedPlan, costs: LayerCosts, capacities_gib: Sequence[flo
 
 
 def rate(plan: Plan, costs: LayerCosts) -> RatedPlan:
-    """Return a plan with the time and the memory that a search would give it, under 1F1B.
+    """Return a plan with the time and memory that a search would give this plan, under 1F1B.
 
     Raises:
         PlacementError: A layer cannot be shared so.

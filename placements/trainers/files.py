@@ -1,4 +1,4 @@
-"""The files of all systems for a plan or a layout, and what they cannot say; the layout that a file says."""
+"""The files of a plan or a layout for all systems, with their limits; and the reading of such a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SYSTEMS: Mapping[str, tuple[str, Callable[[Planned], PlanExport]]] = {
     "Megatron-LM": ("megatron.txt", megatron.to_megatron),
     "torchtitan": ("torchtitan.txt", torchtitan.to_torchtitan),
 }
-"""File of each system, and what makes its form of a plan."""
+"""File of each system, and the function that exports a plan to it."""
 
 
 def read_any(path: str | Path) -> MegatronPipeline:
@@ -32,7 +32,7 @@ def read_any(path: str | Path) -> MegatronPipeline:
     DeepSpeed has no file for it; we write and read its bounds as JSON.
 
     Raises:
-        LayoutError: It cannot be read, or the framework would refuse it; the message begins with the path.
+        LayoutError: The file is unreadable, or the framework would refuse it; messages begin with the path.
     """
     if str(path).endswith(".json"):
         with json_file(path, "the path of a deepspeed.json", LayoutError) as whole:
@@ -48,7 +48,7 @@ def export(planned: Planned, directory: Path) -> list[str]:
     """Write a plan for other systems, perhaps with layers shared otherwise.
 
     Returns:
-        A line of what was written, and one of each other system with the reason.
+        A line on the files written, and a line on each other system with the reason.
     """
     texts, lines, systems = dict[str, str](), list[str](), list[str]()
     stages = None
@@ -74,7 +74,7 @@ def export(planned: Planned, directory: Path) -> list[str]:
 def layout_files(
     layout: PipelineLayout, num_micro_batches: int, group: int | None = None
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the files of all systems that can run a layout, and what they do not say or run so.
+    """Return the files of all systems that can run a layout, and a line on each limit.
 
     For the group of micro-batches see `placements.trainers.megatron_layout.MegatronPipeline`.
     """
@@ -101,7 +101,7 @@ def layout_files(
 
 
 def _add(name: str, make: Callable[[], str], texts: dict[str, str]) -> list[str]:
-    """Add the file of a system; return what it does not say."""
+    """Add the file of a system to `texts`; return lines on its limits, or on why it is not written."""
     try:
         texts[name] = make()
     except LayoutError as error:

@@ -1,4 +1,4 @@
-"""Plans as Galvatron's files: the ``galvatron_config_*.json`` that its search writes and its runtime reads.
+"""Plans as Galvatron's files: the ``galvatron_config_*.json`` of its search, which its runtime reads.
 
 A list of numbers, one for each layer, is text with commas between. What a file leaves out has the value that
 Galvatron's runtime gives it. Strategies that blocks cannot have are refused by name: Ulysses and context
@@ -162,8 +162,8 @@ def galvatron_fields(plan: Plan) -> dict[str, int | str]:
     """Return the file form of a plan of a transformer or of measured blocks as plain data.
 
     Raises:
-        PlanError: It has no transformer layer, stages of different numbers of GPUs or without such a layer,
-            or context parallelism.
+        PlanError: The plan has no transformer layer, stages of different numbers of GPUs or without such a
+            layer, or context parallelism.
     """
     inner, strategies = plan.inner_layers(), plan.strategies
     sizes = sorted({len(stage.gpus) for stage in plan.stages})
@@ -199,10 +199,10 @@ def galvatron_fields(plan: Plan) -> dict[str, int | str]:
 
 
 def to_galvatron(planned: Planned) -> PlanExport:
-    """Return a plan as Galvatron's runtime reads it.
+    """Return the export of a plan for Galvatron's runtime.
 
     Raises:
-        PlanError: See `galvatron_fields`; or it has several chunks, or what would be run cannot be shared so
+        PlanError: See `galvatron_fields`; or it has several chunks, or Galvatron's plan cannot be shared so
             or does not fit.
     """
     plan = planned.plan
@@ -220,7 +220,7 @@ def to_galvatron(planned: Planned) -> PlanExport:
 
 
 def _as_run(plan: Plan) -> tuple[Plan, list[str]]:
-    """Return a plan as Galvatron runs it, and what it has no form for, a line each."""
+    """Return a plan as Galvatron runs it, and a line on each feature that Galvatron has no form for."""
     strategies, last = list(plan.strategies), len(plan.strategies) - 1
     zeros = {how.zero for how in strategies}
     mixed = len({how.zero for how in strategies if how.zero < 3 and how.weight_copies.degree > 1}) > 1
@@ -251,13 +251,13 @@ def _require(is_right: bool, message: str) -> None:
 
 
 def _part(total: int, count: int, where: str, what: str) -> int:
-    """Return the even share of each of so many."""
+    """Return the even share of a total for each of `count` parts."""
     _require(total % count == 0, f"{where}: {count} does not divide the {total} {what}; give a divisor")
     return total // count
 
 
 def _division(form: GalvatronForm, num_layers: int) -> list[int]:
-    """Return the layers of each stage; without ``pp_division`` the same, and the rest on the last."""
+    """Return the layers of each stage; without ``pp_division`` equal numbers, and the rest on the last."""
     num_stages, each = form.pp_deg, num_layers // form.pp_deg
     if form.pp_division is None:
         _require(each > 0, f"pp_deg: {num_stages} is more than the {num_layers} layers; give at most these")
@@ -276,7 +276,7 @@ def _division(form: GalvatronForm, num_layers: int) -> list[int]:
 
 
 def _numbers(field: Field, known: range, count: int | None = None) -> list[int]:
-    """Return the numbers of a text, whose commas are between them: one for each layer, where these count."""
+    """Return the numbers of a comma-separated text: `count` numbers, one for each layer, if given."""
     texts = field.text("text", 'give whole numbers with commas between, as in "1,2"').split(",")
     for i, text in enumerate(texts):
         if not (re.fullmatch(r"\s*[0-9]{1,9}\s*", text) and int(text) in known):

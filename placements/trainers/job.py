@@ -1,4 +1,4 @@
-"""What a trainer is told of a decoder and of how GPUs share it. The module knows no trainer."""
+"""A trainer's job: a decoder, and how GPUs share its layers. The module knows no trainer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TrainerJob:
         group: Micro-batches that go through a chunk before the next chunk; None for as many as ranks.
         sizes: The model, as arguments of `placements.models.zoo.decoder` without its defaults, and fields of
             `placements.models.chain.ModelDetails`; empty where nothing is known of it.
-        layout: How GPUs share it; None where that is not known.
+        layout: Degrees by which GPUs share it; None where not known.
         sequence_parallel: Tensor-parallel GPUs share the tokens of norms.
         overlap_exchanges: Gradients are summed, and weights gathered, beside the pipeline.
         overlap_tensor_parallel: Tokens are gathered and scattered beside products.
@@ -43,7 +43,7 @@ class TrainerJob:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """All of it by name: sizes with their defaults, degrees and flags."""
+        """All fields by name: sizes with their defaults, degrees and flags."""
         how = asdict(self.layout) | {"batch": self.layout.batch} if self.layout else {}
         return {**_DEFAULTS, **self.sizes, **how.pop("degrees", {}), **how, **vars(self)}
 
@@ -52,7 +52,7 @@ _DEFAULTS = asdict(ModelDetails()) | sizes_of(decoder)
 
 
 def without_defaults(sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of `decoder` that are not its defaults."""
+    """Return the arguments of `decoder` that differ from its defaults."""
     return {name: value for name, value in sizes.items() if value != _DEFAULTS.get(name)}
 
 

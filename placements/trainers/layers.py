@@ -1,8 +1,8 @@
-"""Times and memory of the layers of a model: as CSV, a row for each, or from what was measured.
+"""Times and memory of the layers of a model: from a CSV with a row for each, or from measurements.
 
-That is a log of Megatron-LM, a profile of ours or a trace. Where a stage or a rank has several parts, its
-time is divided: transformer layers of one stage take equally long, and the embedding and the loss take what
-is left. Memory is in none of these files, and is 0.
+A measurement is a log of Megatron-LM, a profile of ours or a trace. Where a stage or a rank has several
+parts, its time is divided: transformer layers of one stage take equally long, and the embedding and the loss
+take the rest. Memory is in none of these files, and is 0.
 
 Facts of Megatron-LM with megatron-core 0.16 and ``--log-timing-level 2 --timing-log-option all``: a timer has
 the time of an iteration in ms, all micro-batches together, in a line for each rank; it is the mean of the
@@ -145,7 +145,7 @@ def read_layers(path: str | Path) -> ModelLayers:
 
 
 def read_measured(path: str | Path, parts: str | None = None) -> ModelLayers:
-    """Read the layers of a model from any of these files, which its content tells apart.
+    """Read the layers of a model from a CSV, a log, a profile or a trace, told apart by their content.
 
     Args:
         path: A CSV of layers; a log of Megatron-LM; a folder of `experiments.profile`, or a placement whose
@@ -181,7 +181,7 @@ def read_measured(path: str | Path, parts: str | None = None) -> ModelLayers:
 
 
 def _of_blocks(times: Mapping[str, float], parts: str | None) -> RankTimes:
-    """Return the times of stages from those of blocks."""
+    """Return the times of stages from the times of their blocks."""
     sums = defaultdict[tuple[str, int], float](float)
     for name, time_ms in times.items():
         found = re.fullmatch(r"([FBIW])(\d+)", name)
@@ -208,10 +208,10 @@ def _of_blocks(times: Mapping[str, float], parts: str | None) -> RankTimes:
 
 
 def read_log(text: str) -> RankTimes:
-    """Return the times that the text of a log has; of several runs in it those of the last that has some.
+    """Return the times in the text of a log; of several runs, of the last one with timers.
 
     Raises:
-        LayoutError: It lacks the arguments or a timer, or its batch grows; one line with what to do.
+        LayoutError: The log lacks the arguments or a timer, or its batch grows; one line with the remedy.
     """
     text = _COLOUR.sub("", text)
     last = max(text.rfind(FORWARD), text.rfind(BACKWARD))

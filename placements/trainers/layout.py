@@ -1,4 +1,4 @@
-"""A layout: which parts of a model stand on which virtual stage of which pipeline rank.
+"""A layout: the parts of a model on each virtual stage of each pipeline rank.
 
 The module knows no framework, and no costs.
 """
@@ -17,7 +17,7 @@ EMBEDDING, LAYER, MTP, LOSS = "E", "t", "m", "L"
 """Letters of the parts: embedding, transformer layer, layer of multi-token prediction (MTP), loss."""
 
 PartKind = Literal["embedding", "layer", "mtp", "loss"]
-"""What a part is."""
+"""Kind of a model's part."""
 
 PARTS: Mapping[str, PartKind] = {EMBEDDING: "embedding", LAYER: "layer", MTP: "mtp", LOSS: "loss"}
 """Kinds of the parts by their letters, in the order of a model."""
@@ -49,7 +49,7 @@ class PipelineLayout:
     stages: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Check what every framework needs."""
+        """Check the letters, and that the ranks divide the stages."""
         if self.num_devices < 1 or not self.stages or len(self.stages) % self.num_devices:
             raise LayoutError(
                 f"layout: {len(self.stages)} stages are no multiple of {self.num_devices} pipeline ranks; "
@@ -70,7 +70,7 @@ class PipelineLayout:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many parts each stage has."""
+        """Number of parts of each stage."""
         return tuple(map(len, self.stages))
 
     @property
@@ -80,7 +80,7 @@ class PipelineLayout:
 
     @property
     def num_layers(self) -> int:
-        """Transformer layers, without those of MTP."""
+        """Number of transformer layers, without layers of MTP."""
         return self.parts.count(LAYER)
 
     @property
@@ -90,7 +90,7 @@ class PipelineLayout:
 
     @property
     def numbered(self) -> Iterator[list[tuple[str, int]]]:
-        """Parts of each stage, each with its number among those of its kind."""
+        """Parts of each stage, each with its number among the parts of its kind."""
         seen = Counter[str]()
         for stage in self.stages:
             yield [(part, seen[part] + stage[:i].count(part)) for i, part in enumerate(stage)]
@@ -98,7 +98,7 @@ class PipelineLayout:
 
 
 def layout_of_sizes(num_devices: int, parts: str, sizes: tuple[int, ...]) -> PipelineLayout:
-    """Return a model's parts in stages of so many parts each.
+    """Return a layout whose stages have the given numbers of parts.
 
     >>> layout_of_sizes(2, "EtttL", (3, 2)).stages
     ('Ett', 'tL')
@@ -108,7 +108,7 @@ def layout_of_sizes(num_devices: int, parts: str, sizes: tuple[int, ...]) -> Pip
 
 
 def even_layout(num_devices: int, num_chunks: int, parts: str) -> PipelineLayout | None:
-    """Return the layout of frameworks by default: as many layers on each stage, all else on the ends.
+    """Return the default layout of frameworks: equal numbers of layers per stage, other parts on the ends.
 
     None where the stages do not divide the layers of the model, whose ends may be missing.
     """

@@ -1,4 +1,4 @@
-"""What Megatron-LM with megatron-core 0.16 is told, as arguments of its training script for GPT.
+"""Jobs as arguments of the GPT training script of Megatron-LM with megatron-core 0.16.
 
 Facts of that version: gradients of 16-bit training are 32-bit unless ``--grad-reduce-in-bf16``; experts and
 tensor parallelism together need sequence parallelism; tensor-parallel GPUs are neighbors; the first layers of
@@ -91,7 +91,7 @@ def _of_model(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
-    """Return the job on so many GPUs that arguments say; others than those that are written are not read.
+    """Return the job of arguments on `num_gpus` GPUs; arguments that `write` does not write are not read.
 
     Raises:
         LayoutError: Megatron-LM would refuse the stages, or a number is none.
@@ -128,12 +128,12 @@ def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
 
 
 def to_megatron(planned: Planned) -> PlanExport:
-    """Return a plan as Megatron-LM is told it: as it is, or with all layers shared as most of them.
+    """Return the export of a plan to Megatron-LM: as planned, or with all layers shared as most of them.
 
     Tokens of norms are then shared too where that is faster, and as few layers recomputed as it takes.
 
     Raises:
-        PlanError: The model is no decoder, or what would be run cannot be shared so or does not fit; or
+        PlanError: The model is no decoder, or Megatron-LM's plan cannot be shared so or does not fit; or
             Megatron-LM cannot run as many micro-batches in chunks.
     """
     plan, name = planned.plan, planned.plan.model.precision.name
@@ -179,7 +179,7 @@ def to_megatron(planned: Planned) -> PlanExport:
 
 
 def _strategies(common: LayerStrategy, layer: TransformerLayer) -> Iterator[LayerStrategy]:
-    """Yield the ways in which Megatron can share layers where most are shared so."""
+    """Yield Megatron-LM's strategies for all layers, closest to the most frequent strategy of a plan."""
     if common.sequence == "ulysses":
         common = replace(common, tensor_parallel=common.token_parallel, context_parallel=1)
     elif layer.has_experts and common.tensor_parallel > 1:

@@ -1,4 +1,4 @@
-"""Layouts of Megatron-LM (megatron-core 0.16): its notation, its rules, and the arguments that say one.
+"""Layouts of Megatron-LM (megatron-core 0.16): its notation, its rules, and its arguments for layouts.
 
 In ``--pipeline-model-parallel-layout`` ``E`` is the embedding, ``t`` a transformer layer, ``m`` a layer of
 MTP, ``L`` the loss; a bar ends a stage, ``x*3`` repeats a letter or a bar and ``(...)*3`` a group, and commas
@@ -26,7 +26,7 @@ from placements.trainers.layout import (
 from placements.trainers.words import given, known
 
 _TYPES = {part: f"LayerType.{'decoder' if part == LAYER else kind}" for part, kind in PARTS.items()}
-"""What the messages of Megatron-LM call the parts."""
+"""Names of the parts in Megatron-LM's messages."""
 
 _REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 """A group that is repeated, and one letter; groups come first, and are not nested."""
@@ -62,7 +62,7 @@ class MegatronPipeline(NamedTuple):
 
 
 def read_notation(text: str, num_devices: int, where: str = "layout") -> PipelineLayout:
-    """Return the layout that a text says; messages begin with ``where``.
+    """Return the layout of a text in Megatron-LM's notation; messages begin with ``where``.
 
     Raises:
         LayoutError: A letter is unknown, or the ranks do not divide the stages; as Megatron-LM says it, with
@@ -123,10 +123,10 @@ def write_notation(layout: PipelineLayout) -> str:
 def check_megatron(
     layout: PipelineLayout, num_layers: int, num_mtp: int | None = None, where: str = "layout"
 ) -> PipelineLayout:
-    """Return a layout that megatron-core accepts with so many layers, and layers of MTP where they are given.
+    """Return the layout if megatron-core accepts it with these numbers of layers and of MTP layers.
 
     Raises:
-        LayoutError: It does not; with the message that it gives, and a remedy.
+        LayoutError: megatron-core refuses the layout; with its message, and a remedy.
     """
     parts, first = layout.parts, layout.num_devices * (layout.num_chunks - 1)
     ends = [_TYPES.get(part, "nothing") for part in (parts[:1], parts[-1:])]
@@ -169,7 +169,7 @@ def check_megatron(
 
 
 def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
-    """Return the pipeline that arguments say; others than those of the pipeline are not read.
+    """Return the pipeline of Megatron-LM's arguments; other arguments are not read.
 
     Raises:
         LayoutError: Megatron-LM would refuse them; the message names the argument.
@@ -205,10 +205,10 @@ def pipeline_of(words: Sequence[str]) -> MegatronPipeline:
 
 
 def arguments_of(layout: PipelineLayout, group: int | None = None) -> dict[str, object]:
-    """Return the arguments that say a layout, by their names; for its group see `MegatronPipeline`.
+    """Return the arguments for a layout, by their names; for its group see `MegatronPipeline`.
 
     Raises:
-        LayoutError: Megatron-LM would refuse it.
+        LayoutError: Megatron-LM would refuse the layout.
     """
     check_megatron(layout, layout.num_layers, layout.num_mtp)
     found: dict[str, object] = {LAYERS: layout.num_layers, RANKS: layout.num_devices}

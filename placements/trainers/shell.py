@@ -1,11 +1,11 @@
 """The commands of a bash script, word by word as the shell would make them. Nothing is run.
 
 Variables, arrays, quotes and defaults as ``${TP:-4}`` are followed; a variable that is set nowhere counts as
-unset there. Else it stays in its word as a mark, like sums and all that only a run can tell: who reads the
-word may refuse it. Conditions are not decided: every branch may run, and words that a branch sets are marked.
-What loops or ``read`` set is known nowhere. Functions, here-documents and sourced files are refused. Quotes
-in the text of a variable count where it is split into words: the shell would keep them, but they are meant as
-quotes.
+unset there. Else it stays in its word as a mark, like sums and all values known only at run time: a reader of
+the word may refuse it. Conditions are not decided: every branch may run, and words that a branch sets are
+marked. Variables set by loops or ``read`` are never known. Functions, here-documents and sourced files are
+refused. Quotes in the text of a variable count where it is split into words: the shell would keep them, but
+they are meant as quotes.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Word(str):
 
 
 def commands_of(text: str) -> list[tuple[Word, ...]]:
-    """Return the commands of a script that may run, in order, without those that only print.
+    """Return the commands of a script that may run, in order, except commands that only print.
 
     A text in quotes with arguments in it, as of ``bash -c`` and ``eval``, is such a script too.
 
     Raises:
-        LayoutError: It has a function or a here-document, or reads another file.
+        LayoutError: The script has a function or a here-document, or reads another file.
 
     >>> script = '''TP=2
     ... ARGS="--tp $TP --pp ${PP:-4} --layers $LAYERS"
@@ -84,7 +84,7 @@ def commands_of(text: str) -> list[tuple[Word, ...]]:
 
 
 def _statements(text: str, line: int) -> Iterator[tuple[str, list[Word]]]:
-    """Yield what stands before each simple command, and its words as they are written."""
+    """Yield the separator before each simple command, and the command's words as written."""
     before, words, is_target = "\n", list[Word](), False
     text = re.sub(r"`#[^`\n]*`", "", text.replace("\r\n", "\n").replace("\\\n", "\r"))
     for token in _TOKEN.finditer(text + "\n"):
@@ -101,7 +101,7 @@ def _statements(text: str, line: int) -> Iterator[tuple[str, list[Word]]]:
 
 
 class _Script:
-    """A script on the way through its text, with its variables and commands so far."""
+    """State of the walk through a script: its variables, and its commands so far."""
 
     def __init__(self) -> None:
         self.variables: dict[str, str] = {}
@@ -158,11 +158,11 @@ class _Script:
                 self.run(text, line)
 
     def _note_set(self, text: str) -> None:
-        """Note the names in a text that sets some of them."""
+        """Note the names of variables that a text sets."""
         self._never_known |= set(re.findall(r"\b[A-Za-z_]\w*", text)) if _SETS.match(text) else set()
 
     def _unknown(self, shown: str, source: str, line: int) -> str:
-        """Return the mark for what only a run can tell."""
+        """Return the mark of an expansion whose value is known only at run time."""
         self._unknowns.append((shown, f"{' '.join(source.split())[:60]} of line {line}"))
         return chr(_FIRST_MARK + len(self._unknowns) - 1)
 
@@ -173,7 +173,7 @@ class _Script:
         return Word(text, line, next((source for _, source in marks.values()), ""))
 
     def _filled(self, text: str, line: int, pieces: re.Pattern[str] = _PIECE) -> str:
-        """Return a text with its expansions in their places."""
+        """Return a text with its expansions replaced by their values or marks."""
 
         def filled(piece: re.Match[str]) -> str:
             written = piece[0].removeprefix("$") if piece[0][:2] in ("$'", '$"') else piece[0]
@@ -189,7 +189,7 @@ class _Script:
         return pieces.sub(filled, text)
 
     def _value(self, written: str, line: int) -> str:
-        """Return what an expansion stands for: its mark where only a run can tell."""
+        """Return the value of an expansion, or its mark if the value is known only at run time."""
         self._note_set(written)
         parameter = _PARAMETER.fullmatch(written)
         if parameter is None or parameter[1] in self._never_known:

@@ -1,8 +1,8 @@
-"""What torchtitan 0.3.0 is told, as flags of its training, and its lists of the modules of each stage.
+"""Jobs as flags of torchtitan 0.3.0, and lists of the modules of each stage.
 
 Facts of that version: a model is a function of a module's registry, and all else are flags over what it
 returns; states are replicated or sharded (FSDP), and with a pipeline gathered once in an iteration by
-default, which takes what ZeRO-1 does; context-parallel GPUs shard too, and send keys and values around;
+default, at the cost of ZeRO-1; context-parallel GPUs shard too, and send keys and values around;
 experts are shared whole among GPUs that shard; all layers are recomputed or none; CUDA graphs have to be off
 with pipelines and experts. The output module is ``lm_head``, with ``norm`` before it. Of lists of modules
 torchtitan checks little: a name that is not there, or a layer that no stage has, only shows in the losses. So
@@ -49,7 +49,7 @@ _DEGREE = f"{SECTION}pipeline_parallel_degree"
 _SCHEDULE = f"{SECTION}pipeline_parallel_schedule"
 _CHECKPOINT = "activation_checkpoint:"
 _PRECISIONS = {"half": "bf16", "bf16": "bf16", "single": "single", "tf32": "single"}
-"""What mixed precision makes of those that need no converter."""
+"""Mixed precision of each `Precision` that needs no converter, by name."""
 
 
 def write_parts(layout: PipelineLayout) -> list[list[str]]:
@@ -156,7 +156,7 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
 
 
 def registered(sizes: Mapping[str, Any]) -> str | None:
-    """Return the name of a registered model that has such sizes, whatever its precision and sequences."""
+    """Return the name of a registered model with these sizes, precision and sequence length aside."""
     free: dict[str, Any] = {"sequence_length": None, "precision": None}
     names = _FLAGS["model"] if sizes else ()
     return next((name for name in names if {**_sizes(name), **free} == {**sizes, **free}), None)
@@ -210,10 +210,10 @@ def read(words: Sequence[str]) -> TrainerJob:
 
 
 def to_torchtitan(planned: Planned) -> PlanExport:
-    """Return a plan as torchtitan is told it: with all layers shared as most of them.
+    """Return the export of a plan to torchtitan, with all layers shared as most of them.
 
     Raises:
-        PlanError: The model is no decoder, or what would be run cannot be shared so or does not fit; or torch
+        PlanError: The model is no decoder, or torchtitan's plan cannot be shared so or does not fit; or torch
             cannot run as many micro-batches in chunks.
     """
     plan, precision = planned.plan, planned.plan.model.precision.name
@@ -251,10 +251,10 @@ def to_torchtitan(planned: Planned) -> PlanExport:
 
 
 def check_interleaved(layout: PipelineLayout, num_micro_batches: int) -> None:
-    """Ensure that torch's interleaved 1F1B takes so many micro-batches.
+    """Ensure that torch's interleaved 1F1B accepts the number of micro-batches.
 
     Raises:
-        LayoutError: It does not.
+        LayoutError: Torch refuses the number.
     """
     p, m = layout.num_devices, num_micro_batches
     if layout.num_chunks > 1 and (m < p or m % (m // p)):
@@ -264,7 +264,7 @@ def check_interleaved(layout: PipelineLayout, num_micro_batches: int) -> None:
 
 
 def _strategy(common: LayerStrategy, is_pipeline: bool) -> LayerStrategy:
-    """Return how torchtitan shares layers where most are shared so."""
+    """Return torchtitan's strategy for all layers, closest to the most frequent strategy of a plan."""
     if common.sequence == "ulysses":
         degree = common.token_parallel
         common = replace(common, tensor_parallel=1, context_parallel=degree, sequence="none")
@@ -275,7 +275,7 @@ def _strategy(common: LayerStrategy, is_pipeline: bool) -> LayerStrategy:
 
 
 def _strategies(common: LayerStrategy, layer: TransformerLayer) -> Iterator[LayerStrategy]:
-    """Yield ways to share, with as many experts on a GPU as planned if that can be."""
+    """Yield torchtitan's strategies, with the planned number of experts on a GPU if possible."""
     plain = replace(common, recompute="full" if common.recompute == "full" else "none")
     shared = [plain]
     if plain.expert_parallel > 1 and plain.tensor_parallel > 1:

@@ -59,7 +59,7 @@ def argument_words(path: str | Path, names: tuple[str, ...]) -> Sequence[str]:
 
 
 def _command(text: str, names: tuple[str, ...]) -> Sequence[Word]:
-    """Return the only command of a script with arguments of these names; the longest where there is none."""
+    """Return the only command of a script with such arguments, or the longest command if none has them."""
     try:
         commands = commands_of(text)
     except RecursionError:
@@ -84,7 +84,7 @@ def _command(text: str, names: tuple[str, ...]) -> Sequence[Word]:
 
 
 def given(words: Iterable[str]) -> dict[str, list[str]]:
-    """Return the values behind each flag, the last where one is given twice.
+    """Return the values of each flag; for a flag given twice the last ones.
 
     A variable that is not known ends a list, and so does the name of a choice, as ``checkpoint:full``.
 
@@ -125,7 +125,7 @@ def argument_text(options: Mapping[str, object], comments: Iterable[str] = ()) -
 
 
 def written(record: Mapping[str, Any], table: Table) -> dict[str, object]:
-    """Return the flags of fields with their values; without those that are None."""
+    """Return the flags of fields with their values; fields of None are left out."""
     found: dict[str, object] = {}
     for name, ways in table.items():
         value = record.get(name)
@@ -138,7 +138,7 @@ def written(record: Mapping[str, Any], table: Table) -> dict[str, object]:
 
 
 def fields_read(said: Mapping[str, list[str]], table: Table) -> dict[str, Any]:
-    """Return the fields that flags say: of choices the value with most words that are all there.
+    """Return the fields of a command line; among choices, the one with most words, all of them given.
 
     Raises:
         LayoutError: A number is none.

@@ -1,10 +1,10 @@
-"""Many jobs on many kinds of GPUs: who runs where, for what share of the time, and what that costs.
+"""Many jobs on several types of GPU: which jobs run where, for what share of the time, at what cost.
 
 Gavel's model (dissertation, chapter 5): a *policy* decides what share of the time each job spends in each
 *configuration*; *rounds* give the jobs that time. In the order in which to read:
 
 - `gpu_cluster`: GPUs of several types, their prices and servers
-- `jobs`: what is asked of the cluster
+- `jobs`: training jobs, and their progress
 - `demand`: jobs, and the configurations that each can run in, as arrays
 - `throughputs`: how fast each type of job runs where, and the demand that follows
 - `allocation`: the share of the time of each configuration, and its independent check
@@ -12,6 +12,6 @@ Gavel's model (dissertation, chapter 5): a *policy* decides what share of the ti
 - `rounds`: who runs in the next round, and on which GPUs
 - `generator`: jobs drawn at random
 - `simulator`: the jobs of a trace, round after round
-- `prices`: what GPUs cost over time at several clouds, and what choosing and moving saves
+- `prices`: prices of GPUs over time at several clouds, and the savings of choosing and moving
 - `inputs`: throughputs, traces and decisions as files
 """

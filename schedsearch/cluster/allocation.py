@@ -1,4 +1,4 @@
-"""An allocation: the share of the time that each configuration is to run, and the rules that it must keep."""
+"""An allocation: the share of the time of each configuration, and the rules that all allocations keep."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from schedsearch.cluster.demand import NOBODY, Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
 
 TOLERANCE = 1e-6
-"""Excess that sums of shares may have over what there is, per GPU or job: the solver's own is 1e-7 or so."""
+"""Excess that sums of shares may have over their limit, per GPU or job: the solver's own is about 1e-7."""
 
 
 class InfeasibleError(ClusterError):
-    """No allocation does what the policy asks for; the message says which job or limit is in the way."""
+    """No allocation keeps the policy's rules; the message names the job or limit that prevents one."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class UsedConfiguration:
 
     Attributes:
         jobs: Names of the one, or of both, that run in it.
-        gpu_type: Where.
-        gpus: How many it takes.
+        gpu_type: Type of its GPUs.
+        gpus: Number of GPUs.
         clock_mhz: 0 where it is not set.
         steps_per_s: Speed of each of the jobs while it runs.
         share: Share of the time; above 0.
@@ -43,10 +43,10 @@ class Allocation:
     """A policy's decision; valid until the next decision.
 
     Attributes:
-        demand: What it was asked.
+        demand: Demand that the policy decided on.
         shares: Share of the time in which each configuration of the demand runs; 0 to 1.
-        objective: What the policy maximizes or minimizes, in its own unit.
-        notes: What the policy could not do and left out, one line each.
+        objective: Value of the policy's objective, in its own unit.
+        notes: Requirements that the policy left out because it could not meet them, one line each.
     """
 
     demand: Demand
@@ -61,12 +61,12 @@ class Allocation:
 
     @property
     def dollars_per_hour(self) -> float:
-        """Return what the GPUs that are used cost."""
+        """Return the price of the GPUs in use, in dollars per hour."""
         return float(self.demand.dollars_per_hour @ self.shares)
 
     @property
     def power_w(self) -> float:
-        """Return what all GPUs draw on average, in W; those without a job their idle power."""
+        """Return the average power of all GPUs in W; GPUs without a job count at idle power."""
         return self.demand.idle_power_w + float(self.demand.added_power_w @ self.shares)
 
     def used(self, above: float) -> tuple[UsedConfiguration, ...]:

@@ -34,9 +34,9 @@ class Configuration:
     """One way to run a job alone, or two jobs on the same GPUs.
 
     Attributes:
-        jobs: Index of the job, or of both, among those of the demand.
+        jobs: Index of the job, or of both, in the demand.
         gpu_type: GPU type of the cluster.
-        gpus: How many it takes.
+        gpus: Number of GPUs.
         steps_per_s: Speed of each of the jobs; above 0.
         power_w: Power of all its GPUs, in W; 0 where it is not known.
         clock_mhz: Clock of its GPUs, the mean where blocks differ; 0 where they run as they are delivered.
@@ -58,7 +58,7 @@ class Configurations:
 
     Attributes:
         jobs: Shape (configurations, 2); `NOBODY` where there is no second job.
-        gpu_type: Index of the type among those of the cluster.
+        gpu_type: Index of the type in the cluster.
         steps_per_s: Shape (configurations, 2); 0 where there is no second job.
     """
 
@@ -78,7 +78,7 @@ class Configurations:
 
     @classmethod
     def joined(cls, parts: Sequence[Configurations]) -> Configurations:
-        """Return those of all parts, one part after the other."""
+        """Return the configurations of all parts, one part after the other."""
         every = [cls.none(), *parts]
         return cls(*(np.concatenate([getattr(one, each.name) for one in every]) for each in fields(cls)))
 
@@ -87,7 +87,7 @@ class Configurations:
 
     @property
     def ways(self) -> IntArray:
-        """Return what tells them apart but for their servers: jobs, type, GPUs, clock; shape (.., 5)."""
+        """Return jobs, type, GPUs and clock of each configuration, without its servers; shape (.., 5)."""
         return np.column_stack([self.jobs, self.gpu_type, self.gpus, self.clock_mhz])
 
     @property
@@ -97,7 +97,7 @@ class Configurations:
         return is_alone
 
     def only(self, which: BoolArray | IntArray) -> Configurations:
-        """Return some of them: in the same order, or in that of the indices which are given."""
+        """Return selected configurations: in the same order for a mask, in index order for indices."""
         return Configurations(*(getattr(self, column.name)[which] for column in fields(self)))
 
     def __getitem__(self, index: int, /) -> tuple[tuple[int, ...], int, int]:
@@ -111,10 +111,10 @@ class Demand:
     """The active jobs in the order of their arrival, and all configurations that they can run in.
 
     Attributes:
-        cluster: What there is.
-        jobs: Those that have arrived and are not done.
-        configurations: Those that fit in the cluster, each with throughputs above 0.
-        now_s: When it is asked, in seconds of the simulation.
+        cluster: GPUs of the cluster.
+        jobs: Jobs that have arrived and are not done.
+        configurations: Configurations that fit in the cluster, each with throughputs above 0.
+        now_s: Time of the decision, in seconds of the simulation.
     """
 
     cluster: GpuCluster
@@ -219,14 +219,14 @@ class Demand:
 
     @cached_property
     def dollars_per_hour(self) -> FloatArray:
-        """Return what each configuration costs, of all its GPUs."""
+        """Return the price of all GPUs of each configuration, in dollars per hour."""
         prices = np.array([self.cluster.price_of(gpu_type) for gpu_type in self.cluster.gpu_types])
         dollars: FloatArray = prices[self.configurations.gpu_type] * self.configurations.gpus
         return dollars
 
     @cached_property
     def added_power_w(self) -> FloatArray:
-        """Return what each configuration draws above what its GPUs draw while no job is on them, in W."""
+        """Return the power of each configuration above the idle power of its GPUs, in W."""
         idle_w = self.cluster.idle_power_w
         of_type = np.array([idle_w.get(gpu_type, 0.0) for gpu_type in self.cluster.gpu_types])
         found = self.configurations
@@ -235,7 +235,7 @@ class Demand:
 
     @property
     def idle_power_w(self) -> float:
-        """Return what all GPUs together draw while there are no jobs, in W."""
+        """Return the power of all GPUs of the cluster while idle, in W."""
         idle_w = self.cluster.idle_power_w.items()
         return float(sum(watts * self.cluster.workers[name] for name, watts in idle_w))
 
@@ -247,7 +247,7 @@ class Demand:
         return rates[:-1]
 
     def coefficients(self, factors: FloatArray) -> FloatArray:
-        """Return what each configuration adds to the sum of factor x throughput over the jobs."""
+        """Return each configuration's coefficient in the sum of factor x throughput over the jobs."""
         added: FloatArray = (
             self.configurations.steps_per_s * np.append(factors, 0.0)[self.configurations.jobs]
         ).sum(axis=1)
@@ -270,7 +270,7 @@ class Demand:
         return shares
 
     def with_rates(self, steps_per_s: FloatArray) -> Demand:
-        """Return the same demand with other throughputs, as a policy sees them that does not know these."""
+        """Return the demand with other throughputs, for a policy that must not see the real ones."""
         return replace(self, configurations=replace(self.configurations, steps_per_s=steps_per_s))
 
     def without_pairs(self) -> Demand:

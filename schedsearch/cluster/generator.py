@@ -1,7 +1,7 @@
-"""Jobs drawn at random, as Gavel draws those of its evaluation (dissertation, Sec. 5.7.1).
+"""Jobs drawn at random, as in Gavel's evaluation (dissertation, Sec. 5.7.1).
 
 The order of the draws and of the operations on them is part of the rules: the same seed gives the same jobs,
-bit for bit, as Gavel's own generator. It does not know the cluster, nor how long a job will wait.
+bit for bit, as Gavel's own generator. The module does not know the cluster, nor how long a job will wait.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def generated(
     Args:
         types: Whether each type may run on more than one GPU, in the order from which types are drawn.
         throughputs: Throughputs of these types, at least on the reference GPU type.
-        options: What is drawn.
+        options: Options of the drawn jobs.
 
     Raises:
         ClusterError: There are no types, or a type has no throughput on the reference GPU type.

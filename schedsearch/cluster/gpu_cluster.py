@@ -1,4 +1,4 @@
-"""A cluster as its scheduler sees it: how many GPUs of each type, at what price, in what servers."""
+"""A cluster as its scheduler sees it: the number of GPUs of each type, their prices and servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from placements.forms.meaning import Meaning
 
 
 class ClusterError(ValueError):
-    """A cluster, its jobs or what is asked of them is wrong; the message is one line with the remedy."""
+    """A cluster, a job or a request is wrong; the message is one line with the remedy."""
 
 
 def require(is_right: bool, where: str, value: object, wanted: str) -> None:
@@ -78,7 +78,7 @@ class GpuCluster:
         return sum(self.workers.values())
 
     def price_of(self, gpu_type: str) -> float:
-        """Return what one GPU costs, in dollars per hour; 0 where no price is given."""
+        """Return the price of one GPU in dollars per hour; 0 if the cluster names no price."""
         return self.dollars_per_hour.get(gpu_type, 0.0)
 
     def server_of(self, gpu_type: str) -> int:
@@ -86,9 +86,9 @@ class GpuCluster:
         return self.gpus_per_server.get(gpu_type, 1)
 
     def placements(self, gpu_type: str, gpus: int) -> tuple[bool, ...]:
-        """Return whether each kind of placement of a job is unconsolidated; empty where it does not fit.
+        """Return, for each possible placement of a job, whether it is unconsolidated; empty if too few GPUs.
 
-        A job is consolidated where as many of its GPUs share a server as can (dissertation, Sec. 5.3.1).
+        A job is unconsolidated if its GPUs are in more servers than needed, or each in one of its own.
         """
         workers, size = self.workers.get(gpu_type, 0), self.server_of(gpu_type)
         if workers < gpus:
@@ -97,6 +97,6 @@ class GpuCluster:
         return (gpus > 1,) if size == 1 else (False, True) if can_be_apart else (False,)
 
     def is_unconsolidated(self, gpu_type: str, gpu_ids: tuple[int, ...]) -> bool:
-        """Return whether GPUs of one job are in more servers than they need, or each in one of its own."""
+        """Return whether a job's GPUs are in more servers than they need, or each in a server of its own."""
         size, gpus = self.server_of(gpu_type), len(gpu_ids)
         return gpus > 1 and (size == 1 or len({gpu // size for gpu in gpu_ids}) > math.ceil(gpus / size))

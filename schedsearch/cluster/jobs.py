@@ -1,4 +1,4 @@
-"""Jobs: what is asked of the cluster, and how far each one is."""
+"""Training jobs as submitted, and the progress of each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Job:
 
     @property
     def scale_factors(self) -> tuple[int, ...]:
-        """Return all numbers of GPUs that it may run on, the usual one first."""
+        """Return all numbers of GPUs that the job may run on, the usual number first."""
         return (self.scale_factor, *self.other_scale_factors)
 
 
@@ -59,7 +59,7 @@ class ActiveJob:
     """A job that has arrived and is not done, at the moment of a decision.
 
     Attributes:
-        job: What was submitted.
+        job: The job as submitted.
         steps_left: Above 0.
         waited_s: Seconds since it arrived.
         isolated_s: Seconds that its steps so far would have taken on its own share of the cluster, in
@@ -78,5 +78,5 @@ class ActiveJob:
 
     @property
     def slo_left_s(self) -> float:
-        """Return the seconds until it should be done; below 0 where that is past."""
+        """Return the seconds until the job's SLO; below 0 once the SLO is past."""
         return self.job.slo_s - self.waited_s

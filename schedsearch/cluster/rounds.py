@@ -1,6 +1,6 @@
-"""Who runs in the next round, and on which GPUs, so that received times come near an allocation's shares.
+"""Jobs and GPUs of the next round, such that received times come near an allocation's shares.
 
-It does not know why the shares are as they are, nor how many steps a round brings.
+The module does not know the policy behind the shares, nor the steps of a round.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Assignment(NamedTuple):
 
 @dataclass(eq=False)
 class RoundScheduler:
-    """Chooses who runs, round after round (dissertation, Sec. 5.5, Algorithm 2).
+    """Chooses the jobs of each round (dissertation, Sec. 5.5, Algorithm 2).
 
     Priority is share over time received since the decision (Fig. 5.5). In one queue of all GPU types, as in
-    Algorithm 2, candidates are taken by priority, then by what earlier allocations owe them, then by share,
+    Algorithm 2, candidates are taken by priority, then by time owed by earlier allocations, then by share,
     while they fit, in the cluster's power cap too, and their jobs are free.
 
     Gavel's simulator lets one type after another choose instead, which misses shares by far where jobs have
@@ -62,11 +62,11 @@ class RoundScheduler:
         round_s: Length of a round; each candidate begins as if it had received half of it.
         fills_idle_gpus: Candidates without a share run on GPUs that would idle.
         sees_servers: A job is as fast as in the servers that it is placed in; one that cannot run so waits.
-        keys: What each candidate is, until the next decision, in the order of the demand.
-        candidates: The same as arrays; some only stand for what others become in other servers.
+        keys: Configuration of each candidate, until the next decision, in the order of the demand.
+        candidates: The same as arrays, with the forms of candidates in other servers.
         share: Share of the time of each candidate.
-        received_s: By each candidate since the decision, and half a round.
-        deficits_s: What earlier allocations owe, by configuration; below 0 where it got too much.
+        received_s: Seconds that each candidate ran since the decision, plus half a round.
+        deficits_s: Seconds that earlier allocations owe, by configuration; below 0 where it got too much.
         leases: GPU type and GPUs of the jobs that ran in the last round.
     """
 
@@ -93,8 +93,8 @@ class RoundScheduler:
             elapsed_s: Since the decision before.
 
         Returns:
-            How far the shares received since then are from those of the allocation before: the mean of the
-            absolute difference, over all candidates that had or should have had time, nan where there are
+            Error of the shares received since then against the allocation before: the mean of the absolute
+            difference, over all candidates that had or should have had time, nan where there are
             none.
         """
         missed = self._settle(elapsed_s) if self.keys and elapsed_s > 0 else np.zeros(0)
@@ -121,22 +121,22 @@ class RoundScheduler:
         return float(np.abs(missed).mean()) if len(missed) else np.nan
 
     def receive(self, candidates: Sequence[int], seconds: FloatArray) -> None:
-        """Note how long each of these candidates ran."""
+        """Add the seconds that each of these candidates ran."""
         self.received_s[candidates] += seconds
 
     def remove(self, name: str) -> None:
-        """Note that a job is done: nothing with it runs any more."""
+        """Note that a job is done: its configurations no longer run."""
         for candidate, key in enumerate(self.keys):
             if name in key[0]:
                 self._is_there[candidate] = False
         self.end_lease(name)
 
     def end_lease(self, name: str) -> None:
-        """Note that a job lost its GPUs."""
+        """Note that a job lost its GPUs, so that its lease is not renewed."""
         self.leases.pop(name, None)
 
     def next_round(self, type_order: Sequence[int] | None = None) -> list[Assignment]:
-        """Return who runs in the next round.
+        """Return the assignments of the next round.
 
         GPU types choose in an order, each index once; without one, the candidates of all types stand in one
         queue.
@@ -150,7 +150,7 @@ class RoundScheduler:
         return placed
 
     def _settle(self, elapsed_s: float) -> FloatArray:
-        """Add what candidates got too little to what they are owed; return that as shares of the time."""
+        """Add each candidate's missing time to its deficit; return these times over the elapsed time."""
         owed_s = self.share * elapsed_s - (self.received_s - self.round_s / 2)
         for key, seconds in zip(self.keys, owed_s.tolist(), strict=True):
             if seconds:
@@ -159,7 +159,7 @@ class RoundScheduler:
         return np.asarray(owed_s[is_there] / elapsed_s)
 
     def _queue(self, type_order: Sequence[int] | None) -> list[int]:
-        """Return the candidates, first what should run first; equal ones as in the demand."""
+        """Return the candidates by turn of GPU types, if any, then by falling priority."""
         turn = np.argsort(type_order or range(len(self.cluster.workers)))[self.candidates.gpu_type]
         if type_order is None:
             turn = np.zeros_like(turn)
@@ -194,10 +194,10 @@ class RoundScheduler:
         return chosen
 
     def _placed(self, number: int, chosen: Sequence[int]) -> Iterator[Assignment]:
-        """Yield candidates with their GPUs: larger ones first, of equal ones those first that keep theirs.
+        """Yield candidates with their GPUs: larger ones first, and of equal size those that keep their GPUs.
 
-        Those that want to be consolidated then choose before the others, which go where least is lost. One
-        that cannot run in the servers that are left waits.
+        Consolidated ones choose next, then unconsolidated ones, which take the servers with the least free
+        GPUs. A candidate that cannot run in the servers left waits.
         """
         gpu_type = self.cluster.gpu_types[number]
         free = FreeGpus(range(self.cluster.workers[gpu_type]), self.cluster.server_of(gpu_type))
@@ -233,7 +233,7 @@ class RoundScheduler:
         return None
 
     def _placed_as(self, candidate: int, gpu_ids: tuple[int, ...]) -> int | None:
-        """Return what a candidate is on given GPUs; None where it cannot run in their servers."""
+        """Return a candidate's configuration on given GPUs; None if it cannot run in their servers."""
         if not self.sees_servers:
             return candidate
         names, number, gpus, clock_mhz, _ = self.keys[candidate]
@@ -242,14 +242,14 @@ class RoundScheduler:
 
 
 class FreeGpus:
-    """GPUs of one type that nobody has yet in a round; server k has those from k times its size."""
+    """GPUs of one type that are still free in a round; server k has the ids from k times its size."""
 
     def __init__(self, gpu_ids: Sequence[int], per_server: int) -> None:
         """Begin with all that can be used."""
         self.ids, self._per_server = set(gpu_ids), per_server
 
     def best(self, gpus: int) -> tuple[int, ...]:
-        """Return this number of GPUs on as few servers as can be, where least of a server stays free."""
+        """Return this number of GPUs on as few servers as possible, with the least left free on the last."""
         if self._per_server == 1:
             return tuple(sorted(self.ids)[:gpus])
         fullest_first, picked = sorted(self._servers(), key=len, reverse=True), list[int]()
@@ -259,7 +259,7 @@ class FreeGpus:
         return tuple(sorted(picked + last[: gpus - len(picked)]))
 
     def apart(self, gpus: int) -> tuple[int, ...]:
-        """Return this number of GPUs in as many servers as can be, first those where least is free."""
+        """Return a number of GPUs in as many servers as possible, first those with the least free GPUs."""
         in_turn = zip_longest(*sorted(self._servers(), key=len))
         return tuple(sorted([gpu for each in in_turn for gpu in each if gpu is not None][:gpus]))
 

@@ -1,4 +1,4 @@
-"""How fast each type of job runs on each type of GPU, alone and beside another, and what it draws there."""
+"""Throughputs of each type of job on each type of GPU, alone and beside another job, with their power."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Throughputs:
     _known: dict[tuple[Any, ...], Configurations] = field(default_factory=dict, init=False, repr=False)
 
     def placed(self, cluster: GpuCluster, gpu_type: str, gpus: int) -> Iterator[tuple[Throughputs, bool]]:
-        """Yield the throughputs of each placement that a job can have, and whether it is unconsolidated."""
+        """Yield the throughputs of each possible placement of a job, and whether it is unconsolidated."""
         if self.unconsolidated is None:
             yield from [(self, False)] * (cluster.workers.get(gpu_type, 0) >= gpus)
             return
@@ -67,7 +67,7 @@ class Throughputs:
         )
 
     def rate(self, job_type: str, scale_factor: int, gpu_type: str) -> float:
-        """Return the highest throughput of a job alone, in steps per second; 0 where it cannot run."""
+        """Return the highest throughput of a job alone, in steps per second; 0 if it cannot run there."""
         points = self.alone.get((job_type, scale_factor), {}).get(gpu_type, ())
         return points[0].steps_per_s if points else 0.0
 
@@ -82,7 +82,7 @@ class Throughputs:
         return min([*(rate for rate in rates if rate > 0), *apart], default=math.inf)
 
     def pair(self, one: str, other: str, scale_factor: int) -> Mapping[str, tuple[float, float]]:
-        """Return the throughputs of both on each GPU type, of `one` first; empty where they cannot share."""
+        """Return the throughputs of two types of job on each GPU type, `one` first; empty if not shared."""
         if (one, other, scale_factor) in self.pairs:
             return self.pairs[one, other, scale_factor]
         found = self.pairs.get((other, one, scale_factor), {})

@@ -2,20 +2,20 @@
 
 In the order in which to read:
 
-- `graph`: the blocks of all micro-batches as a graph of who waits for whom.
-- `cost`: what a block costs at each clock, and the lower convex hull of that.
-- `frontier`: plans, the frontier of those that none beats in both time and energy, and what no plan can beat.
+- `graph`: the block instances of all micro-batches, and the waits between them, as a graph.
+- `cost`: time and energy of a block at each clock, and their lower convex hull.
+- `frontier`: plans, the Pareto frontier of time and energy, and its lower bound.
 - `simulation`: time and energy of clocks, waiting included.
 - `relaxation`: the whole frontier by minimum cuts if blocks could take any time between two clocks.
 - `problem`: all of these as one clock problem, which everything below is handed.
 - `kernels`: the loops over instances and plans, compiled.
 - `programs`: linear programs; the relaxed problem as one, where clocks are fixed, shared or limited.
-- `generators`: what makes plans of real clocks.
+- `generators`: ways to make plans of real clocks.
 - `improving`: plans improved some instances at a time, with proof where a schedule is small.
 - `planning`: from a schedule and a profile to the frontier.
 - `orders`: order and clocks together.
 - `limits`: plans that a real job can run.
-- `baselines`: what others do.
+- `baselines`: the plans of published methods.
 - `interchange`: files for other programs.
 """
 

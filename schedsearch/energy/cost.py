@@ -1,8 +1,8 @@
-"""What an instance of a block costs at each time it can take: its options, and their lower convex hull.
+"""The cost curve of a block: effective energy at each time that the block can take, and its convex hull.
 
 A device that does not compute waits at the blocking power, so only the energy above it counts: the
 *effective* energy of an option is its energy less blocking power times time (Perseus, Sec. 4.1, Eq. 4).
-Where the blocking power depends on the clock, that is the least of any clock; see `simulation` for the rest.
+Where the blocking power depends on the clock, we take its minimum; see `simulation` for the rest.
 Perseus fits an exponential to the options; we take their lower convex hull, because it passes through real
 options, exists for any number of them, one included, and makes the relaxed problem a linear program.
 """
@@ -37,7 +37,7 @@ class CostCurve:
 
     @cached_property
     def clocks(self) -> list[int]:
-        """The clock of each option, with its configuration if it has one."""
+        """The clock of each option, a `Clock` with its configuration if the option has one."""
         plain = self.clock_mhz.tolist()
         named = zip(plain, self.config, strict=True) if self.config else ()
         return [Clock(mhz, config) if config else mhz for mhz, config in named] or plain
@@ -69,7 +69,7 @@ def lower_hull(time: Floats, energy: Floats) -> Ints:
 
 
 def cost_curve(run: str, num_gpus: int, profile: Profile) -> CostCurve:
-    """Return the cost curve of a block, in its mode, that runs on so many GPUs, all at one clock."""
+    """Return the cost curve of a block in one of its modes, on `num_gpus` GPUs that all run at one clock."""
     power = profile.min_blocking_power_w
     options = (
         (p.time_ms, num_gpus * (p.energy_mj - power * p.time_ms), p.clock) for p in profile.points[run]

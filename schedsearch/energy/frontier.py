@@ -1,7 +1,7 @@
 """Frequency plans, and the frontier of all that no other plan beats in both time and energy.
 
-Two energies are needed. `FrequencyPlan.energy_mj` is what an iteration uses when the next one begins at
-once. Next to a straggler the iteration lasts as long as the straggler's, and the devices that are done
+Two energies are needed. `FrequencyPlan.energy_mj` is the energy of an iteration when the next one begins
+at once. Next to a straggler the iteration lasts as long as the straggler's, and the devices that are done
 wait at the blocking power: then a slower plan is better as long as its *effective* energy, above the
 blocking power, is lower (Perseus, Sec. 3.1 and 4.1, Eq. 3 and 4). The frontier is of time and effective
 energy. It ends at T*, where every block runs at its least effective energy. `FrequencyPlan.energy_mj`
@@ -36,13 +36,13 @@ SCHEMA_VERSION = 1
 """Version of the frontier's file form."""
 
 OnProgress = Callable[[str, int, int], None]
-"""Called with what is done (such as "rounding"), how much of it is done, and how much there is."""
+"""Called with a step's name (such as "rounding"), its units done, and its units in all."""
 
 TIME_TOLERANCE = 1e-9
 """Share by which a plan may be later than the deadline it was made for; rounding errors only."""
 
 BOUND_TOLERANCE = 1e-6
-"""Share of the energies that were added up by which a proved bound may be above what was found.
+"""Share of the summed energies by which rounding may put a proved bound above a plan's energy.
 
 HiGHS keeps its rows, integers and reduced costs to 1e-6 and better, and the minimum cuts round powers to
 2**-28 of the median one. A bound that is further above a plan is wrong, and must not be hidden.
@@ -50,9 +50,9 @@ HiGHS keeps its rows, integers and reduced costs to 1e-6 and better, and the min
 
 
 def proved(bound: float, found: float, scale: float = 0.0) -> float:
-    """Return a lower bound of what was found, with rounding errors taken off where it is above.
+    """Return a lower bound, cut to the value found where rounding errors put the bound above.
 
-    `scale` is the size of what was added up, where the sum itself may be about 0.
+    `scale` is the size of the summands, where the sum itself may be about 0.
     """
     most = BOUND_TOLERANCE * (abs(found) + scale)
     assert bound <= found + most, f"the bound {bound!r} is above {found!r}, which was found"
@@ -78,14 +78,14 @@ class LowerBound:
         return float(np.interp(time_ms, self.time_ms, self.effective_mj)) + self.waiting_w * time_ms
 
     def price_w(self, time_ms: float) -> float:
-        """Return the shadow price of time there: what a shorter iteration costs, in millijoules per ms."""
+        """Return the shadow price of time, in mJ per ms: the energy that one ms less of iteration costs."""
         after = max(int(np.searchsorted(self.time_ms, time_ms, side="right")), 1)
         return float(np.append(-np.diff(self.effective_mj) / np.diff(self.time_ms), 0.0)[after - 1])
 
 
 @dataclass(frozen=True)
 class FrequencyPlan:
-    """A clock for every block of every micro-batch, and what comes of it.
+    """A clock for every block of every micro-batch, with the time and energy of the iteration.
 
     Attributes:
         clock_mhz: For each block one clock per micro-batch, a `Clock` where the block has configurations.
@@ -109,7 +109,7 @@ class FrequencyPlan:
 
     @property
     def gap(self) -> float:
-        """Return by how much of the lower bound the plan may be above the best one."""
+        """Return the gap of the plan's energy above its lower bound, as a share of the bound."""
         return self.energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan
 
     def to_dict(self) -> dict[str, Any]:
@@ -215,7 +215,7 @@ class Frontier(FileResult):
         return min(self.plans, key=lambda plan: plan.energy_mj)
 
     def at(self, deadline_ms: float) -> FrequencyPlan:
-        """Return the best plan for an iteration that ends at the deadline, such as a straggler's end.
+        """Return the plan of least energy until a deadline, such as the end of a straggler's iteration.
 
         This is the last plan not later than the deadline: min(T*, T') of Perseus (Sec. 3.1). Where the
         blocking power depends on the clock, it is of these plans the one of least energy until the deadline:

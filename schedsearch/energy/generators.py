@@ -1,8 +1,8 @@
-"""What makes plans of real clocks.
+"""Generators of plans with real clocks, and the pool of plans that keeps the best.
 
 - `PlanPool`: all plans that were made, simulated, and the best of them.
 - `rounded`: from relaxed times to modes, for many deadlines at once (Perseus, Sec. 4.3). Perseus gives each
-  instance its slowest clock that is not slower than planned. What that leaves unused is lost on the critical
+  instance its slowest clock that is not slower than planned. The time left unused is lost on the critical
   path, so we also round in the order of the graph and hand the rest on to whoever comes next, forward or
   backward, and at the end let every instance use the slack it finds. Which of these is best differs from
   deadline to deadline, so all are made.
@@ -32,7 +32,7 @@ TOLERANCE = 1e-10
 
 
 class _Simulated(NamedTuple):
-    """Plans and what they do.
+    """Simulated plans: the end, energy and modes of each.
 
     Attributes:
         time_ms: When each plan ends; shape ``(plans,)``.
@@ -49,7 +49,7 @@ class _Simulated(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PlanPool:
-    """Every plan that was made for a problem, with what its simulation gives."""
+    """Every plan that was made for a problem, with its simulated time and energy."""
 
     problem: ClockProblem
     _parts: list[_Simulated] = field(default_factory=list)
@@ -66,9 +66,9 @@ class PlanPool:
             self._parts.append(_Simulated(end_ms, energy_mj + above_mj, after_w, choice.astype(np.int16)))
 
     def best(self, deadlines: Floats | None, bound: LowerBound) -> tuple[FrequencyPlan, ...]:
-        """Return the plans that are best for some deadline, of those given or of any.
+        """Return the plans that are best for one of the given deadlines, or, without these, for any deadline.
 
-        A plan is best for a deadline if it has the least energy until then of those that keep it. The plans
+        A plan is best for a deadline if no other plan that keeps it uses less energy until then. The plans
         are by strictly increasing time and strictly decreasing effective energy; where the blocking power
         depends on the clock, by time, and of them are all that no other beats at every deadline.
         """
@@ -90,7 +90,7 @@ class PlanPool:
         )
 
     def best_for(self, deadline_ms: float) -> tuple[Ints, float]:
-        """Return modes and effective energy, until a deadline, of the best plan that keeps it."""
+        """Return modes and effective energy until the deadline of the best plan that keeps this deadline."""
         time, energy, after_w, choice = self._all()
         until = energy + after_w * np.maximum(deadline_ms - time, 0.0)
         until = np.where(time <= deadline_ms * (1 + TIME_TOLERANCE), until, np.inf)
@@ -98,7 +98,7 @@ class PlanPool:
         return choice[:, best].astype(np.int64), float(until[best])
 
     def envelope(self) -> tuple[Floats, Ints]:
-        """Return time and modes of the plans of which no two others, in turns, use less in the same time."""
+        """Return time and modes of the plans on the lower convex hull of time and effective energy."""
         time, energy, _, choice = self._all()
         order = undominated(time, energy, np.zeros(len(time)))
         kept = order[lower_hull(time[order], energy[order])]
@@ -118,10 +118,10 @@ def rounded(
     """Yield choices of modes that keep the deadlines, shape ``(instances, deadlines)``, one a way to round.
 
     Args:
-        problem: Whose modes are chosen.
+        problem: Problem whose modes are chosen.
         planned_ms: Times with which the deadlines are kept; in that shape.
         deadline_ms: Shape ``(deadlines,)``.
-        is_seam: Whether nearly all planned times are those of modes, so that it suffices to take the slowest
+        is_seam: Whether nearly all planned times are times of modes, so that it suffices to take the slowest
             mode that is not slower than planned, and give back slack.
     """
     from schedsearch.energy.kernels import chosen_in_turn  # loads numba, which is slow
@@ -156,7 +156,7 @@ def rounded(
 
 
 def spliced(problem: ClockProblem, envelope: tuple[Floats, Ints], deadline_ms: Floats) -> Iterator[Ints]:
-    """Yield plans for the deadlines that are each joined from the two best ones around it.
+    """Yield plans for the deadlines, each joined from the next faster and next slower plan of an envelope.
 
     Where neighbouring options of a block are far apart, the relaxed plan has times in between for every
     micro-batch, and rounding them loses much. Real plans on either side of the deadline do not: run the first
@@ -165,8 +165,8 @@ def spliced(problem: ClockProblem, envelope: tuple[Floats, Ints], deadline_ms: F
     kept; likewise at the earlier of its two times, with the faster plan late and the slower one early. Either
     way nearly all instances keep a time of one of the plans, and only those that run at the seam are rounded.
 
-    What is joined is as of `PlanPool.envelope`; no deadline, shape ``(deadlines,)``, is below the shortest
-    plan.
+    `envelope` is as of `PlanPool.envelope`; no deadline, shape ``(deadlines,)``, is below the shortest plan's
+    time.
     """
     graph, table = problem.graph, problem.table
     time_ms, choice = envelope
@@ -260,10 +260,10 @@ def windows_of(
 
 
 def best_within(release_ms: Floats, due_ms: Floats, time_ms: Floats, cost_mj: Floats) -> Ints | None:
-    """Return the modes of least cost with which a device keeps its windows, or None without any.
+    """Return the modes of least cost with which a device keeps its windows, or None if no modes do.
 
     Goes through the device's order and keeps the choices so far, called labels, that no other beats in both
-    end and cost; of more than `MAX_LABELS`, so many of them (a label-setting program).
+    end and cost; of more than `MAX_LABELS`, this number of them (a label-setting program).
 
     Args:
         release_ms: None of the device's instances, in its order, starts before; shape ``(members,)``.

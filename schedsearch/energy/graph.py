@@ -1,4 +1,4 @@
-"""The blocks of all micro-batches as a graph of who waits for whom (Perseus, Sec. 3.1 and 4.3).
+"""The block instances of all micro-batches and the waits between them (Perseus, Sec. 3.1 and 4.3).
 
 A block waits for the blocks it is after, and for the one before it on each of its devices. Nothing here
 knows clocks or energy: times are given, for many plans at once.
@@ -35,8 +35,8 @@ class InstanceGraph:
 
     Attributes:
         instances: (block, micro-batch) in topological order.
-        tail: Of each edge who is waited for, by its index in `instances`; edges are in order of their heads.
-        head: Who waits.
+        tail: Index in `instances` of the predecessor of each edge; edges are in order of their heads.
+        head: Index of the instance that waits for it.
         delay_ms: Least time from the end of the one to the start of the other.
         num_devices: Devices of the placement.
         runs: Of each instance the name under which a profile has its cost: its block, in its mode.
@@ -61,12 +61,12 @@ class InstanceGraph:
 
     @cached_property
     def first(self) -> Ints:
-        """Where the edges of each instance as head begin; shape ``(size + 1,)``."""
+        """Offset of the first edge of each instance as head; shape ``(size + 1,)``."""
         return np.searchsorted(self.head, np.arange(self.size + 1)).astype(np.int64)
 
     @cached_property
     def reversed(self) -> InstanceGraph:
-        """The graph of the same iteration run backwards: its instance i is the i-th from the end."""
+        """The graph of the iteration run backwards: instance i is the i-th from the end."""
         head, tail = self.size - 1 - self.tail, self.size - 1 - self.head
         order = np.lexsort((tail, head))
         turned = tail[order], head[order], self.delay_ms[order]
@@ -91,7 +91,7 @@ class InstanceGraph:
         return start
 
     def latest_end(self, time_ms: Floats, deadline_ms: Floats) -> Floats:
-        """Return when each instance must end for every later one to end by its plan's deadline.
+        """Return the time by which each instance must end for all later ones to keep their plan's deadline.
 
         Milliseconds from the begin of the iteration, and how long each runs, have the shape ``(size,
         plans)``.
@@ -127,8 +127,8 @@ def check_clocks_of(placement: Placement) -> None:
 def waiting_graph(schedule: Schedule) -> InstanceGraph:
     """Return the graph of a schedule: its data dependencies, and neighbors in each device's order.
 
-    Of a device with several streams that is the order of each; and what releases memory that they share is
-    waited for by what allocates it.
+    On a device with several streams each stream has its order, and a block that allocates shared memory
+    waits for the block that releases it.
 
     Raises:
         EnergyError: The schedule is empty or incomplete, or its orders contradict its dependencies.
@@ -159,7 +159,7 @@ def device_orders(schedule: Schedule, graph: InstanceGraph) -> list[Ints]:
 
 
 def _delays(schedule: Schedule) -> dict[tuple[Instance, Instance], float]:
-    """Return the least time between the end of an instance and the start of each that waits for it."""
+    """Return the least delay in ms from the end of each instance to the start of each of its successors."""
     placement = schedule.placement
     delays: dict[tuple[Instance, Instance], float] = {}
     for order in schedule.lane_orders:
@@ -190,7 +190,7 @@ def _add_memory_waits(schedule: Schedule, delays: dict[tuple[Instance, Instance]
 
 
 def _topological(instances: list[Instance], delays: dict[tuple[Instance, Instance], float]) -> list[Instance]:
-    """Return the instances, each later than those it waits for."""
+    """Return the instances in topological order: each comes after its predecessors."""
     sorter = TopologicalSorter[Instance](dict.fromkeys(instances, ()))
     for source, target in delays:
         sorter.add(target, source)

@@ -2,7 +2,7 @@
 
 A step takes the deadline whose plan is furthest above its bound, and some instances that run at about the
 same time; one program of CP-SAT finds their best modes while the others keep theirs. In a schedule that is
-small enough these are all, and what is found is proved to be the best (Perseus, Sec. 4.1, Eq. 3 and 4;
+small enough these are all, and the result is proved to be the best (Perseus, Sec. 4.1, Eq. 3 and 4;
 NP-hard, so Perseus relaxes it in Sec. 4.2). The work that may be done is counted, so that the plans do not
 hang on how busy the machine is.
 """
@@ -53,12 +53,12 @@ _ROUNDING = 1e-3
 
 
 class Improved(NamedTuple):
-    """What the program says.
+    """The best modes that CP-SAT found, with their bound.
 
     Attributes:
-        choice: The modes, those that are not free as before; shape ``(instances,)``.
-        is_best: Whether no choice with the same modes of the others has less effective energy.
-        bound_mj: Effective energy of all instances that no such choice is below.
+        choice: Mode of each instance; fixed instances keep theirs; shape ``(instances,)``.
+        is_best: Whether no choice with the same modes of the fixed instances has less effective energy.
+        bound_mj: Lower bound of the effective energy of all instances over these choices.
     """
 
     choice: Ints
@@ -152,8 +152,8 @@ class Improvement:
         pool: All plans that are known; better ones are added.
         bound: The relaxed problem's bound of all plans.
         deadline_ms: Ascending, each kept by some plan.
-        bound_mj: Effective energy that no plan for each of them is below.
-        is_interrupted: Whether Ctrl-C ended it.
+        bound_mj: Lower bound of the effective energy of plans for each deadline.
+        is_interrupted: Whether Ctrl-C ended the improvement.
     """
 
     pool: PlanPool
@@ -167,7 +167,7 @@ class Improvement:
         self.bound_mj = np.array([self.bound.at(ms) for ms in self.deadline_ms.tolist()]) - waiting_mj
 
     def run(self, work_limit: float, on_progress: OnProgress | None = None) -> None:
-        """Take steps until so many units of work are done, or nothing is left to improve."""
+        """Improve plans until `work_limit` units of work are done, or no gap is left to close."""
         effort, random, problem = Effort(limit=work_limit), np.random.default_rng(0), self.pool.problem
         size = problem.graph.size
         is_whole = size <= MAX_INSTANCES
@@ -217,7 +217,7 @@ class Improvement:
         self.is_interrupted = ending.interrupted
 
     def bounded(self, plan: FrequencyPlan) -> FrequencyPlan:
-        """Return a plan with the highest bound that is proved of its time."""
+        """Return a plan with the highest bound that is proved for its time."""
         is_known = plan.time_ms <= self.deadline_ms * (1 + TIME_TOLERANCE)
         waiting_mj = self.bound.waiting_w * plan.time_ms
         bound_mj = max([plan.lower_bound_mj, *(self.bound_mj[is_known] + waiting_mj).tolist()])

@@ -21,7 +21,7 @@ _INSTRUCTION = {Kind.F: "forward", Kind.B: "backward"}
 
 
 def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -> str:
-    """Return a plan as CSV: a row for each block on each of its devices, in the order in which it runs."""
+    """Return a plan as CSV: one row for each block on each of its devices, in the device's order."""
     points = operating_points(schedule, profile, plan.clock_mhz)
     start_ms = simulate_at_clocks(schedule, profile, plan.clock_mhz).start_ms
     rows = [
@@ -44,7 +44,7 @@ def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -
 
 
 def frontier_csv(schedule: Schedule, frontier: Frontier) -> str:
-    """Return a frontier as CSV: a row for each plan by increasing time, those for stragglers included."""
+    """Return a frontier as CSV: one row per plan by increasing time, plans only for stragglers included."""
     alone = {id(plan) for plan in frontier.without_straggler}
     rows = [
         {
@@ -92,7 +92,7 @@ def zeus_stages(placement: Placement) -> tuple[int, ...]:
 
 
 def zeus_files(schedule: Schedule, frontier: Frontier) -> Iterator[tuple[str, str]]:
-    """Yield name and text of a file for each plan, as Zeus's server reads it, slowest plan first.
+    """Yield file name and text for each plan in the format of Zeus's server, slowest plan first.
 
     The slowest is number 0, as from Perseus, which begins there (Perseus, Sec. 4.2, Alg. 1). The comments
     give time in seconds and energy in joules, without and with waiting ("P2P").

@@ -1,4 +1,4 @@
-"""The loops over instances, edges and plans, compiled by numba; whoever imports this waits half a second.
+"""The loops over instances, edges and plans, compiled by numba; importing this module takes half a second.
 
 The edges of a graph are in order of their heads: those of instance i are ``first[i] .. first[i + 1] - 1``.
 Instances are in topological order.
@@ -82,12 +82,12 @@ def push_and_move(
     flow: Ints,
     event: Ints,
 ) -> tuple[int, int]:
-    """Push what the arcs without slack carry from the last node but one to the last; then move the events.
+    """Push the flow that arcs without slack carry from the source to the sink, then move the node potentials.
 
     An arc takes flow up to the first of its limits at its first length, up to the next at the next, which is
     shorter. It has slack if its head is later than its tail by more than the length at which it takes more;
-    and backwards, if by less than that at which it gives some back. What no arc without slack leads to moves
-    to earlier times, until the last node is reached.
+    and backwards, if by less than that at which it gives some back. Nodes that no path of arcs
+    without slack reaches move to earlier times, until such a path reaches the last node.
 
     Args:
         leaving: Where the arcs at each node begin in `arc_of`; shape ``(nodes + 1,)``.
@@ -100,7 +100,7 @@ def push_and_move(
         event: Tick of each node, which falls.
 
     Returns:
-        How much flow was pushed, and by how many ticks the last node moved.
+        Flow pushed, and the ticks by which the last node moved.
     """
     nodes = len(event)
     source, sink = nodes - 2, nodes - 1
@@ -170,7 +170,7 @@ def push_and_move(
 def _slack(
     tail: Ints, head: Ints, lengths: Ints, limits: Ints, flow: Ints, event: Ints, arc: int, node: int
 ) -> int:
-    """Return the ticks that an arc has to spare for more flow from a node; no limit where it takes none."""
+    """Return an arc's slack in ticks for more flow out of a node; `NO_LIMIT` if the arc cannot take any."""
     span = event[head[arc]] - event[tail[arc]]
     place = 0
     if tail[arc] == node:

@@ -46,7 +46,7 @@ def compute_frontier(
         deadline_ms: One more deadline or several, to get a plan of their own each.
         work_limit: Units of work, of about a second, to improve plans with: those for the deadlines that are
             given and for the shortest time; for all, where the schedule is small enough for a proof.
-        on_progress: Told about the progress.
+        on_progress: Called with the progress.
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
@@ -77,9 +77,9 @@ def compute_frontier(
 
 
 def plan_for(problem: ClockProblem, deadline_ms: float, work_limit: float = 0.0) -> FrequencyPlan | None:
-    """Return a plan of little energy for one deadline, None where no clocks keep it.
+    """Return a plan of little energy for one deadline; None if no clocks keep the deadline.
 
-    It is made as those of `compute_frontier` for a deadline that is asked for.
+    The plan is made like those of `compute_frontier` for its `deadline_ms`.
     """
     until = np.array([deadline_ms * (1 + TIME_TOLERANCE)])
     if problem.span_ms[0] > until[0]:
@@ -96,7 +96,7 @@ def _plans(
     work_limit: float,
     on_progress: OnProgress | None,
 ) -> tuple[tuple[FrequencyPlan, ...], bool]:
-    """Return the best plans for deadlines, of which some are wanted most, and whether Ctrl-C came between."""
+    """Return the best plans for deadlines, some of them wanted most, and whether Ctrl-C ended the search."""
     pool, graph = PlanPool(problem), problem.graph
     as_fast_ms = np.array([[problem.profile.fastest(name).time_ms] for name in graph.runs])
     no_slower = problem.table.slowest_within(as_fast_ms)

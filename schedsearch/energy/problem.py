@@ -1,4 +1,4 @@
-"""The clock problem: a schedule whose blocks each run in one of some modes, and what a choice of modes does.
+"""The clock problem: a schedule whose blocks each run in one of some modes, and the cost of chosen modes.
 
 A mode is a clock with the time and the effective energy that a block has there. A block that can be computed
 in several configurations has a mode for each clock and configuration. The modes of a placement, such as
@@ -70,7 +70,7 @@ class ModeTable:
         return self.clock.astype(np.int64)
 
     def times(self, choice: Ints) -> Floats:
-        """Return how long each instance takes in the chosen modes; shape ``(instances, plans)``."""
+        """Return the time of each instance in the chosen modes, in ms; shape ``(instances, plans)``."""
         times: Floats = self.time_ms[self.row[:, None], choice]
         return times
 
@@ -81,7 +81,7 @@ class ModeTable:
 
     @cached_property
     def last(self) -> Ints:
-        """The slowest mode of each instance, that of its least energy; shape ``(instances,)``."""
+        """The slowest mode of each instance, its mode of least energy; shape ``(instances,)``."""
         last: Ints = np.isfinite(self.time_ms).sum(axis=1)[self.row] - 1
         return last
 
@@ -101,7 +101,7 @@ class ClockProblem:
     Attributes:
         schedule: Valid; only its orders are used.
         profile: Cost of each of its blocks at each clock.
-        known_bound: What no plan can beat, where it is at hand.
+        known_bound: The lower bound of every plan; None to compute it.
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
@@ -116,7 +116,7 @@ class ClockProblem:
 
     @cached_property
     def graph(self) -> InstanceGraph:
-        """Who waits for whom."""
+        """The graph of the schedule's instances and their waits."""
         return instance_graph(self.schedule)
 
     @cached_property
@@ -136,7 +136,7 @@ class ClockProblem:
 
     @cached_property
     def hulls(self) -> ModeTable:
-        """Those of them on the lower convex hulls."""
+        """The modes of all instances on the lower convex hulls alone."""
         return ModeTable.of(
             self.graph.runs, {name: each.only(each.hull) for name, each in self.curves.items()}
         )
@@ -148,12 +148,12 @@ class ClockProblem:
 
     @cached_property
     def waiting(self) -> WaitingPower:
-        """Who waits at which power."""
+        """The power of waiting devices, by device and clock."""
         return WaitingPower.of(self.schedule, self.profile, self.graph)
 
     @cached_property
     def bound(self) -> LowerBound:
-        """What no plan can beat."""
+        """The lower bound of every plan's energy: the relaxed frontier."""
         if self.known_bound is not None:
             return self.known_bound
         points = [(point.time_ms, point.energy_mj) for point in breakpoints(self.graph, self.curves)]
@@ -162,7 +162,7 @@ class ClockProblem:
 
     @cached_property
     def span_ms(self) -> tuple[float, float]:
-        """T_min and T*: the lengths of the iteration in the fastest modes, and in those of least energy."""
+        """T_min and T*: the iteration's length in ms in the fastest modes and in the least-energy modes."""
         ends = np.column_stack([np.zeros_like(self.table.last), self.table.last])
         shortest, longest = self.graph.makespan(self.table.times(ends)).tolist()
         return shortest, longest
@@ -172,7 +172,7 @@ class ClockProblem:
         return clocks_by_block(self.graph, self.table.clock[self.table.row[:, None], choice])
 
     def plan(self, clock_mhz: Clocks, lower_bound_mj: float | None = None) -> FrequencyPlan:
-        """Return what comes of some clocks; the bound is that of the relaxed problem if none is given."""
+        """Return the plan of given clocks; its bound is the relaxed problem's if none is given."""
         done = simulate_at_clocks(self.schedule, self.profile, clock_mhz, self.graph)
         min_mj = self.bound.at(done.time_ms) if lower_bound_mj is None else lower_bound_mj
         return simulated_plan(clock_mhz, done, min_mj)

@@ -1,9 +1,9 @@
-"""Linear programs by HiGHS, and the relaxed problem as such a program.
+"""Linear programs solved by HiGHS, among them the relaxed clock problem.
 
 Instances that share a clock, a period, and limits on the energy of some of the devices are rows and columns
-of one program, which the minimum cuts of `relaxation` cannot say. What an instance costs at a time is its
-curve's lower convex hull, cut into segments that are used steepest first. A failure of the solver is no proof
-that there is nothing. Scipy is loaded with the first program.
+of one program, which the minimum cuts of `relaxation` cannot say. The cost of an instance over its time is
+its curve's lower convex hull, cut into segments that are used steepest first. A failure of the solver does
+not prove infeasibility. Scipy is loaded with the first program.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MODEL_ERROR = "(HiGHS Status 2:"
-"""In scipy's message where HiGHS refused the program, which scipy gives the status of an infeasible one."""
+"""Part of scipy's message if HiGHS refused the program; scipy gives this the status of an infeasible one."""
 
 
 class SolverError(EnergyError):
-    """HiGHS ended without an answer, so that nothing is known of the question."""
+    """HiGHS ended without an answer, so neither an optimum nor infeasibility is known."""
 
 
 class Rows:
-    """Rows of a linear program, each group below what came before it.
+    """Rows of a linear program, collected in groups and numbered in the order added.
 
     Attributes:
-        limit: What each row must not exceed, or must be.
+        limit: Right-hand side of each row, by group.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Rows:
         self._count = 0
 
     def add(self, limit: Floats, *parts: tuple[Ints, Ints, Floats]) -> None:
-        """Add rows: (row within the group, column, value) of what must keep `limit`."""
+        """Add a group of rows with these right-hand sides; a part is (row in the group, column, value)."""
         self._parts += [(row + self._count, column, value) for row, column, value in parts]
         self.limit.append(limit)
         self._count += len(limit)
@@ -61,17 +61,17 @@ class Rows:
 def minimized(
     cost: Floats, upper: Floats, rows: Rows, *, lower: Floats | None = None, equal: Rows | None = None
 ) -> OptimizeResult | None:
-    """Return scipy's optimum of a linear program, None where it is infeasible.
+    """Return scipy's optimum of a linear program; None if the program is infeasible.
 
     Args:
         cost: Cost of each column; their sum is to be least.
         upper: Bound of each column.
-        rows: Must not exceed their limits.
+        rows: Inequalities: each row is at most its limit.
         lower: Bound of each column; 0 by default.
-        equal: Rows that must be what their limits say.
+        equal: Equations: each row equals its limit.
 
     Raises:
-        SolverError: The solver failed, which the log is told, so that nothing is known of either.
+        SolverError: The solver failed (a warning is logged): neither an optimum nor infeasibility is known.
     """
     from scipy.optimize import linprog
 
@@ -100,17 +100,17 @@ def minimized(
 
 @dataclass(frozen=True, eq=False)
 class Timing:
-    """Who waits for whom, and whose clocks are one.
+    """The waits between instances as edges, and the clock groups that share a variable time.
 
     An edge says that its head starts no earlier than its tail starts, plus the tail's time, plus `delay_ms`,
     plus `rounds` times the period.
 
     Attributes:
-        tail: Node that is waited for, for each edge.
-        head: Node that waits.
+        tail: Predecessor of each edge.
+        head: Successor of each edge.
         delay_ms: Least time between the two.
-        rounds: How many periods are added to that.
-        group: For each node the variable time that it takes.
+        rounds: Periods added to that delay.
+        group: Index of each node's variable time.
         curves: Cost of each variable time.
         count: How often its energy is counted.
     """
@@ -124,13 +124,13 @@ class Timing:
     count: Floats
 
     def fixed(self, mode: Ints) -> Timing:
-        """Return the same with some variable times fixed to one of their modes; -1 for those that are not."""
+        """Return this timing with some variable times fixed to a mode's time; mode -1 leaves one variable."""
         pairs = zip(self.curves, mode.tolist(), strict=True)
         return replace(self, curves=[curve if k < 0 else curve.only(k) for curve, k in pairs])
 
 
 def free_timing(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Timing:
-    """Return the view of a graph in which every instance has its own time, on the curve of its block."""
+    """Return the timing of a graph in which every instance has its own time, on its block's curve."""
     return Timing(
         graph.tail,
         graph.head,
@@ -157,15 +157,15 @@ class EnergyLimit:
 
 @dataclass(frozen=True, eq=False)
 class RelaxedTimes:
-    """An optimum.
+    """The optimum of a relaxed plan.
 
     Attributes:
         planned_ms: Best value of each variable time.
         period_ms: The period.
         time_ms: Length of the iteration.
         energy_mj: Effective energy.
-        edge_price: What each edge of `Timing` costs: effective energy in millijoules per millisecond by which
-            it were shorter. Without an edge of price 0 the optimum is the same. Where the length of the
+        edge_price: Shadow price of each edge of `Timing`: effective energy saved in mJ for each ms by which
+            the edge were shorter. Without an edge of price 0 the optimum is the same. Where the length of the
             iteration is made least: milliseconds per millisecond. Empty where no program was solved.
     """
 
@@ -179,19 +179,19 @@ class RelaxedTimes:
 def min_energy(
     timing: Timing, deadline_ms: float | None, limits: Sequence[EnergyLimit] = ()
 ) -> RelaxedTimes | None:
-    """Return the relaxed plan of least energy that keeps the deadline, or None where none does.
+    """Return the relaxed plan of least energy that keeps the deadline, or None if no plan does.
 
     The columns are the start of each node, the use of each segment of the curves, the period, and the length
     of the iteration. Times are in units of the median time and energies of the median energy, so that
     tolerances mean the same for every profile.
 
     Args:
-        timing: Who waits for whom.
+        timing: Waits between instances.
         deadline_ms: None for the plan of the shortest iteration.
         limits: Limits that it keeps.
 
     Raises:
-        SolverError: The solver failed, so that nothing is known of either.
+        SolverError: The solver failed, so neither an optimum nor infeasibility is known.
     """
     hulls = [(curve.time_ms[curve.hull], curve.energy_mj[curve.hull]) for curve in timing.curves]
     unit_ms = float(np.median([time[0] for time, _ in hulls]))

@@ -52,8 +52,8 @@ class Breakpoint(NamedTuple):
         time_ms: Length of the iteration.
         energy_mj: Least effective energy at this length.
         event_ms: When each instance starts, and when its followers may; shape ``(instances, 2)``.
-        price_w: What a millisecond of each instance is worth between here and the next longer breakpoint, in
-            millijoules; shape ``(instances,)``.
+        price_w: Energy in mJ that one ms more for each instance saves, between here and the next longer
+            breakpoint; shape ``(instances,)``.
         edge_price_w: The same of each edge of the graph; without one of price 0 the energy is the same.
     """
 
@@ -125,7 +125,7 @@ def breakpoints(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Iterat
 
 
 def _powers_w(curve: CostCurve) -> Floats:
-    """Return the power that it takes to go from each hull option to the next faster one, slowest first."""
+    """Return the power in W needed to go from each hull option to the next faster one, slowest first."""
     time, energy = curve.time_ms[curve.hull][::-1], curve.energy_mj[curve.hull][::-1]
     powers: Floats = np.diff(energy) / -np.diff(time)
     return powers
@@ -135,10 +135,10 @@ class RelaxedPlans(NamedTuple):
     """The relaxed frontier, and its plans for some deadlines.
 
     Attributes:
-        bound: What the relaxed frontier says of every plan.
+        bound: The relaxed frontier as a lower bound of every plan.
         planned_ms: Best time of each instance for each deadline, or more where it has slack beyond its
             slowest option; shape ``(instances, deadlines)``.
-        price_w: What a millisecond of each instance is worth, in millijoules; in the same shape.
+        price_w: Energy in mJ that one ms more for each instance saves; in the same shape.
     """
 
     bound: LowerBound
@@ -158,7 +158,7 @@ def relaxed_plans(
         points: The breakpoints, longest iteration first; only two are held at a time.
         deadline_ms: Ascending, none below the shortest iteration; shape ``(deadlines,)``.
         waiting_w: Power of all devices while they wait.
-        on_progress: Told how many of the deadlines are planned.
+        on_progress: Called with the number of planned deadlines.
     """
     ends, planned, prices = [], [], []
 
@@ -181,7 +181,7 @@ def relaxed_plans(
 def around(
     points: Iterable[Breakpoint], falling_ms: Iterable[float]
 ) -> Iterator[tuple[Breakpoint, Breakpoint]]:
-    """Yield for each deadline the breakpoints next longer and next shorter; beyond the ends twice the same.
+    """Yield for each deadline the next longer and next shorter breakpoint; beyond the ends one twice.
 
     Both are given longest first; all breakpoints are taken if all deadlines are.
     """

@@ -38,13 +38,13 @@ def waiting_w(placement: Placement, profile: Profile) -> float:
 
 @dataclass(frozen=True, eq=False)
 class WaitingPower:
-    """Who waits after whom, and at which power above the least.
+    """The power of waiting devices above the least blocking power, by device and clock.
 
     Attributes:
         orders: For each device the indices of its instances, in its order.
         num_gpus: GPUs of each device; shape ``(devices,)``.
         clock_mhz: The profile's clocks, ascending.
-        above_w: For each of these what a GPU that waits draws above the least.
+        above_w: Power of a waiting GPU at each of these clocks, above the least.
     """
 
     orders: tuple[Ints, ...]
@@ -69,7 +69,7 @@ class WaitingPower:
     def of_devices(
         self, start_ms: Floats, time_ms: Floats, clock_mhz: Ints, until_ms: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """Return what a GPU of each device uses above the least while it waits, and draws after its end.
+        """Return, for one GPU of each device, waiting energy above the least, and power after its last block.
 
         Args:
             start_ms: Shape ``(instances, plans)``.
@@ -96,14 +96,14 @@ class WaitingPower:
     def of_all(
         self, start_ms: Floats, time_ms: Floats, clock_mhz: Ints, until_ms: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """Return the same of all GPUs together; shape ``(plans,)`` each."""
+        """Return waiting energy and power afterwards of all GPUs together; shape ``(plans,)`` each."""
         energy_mj, after_w = self.of_devices(start_ms, time_ms, clock_mhz, until_ms)
         return self.num_gpus @ energy_mj, self.num_gpus @ after_w
 
 
 @dataclass(frozen=True)
 class ClockedIteration:
-    """What an iteration does at given clocks.
+    """The simulated iteration of a schedule at given clocks.
 
     Attributes:
         start_ms: Start of each (block, micro-batch), from the begin of the iteration.
@@ -152,7 +152,7 @@ def simulate_at_clocks(
 def simulated_plan(
     clock_mhz: Mapping[str, tuple[int, ...]], done: ClockedIteration, lower_bound_mj: float = 0.0
 ) -> FrequencyPlan:
-    """Return clocks with what their simulation says as a plan."""
+    """Return the plan of given clocks with the time and energy of their simulation."""
     return FrequencyPlan(clock_mhz, done.time_ms, done.energy_mj, lower_bound_mj, done.waiting_w)
 
 
@@ -191,7 +191,7 @@ def operating_points(
 
 
 def _by_clock(points: Sequence[OperatingPoint]) -> dict[int, OperatingPoint]:
-    """Return the points by clock; a configuration needs to be named only where the clock has several."""
+    """Return the points by clock; a configuration must be named only if its clock has several."""
     several = Counter(point.clock_mhz for point in points)
     known = {point.clock_mhz: point for point in points if several[point.clock_mhz] == 1}
     return known | {point.clock: point for point in points}
@@ -227,7 +227,7 @@ def undominated(time_ms: Floats, energy_mj: Floats, after_w: Floats) -> Ints:
 
     Args:
         time_ms: End of each plan; shape ``(plans,)``.
-        energy_mj: Energy until then, above that of waiting at the least power all the time.
+        energy_mj: Energy until then, above the energy of waiting at the least power all the time.
         after_w: Power from then on, above the least.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Pictures of schedules and of what is found of them. The only room that knows matplotlib.
+"""Figures of schedules, frontiers, plans and clusters. The only package that imports matplotlib.
 
 - `canvas`: axes, rows, colours, legends and files that all share
 - `timeline`, `memory`: a schedule over time; `frontier`: energy against time

@@ -1,4 +1,4 @@
-"""Bars of values in groups, with a cross where there is none."""
+"""Grouped bar charts, with a cross in place of each missing bar."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HATCHES = ("", "///", "...", "xxx", "---", "ooo")
 """Hatches of the series in order, for readers who see no colours."""
 
 _CROSS = "\N{MULTIPLICATION SIGN}"
-"""Stands where there is no value."""
+"""Mark in place of a missing bar."""
 
 _WIDTH = 0.8
 """Width of all bars of a group; groups are 1 apart."""

@@ -1,4 +1,4 @@
-"""Axes to draw on, rows and legends on them, and figures as files: what all pictures share.
+"""Axes, row labels, legends and image files: the parts that all figures share.
 
 Works on figures of its own, never on matplotlib's global ones, and the same data give the same bytes.
 """
@@ -54,7 +54,7 @@ STYLE: dict[Any, Any] = {
 }
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#666666", "#F0E442")
-"""Colours of what stands side by side, in order: the palette of Okabe and Ito, safe for the colour-blind."""
+"""Colours of series side by side, in order: the palette of Okabe and Ito, safe for the colour-blind."""
 
 _MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _DASHES: Sequence[Any] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
@@ -82,20 +82,20 @@ _COLUMN_STYLE: dict[Any, Any] = {
 }
 
 NARROW_INCHES = 5.0
-"""Figures that are less wide are for a column of a paper."""
+"""Width in inches below which a figure is for a column of a paper."""
 
 _WIDE_INCHES = 8.0
-"""From here on four entries of a legend fit beside each other."""
+"""Width in inches from which four entries of a legend fit beside each other."""
 
 _MANY_POWERS = 3e3
 """From this ratio of the values' ends on, only powers of ten are labelled."""
 
 Drawing = Callable[[Axes | None], Axes]
-"""Draws on the axes given, or on those of a new figure, and returns them."""
+"""Function that draws on the axes given, or on a new figure's if None, and returns these axes."""
 
 
 class Figure(PlainFigure):
-    """A figure of some inches, without overlaps, that a notebook shows; matplotlib's own are text there."""
+    """A figure laid out without overlaps, shown as an image by a notebook; matplotlib's own shows as text."""
 
     def __init__(self, width: float, height: float = 1.0) -> None:
         super().__init__(figsize=(width, height), layout="constrained")
@@ -106,7 +106,7 @@ class Figure(PlainFigure):
         return {"image/png": image(self, "png"), "text/plain": repr(self)}
 
     def show_after_cell(self) -> None:
-        """Have a notebook show it where the cell that runs ends, if the cell has not shown it until then."""
+        """Have a notebook show the figure at the end of the running cell, unless the cell shows it itself."""
         if shows_pictures():
             _shell().events.register("post_execute", show_waiting)
             _waiting.append(self)
@@ -148,13 +148,13 @@ def small_points(figure: PlainFigure) -> float:
 
 
 def style(figure: PlainFigure) -> dict[Any, Any]:
-    """Return the style in which a figure of its width is drawn."""
+    """Return the style for a figure's width."""
     return _COLUMN_STYLE if is_narrow(figure) else STYLE
 
 
 @contextmanager
 def drawing_on(target: Axes | None, inches: tuple[float, float]) -> Iterator[Axes]:
-    """Give axes to draw on, in the style of their width; None for those of a new figure of a size."""
+    """Yield the given axes, or axes of a new figure of this size if None, in the style for their width."""
     axes = Figure(*inches).add_subplot() if target is None else target
     with mpl.rc_context(style(axes.figure.figure)):
         yield axes
@@ -186,7 +186,7 @@ def panels_in(
 
 
 def save(figure: PlainFigure, path: Path) -> None:
-    """Write a figure as PNG and SVG, under a path but for its suffix."""
+    """Write a figure as PNG and SVG, each to the path with its suffix."""
     for form in ("png", "svg"):
         write_bytes(path.with_suffix(f".{form}"), image(figure, form))
 
@@ -203,7 +203,7 @@ def save_drawing(draw: Drawing, path: Path) -> bytes:
 
 
 def save_widths(wide: PlainFigure, column: PlainFigure, path: Path) -> bytes:
-    """Write a figure as PNG, and the same as wide as a column as PDF and SVG; return the PNG."""
+    """Write a wide figure as PNG, and a column's as PDF and SVG; return the PNG."""
     images = _images(column, "svg", "pdf") | {"png": image(wide, "png")}
     for form, data in images.items():
         write_bytes(path.with_suffix(f".{form}"), data)
@@ -248,19 +248,19 @@ def _images(figure: PlainFigure, *forms: str) -> dict[str, bytes]:
 
 
 def draw_as_image(axes: Axes, num_shapes: int) -> None:
-    """Make what lies below labels and ticks an image in SVG and PDF, where it is of very many shapes."""
+    """Draw the shapes below labels and ticks as one bitmap in SVG and PDF if they are more than a limit."""
     if num_shapes > _MAX_SHAPES:
         axes.set_rasterization_zorder(_BELOW_TICKS)
 
 
 _MAX_SHAPES = 3_000
-"""Drawn one by one in a vector graphic; each takes some 200 bytes."""
+"""Most shapes drawn one by one in a vector graphic; each takes about 200 bytes."""
 
 _BELOW_TICKS = 1.2
 
 
 def curve_look(number: int) -> dict[str, Any]:
-    """Return colour, marks and dashes of one of several curves, by its place among them."""
+    """Return colour, marks and dashes of a curve by its number."""
     return {
         "color": COLORS[number % len(COLORS)],
         "marker": _MARKS[number % len(_MARKS)],
@@ -276,7 +276,7 @@ def draw_grid(axes: Axes, along: Literal["both", "x", "y"] = "both") -> None:
 
 
 def draw_logarithms(axes: Axes) -> None:
-    """Draw values that are there already by their logarithms, labelled as plain numbers."""
+    """Set a logarithmic axis under values already drawn, labelled with plain numbers."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     few = (1.0,) if high / low > _MANY_POWERS else (1.0, 2.0, 5.0)
@@ -286,14 +286,14 @@ def draw_logarithms(axes: Axes) -> None:
 
 
 def rows_inches(num_rows: int, each: float) -> float:
-    """Return the height of rows in inches, which are less high where there are very many."""
+    """Return the height of all rows in inches, at most the tallest figure allowed."""
     return min(each * num_rows, _MAX_INCHES)
 
 
 def label_rows(axes: Axes, names: Sequence[str]) -> None:
     """Label the rows, the first on top; a column's figure becomes as high as they need.
 
-    A name is a device's number, and what else there is of a device.
+    A name is a device's number, followed by " host" or its stream where a device has such rows.
     """
     figure, num_rows = axes.figure.figure, len(names)
     if is_narrow(figure) and len(figure.axes) <= 2:  # the rows, and the bar of their colours
@@ -337,7 +337,7 @@ def legend_above(axes: Axes, handles: Sequence[Patch | Line2D], title: str) -> N
 
 
 def legend_below(figure: PlainFigure, handles: Sequence[Any], columns: int | None = None) -> None:
-    """Put the legend below all axes, in a number of columns; None for what its width has room for."""
+    """Put the legend below all axes; None takes as many columns as fit the figure's width."""
     if columns is None:
         columns = 2 if is_narrow(figure) else 3 if figure.get_figwidth() < _WIDE_INCHES else 4
     ncols = min(len(handles), columns)

@@ -50,7 +50,7 @@ class BusyGpus:
     Attributes:
         begins_h: Begin of each interval, in hours, with the end of the last one behind them; increasing.
         busy: Average number in each interval, by GPU type.
-        num_gpus: How many there are, by GPU type.
+        num_gpus: GPUs of the cluster, by GPU type.
     """
 
     begins_h: npt.NDArray[np.float64]
@@ -71,7 +71,7 @@ def _one(width: float, title: str, x_label: str, y_label: str) -> Iterator[tuple
 def draw_completion_times(hours: Mapping[str, Sequence[float]], width: float = _WIDE_INCHES) -> Figure:
     """Draw the share of the jobs that are done within a time after their arrival, a curve for each policy.
 
-    The hours are those from the arrival to the end of each job that is done; at least one of each policy.
+    The hours are from the arrival to the end of each job that is done; at least one for each policy.
     """
     with _one(width, "Job completion times", "job completion time (h)", "share of jobs") as (figure, axes):
         handles = []
@@ -92,7 +92,7 @@ def draw_completion_times(hours: Mapping[str, Sequence[float]], width: float = _
 
 
 def draw_busy_gpus(found: BusyGpus, width: float = _WIDE_INCHES) -> Figure:
-    """Draw the busy GPUs of each type over time, above each other, and how many there are."""
+    """Draw the busy GPUs of each type over time, stacked, below a line for the cluster's number of GPUs."""
     total = sum(found.num_gpus.values())
     with _one(width, "Busy GPUs", "time (h)", "busy GPUs") as (figure, axes):
         base = np.zeros(len(found.begins_h) - 1)

@@ -30,15 +30,15 @@ _WIDTH = 10.0
 
 @dataclass(frozen=True)
 class TimedBlocks:
-    """An iteration as it is drawn.
+    """An iteration to draw: the start, duration, power and mode of each block instance.
 
     Attributes:
         placement: The devices of the blocks.
         start_ms: Start of each (block, micro-batch).
-        duration_ms: Likewise, how long it takes.
-        power_w: Likewise, the power of one GPU; None where colours are to show the kinds.
-        mode: For those that do not run in the first mode of their decision, the name of theirs; None for
-            none.
+        duration_ms: Duration of each (block, micro-batch).
+        power_w: Power of one GPU in each (block, micro-batch); None to colour blocks by kind.
+        mode: Mode name of each block that does not run in the first mode of its decision; None for no
+            modes.
     """
 
     placement: Placement
@@ -49,7 +49,7 @@ class TimedBlocks:
 
     @property
     def end_ms(self) -> float:
-        """The end of its last block."""
+        """The end of the iteration's last block."""
         return max(start + self.duration_ms[key] for key, start in self.start_ms.items())
 
 
@@ -58,7 +58,7 @@ def draw_timelines(
     width: float = _WIDTH,
     repetend_ms: Mapping[str, Sequence[float]] | None = None,
 ) -> Figure:
-    """Draw one timeline for each schedule, by the title that stands above it, on one axis of time.
+    """Draw one timeline per schedule, each below its title, all on one axis of time.
 
     Times of boundaries are marked, by the title. The width is in inches, `canvas.COLUMN_INCHES` for a column.
     """
@@ -69,7 +69,7 @@ def draw_timelines(
 def draw_power(timelines: Mapping[str, TimedBlocks], blocking_power_w: float) -> Figure:
     """Draw timelines by the titles that stand above them; each has an axis of time as long as itself.
 
-    Their powers are the colours of the blocks, that of a GPU that waits the colour where nothing runs.
+    Colours are the powers of blocks, and where nothing runs the power of a waiting GPU.
     """
     max_w = max(power for each in timelines.values() for power in (each.power_w or {}).values())
     return _stacked(timelines, _WIDTH, power_range_w=(blocking_power_w, max_w))
@@ -117,13 +117,13 @@ def _stacked(
 
 
 def title_of(schedule: Schedule) -> str:
-    """Return what stands above a schedule alone."""
+    """Return the title of a schedule: its placement's name, makespan in ms, and bubble rate."""
     makespan = f"{schedule.placement.ms(schedule.makespan):,.6g} ms"
     return f"{schedule.placement.name}: {makespan}, {bubble_rate(schedule):.1%} bubble"
 
 
 def _timed(schedule: Schedule) -> TimedBlocks:
-    """Return a schedule with its micro-batches numbered through where each is of several pipelines."""
+    """Return a schedule's blocks, their micro-batches numbered through all pipelines if it has several."""
     placement, end_of = schedule.placement, schedule.end_of
     chains = pipelines(placement)
     index = {

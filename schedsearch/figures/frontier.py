@@ -1,4 +1,4 @@
-"""The figure of a time-energy frontier. It does not know how plans are found."""
+"""The figure of a time-energy frontier. The module does not know how plans are found."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def draw_frontier(
         chosen: The plan that was chosen.
         deadline_ms: When the iteration must end.
         lower_bound: Least energy that any plan of some times can use.
-        until: `chosen` and `all_maximum` until an equal time, the waiting included: what the label compares;
+        until: `chosen` and `all_maximum` until an equal time, the waiting included, for the label to compare;
             by default their own points.
         stragglers: Slower plans that only pay next to a straggler, and so are not on the frontier.
-        others: Plans to compare with, by what is written in the legend.
-        title: Shown above.
+        others: Plans to compare with, by their names in the legend.
+        title: Text above the axes.
 
     Returns:
-        What was drawn on.
+        The axes.
     """
     longest_ms = max(time for time, _ in (all_maximum, *plans, *stragglers))
     per_unit, unit = (1e3, "s") if longest_ms >= 1e3 else (1.0, "ms")
@@ -116,7 +116,7 @@ _OTHERS = [
 _OTHER: dict[str, Any] = {"markersize": 5, "linewidth": 0.8, "zorder": 1.5}
 
 _MAX_MARKS = 30
-"""Marks on the curve of one of the others, of which some have a thousand points."""
+"""Most marks on a curve of `others`; some of these have a thousand points."""
 
 
 def _saving_in_words(
@@ -126,7 +126,7 @@ def _saving_in_words(
     per_unit: float,
     unit: str,
 ) -> str:
-    """Return what the chosen plan saves, against what, and until when both are counted."""
+    """Return the chosen plan's energy saving against all clocks at maximum, as text, with its time."""
     own, baseline = until or (chosen, all_maximum)
     saving = 1 - own[1] / baseline[1] if baseline[1] > 0 else math.nan
     slower = own[0] / all_maximum[0] - 1 if all_maximum[0] > 0 else 0.0
@@ -137,7 +137,7 @@ def _saving_in_words(
 
 
 def _annotate_saving(axes: Axes, ends: tuple[TimeEnergy, TimeEnergy], text: str, per_unit: float) -> None:
-    """Write what is saved above what it is counted from, where no plan is, with an arrow down to the plan."""
+    """Write the saving next to the baseline's energy, with an arrow down to the chosen plan."""
     (own_ms, own_mj), (baseline_ms, baseline_mj) = ends
     left, right = axes.get_xlim()
     is_left = baseline_ms / per_unit < (left + right) / 2
@@ -155,4 +155,4 @@ def _annotate_saving(axes: Axes, ends: tuple[TimeEnergy, TimeEnergy], text: str,
 
 
 _ROOM_OF_TEXT = 0.2
-"""Above the points, as a share of their range of energy."""
+"""Height above the points for the label, as a share of their range of energy."""

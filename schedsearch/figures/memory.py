@@ -37,22 +37,22 @@ def memory(
     unit: str = "",
     title: str = "",
 ) -> Axes:
-    """Draw what each device holds over time as steps, one row per device, below the line of its capacity.
+    """Draw the memory of each device over time as steps, one row per device, with its capacity as a line.
 
     Where blocks hold memory of hosts, the host of a device has a row below it. Where modes are chosen, or
-    devices have several streams, what blocks need only while they run is drawn too. All rows have one scale,
+    devices have several streams, memory needed only while blocks run is drawn too. All rows have one scale,
     from 0 to the most that any device holds or could hold, or any host holds.
 
     Args:
         schedule: Its orders and memory; without `start_ms` also its times.
         target: Axes to draw on; None for those of a new figure.
-        start_ms: Start of each (block, micro-batch), when it is not that of the schedule.
-        end_ms: End of the iteration, when it is not that of the schedule.
+        start_ms: Start of each (block, micro-batch); None for the schedule's.
+        end_ms: End of the iteration; None for the schedule's.
         unit: Unit of `Block.memory`.
-        title: Shown above.
+        title: Text above the axes.
 
     Returns:
-        What was drawn on.
+        The axes.
     """
     placement, rows = schedule.placement, list(_rows(schedule))
     tick_ms = placement.tick_ms
@@ -84,7 +84,7 @@ def memory(
 
 
 class _Row(NamedTuple):
-    """The memory of a device, or of its host: what is held at first, and from the start of each block on."""
+    """The memory of a device, or of its host: the level at the begin, and from the start of each block on."""
 
     device: int
     is_device: bool
@@ -129,7 +129,7 @@ def _draw_memory(axes: Axes, number: int, row: _Row, times: Sequence[float], uni
 
 
 def _draw_needed(axes: Axes, number: int, schedule: Schedule, device: int, top: int) -> None:
-    """Draw what a device needs only while blocks run, on top of what it holds."""
+    """Draw the transient memory of a device's running blocks, on top of the memory held."""
     ticks, needed = needed_over_time(schedule, device)
     starts, held = memory_over_time(schedule, device)
     if len(ticks):

@@ -1,4 +1,4 @@
-"""Figures of curves side by side: a panel per case, values at some places, and what is proved of them."""
+"""Figures of curves side by side: one panel per case, with a value and a proved lower bound per point."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class CurvePoint(NamedTuple):
 
     Attributes:
         place: Along the axis.
-        value: What was found.
-        least: The least that it can be where that is open, else None.
+        value: Value of the best answer found.
+        least: Lower bound of the value where it is not proved to be the least, else None.
     """
 
     place: float
@@ -44,7 +44,7 @@ class Panel:
         title: Shown above.
         curves: Points by increasing place, by the name of the curve.
         note: A few words, shown above on the right; may be empty.
-        marks: Places of vertical lines, by what is written beside them.
+        marks: Places of vertical lines, by their labels.
     """
 
     title: str
@@ -93,7 +93,7 @@ def draw_panels(
 
 
 _LONG_LABEL = 30
-"""Letters of an entry of the legend of which a column of a paper has no room for two."""
+"""Letters of a legend entry from which two do not fit in a column of a paper."""
 
 
 def _label(axes: Axes, panel: Panel) -> None:
@@ -111,7 +111,7 @@ def _label(axes: Axes, panel: Panel) -> None:
 
 
 def _draw_curve(axes: Axes, name: str, curve: Sequence[CurvePoint], look: dict[str, Any]) -> None:
-    """Draw a curve; a point is hollow where it is open, with a whisker down to the least that it can be."""
+    """Draw a curve; an unproved point is hollow, with a whisker down to its lower bound."""
     axes.plot(
         [one.place for one in curve], [one.value for one in curve], label=name, **{**look, "marker": ""}
     )

@@ -36,10 +36,10 @@ def draw_plan(
     Layers on all GPUs go through all rows.
 
     Args:
-        rated: The plan and what its stages hold.
+        rated: The plan, with the memory of its stages.
         names: Name of each strategy in it, for the legend.
-        peaks_gib: The most memory of a GPU of each stage, with what is on all GPUs.
-        capacities_gib: What each GPU of a stage has for states and activations, by stage.
+        peaks_gib: Peak memory of a GPU of each stage, shared layers included.
+        capacities_gib: Memory of a GPU for states and activations, by stage.
         chunks: Stage and layers of each chunk, in order of the model; empty where a stage has one.
         shared: The layers on all GPUs.
         title: Shown above.
@@ -71,9 +71,9 @@ class _Bar(NamedTuple):
     Attributes:
         rows: Their stages.
         left: Layers before them.
-        number: How many there are.
+        number: Number of layers.
         name: Name of the layers.
-        strategy: How they are shared.
+        strategy: Strategy by which the GPUs share the layers.
     """
 
     rows: range
@@ -84,7 +84,7 @@ class _Bar(NamedTuple):
 
 
 def _bars(plan: Plan, chunks: Sequence[tuple[int, range]], shared: SharedLayers | None) -> list[_Bar]:
-    """Return the bars of all chunks, and those of the layers on all GPUs between them."""
+    """Return the bars of all chunks, and the bars of layers on all GPUs between these."""
     places = () if shared is None else shared.places
     bars: list[_Bar] = []
     for stage, chunk in chunks:
@@ -103,7 +103,7 @@ def _bars(plan: Plan, chunks: Sequence[tuple[int, range]], shared: SharedLayers 
 
 
 def _cut(begin: int, end: int, places: Sequence[int]) -> list[int]:
-    """Return where layers begin and end, and the places between at which other ones come."""
+    """Return the begin and end of consecutive layers, and the places between at which shared layers come."""
     return sorted({begin, end, *(place for place in places if begin < place < end)})
 
 
@@ -146,7 +146,7 @@ def _draw_memory(axes: Axes, peaks_gib: Sequence[float], capacities_gib: Sequenc
 
 
 def _kinds(plan: Plan, stage: int) -> str:
-    """Return the GPUs of a stage in words, where the cluster has several kinds."""
+    """Return the GPUs of a stage in words; empty if the cluster has one kind."""
     if len({nodes.gpu for nodes in plan.cluster.nodes}) == 1:
         return ""
     names = dict.fromkeys(name.removeprefix("NVIDIA ") for name, _ in plan.group(stage).pattern)
@@ -154,7 +154,7 @@ def _kinds(plan: Plan, stage: int) -> str:
 
 
 def _divided(chunks: Sequence[range]) -> str:
-    """Return in words how many chunks a stage has, where there are several."""
+    """Return the number of layers and chunks of a stage as text; empty for a stage of one chunk."""
     number = sum(map(len, chunks))
     return f", {number} layers in {len(chunks)} chunks" if len(chunks) > 1 else ""
 

@@ -1,4 +1,4 @@
-"""The timeline of a schedule as a figure. It does not know how schedules are found."""
+"""The timeline of a schedule as a figure. The module does not know how schedules are found."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def timeline(
     title: str = "",
     legend: bool = True,
 ) -> Axes:
-    """Draw one row per device with its blocks at their times, labelled with the micro-batch where it fits.
+    """Draw one row per device with its blocks at their times, labelled with the micro-batch in wide blocks.
 
     A device with several streams has a row for each. The colour is the block's power (as in Perseus, Fig. 1
     and 10) or clock where either is given, and a strip above it the kind; else the colour is the kind, paler
@@ -94,21 +94,21 @@ def timeline(
     Args:
         placement: The devices of the blocks.
         start_ms: For each (block, micro-batch) its start.
-        duration_ms: Likewise, how long it takes.
-        mode: For those that do not run in the first mode of their decision, the name of theirs; None for
-            none.
+        duration_ms: Duration of each (block, micro-batch).
+        mode: Mode name of each block that does not run in the first mode of its decision; None for no
+            modes.
         target: Axes to draw on; None for those of a new figure.
-        clock_mhz: Likewise, its clock; of a block without one the colour is the kind.
-        power_w: Likewise, the power of one device while it runs; instead of `clock_mhz`.
-        power_range_w: Powers at the ends of the colours; the first is that of waiting, drawn where nothing
-            runs.
+        clock_mhz: Clock of each (block, micro-batch); a block without one is coloured by its kind.
+        power_w: Power of one device while it runs each (block, micro-batch); instead of `clock_mhz`.
+        power_range_w: Powers in W at the ends of the colour scale; the first is that of a waiting device, and
+            colours idle time.
         repetend_ms: Times of boundaries to mark, such as where the steady state begins and ends.
         title: Shown above, beside the legend.
         legend: Whether to draw title and legend.
 
     Returns:
-        What was drawn on; its collections with the gid ``blocks`` have one path for each block instance
-        on each of its devices.
+        The axes; their collections with the gid ``blocks`` have one path for each block instance on each
+        of its devices.
     """
     with drawing_on(target, (17.0, 1.5 + rows_inches(len(placement.lanes), 0.55))) as axes:
         end_ms = max((start_ms[instance] + duration_ms[instance] for instance in start_ms), default=1.0)
@@ -153,7 +153,7 @@ _HATCH_COLOR = "#222222"
 
 
 def hatch_of(placement: Placement) -> dict[str, str]:
-    """Return how blocks are hatched in each mode that is not the first of its decision; in turn."""
+    """Return the hatch of each mode that is not the first of its decision, in turn."""
     names = dict.fromkeys(name for decision in placement.decisions for name in decision.names[1:])
     return {name: _HATCHES[i % len(_HATCHES)] for i, name in enumerate(names)}
 
@@ -170,7 +170,7 @@ def _draw_row(
     shade: Mapping[Instance, float],
     scale: ScalarMappable | None,
 ) -> None:
-    """Draw the blocks of a row at their spans, and where there is a scale the strip of their kinds."""
+    """Draw the blocks of a row; with a colour scale, add a strip of their kinds above them."""
     kinds = [_kind_color(placement.by_name[name], n if scale is None else 0) for name, n in here]
     colors = kinds
     if scale is not None:

@@ -27,7 +27,7 @@ def layer_cost(
     group: DeviceGroup,
     options: CostOptions = USUAL,
 ) -> Cost:
-    """Return what a layer costs each GPU of a group that shares it.
+    """Return the cost of a layer on each GPU of a group that shares the layer.
 
     Tensor-parallel GPUs all-reduce what each part ends in, in the forward and, of its input's gradient, in
     the backward (Narayanan's dissertation, Sec. 4.3), and in a forward that is computed again. With
@@ -89,10 +89,10 @@ def layer_memory(
     group: DeviceGroup,
     options: CostOptions = USUAL,
 ) -> tuple[MemoryItem, ...]:
-    """Return the memory of a layer on each GPU by its tensors, which `layer_cost` adds up; see there.
+    """Return the memory of a layer on each GPU, tensor by tensor; `layer_cost` adds these up.
 
-    Where a layer is recomputed, what it keeps is its input, and what its backward holds is all that it would
-    keep otherwise.
+    A recomputed layer keeps its input alone, and its backward holds all tensors that the layer would keep
+    without recomputation.
     """
     share = LayerShare(layer, strategy, samples, group, options)
     return tuple(_memory(share, num_micro_batches, _states(share).forward_bytes))
@@ -106,7 +106,7 @@ def transition_ms(
     group: DeviceGroup,
     options: CostOptions = USUAL,
 ) -> float:
-    """Return the time to lay a layer's output out anew for the next one, or its gradient in the backward.
+    """Return the time to move a layer's output to the next layer's layout, or its gradient back.
 
     Of g GPUs, the more that share samples before or after, each has all but 1 / g to get of what it then
     holds (Galvatron-BMW, Sec. VI: Slice-Gather; the paper gives no formula).
@@ -121,7 +121,7 @@ def transition_ms(
 
 
 def _layout(strategy: LayerStrategy) -> tuple[object, ...]:
-    """Return what decides which GPU has what of a boundary; order only where there are two levels."""
+    """Return a key equal for all strategies that give a GPU the same part of a boundary tensor."""
     shared = strategy.num_gpus // strategy.data_parallel
     ordered = strategy.tensor_innermost or 1 in (shared, strategy.data_parallel)
     tokens = strategy.tensor_parallel if strategy.sequence != "none" else 1
@@ -129,17 +129,17 @@ def _layout(strategy: LayerStrategy) -> tuple[object, ...]:
 
 
 def _parameters(share: LayerShare) -> Iterator[tuple[float, SharingLevel, bool]]:
-    """Yield parameters on each GPU and the GPUs that hold the same, of experts apart."""
+    """Yield parameters on each GPU and the GPUs with equal copies; the experts' parameters apart."""
     yield share.work.parameters, share.strategy.weight_copies, False
     if share.work.expert_parameters:
         yield share.work.expert_parameters, share.strategy.expert_copies, True
 
 
 def _states(share: LayerShare) -> Cost:
-    """Return what weights and gradients cost.
+    """Return the cost of weights and gradients: memory, exchange and update.
 
-    Its forward is the time to gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass,
-    its bytes are those of other GPUs meanwhile. Otherwise gradients are all-reduced; where the optimizer's
+    The forward is the time to gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass;
+    its bytes are the weights of other GPUs. Otherwise gradients are all-reduced; where the optimizer's
     states are shared, they are reduced and scattered, and the new weights gathered. The update is that of the
     GPU's own share. Frozen weights are gathered with ZeRO-3 alone.
     """
@@ -208,9 +208,9 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
 
 
 def _passes(share: LayerShare, gather_ms: float) -> tuple[Pass, Pass]:
-    """Return forward and backward, of which all but products is what GPUs send, copy and wait for.
+    """Return forward and backward: time of products, and time of sending, copying and waiting.
 
-    Weights are gathered, or gradients scattered, in so many ms for each pass.
+    Weights are gathered, or gradients scattered, in `gather_ms` for each pass.
     """
     options, layer = share.options, share.layer
     (core_ms, core_backward_ms), (forward, backward), again = share.core_ms, share.passes(), Pass()

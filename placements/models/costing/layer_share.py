@@ -1,6 +1,6 @@
-"""One GPU's share of a layer and of a micro-batch: how long it computes and exchanges.
+"""One GPU's share of a layer and of a micro-batch: times of its products, kernels and exchanges.
 
-The module does not know an optimizer, nor what runs again in a backward.
+The module does not know an optimizer, nor the time of recomputation.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class LayerShare:
         self._ms_per_flop = self.samples / (reached * peak_tflops * 1e9)
 
     def bytes_of(self, numbers: float) -> float:
-        """Return the bytes of activations of which a sample has so many numbers."""
+        """Return the bytes of activations with a given number of elements in a sample."""
         return self.options.precision.number_bytes * self.samples * numbers
 
     @property
     def gradients_bytes(self) -> float:
-        """Bytes of gradients between products, where they are counted."""
+        """Bytes of gradients between products; 0 if the framework's temporaries are not counted."""
         return self.bytes_of(self.work.gradients) if self.options.framework.has_temporaries else 0.0
 
     @property
@@ -100,7 +100,7 @@ class LayerShare:
 
     @cached_property
     def products_ms(self) -> list[_Ms]:
-        """The time of each product in the forward and in the backward: that of inputs, and of weights."""
+        """The time of each product in the forward and in the backward (gradients of input and of weights)."""
         is_frozen, products = self.options.precision.is_frozen, self.work.products
         if self.by_operator:
             product_ms = self.rates.product_ms
@@ -130,11 +130,11 @@ class LayerShare:
         return forward_ms, backward_ms
 
     def memory_ms(self, num_bytes: float, launches: int = 1) -> float:
-        """Return the time of kernels that read and write so many bytes in all."""
+        """Return the time of kernels that read and write `num_bytes` in all."""
         return self.rates.kernels["stream"].ms(num_bytes, launches)
 
     def collective_ms(self, kind: CollectiveKind, num_bytes: float, level: SharingLevel) -> float:
-        """Return the time of a collective among GPUs: as measured where they are in a node that was."""
+        """Return the time of a collective among GPUs: as measured if they fit in a measured node."""
         machine, group = self.options.machine, self.group
         reach = level.degree * level.stride
         if machine is not None and reach <= machine.gpus_per_node and group.fits_in_nodes(reach):

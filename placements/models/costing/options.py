@@ -1,4 +1,4 @@
-"""Shares of their data sheets that GPUs reach, and what a training runs at the same time.
+"""Shares of data sheet figures that GPUs reach, and the work that a training run overlaps.
 
 The module does not know a strategy, nor a link.
 """
@@ -32,7 +32,7 @@ class CostOptions:
         overlap_slowdown: Factor by which computing and transfers slow each other down while both run
             (Galvatron-BMW, Sec. V); 1 for none, at most 2: one after the other.
         precision: Precision of weights and activations.
-        graphs: What of a layer with experts runs as CUDA graphs.
+        graphs: Kernels of a layer with experts that run as CUDA graphs.
         overlap_tensor_parallel: Tensor-parallel GPUs that share tokens gather and scatter them beside the
             products before and after; otherwise one after the other.
         overlap_weights: With ZeRO-3 the weights of a layer are gathered beside the forward of the one before,
@@ -42,7 +42,7 @@ class CostOptions:
         exchanges_apart: Neither the sum of gradients nor the gathering of new weights is in the time of the
             update: who asks lets both run beside the pipeline.
         machine: Measured rates, which replace all shares, and the links' in a node; None for none.
-        framework: What holds memory besides states and activations.
+        framework: Training framework, with its memory besides states and activations.
 
     Raises:
         PlacementError: A share or the slowdown is out of its range.

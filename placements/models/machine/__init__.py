@@ -1,4 +1,4 @@
-"""What a machine was measured to reach.
+"""Measured rates of one machine.
 
 - `measured_rates`: shares of peaks by shape, bandwidths, and times of collectives
 - `machine_file`: the files that have them

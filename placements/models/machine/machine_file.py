@@ -1,4 +1,4 @@
-"""Files of what a machine was measured to reach: the JSON form of SimuMax's systems, or a plain CSV.
+"""Files of a machine's measured rates: the JSON form of SimuMax's systems, or a plain CSV.
 
 A CSV file has a row for each measurement, such as ``product,forward,4096 8192 10240,0.65,``. Sizes of a
 product are tokens, inputs and outputs; of experts, matrices and then these three; of a core, tokens, heads,
@@ -42,10 +42,10 @@ _SHAPES = (
     ("core", "forward", "sdp_fwd", "", _CORE),
     ("core", "backward", "sdp_bwd", "", _CORE),
 )
-"""Operators and their passes; as JSON has the operator, what it says of the pass, and names of sizes."""
+"""Operators and passes, each with the JSON's operator, text of the pass, and names of sizes."""
 
 _JSON_FIRST = re.compile("out_dtype=fp32|main_grad_dtype=fp32|qkv_contiguous=True")
-"""Measurement that counts of two of a shape: gradients of weights are added up in 32 bits."""
+"""Text of the measurement that counts if a shape has two: weight gradients are added up in 32 bits."""
 
 _JSON_KERNELS: Mapping[KernelKind, str] = {"stream": "default", "permute": "permute_fwd", "loss": "ce_fusion"}
 _JSON_COLLECTIVES = {"all_to_all": "all2all", "send": "p2p"}
@@ -57,7 +57,7 @@ class MachineFileError(ValueError):
 
 
 def read_machine(path: str | Path, gpu: Gpu) -> MeasuredRates:
-    """Read a file of a machine with such a GPU, whose peaks the shares of a CSV file refer to.
+    """Read a machine's file; shares in a CSV are of the peaks of `gpu`.
 
     Raises:
         MachineFileError: The file cannot be read or is wrong; the message begins with its path.
@@ -88,7 +88,7 @@ def _of_json(data: Field) -> MeasuredRates:
 
 
 def _json_shares(operators: Field, name: str, mark: str, names: str) -> ShareTable:
-    """Return the shares of a pass; a shape's name is such as ``m=4096, k=8192, layout=TN``."""
+    """Return the shares of a pass by shape; a shape's name is of the form ``m=4096, k=8192, layout=TN``."""
     factors, found = operators[name]["accurate_efficient_factor"], dict[tuple[int, ...], float]()
     marks = [each for *_, of, each, _ in _SHAPES if of == name]
     for text in factors.mapping():

@@ -1,6 +1,6 @@
 """Rates that a machine was measured to reach: shares of peaks by shape, bandwidths, and times of collectives.
 
-They replace the assumed shares of `placements.models.costing.options`. It does not know a layer or a file.
+They replace the assumed shares of `placements.models.costing.options`. The module knows no layer and no file.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ PASSES = ("forward", "input_gradient", "weight_gradient")
 """The product of a forward, and the two of its backward."""
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
-"""What GPUs of a node do together, or one GPU for the next."""
+"""Collectives among the GPUs of a node, or a message from one GPU to the next."""
 
 CORE_BACKWARD = 2.5
-"""Operations of the backward of an attention's core, of those of its forward: it computes the scores again
+"""Operations of an attention core's backward over its forward's: the backward computes the scores again
 (Dao, 2023, FlashAttention-2, Sec. 4.1)."""
 
 
@@ -59,14 +59,14 @@ class ShareTable:
 
 @dataclass(frozen=True)
 class KernelRate:
-    """What kernels reach that are bound by memory."""
+    """Rates of kernels bound by memory: bandwidth, reached share and latency."""
 
     bandwidth_gb_s: Annotated[float, Meaning("from and to memory", "GB/s", above=0, key="gbps")]
     share: Annotated[float, Meaning("share of it that is reached", above=0, max=2, key="efficient_factor")]
     latency_us: Annotated[float, Meaning("time that each kernel takes besides", "us", min=0)]
 
     def ms(self, num_bytes: float, launches: int) -> float:
-        """Return the milliseconds of kernels that read and write so many bytes in all."""
+        """Return the milliseconds of kernels that read and write `num_bytes` in all."""
         return num_bytes / (self.bandwidth_gb_s * 1e6 * self.share) + launches * self.latency_us / 1e3
 
     def passes_ms(self, kernel: Kernel, share: float, number_bytes: int) -> tuple[float, float]:
@@ -79,7 +79,7 @@ class KernelRate:
 
 @dataclass(frozen=True)
 class CollectiveRate:
-    """What a collective of n GPUs of a node reaches.
+    """Rates of a collective among n GPUs of a node.
 
     The volume is 2 for an all-reduce, otherwise 1; each GPU sends ``(n - 1) / n`` of it, but in a send all of
     the tensor. Steps are n - 1, or 2 (n - 1) in an all-reduce.
@@ -96,7 +96,7 @@ class CollectiveRate:
     ] = field(default_factory=dict)
 
     def ms(self, num_bytes: float, degree: int, is_send: bool) -> float:
-        """Return the milliseconds for a tensor of so many bytes."""
+        """Return the milliseconds for a tensor of `num_bytes`."""
         sent = num_bytes if is_send else num_bytes * self.volume * (degree - 1) / degree
         steps = 1.0 if is_send else self.volume * (degree - 1)
         fixed_us = self.fixed_us.get(degree, self.usual_us)
@@ -105,7 +105,7 @@ class CollectiveRate:
 
 @dataclass(frozen=True)
 class MeasuredRates:
-    """What one machine reaches.
+    """Measured rates of one machine.
 
     Attributes:
         name: Name of the machine.
@@ -129,7 +129,7 @@ class MeasuredRates:
     def product_ms(self, product: Product, tokens: float, is_frozen: bool = False) -> tuple[float, float]:
         """Return the milliseconds of the forward and of the backward of a product with tokens on each GPU.
 
-        The backward has two products, or if the layer is frozen that of the input's gradient alone.
+        The backward has two products, or if the layer is frozen only the input gradient's.
         """
         inputs, outputs, experts = product.inputs, product.outputs, product.experts
         key = (inputs, outputs, tokens, experts)
@@ -142,7 +142,7 @@ class MeasuredRates:
         return forward, inputs_ms if is_frozen else inputs_ms + weights_ms
 
     def core_ms(self, core: Core, samples: float) -> tuple[float, float]:
-        """Return the milliseconds of a core's forward and backward for so many samples."""
+        """Return the milliseconds of an attention core's forward and backward for a number of samples."""
         shape = core.tokens, core.heads, core.kv_heads, core.key_width
         each_ms = samples * core.flops / core.counted / (self.peak_tflops * 1e9)
         forward, backward = (self.shares["core", each].at(*shape) for each in ("forward", "backward"))

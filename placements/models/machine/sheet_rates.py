@@ -1,4 +1,4 @@
-"""Rates by operator from a data sheet: for layers with experts, of which no one share of the peak tells."""
+"""Rates by operator from a data sheet, for layers with experts, which no single share of the peak fits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ measured on a B200 (SimuMax 1.2)."""
 
 @dataclass(frozen=True)
 class SheetRates:
-    """What a GPU reaches by operator: shares of the peak for large products and cores, and of the bandwidth.
+    """Reached shares of a data sheet: of the peak by large products and cores, and of the bandwidth.
 
     Cores of attentions stay in 16 bits. See `placements.models.rates.EXPERT_HALF_TOKENS` for the last field.
     """
@@ -38,7 +38,7 @@ class SheetRates:
     def product_ms(self, product: Product, tokens: float, is_frozen: bool = False) -> tuple[float, float]:
         """Return the same as `MeasuredRates.product_ms`.
 
-        In 8 or 4 bits what a product reads is first made of 16, as it is and transposed. Gradients of weights
+        In 8 or 4 bits a product's inputs are first cast from 16 bits, plain and transposed. Weight gradients
         are added to those of the micro-batches before.
         """
         precision, stream = self.precision, self.kernels["stream"]
@@ -51,7 +51,7 @@ class SheetRates:
         return each_ms + cast_ms[0], each_ms + cast_ms[1] + (0.0 if is_frozen else weights_ms)
 
     def core_ms(self, core: Core, samples: float) -> tuple[float, float]:
-        """Return the milliseconds of a core's forward and backward for so many samples."""
+        """Return the milliseconds of an attention core's forward and backward for a number of samples."""
         peak_tflops = self.precision.peak_tflops(self.gpu, exact=True)
         each_ms = samples * core.flops / (peak_tflops * 1e9 * self.product_share)
         return each_ms, CORE_BACKWARD * each_ms

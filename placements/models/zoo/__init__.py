@@ -1,6 +1,6 @@
 """Models by name: published sizes as chains of layers.
 
-- `shapes`: what sizes make a chain of layers; their defaults are in `shapes.yaml`
+- `shapes`: chains of layers from sizes; defaults of sizes are in `shapes.yaml`
 - `model_files`: models of YAML files, the project's `language.yaml` and `images.yaml`, and of Hugging Face's
   `config.json`, whose keys are in `config_types.yaml`
 """

@@ -1,13 +1,12 @@
 """Models of files: YAML with published sizes, and the `config.json` that Hugging Face keeps beside weights.
 
 A YAML file is a list of families of one ``source``; the project's are `language.yaml` and `images.yaml`.
-Their ``shape`` is one of `placements.models.zoo.shapes`, ``sizes`` are those that all have, ``models`` those
-of each by its name. ``details``, of a family or among the sizes of a model, are what trainers need besides;
+Their ``shape`` is one of `placements.models.zoo.shapes`, ``sizes`` are common to all models, ``models`` has
+the sizes of each by its name. ``details``, of a family or among the sizes of a model, are facts for trainers;
 the published number of ``parameters`` is not read.
 
-What the keys of each ``model_type`` of a `config.json` mean, and what files may leave out, is in
-`config_types.yaml`. Biases of single matrices and attention sinks are left out: less than two thousandths of
-the parameters.
+The meaning and default of each key of a `config.json`, by ``model_type``, is in `config_types.yaml`. Biases
+of single matrices and attention sinks are left out: less than two thousandths of the parameters.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def _read(path: str | Path) -> _Published:
 
 
 class _Models(Mapping[str, ModelShape]):
-    """Models by name, made when they are asked for."""
+    """Models by name, made on first use."""
 
     def __getitem__(self, name: str) -> ModelShape:
         if name not in _known():
@@ -131,7 +130,7 @@ def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:
 
 @dataclass(frozen=True)
 class _Config:
-    """A file's fields, and what they mean."""
+    """The fields of a `config.json`, and the meaning of its keys by model type."""
 
     data: Field
     type: Mapping[str, Any]
@@ -143,7 +142,7 @@ class _Config:
         return self.data.get([*given, *keys][0], self.type["defaults"].get(keys[0]))
 
     def size(self, name: str) -> Field:
-        """Return the field of a size; without value where the type has none."""
+        """Return the field of a size; its value is None if the model type lacks the size."""
         keys = self.type["keys"].get(name)
         return replace(self.data, value=None) if keys is None else self.read(*keys.split())
 
@@ -154,7 +153,7 @@ def _types() -> Any:
 
 
 def _config_of(data: Field) -> _Config:
-    """Return the config with facts of rotary positions beside the others, and what its type says of them."""
+    """Return the config with its rotary facts beside the other fields, and the keys of its model type."""
     name = data["model_type"].text()
     if name not in _types():
         own = "give its text_config as a file of its own" if "text_config" in data.value else ""
@@ -182,7 +181,7 @@ def _sizes(config: _Config) -> dict[str, Any]:
 
 
 def _experts(sizes: dict[str, Any], listed: Field) -> dict[str, Any]:
-    """Take the sizes of experts, which all layers have but the first ones, and return those of the shape."""
+    """Take the sizes of experts out of `sizes`, and return them by the shape's names; {} without experts."""
     first = sorted({*listed.typed(tuple[int, ...])}) if listed.value is not None else []
     if first != [*range(len(first))]:
         raise listed.mistake(f"layers {first} have no experts; there is a shape for the first layers alone")
@@ -225,7 +224,7 @@ def _pattern(field: Field) -> str:
 
 
 def _details(config: _Config) -> ModelDetails:
-    """Return what a file says beside the sizes."""
+    """Return a config's facts besides the sizes."""
     facts: dict[str, Any] = {}
     for name, (usual, *keys) in config.type["facts"].items():
         field = config.read(*keys)

@@ -1,4 +1,4 @@
-"""Shapes of models: what a name and some sizes make a chain of layers. Knows no model by its name.
+"""Shapes of models: functions that make a chain of layers from a name and sizes. Knows no model by name.
 
 A shape is called with a name and the sizes that `shapes.yaml` has for it; besides, with a ``precision`` (a
 key of `placements.models.layers.PRECISIONS`). It raises a `PlacementError` where one is out of its range.
@@ -60,7 +60,7 @@ def sizes_of(shape: Shape) -> dict[str, Any]:
 
 
 def size_in(field: Field, default: Any) -> Any:
-    """Return a size as it is given: true or false, or a whole number, which may be 0 where its default is."""
+    """Return a given size: true or false, or a whole number, at least 1, or 0 if the default is 0."""
     if isinstance(default, bool):
         return field.typed(bool)
     least = 0 if default == 0 else 1
@@ -75,7 +75,7 @@ def suggestion(wrong: str, known: Iterable[str]) -> str:
 
 
 def _shape(layers_of: Callable[[Any, Any], _Layers | dict[str, _Layers]]) -> Shape:
-    """Make a shape of a function of its sizes and of what makes its transformer layers.
+    """Make a shape from a function of its sizes and of a maker of transformer layers.
 
     The function returns the layers, or by name those of branches and last the model's own.
     """
@@ -323,5 +323,5 @@ def _patches(size: int, patch_size: int) -> int:
 
 
 def _slid(side: int, kernel: int, stride: int, padding: int) -> int:
-    """Return the side of what kernels or pools make of an image."""
+    """Return the side of the output image of a kernel or pool."""
     return (side + 2 * padding - kernel) // stride + 1

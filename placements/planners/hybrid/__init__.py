@@ -1,8 +1,8 @@
 """Plans of layers over GPUs in several kinds of parallelism at once, searched for a model on a cluster.
 
-- `plan`: what a plan is, and what may be wrong with it
+- `plan`: a plan, and its rules
 - `decision_trees`: the ways in which GPUs can share a layer
-- `stage_tables`: what each way costs, for the search inside a stage; `shape_costs`: by the layers' shapes;
+- `stage_tables`: costs of each way, for the search inside a stage; `shape_costs`: by the layers' shapes;
   `profiled`: by measured profiles
 - `plan_options`: options and results of a search; `search`: the search itself
 - `placing`: plans as placements of several shapes

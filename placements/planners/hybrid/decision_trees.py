@@ -1,8 +1,8 @@
-"""Every way in which the GPUs of a stage can share a layer: those of Galvatron-BMW's decision trees.
+"""The strategies by which the GPUs of a stage can share a layer, as in Galvatron-BMW's decision trees.
 
-A tree is an order of levels, each of a paradigm and a degree, whose product is the GPUs. What differs for a
-layer is left of it: the degrees, and whether tensor parallelism is inside data parallelism. The module does
-not know what a layer is or what a way costs.
+A tree is an order of levels, each of a paradigm and a degree, whose product is the GPUs. Of a tree we
+keep what matters to a layer: the degrees, and whether tensor parallelism is inside data parallelism. The
+module does not know layers or costs.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class TreeOptions:
     """Which strategies a search may give a layer.
 
     Attributes:
-        paradigms: What levels of the trees may do.
-        recompute: What a layer may compute again in its backward; each doubles the trees.
+        paradigms: Paradigms of the trees' levels.
+        recompute: Parts that a layer may compute again in its backward; each doubles the trees.
         sequence_parallel: Tensor-parallel GPUs share norms and dropout too (Megatron's sequence parallelism).
         max_tensor_parallel: Largest degree of TP and ULYSSES; None for no limit.
         tensor_parallel: Their degrees; None for all up to that.
@@ -79,9 +79,9 @@ class TreeOptions:
 
 @cache
 def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) -> tuple[LayerStrategy, ...]:
-    """Return the strategies of a layer on the GPUs of a stage, those of each recomputation together.
+    """Return the strategies of a layer on the GPUs of a stage, grouped by recomputation.
 
-    A layer without experts has 1.
+    `num_experts` is 1 for a layer without experts.
 
     Raises:
         PlanError: None is allowed on that number of GPUs.

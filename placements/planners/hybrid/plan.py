@@ -1,6 +1,6 @@
-"""A plan: which layers each stage has, on which GPUs, how they share each layer, in how many micro-batches.
+"""A plan: the layers and GPUs of each stage, the strategy of each layer, and the number of micro-batches.
 
-Whoever decides it, for any model and cluster. The module does not know what a layer costs.
+Any planner may make it, for any model and cluster. The module does not know costs of layers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PlanError(ValueError):
 
 
 class UnsuitableShapeError(PlanError):
-    """A model has no plan of a shape; the reason is what that needs, and the remedy, without its name."""
+    """A model has no plan of a shape; `reason` gives the shape's need and the remedy, without its name."""
 
     def __init__(self, shape: str, reason: str) -> None:
         super().__init__(f"shapes: {shape} {reason}")
@@ -99,7 +99,7 @@ class Plan:
         global_batch_size: int,
         num_micro_batches: int,
     ) -> Plan:
-        """Return a plan of stages of so many layers, each on the next GPUs, as many as share a layer."""
+        """Return a plan whose stages have `sizes` layers, each on the next GPUs, as many as share a layer."""
         ends, each = list(itertools.accumulate(sizes, initial=0)), strategies[0].num_gpus
         stages = tuple(
             StagePlan(range(i * each, (i + 1) * each), range(first, end), tuple(strategies[first:end]))
@@ -126,7 +126,7 @@ class Plan:
 
     @property
     def num_stages(self) -> int:
-        """How many stages there are."""
+        """Number of stages."""
         return len(self.stages)
 
     @property
@@ -146,13 +146,13 @@ class Plan:
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
-        """The model's; one that is tied to an embedding on other GPUs has a table of its own."""
+        """Every layer of the model; a layer tied to an embedding on other GPUs has a table of its own."""
         layers, parts = self.model.layers, (stage.layers for stage in self.stages)
         return tuple(itertools.chain(*(layers_of_stage(layers, part.start, part.stop) for part in parts)))
 
     @property
     def common(self) -> LayerStrategy:
-        """The strategy of most layers with experts, or where there are none of most between the ends."""
+        """The most frequent strategy of layers with experts, else of layers between the ends, else of all."""
         pairs = list(zip(self.model.layers, self.strategies, strict=True))
         routed = [how for layer, how in pairs if getattr(layer, "num_experts", 1) > 1]
         inner = [how for layer, how in pairs if not is_vocabulary(layer)]
@@ -218,13 +218,13 @@ class Plan:
         return tuple(f"F{i}" for i, first in enumerate(firsts) if self.strategies[first].recompute == "full")
 
     def inner_layers(self, layers: range | None = None) -> list[int]:
-        """Return which of some layers, or of all, are transformer layers or were measured as such."""
+        """Return the indices of transformer layers, or layers measured as such, among some or all layers."""
         model = self.model.layers
         inner = [isinstance(each, TransformerLayer) or getattr(each, "role", "") == "block" for each in model]
         return [i for i in (range(len(model)) if layers is None else layers) if inner[i]]
 
     def runs(self, stage: int) -> Iterator[tuple[Layer, LayerStrategy, int]]:
-        """Yield the layers of a stage, equal neighbors with equal strategies together, and how many."""
+        """Yield the runs of equal layers with equal strategies in a stage, with their lengths."""
         chosen = self.stages[stage]
         pairs = zip((self.layers[i] for i in chosen.layers), chosen.strategies, strict=True)
         for (layer, strategy), equal in itertools.groupby(pairs):
@@ -232,7 +232,7 @@ class Plan:
 
 
 def alike(strategy: LayerStrategy, layer: Layer) -> LayerStrategy:
-    """Return how a layer is shared where all layers of a model are shared alike.
+    """Return the strategy of one layer in a model whose layers all have `strategy`.
 
     Embeddings and output layers are not recomputed, and only layers with experts share these.
     """
@@ -272,5 +272,5 @@ def _is_output(layer: Layer) -> bool:
 
 
 def layout_of(strategy: LayerStrategy) -> tuple[object, ...]:
-    """Return how a boundary tensor lies on the GPUs: what neighbors have in common or exchange it."""
+    """Return the layout of a boundary tensor on the GPUs; a change of layout needs an exchange."""
     return strategy.tensor_parallel, strategy.context_parallel, strategy.sequence, strategy.tensor_innermost

@@ -1,6 +1,6 @@
-"""The file form of a plan: all that it is, to be read again without the names that it was made of.
+"""The file form of a plan: model, cluster and stages in full, not by the name of a model.
 
-The module knows JSON's plain data and the layers' fields. It does not know what a plan costs.
+The module knows JSON's plain data and the layers' fields. It does not know costs of plans.
 """
 
 from __future__ import annotations

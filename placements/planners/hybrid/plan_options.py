@@ -14,18 +14,18 @@ from placements.planners.hybrid.decision_trees import TreeOptions
 from placements.planners.hybrid.plan import Plan, PlanError
 
 METHODS = ("exact", "bmw", "base", "memory")
-"""How layers are divided into stages: with the least time; by Galvatron-BMW's Alg. 2, or evenly where that
+"""Methods to divide layers into stages: with the least time; by Galvatron-BMW's Alg. 2, or evenly where that
 is better; evenly in time, whatever memory each stage has (its Alg. 1); evenly in memory, as its Alg. 2
 begins."""
 
 STAGE_METHODS = ("exact", "paper")
-"""How strategies inside a stage are found: the best, or by Galvatron-BMW's programme."""
+"""Methods to find strategies inside a stage: the best, or by Galvatron-BMW's programme."""
 
 PIPELINES = ("1f1b", "gpipe")
-"""Which micro-batches a stage holds at once: as many as there are stages from it on, or all."""
+"""Number of micro-batches that a stage holds at once: the number of stages from it on, or all."""
 
 OUT_OF_MEMORY = "out of memory: "
-"""What a trial's reason begins with where memory is short."""
+"""Begin of a trial's reason where memory is short."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PlanOptions:
         idle_gpus: GPUs may stay idle.
         memory_gib: Memory of each GPU; None for its own.
         reserve_gib: Memory that neither states nor activations may use.
-        num_plans: How many plans are wanted; they differ in their numbers of stages, GPUs or micro-batches.
+        num_plans: Plans to return; they differ in their numbers of stages, GPUs or micro-batches.
         time_limit_s: After which the search ends with the best plans so far; where schedules are searched
             too, of all together.
 
@@ -100,7 +100,7 @@ class StageEstimate(NamedTuple):
 
 
 class RatedPlan(NamedTuple):
-    """A plan, and what its iteration and its stages are taken to be by the formula of the search."""
+    """A plan with the iteration and stage times and memory that the search's formula gives."""
 
     plan: Plan
     time_ms: float
@@ -116,8 +116,8 @@ class PlanStatus(StrEnum):
     """Knowledge of the best plan of a search.
 
     OPTIMAL: the first plan meets the bound. FEASIBLE: there is a plan, and a bound that it does not meet.
-    INFEASIBLE: nothing fits. UNKNOWN: the search ended before it found a plan, or it does not try all there
-    are.
+    INFEASIBLE: no plan fits. UNKNOWN: the search ended before it found a plan, or it does not try all
+    plans.
     """
 
     OPTIMAL = "OPTIMAL"
@@ -128,13 +128,13 @@ class PlanStatus(StrEnum):
 
 @dataclass(frozen=True)
 class PlanSearchResult:
-    """The best plans, and what was tried.
+    """The best plans of a search, with the reasons of failed trials and a lower bound.
 
     Attributes:
         plans: Plans by increasing time; empty where none fits.
         trials: Why numbers of stages, GPUs of each and micro-batches have no plan, in the order in which they
             were looked at; empty where there is one.
-        bound_ms: No plan of the search has a shorter iteration; infinite where it is proved that none fits.
+        bound_ms: Lower bound of every plan's iteration; infinite where it is proved that none fits.
         num_solved: Stage problems that were solved.
         interrupted: There was an interrupt from the keyboard; the plans are the best until then.
         out_of_time: The same after the time limit.
@@ -159,5 +159,5 @@ class PlanSearchResult:
 
     @property
     def gap_percent(self) -> float:
-        """How much shorter than the first plan an iteration may be at most; 0 of the best, 100 of none."""
+        """Gap in percent between the first plan and the bound; 0 for a proved optimum, 100 without a plan."""
         return 100 * (1 - self.bound_ms / self.plans[0].time_ms) if self.plans else 100.0

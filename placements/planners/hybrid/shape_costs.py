@@ -1,4 +1,4 @@
-"""Costs of layers by their shapes, as a planner asks for it: by the rules of `placements.models.costing`."""
+"""Costs of layers from their shapes, in the form that planners use, by `placements.models.costing`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from placements.planners.hybrid.uniform import is_end
 
 @dataclass(frozen=True)
 class ShapeCosts:
-    """What the layers of a model cost in its precision, on GPUs that reach what the options say."""
+    """The costs of a model's layers in its precision, on GPUs that reach the options' shares."""
 
     model: ModelShape
     options: CostOptions = USUAL
@@ -27,7 +27,7 @@ class ShapeCosts:
     def cost(
         self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
     ) -> Cost:
-        """Return what a layer costs each GPU; see `placements.models.costing.layer_costs.layer_cost`."""
+        """Return the cost of a layer on each GPU; see `placements.models.costing.layer_costs.layer_cost`."""
         return layer_cost(layer, strategy, samples, num_micro_batches, group, self.options)
 
     def transition_ms(
@@ -48,16 +48,16 @@ class ShapeCosts:
 
 @dataclass(frozen=True)
 class FrameworkCosts(ShapeCosts):
-    """The same as a search inside a stage adds them up, with what a framework holds besides.
+    """The costs of layers with a framework's buffers, as a search inside a stage adds them up.
 
-    Buffers of an embedding or an output layer are among its states, as a stage has one of them. Those of
-    other layers, once for all, and gradients between products are what one backward holds.
+    Buffers of an embedding or an output layer are among its states, as a stage has one of them. Buffers of
+    other layers, once for all, and gradients between products are held by one backward.
     """
 
     def cost(
         self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
     ) -> Cost:
-        """Return what a layer costs each GPU."""
+        """Return the cost of a layer on each GPU, with the framework's buffers."""
         cost = super().cost(layer, strategy, samples, num_micro_batches, group)
         buffers = sum(each.num_bytes for each in cost.buffers)
         states, once = (buffers, 0.0) if is_end(layer) else (0.0, buffers)

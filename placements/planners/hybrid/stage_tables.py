@@ -27,7 +27,7 @@ _MIB = 2**20
 
 
 class LayerCosts(Protocol):
-    """Who knows what a layer costs: from shapes, or as measured."""
+    """A source of costs of layers: from shapes, or as measured."""
 
     @property
     def model(self) -> ModelShape:
@@ -36,7 +36,7 @@ class LayerCosts(Protocol):
     def cost(
         self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
     ) -> Cost:
-        """Return what a layer costs each GPU of a stage.
+        """Return the cost of a layer on each GPU of a stage.
 
         The samples are of one micro-batch, of all data-parallel groups together.
 
@@ -69,14 +69,14 @@ class StageTable:
 
     @property
     def min_ms(self) -> Floats:
-        """The least cost of a layer of each kind, whatever memory it takes; shape ``(num_kinds,)``."""
+        """The least cost of a layer of each kind, whatever its memory; shape ``(num_kinds,)``."""
         return np.array([each.cost_ms.min() for each in self.options])
 
 
 def stage_table(
     costs: LayerCosts, kinds: Sequence[Layer], trees: TreeOptions, samples: int, m: int, group: DeviceGroup
 ) -> StageTable:
-    """Return the table of some kinds of layers, with m micro-batches of so many samples.
+    """Return the table of some kinds of layers, with m micro-batches of `samples` samples.
 
     Strategies are left out where another one of the same layout costs, holds and recomputes no more.
 
@@ -99,7 +99,7 @@ def stage_table(
 def layer_costs(
     costs: LayerCosts, layer: Layer, trees: TreeOptions, samples: int, m: int, group: DeviceGroup
 ) -> dict[LayerStrategy, Cost]:
-    """Return what each strategy that can share a layer costs; see `LayerCosts.cost`.
+    """Return the cost of each strategy that can share a layer; see `LayerCosts.cost`.
 
     Raises:
         PlanError: No strategy can share it.
@@ -144,7 +144,7 @@ def strategy_costs(
 def transitions_ms(
     costs: LayerCosts, kinds: Iterable[Layer], ways: Iterable[LayerStrategy], samples: int, group: DeviceGroup
 ) -> Floats:
-    """Return what passes pay between a layer in a layout (row) and the next in another (column).
+    """Return the cost of a transition between a layer's layout (row) and the next layer's (column), in ms.
 
     Layouts are given by a strategy that has each, in the order of their numbers.
     """

@@ -1,6 +1,6 @@
-"""Plans as training frameworks are configured: every layer shared alike, stages of as many layers each.
+"""Plans as training frameworks are configured: all layers shared alike, equal numbers of layers per stage.
 
-The module does not know what a layer costs.
+The module does not know costs of layers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from placements.planners.hybrid.plan import Plan, PlanError, alike
 
 @dataclass(frozen=True)
 class Degrees:
-    """How many GPUs share what, by the names of Megatron-LM.
+    """Degrees of parallelism, by Megatron-LM's names.
 
     Attributes:
         tensor: GPUs that share each matrix, and with more than one the tokens of norms.
@@ -51,7 +51,7 @@ class Degrees:
 
     @property
     def num_gpus(self) -> int:
-        """All of them."""
+        """GPUs of all stages together."""
         return self.tensor * self.context * self.data * self.pipeline
 
     def strategy(self, zero: int = 1, recompute: Recompute = "none") -> LayerStrategy:
@@ -71,14 +71,14 @@ class Degrees:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a framework is asked to train a model.
+    """A training configuration of a framework.
 
     Attributes:
-        degrees: How many GPUs share what.
+        degrees: Degrees of parallelism.
         micro_batch_size: Samples of a micro-batch of one data-parallel group.
         num_micro_batches: Micro-batches of an iteration.
         zero: Stage of ZeRO.
-        recompute: What backwards compute again.
+        recompute: Part of a layer that backwards compute again.
         recomputed_layers: Layers of each chunk that do so, its first ones after the embedding; None for all.
     """
 
@@ -128,7 +128,7 @@ def uniform_plan(model: ModelShape, cluster: Cluster, layout: Layout) -> Plan:
 
 
 def chunk_sizes(model: ModelShape, num_chunks: int) -> list[int]:
-    """Return how many layers each chunk of a model has, in order.
+    """Return the number of layers of each chunk of a model, in order.
 
     Layers between embedding and output layer are divided evenly, with the embedding in the first chunk and
     the output layer in the last. Where that cannot be, embedding and output layer count as layers, as for
@@ -162,7 +162,7 @@ def chunk_sizes(model: ModelShape, num_chunks: int) -> list[int]:
 
 
 def num_before(model: ModelShape) -> int:
-    """Return how many layers come before the first that is no end."""
+    """Return the number of layers before the first one that is not an end."""
     return next((i for i, layer in enumerate(model.layers) if not is_end(layer)), 0)
 
 

@@ -1,4 +1,4 @@
-"""A pipeline plan: stages of nodes, each shared by workers that take inputs in turn, and what they cost.
+"""A pipeline plan: stages of nodes, each shared by workers that take inputs in turn, and their costs.
 
 Times are those of one input in the steady state, as PipeDream's planner counts them: compute, exchange of
 gradients and transfers go on beside each other, and the longest of all is the plan's. The module does not
@@ -75,7 +75,7 @@ class PlannedStage:
 
     @property
     def compute_ms(self) -> float:
-        """Forward and backward for one input, where the replicas take inputs in turn."""
+        """Forward and backward time for one input, over the replicas, which take inputs in turn."""
         return (self.forward_ms + self.backward_ms) / self.replicas
 
     @property
@@ -96,9 +96,9 @@ class PipelinePlan:
 
     @property
     def bottleneck(self) -> tuple[float, str, int]:
-        """The longest time of an input, what takes it, and the stage from 0; the first of several.
+        """The longest time of an input, its cause, and its stage from 0; the first of equal ones.
 
-        It is ``compute``, ``synchronisation``, or ``transfer`` of the stage that hands its output on.
+        The cause is ``compute``, ``synchronisation``, or ``transfer`` of the stage that hands its output on.
         """
         causes = ("compute", "synchronisation", "transfer")
         terms = [(getattr(s, f"{cause}_ms"), cause, i) for i, s in enumerate(self.stages) for cause in causes]
@@ -106,7 +106,7 @@ class PipelinePlan:
 
     @property
     def time_ms(self) -> float:
-        """Time from one input to the next in the steady state: that of the bottleneck."""
+        """Time from one input to the next in the steady state: the bottleneck's time."""
         return self.bottleneck[0]
 
     @property
@@ -132,7 +132,7 @@ def plan_placement(plan: PipelinePlan, memory_mib: float | None = None) -> Place
     (1F1B-RR). A stage that waits for its exchange of gradients has the wait in its backward.
 
     Args:
-        plan: What the planner decided.
+        plan: Plan of the planner.
         memory_mib: Capacity of each worker; None for no limit.
 
     Returns:

@@ -1,7 +1,7 @@
-"""PipeDream's planner: stages and their workers such that the slowest of all takes the least time.
+"""PipeDream's planner: stages and their workers with the least time of the slowest stage.
 
-It makes those plans too that people make without one: data parallel, and a straight pipeline, with a stage
-for each worker. The answer is exact for the cost model (Sec. 2.4.1), which has no start-up and no idle time.
+It also makes the two usual plans: data parallel, and a straight pipeline, with a stage for each worker. The
+answer is exact for the cost model (Sec. 2.4.1), which has no start-up and no idle time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from placements.planners.pipedream.profile_graph import ClosedSets, ProfiledNode
 MAX_WORKERS = 1024
 
 Sync = Literal["per_worker", "printed"]
-"""How the exchange of gradients counts: what each worker sends, as PipeDream's prose has it, or the printed
-formula, which counts what all of them send as if it went through one link."""
+"""Rule for the exchange of gradients: bytes of each worker, as in PipeDream's prose, or the printed formula,
+which counts the bytes of all workers as if these shared one link."""
 
 _MIB = 2**20
 
@@ -87,7 +87,7 @@ def _num_workers(levels: Sequence[Level]) -> int:
 
 
 class _Component(NamedTuple):
-    """Where a component stands in the pipeline, which decides how many inputs its workers hold.
+    """The place of a component in the pipeline, which decides the number of inputs that its workers hold.
 
     Attributes:
         level: Level of the component; 0 is a worker.
@@ -109,8 +109,8 @@ class _Component(NamedTuple):
 class _Programme:
     """PipeDream's dynamic programme: the least time of the slowest stage, or the fewest stages in a time.
 
-    Level by level from the innermost: what a component can do at best with all of its workers is what the
-    level above shares among components (Sec. 2.4.1). A pipeline of some components is one stage on all of
+    Level by level from the innermost: the best value of a component with all of its workers is an input of
+    the level above (Sec. 2.4.1). A pipeline of some components is one stage on all of
     them, or the best pipeline of fewer and one last stage.
 
     Attributes:
@@ -126,7 +126,7 @@ class _Programme:
     _tables: dict[_Component, Floats] = field(default_factory=dict, init=False)
 
     def _cost(self, time_ms: Floats) -> Floats:
-        """Return the value of times for one input: 0 or infinite where they only have a limit."""
+        """Return the value of times for one input; with a limit, 0 or infinite."""
         return time_ms if self.max_ms is None else np.where(time_ms <= self.max_ms, 0.0, np.inf)
 
     def _joined(self, one: Floats, other: Floats) -> Floats:
@@ -158,7 +158,7 @@ class _Programme:
         return found
 
     def _below(self, place: _Component, components: int, copies: int) -> _Component:
-        """Return a component of the last stage, where the pipeline has so many components by then."""
+        """Return the place of a component of the last stage, in a pipeline of `components` components."""
         workers = _num_workers(self.levels[: place.level - 1])
         left = self.levels[place.level - 1].count - components
         return _Component(place.level - 1, place.after + place.copies * workers * left, place.copies * copies)
@@ -176,7 +176,7 @@ class _Programme:
         return self._joined(alone, self._cost(self._sync_ms(place, copies)))
 
     def _last_stage(self, place: _Component, components: int, copies: int) -> Floats:
-        """Return likewise, with the transfer from the nodes before it, the first index."""
+        """Return the value of each last stage with the transfer from the nodes before, the first index."""
         transfer_ms = 2 * self.levels[place.level - 1].ms(self.sets.cut_bytes) / place.copies
         return self._joined(self._stage(place, components, copies), self._cost(transfer_ms)[:, None])
 
@@ -191,7 +191,7 @@ class _Programme:
         return sent_ms / (place.copies * copies)
 
     def _last(self, place: _Component, first: int, end: int, components: int) -> tuple[int, int]:
-        """Return where the last stage of least value begins, and its copies: all components, or fewest."""
+        """Return the first set and the copies of the last stage of least value: all components, or fewest."""
         values = self.pipelines(place)
         least = values[components, first, end]
         may_share = self.is_replicated or components == 1

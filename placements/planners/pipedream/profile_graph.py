@@ -1,7 +1,7 @@
-"""Costs of each node of a model for one input, the nodes that it reads, and where such a graph can be cut.
+"""Costs of each node of a model for one input, the nodes that it reads, and the cuts of the graph.
 
-A profile is a CSV file with a row for each node, a `ProfiledNode`. What PipeDream's planner leaves out is
-left out: the time of loading data, and outputs that nobody reads.
+A profile is a CSV file with a row for each node, a `ProfiledNode`. The time of loading
+data and outputs that nobody reads are left out, as in PipeDream's planner.
 
 A graph is cut at closed sets: nodes that have with each all that it reads. What lies between two such sets,
 of which one holds the other, can be a stage. For a chain they are its beginnings; where branches run side by
@@ -35,7 +35,7 @@ MAX_SETS = 1000
 
 @dataclass(frozen=True)
 class ProfiledNode:
-    """An operator of the model, or several in one, and what it costs for one input.
+    """An operator of the model, or several as one, with its costs for one input.
 
     An input is a mini-batch in PipeDream, after each of which the weights are updated.
     """
@@ -65,7 +65,7 @@ class ProfileGraph:
     nodes: tuple[ProfiledNode, ...]
 
     def __post_init__(self) -> None:
-        """Check the names, and put each node after those that it reads, otherwise as they are."""
+        """Check the names, and sort nodes after their inputs if the given order does not."""
         place: dict[str, int] = {}
         for i, node in enumerate(self.nodes):
             if place.setdefault(node.name, i) != i:
@@ -97,12 +97,12 @@ def chain_graph(nodes: Iterable[ProfiledNode]) -> ProfileGraph:
 
 
 def computed_profile(layers: Iterable[Layer], batch_size: int, tflops: float) -> ProfileGraph:
-    """Return a chain of layers as a profile of one mini-batch in 32 bits, where there is no measured one.
+    """Return a chain of layers as a computed profile of one mini-batch in 32 bits, without measurements.
 
     Args:
         layers: In order.
         batch_size: Images of a mini-batch on one worker.
-        tflops: What a worker reaches, in 1e12 operations each second.
+        tflops: Speed that a worker reaches, in 1e12 operations per second.
     """
     nodes = []
     for layer in layers:
@@ -114,7 +114,7 @@ def computed_profile(layers: Iterable[Layer], batch_size: int, tflops: float) ->
 
 
 def read_profile_graph(path: str | Path) -> ProfileGraph:
-    """Read a profile from a CSV file, without what PipeDream's planner does not count.
+    """Read a profile from a CSV file, without the nodes that PipeDream's planner does not count.
 
     Nodes that load data are left out, with their time, as those who read them get it beside the pipeline.
     So are outputs (``__getitem__``) that nobody reads. Nodes that cost nothing and read nothing are left out
@@ -148,12 +148,12 @@ def _is_left_out(node: ProfiledNode, is_read: bool) -> bool:
 
 
 class ClosedSets(NamedTuple):
-    """The closed sets of a graph, smaller ones first, and what they cost.
+    """The closed sets of a graph, smaller ones first, and their costs.
 
     Attributes:
         nodes: Nodes of the graph.
         members: Whether a set has a node; shape ``(sets, nodes)``. The first has none, the last has all.
-        is_complete: Whether they are all that there are.
+        is_complete: Whether these are all closed sets of the graph.
         time_ms: Forward and backward for one input of the stage that the second set has beyond the first;
             shape ``(sets, sets)``, infinite where that is none.
         parameter_bytes: Parameters of each stage likewise, without meaning where it is none.
@@ -171,9 +171,9 @@ class ClosedSets(NamedTuple):
 
 
 def closed_sets(graph: ProfileGraph, *, is_cut: bool = True) -> ClosedSets:
-    """Return the closed sets of a graph; of one with too many those that begin the order of its nodes.
+    """Return the closed sets of a graph; if they are too many, only prefixes of the order of its nodes.
 
-    Where it is not cut, they are the empty one and the whole.
+    Without cuts they are the empty set and the whole.
     """
     nodes = graph.nodes
     place = {node.name: i for i, node in enumerate(nodes)}

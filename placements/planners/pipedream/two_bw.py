@@ -2,8 +2,8 @@
 
 The model is equal blocks, as many in each stage, and every stage has the same number of replicas. Costs are
 the closed forms of Narayanan's dissertation (Sec. 3.3.3), read as its text means them where they are printed
-otherwise: throughput counts all replicas, and gradients are accumulated over what a batch leaves. The module
-does not know in what order micro-batches run.
+otherwise: throughput counts all replicas, and gradients are accumulated over the rest of a batch. The module
+does not know the order of micro-batches.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class BlockProfile:
-    """A model of equal blocks, such as a transformer's layers.
+    """A profile of a model of equal blocks, such as a transformer's layers.
 
     Attributes:
         forward_ms: One block's forward, by micro-batch size.
         backward_ms: Its backward, for the same sizes.
         parameter_bytes: Parameters of one block.
-        activation_bytes: What one block keeps of a sample until its backward.
+        activation_bytes: Bytes that one block keeps of a sample until its backward.
         input_bytes: One sample between two blocks.
     """
 
@@ -49,7 +49,7 @@ class EqualServers:
     memory_mib: float
 
     def in_pipeline_ms(self, num_bytes: float, data_parallel: int, num_stages: int) -> float:
-        """Return the time of bytes between stages: in a server where all pipelines fit into one.
+        """Return the time of bytes between stages: within a server if all pipelines fit into one.
 
         The dissertation leaves this to the reader. Replicas of a stage are beside each other (Fig. 3.4), so
         that pipelines which do not all fit into a server leave it.
@@ -64,7 +64,7 @@ class EqualServers:
 
 @dataclass(frozen=True)
 class TwoBwPlan:
-    """A configuration and what it costs.
+    """A configuration with its time and memory.
 
     Attributes:
         data_parallel: Pipelines, d.
@@ -74,7 +74,7 @@ class TwoBwPlan:
         accumulation: Micro-batches of a weight update for each stage, g; each pipeline runs p g of them.
         time_ms: Time from one micro-batch of a pipeline to the next.
         memory_mib: Memory that each GPU needs at most.
-        reason: Why it cannot be used; empty where it can.
+        reason: Reason why the configuration cannot be used; empty where it can.
     """
 
     data_parallel: int
@@ -98,7 +98,7 @@ class TwoBwPlan:
 
 
 def two_bw_plans(profile: BlockProfile, servers: EqualServers, batch_size: int) -> tuple[TwoBwPlan, ...]:
-    """Return every configuration, the best first, and those that cannot be used last.
+    """Return every configuration, the best first, configurations that cannot be used last.
 
     They are all (d, p) with d p GPUs at most and p a divisor of the blocks, all micro-batch sizes of the
     profile, with recomputation and without. Of equal throughput those of fewest stages come first, then those
@@ -106,7 +106,7 @@ def two_bw_plans(profile: BlockProfile, servers: EqualServers, batch_size: int) 
 
     Args:
         profile: The model.
-        servers: Where it runs.
+        servers: Servers for the model.
         batch_size: The most samples between two weight updates that do not harm the training.
     """
     forms = itertools.product(

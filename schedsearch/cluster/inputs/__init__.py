@@ -3,8 +3,8 @@
 In the order in which to read:
 
 - `cells`: numbers within limits, and dates
-- `throughput_file`: how fast each type of job runs where: Gavel's JSON, and a CSV table of one's own; and the
-  types from which jobs are generated
+- `throughput_file`: throughputs by type of job and GPU: Gavel's JSON, and a CSV table of one's own; and
+  the types from which jobs are generated
 - `trace_file`: the jobs of a trace: Gavel's two forms, and CSV with our own columns or those of public traces
 - `decision_file`: one decision as JSON: jobs, throughputs and workers
 """

@@ -28,7 +28,7 @@ def above_0(cell: Field, wanted: str, remedy: str = "give more than 0") -> float
 
 
 def date_of(text: str) -> datetime | None:
-    """Return the time of a date, in UTC where it names no offset; None where the text is none.
+    """Return a date's time, taken as UTC without an offset; None if the text is no date.
 
     >>> [str(date_of(text)) for text in ("2020-04-01T12:30Z", "2020/4/1 9:30:00 UTC", "20200401", "soon")]
     ['2020-04-01 12:30:00+00:00', '2020-04-01 09:30:00+00:00', '2020-04-01 00:00:00+00:00', 'None']

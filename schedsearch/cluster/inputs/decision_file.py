@@ -42,7 +42,7 @@ from schedsearch.cluster.jobs import ActiveJob, Job
 
 @dataclass(frozen=True)
 class DecisionForm:
-    """The fields of a decision file besides those of its cluster."""
+    """The fields of a decision file besides the cluster's own."""
 
     jobs: Annotated[tuple[Field, ...], Meaning("jobs that are there")]
     throughputs: Annotated[Field, Meaning("steps per second by type of job and GPU type, or a file's path")]
@@ -91,14 +91,14 @@ def read_decision(path: str | Path) -> Decision:
 
 
 def _divided(data: Field, names: Sequence[str]) -> tuple[Field, Field]:
-    """Return some fields of a mapping, and the others; those that are null are as if not there."""
+    """Return two parts of a mapping: some named fields and the rest; null fields are dropped."""
     there = {name: value for name, value in data.mapping().items() if value is not None}
     some = {name: there.pop(name) for name in names if name in there}
     return replace(data, value=some), replace(data, value=there)
 
 
 def _active(entry: Field) -> ActiveJob:
-    """Return a job: its type is else its name; its steps those that are left; and these all of them."""
+    """Return the active job of an entry: by default its type is its name and its steps are the steps left."""
     progress, submitted = _divided(entry, ("steps_left", "waited_s", "isolated_s"))
     steps = progress.value.get("steps_left", 1.0)
     filled = {"type": submitted["name"].value, "steps": steps, **submitted.value}

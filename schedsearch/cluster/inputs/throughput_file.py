@@ -1,4 +1,4 @@
-"""How fast each type of job runs where: Gavel's JSON, and a CSV table of a user's own.
+"""Throughputs of each type of job on each GPU type: Gavel's JSON, and a CSV table of the user's own.
 
 Gavel's form is ``{gpu_type: {"('job type', scale factor)": {"null": steps/s alone, "('other type', scale
 factor)": [steps/s of this, of other]}}}``. A table has a row for each way to run a type of job::
@@ -68,14 +68,14 @@ PlacedRow = tuple[str, ThroughputRow]
 
 
 def read_throughputs(path: str | Path, *, unconsolidated: bool = False) -> Throughputs:
-    """Return the throughputs of a file: Gavel's JSON where its name ends so, else a CSV table.
+    """Return the throughputs of a file: Gavel's JSON if its name ends in ``.json``, else a CSV table.
 
     Args:
         path: The file.
         unconsolidated: Whether to read too how fast jobs are whose GPUs are in several servers.
 
     Raises:
-        ClusterError: The file cannot be read, is wrong, or lacks what is to be read.
+        ClusterError: The file cannot be read, is wrong, or lacks the throughputs to read.
     """
     with in_file(path, ClusterError):
         found = throughputs_of(_rows(path, False))
@@ -93,7 +93,7 @@ def read_throughputs(path: str | Path, *, unconsolidated: bool = False) -> Throu
 
 
 def _rows(path: str | Path, is_apart: bool) -> Iterator[PlacedRow]:
-    """Yield the rows of jobs in as few servers as they need, or of those on several servers."""
+    """Yield the rows of jobs in as few servers as possible, or, if `is_apart`, on several servers."""
     if Path(path).suffix.lower() == ".json":
         with json_file(path, _WANTED, ClusterError) as data:
             yield from _gavel_rows(data, UNCONSOLIDATED * is_apart)
@@ -109,7 +109,7 @@ def throughputs_of(rows: Iterable[PlacedRow]) -> Throughputs:
     """Return the throughputs of rows.
 
     Raises:
-        ClusterError: Two rows say the same, or a row of two jobs has what only one job can have.
+        ClusterError: Two rows are of the same configuration, or a row of two jobs has a cell for one job.
     """
     alone: dict[tuple[str, int], dict[str, tuple[JobOperatingPoint, ...]]] = {}
     pairs: dict[tuple[str, str, int], dict[str, tuple[float, float]]] = {}

@@ -37,7 +37,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "SLO": ("slo_s",),
     "entity": ("entity", "vc", "user"),
 }
-"""Names that the column of each thing may have, of which the first that is there counts."""
+"""Possible names of each column; the first name that a file has counts."""
 
 _SLO_FACTOR, _NO_SLO = "slo_factor", -1
 
@@ -55,8 +55,8 @@ class Trace:
 
     Attributes:
         jobs: By arrival; each is named as in the file, or after its place there, from 0.
-        skipped: How many were left out because their (type, scale factor) has no throughput.
-        not_run: How many rows were left out that used no GPU, or for no time.
+        skipped: Number of jobs left out, by (type, scale factor), because these have no throughput.
+        not_run: Number of rows left out because they used no GPU, or for no time.
     """
 
     jobs: tuple[Job, ...]
@@ -64,7 +64,7 @@ class Trace:
     not_run: int = 0
 
     def skipped_text(self) -> str:
-        """Return what was left out, on one line; empty where nothing was."""
+        """Return a one-line note on the skipped jobs and rows; empty if none were skipped."""
         found = sorted(self.skipped.items(), key=lambda item: (-item[1], item[0]))
         kinds = ", ".join(f"{count} of {_shown(kind)}" for kind, count in found)
         number = sum(self.skipped.values())
@@ -221,7 +221,7 @@ def _fastest(throughputs: Throughputs) -> dict[int, dict[str, float]]:
 
 
 def _drawn(types: Mapping[str, float], random: Random) -> str:
-    """Return one of the types; one number is drawn even where there is nothing to choose from."""
+    """Return one of the types; the function draws one number even if there is no choice."""
     choices = [*types] or [""]
     return choices[int(random.random() * len(choices))]
 

@@ -2,7 +2,7 @@
 
 In the order in which to read:
 
-- `policy`: what a policy is, and the forms of most: plain, agnostic of the types, with space sharing
+- `policy`: the interface of policies, and the forms of most: plain, agnostic of types, with space sharing
 - `program`: the linear program that they share
 - `fairness`: max-min fairness and the isolated split
 - `water_filling`: max-min fairness whose other jobs are raised too; fairness between entities

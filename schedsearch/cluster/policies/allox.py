@@ -2,8 +2,8 @@
 
 A job that is the n-th from the end of a GPU's queue delays n jobs, itself among them, by its processing
 time there; so the matching that minimizes the sum of n x processing time minimizes the sum of completion
-times (Le et al., EuroSys 2020). What a job has waited so far adds the same to all of its places, and so
-changes nothing.
+times (Le et al., EuroSys 2020). The time that a job has waited so far adds the same to all of its places,
+and so changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from schedsearch.cluster.gpu_cluster import ClusterError
 
 @dataclass
 class AlloX:
-    """Starts the first job of each GPU's queue; it keeps its GPU until it is done.
+    """AlloX's policy: the first job of each GPU's queue starts, and keeps its GPU until the job is done.
 
     The GPUs of a type are alike, so places of one type are told apart by their position alone, and no more
     positions are looked at than the queues of a type need for all jobs.
@@ -33,9 +33,9 @@ class AlloX:
     _type_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     def allocate(self, demand: Demand) -> Allocation:
-        """Return who has a GPU, all of the time.
+        """Return the allocation: the jobs that have a GPU keep it all of the time.
 
-        Its objective is the sum of the completion times of the queues, of jobs without a GPU, in seconds.
+        Its objective is the sum of completion times in seconds, over the jobs that had no GPU before.
 
         Raises:
             ClusterError: A job runs on more than one GPU.

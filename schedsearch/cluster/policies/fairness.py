@@ -1,4 +1,4 @@
-"""Max-min fairness (least attained service, LAS), and the isolated split that it is held against.
+"""Max-min fairness (least attained service, LAS), and its baseline, the isolated split.
 
 (Dissertation, Sec. 5.4.1.)
 """
@@ -40,7 +40,7 @@ class MaxMinFairness(SharesPolicy):
         return of_all, objective
 
     def _of_groups(self, demand: Demand, counts: FloatArray) -> tuple[FloatArray, float]:
-        """Return shares and objective, where each job stands for as many as its count says."""
+        """Return shares and objective, where each job stands for its number of equal jobs in `counts`."""
         factors, program = fair_factors(demand, self.name, self.is_agnostic), AllocationProgram(demand)
         shares, least = program.maximize_least(factors)
         return filled(program, shares, least / factors, counts), least
@@ -81,10 +81,10 @@ def _joined(demand: Demand, groups: list[IntArray]) -> Demand:
 
 @dataclass(frozen=True)
 class IsolatedSplit:
-    """Gives each of n jobs 1/n of the GPUs of each type, as it would have in a cluster of its own.
+    """Gives each of n jobs 1/n of the GPUs of each type, as if each had a cluster of its own.
 
-    It reads no throughputs, so it takes all types for equal. The objective is that of max-min fairness, which
-    is never below it.
+    The policy reads no throughputs, so all types are equal to it. Its objective is the one of max-min
+    fairness, whose optimum is never lower.
     """
 
     name: ClassVar[str] = "isolated"
@@ -100,7 +100,7 @@ class IsolatedSplit:
 
 
 def fair_factors(demand: Demand, policy: str, is_agnostic: bool = False) -> FloatArray:
-    """Return by what the throughput of each job is multiplied in max-min fairness, in seconds per step.
+    """Return each job's factor on its throughput in max-min fairness, in seconds per step.
 
     Raises:
         InfeasibleError: A job has no throughput.

@@ -94,7 +94,7 @@ def _worth(demand: Demand) -> dict[tuple[int, int], float]:
 
 
 def _equal_shares(demand: Demand, units: list[tuple[int, ...]]) -> FloatArray:
-    """Return the shares of jobs and pairs that have as many GPUs of each type on average.
+    """Return the shares such that each job or pair has an equal number of GPUs of each type on average.
 
     A unit that would so run more than all the time runs all the time, divided among types in the same way.
     """

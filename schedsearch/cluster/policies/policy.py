@@ -18,25 +18,25 @@ SLACK = 1e-8
 
 
 class Policy(Protocol):
-    """Decides who runs where for what share of the time.
+    """A policy that decides which jobs run where, for what share of the time.
 
-    It may keep what it knows from one decision to the next; decisions of one run go to one object, in the
-    order of time. With ``fills_idle_gpus = False`` a GPU to which it gives no job idles in simulations.
+    A policy may keep state between decisions: all decisions of a run go to one object, in order of time.
+    With ``fills_idle_gpus = False`` a GPU to which the policy gives no job idles in simulations.
     """
 
     @property
     def name(self) -> str:
-        """Return its name, as on the command line."""
+        """Return the policy's name, as on the command line."""
 
     @property
     def shares_space(self) -> bool:
-        """Return whether it looks at configurations of two jobs; where not, nobody need make them."""
+        """Return whether the policy uses configurations of two jobs; if not, callers need not make them."""
 
     def allocate(self, demand: Demand) -> Allocation:
-        """Return an allocation; its demand is without pairs where the policy does not look at them.
+        """Return an allocation; its demand has no pairs if the policy does not use them.
 
         Raises:
-            InfeasibleError: Nothing does what the policy asks for; the message says why.
+            InfeasibleError: No allocation meets the policy's demands; the message says why.
         """
 
 
@@ -56,11 +56,11 @@ class SharesPolicy(ABC):
     is_agnostic: bool = False
 
     term: ClassVar[str]
-    """Its name without what says which form it is."""
+    """The policy's name without the suffix of its form."""
 
     @property
     def name(self) -> str:
-        """Return its name, as on the command line."""
+        """Return the policy's name, as on the command line."""
         return self.term + "_agnostic" * self.is_agnostic + "_packed" * self.shares_space
 
     def allocate(self, demand: Demand) -> Allocation:
@@ -78,10 +78,10 @@ class SharesPolicy(ABC):
 def filled(
     program: AllocationProgram, shares: FloatArray, needed: FloatArray, values: FloatArray | None = None
 ) -> FloatArray:
-    """Return shares that leave no GPU to nobody that a job could use, where a policy guarantees a least.
+    """Return shares that keep each job's needed throughput and also use GPUs that were left idle.
 
     Many allocations have the best least: often one long job alone decides it, and a solver's corner leaves
-    most GPUs to nobody. Of those that give each job what it needs, this one has the largest sum of
+    most GPUs to nobody. Of the allocations that meet all needs, this one has the largest sum of
     throughput / highest throughput alone; water filling divides what is left fairly. Where rounding keeps the
     solver from it, which needs throughputs that differ by some 1e8, the shares stay.
 
@@ -101,13 +101,13 @@ def filled(
 
 
 def worth(demand: Demand, values: FloatArray) -> FloatArray:
-    """Return what a share of each configuration is worth, if a job alone on its fastest type has a value."""
+    """Return the worth of each configuration at a share of 1, from each job's value at its fastest alone."""
     fastest = demand.alone_steps_per_s.max(axis=1, initial=0.0)
     return demand.coefficients(np.divide(values, fastest, out=np.zeros(len(fastest)), where=fastest > 0))
 
 
 def check_runnable(demand: Demand, policy: str) -> None:
-    """Check that each job makes steps alone on some type; else its least throughput is always 0.
+    """Check that each job makes steps alone on some type; else the least throughput is always 0.
 
     Raises:
         InfeasibleError: One does not.
@@ -121,7 +121,7 @@ def check_runnable(demand: Demand, policy: str) -> None:
 
 
 def _with_equal_types(demand: Demand) -> Demand:
-    """Return the demand as an agnostic policy sees it: each job as fast on all types as on its first one."""
+    """Return the demand of an agnostic policy: each job is as fast on all types as on its first one."""
     is_there = demand.fastest_alone != NO_CONFIGURATION
     first = is_there.argmax(axis=1) if is_there.size else np.zeros(len(is_there), dtype=np.int64)
     reference = np.append(demand.alone_steps_per_s[np.arange(len(demand.jobs)), first], 0.0)
@@ -129,7 +129,7 @@ def _with_equal_types(demand: Demand) -> Demand:
 
 
 def _spread(allocation: Allocation) -> Allocation:
-    """Return an allocation in which each job has the same time, divided among its types as their GPUs.
+    """Return an allocation with the same time for each job, divided among its types like their GPUs.
 
     Policies that take all types for equal leave it to the solver on which of them a job runs. Where such a
     division does not fit, as some jobs cannot run everywhere, the allocation is left as it is.

@@ -1,8 +1,8 @@
-"""The linear program that policies share: shares of the time, within the GPUs that there are.
+"""The linear program that policies share: shares of the time, within the cluster's GPUs.
 
-It does not know what a policy wants. Of pairs of jobs there are many, and few are in a best allocation; so it
-begins with each job alone, and takes up pairs where the prices of what it has say that they could help, until
-none does (column generation).
+It does not know a policy's goal. Pairs of jobs are many, and few are in a best allocation; so it begins with
+each job alone, and adds pairs whose reduced costs say that they could help, until none does (column
+generation).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class AllocationProgram:
             self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.idle_power_w)
 
     def limit(self, coefficients: FloatArray, at_most: float, *, per_least: float = 0.0) -> None:
-        """Add a rule: the sum of shares times coefficients is at most so much.
+        """Add a rule: the sum of shares times coefficients is at most `at_most`.
 
         The bound has `per_least` more for each unit of the least that `maximize_least` finds.
         """
@@ -73,7 +73,7 @@ class AllocationProgram:
         self._per_least = np.append(self._per_least, per_least / unit)
 
     def set_floors(self, steps_per_s: FloatArray) -> None:
-        """Set what each job must at least get, in the place of what was set before; 0 for nothing."""
+        """Set the minimum throughput of each job in steps per second, replacing earlier ones; 0 for none."""
         self._most[self._row_of] = -steps_per_s / self._fastest
 
     def maximize(self, coefficients: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Policies by name: the names of this project, and those of Gavel's code as aliases."""
+"""Policies by name: this project's names, and aliases from Gavel's code."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from schedsearch.cluster.policies.water_filling import Hierarchical, WaterFillin
 
 @dataclass(frozen=True)
 class PolicyEntry:
-    """What is known of a policy by its name.
+    """A policy's entry in the registry: its constructor, aim and properties.
 
     Attributes:
-        make: Makes it of its options.
+        make: Constructor; takes the policy's options.
         description: Its aim.
-        needs_steps: It looks at the steps that jobs have left.
-        idles_on_purpose: A GPU to which it gives no job is not lost: it would be too dear.
+        needs_steps: Whether the policy uses the steps that jobs have left.
+        idles_on_purpose: Whether the policy leaves GPUs without a job because running them would be too dear.
     """
 
     make: Callable[..., Policy]
@@ -49,7 +49,7 @@ def policy_forms(
     needs_steps: bool = False,
     forms: tuple[str, ...] = ("_agnostic", "_packed"),
 ) -> dict[str, PolicyEntry]:
-    """Return a policy, and its forms that are agnostic of the types or share space, by name."""
+    """Return the entries of a policy and of its agnostic and space-sharing forms, by name."""
     how: dict[str, tuple[str, Callable[..., Policy]]] = {
         "": (description, policy),
         "_agnostic": (f"{description}, taking all types for equal", partial(policy, is_agnostic=True)),
@@ -124,7 +124,7 @@ def policy_of(name: str, **options: object) -> Policy:
 
 
 def policy_entry(name: str) -> PolicyEntry:
-    """Return what is known of a policy by its name or Gavel's.
+    """Return the entry of a policy by its name or Gavel's.
 
     Raises:
         ClusterError: There is no such policy.

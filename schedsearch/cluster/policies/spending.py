@@ -1,6 +1,6 @@
-"""Policies about money and energy: how little of it jobs can be done with (dissertation, Sec. 6.4, and ours).
+"""Policies about money and energy: do the jobs at the least cost (dissertation, Sec. 6.4, and ours).
 
-Two jobs never share GPUs under the policies about money, because whose money it is then is nobody's to say.
+Two jobs never share GPUs under the policies about money, because their cost could not be divided.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class MinCost:
         return Allocation(real, shares, float(per_dollar @ shares), notes)
 
     def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
-        """Set what each job must get, and return what is left out."""
+        """Set the floor of each job's throughput, and return a note for each requirement left out."""
         return ()
 
 
@@ -101,7 +101,7 @@ class MakespanWithinBudget:
     The dissertation searches for the makespan by bisection. With z = 1 / makespan all its rules are linear in
     the shares and z (throughput >= steps x z, dollars per second <= budget x z), so one program is exact.
 
-    What a run has spent so far is estimated from the steps done and the last allocation's dollars per step;
+    The spending so far is estimated from the steps done and the last allocation's dollars per step;
     where too little is left by then to finish, each job runs only where its steps cost least.
 
     Attributes:
@@ -164,7 +164,7 @@ class CheapestAboveFloors(ABC):
 
     A configuration has a clock, so these policies choose speeds too: a job that has time runs slowly, where a
     step takes less energy. A job without an SLO, or whose SLO nothing can keep any more, must get a share of
-    what max-min fairness would give it beside the others' SLOs, which `set_floors` has.
+    its max-min fair throughput beside the others' SLOs; see `set_floors`.
 
     Attributes:
         min_share: Share of its max-min fair throughput that a job without SLO gets; 0 to 1.
@@ -180,7 +180,7 @@ class CheapestAboveFloors(ABC):
     name: ClassVar[str]
     shares_space: ClassVar[bool] = False
     fills_idle_gpus: ClassVar[bool] = False
-    """A GPU that idles costs less than one that runs what nobody asked for."""
+    """An idle GPU costs less than one that runs jobs beyond their floors."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -190,7 +190,7 @@ class CheapestAboveFloors(ABC):
 
     @abstractmethod
     def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
-        """Return what each configuration costs all of the time, and what is to be paid without any."""
+        """Return the cost of each configuration at a share of 1, and the fixed cost without any."""
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocation of least cost, which is the objective.
@@ -209,7 +209,7 @@ class CheapestAboveFloors(ABC):
 
 @dataclass(frozen=True)
 class LeastEnergy(CheapestAboveFloors):
-    """Takes the least average power that gives each job its floor; the objective is that power, in W."""
+    """Minimizes the average power in W, the objective, under each job's floor."""
 
     name: ClassVar[str] = "least_energy_slo"
 
@@ -224,7 +224,7 @@ class LeastEnergy(CheapestAboveFloors):
 
 @dataclass(frozen=True)
 class LeastCost(CheapestAboveFloors):
-    """Takes the least dollars per hour that give each job its floor: GPUs that are used, and electricity.
+    """Minimizes the dollars per hour for GPUs in use and electricity, under each job's floor.
 
     The objective is these dollars per hour, with the electricity of idle GPUs.
 
@@ -247,7 +247,7 @@ def _check_margin(policy: str, margin_s: float) -> None:
 
 
 def set_floors(program: AllocationProgram, margin_s: float, min_share: float = 0.0) -> tuple[str, ...]:
-    """Set what each job must get, so that SLOs are kept; return those that cannot be, a line each.
+    """Set each job's throughput floor so that SLOs are kept; return a note for each SLO that cannot be.
 
     A job with an SLO must get the steps it has left over the time it has left, and be done a margin before
     that where it can. Where not all of these can be had, each has the same share of what it needs. The other
@@ -256,7 +256,7 @@ def set_floors(program: AllocationProgram, margin_s: float, min_share: float = 0
     Args:
         program: Rules of the demand.
         margin_s: Seconds.
-        min_share: Share that the others must get of what max-min fairness would give them.
+        min_share: Share of its max-min fair throughput that each of the others must get.
     """
     demand = program.demand
     left_s = np.array([active.slo_left_s for active in demand.jobs])
@@ -285,7 +285,7 @@ def set_floors(program: AllocationProgram, margin_s: float, min_share: float = 0
 
 
 def _best_rates(program: AllocationProgram) -> FloatArray:
-    """Return the highest throughput of each job if it were the only one, with the power cap."""
+    """Return the highest throughput that each job could have alone on the cluster, under the power cap."""
     demand, found = program.demand, program.demand.configurations
     best, power_w = demand.fastest_steps_per_s.copy(), np.zeros(len(demand.jobs) + 1)
     np.maximum.at(power_w, found.jobs, np.repeat(demand.added_power_w[:, None], 2, axis=1))

@@ -67,7 +67,7 @@ class ShortestJobFirst(SharesPolicy):
 
 
 def _worth_in_order(demand: Demand, order: IntArray) -> FloatArray:
-    """Return the worth of shares where the first job counts as many as there are, and the last one 1."""
+    """Return the worth of shares if the first of n jobs in an order counts n, the next n - 1, the last 1."""
     values = np.zeros(len(order))
     values[order] = np.arange(len(order), 0, -1)
     return worth(demand, values)

@@ -1,4 +1,4 @@
-"""Water filling: fair shares that are raised until nobody can gain without another's loss (Sec. 5.4.3).
+"""Water filling: fair shares, raised until no job can gain without another's loss (Sec. 5.4.3).
 
 Max-min fairness leaves what the worst-off job cannot use to chance. Water filling raises all jobs at the
 same pace; the *bottlenecked* ones, which can rise no more, keep what they have, and the rest go on. With
@@ -23,7 +23,7 @@ NO_PRICE = 1e-7
 """Price in the program of a level, of all jobs together 1, up to which it is the solver's rounding."""
 
 Paces = Callable[[BoolArray], FloatArray]
-"""From which jobs are not yet bottlenecked to the pace at which each rises; 0 for those that have to wait."""
+"""Function from a mask of jobs not yet bottlenecked to the pace of each; 0 for a job that has to wait."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Hierarchical(WaterFilling):
 
 
 def water_levels(program: AllocationProgram, paces: Paces) -> Iterator[FloatArray]:
-    """Yield what each job has for certain after each pass; the last levels stay in the program as its floors.
+    """Yield the guaranteed level of each job after each pass; the last levels stay the program's floors.
 
     A level is scale factor x throughput / proportional throughput.
 
@@ -124,7 +124,7 @@ def water_levels(program: AllocationProgram, paces: Paces) -> Iterator[FloatArra
 
     Args:
         program: Linear program of a demand whose jobs all have a throughput.
-        paces: Asked again whenever some are bottlenecked; above 0 for at least one that is not.
+        paces: Called again whenever jobs become bottlenecked; above 0 for at least one other job.
     """
     factors = _factors(program.demand)
     levels = np.zeros(len(factors))

@@ -4,7 +4,7 @@ Spot prices change daily and differ among zones (dissertation, Sec. 6.3). In the
 
 - `market`: offers, their prices over time, and the least price of each type of GPU
 - `price_files`: prices and speeds from CSV files
-- `days`: the prices of each day, and what the published study leaves out: restarts, moves, preemptions
-- `hindsight`: what no strategy can beat, even one that knows all prices ahead
-- `study`: what is chosen and when, what a job then costs, and what that saves
+- `days`: the prices of each day; restarts, moves and preemptions, which the published study leaves out
+- `hindsight`: a lower bound of the cost for every strategy, also for one that knows all prices ahead
+- `study`: strategies that choose offers, the cost of a job under each, and the savings
 """

@@ -1,7 +1,7 @@
-"""The prices of each day: what can be chosen, and what an offer that was chosen costs from then on.
+"""The prices of each day: the prices to choose from, and the later price of a chosen offer.
 
 Prices change several times a day, and the study looks at them once: a time is cut to its date (dissertation,
-Sec. 6.3.2). It does not know which strategy chooses.
+Sec. 6.3.2). The module does not know which strategy chooses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MIN_SHARE = 0.01
 
 @dataclass(frozen=True)
 class PriceConditions:
-    """The conditions of a job's price; by default those of the published study (dissertation, Sec. 6.3.2).
+    """Conditions of a job's price; the defaults are the published study's (dissertation, Sec. 6.3.2).
 
     Attributes:
         carry_forward: A price that did not change on a day stands, and can be chosen. The study chooses only
@@ -37,7 +37,7 @@ class PriceConditions:
         restart_s: Time without work, but paid, after each move and each preemption.
         egress_dollars: Price of each move to another cloud.
         preemptions_per_day: Mean number, at random (a Poisson process), on all offers.
-        checkpoint_every_s: Work between two checkpoints; what was done since the last is lost.
+        checkpoint_every_s: Work between two checkpoints; a preemption loses the work since the last one.
         checkpoint_s: Time that the writing of one takes.
     """
 
@@ -105,7 +105,7 @@ class DailyPrices:
 
 
 def daily_prices(market: Market, last: date, conditions: PriceConditions) -> DailyPrices:
-    """Return the prices of each day from the first quote's to the last, up to which there is a quote."""
+    """Return the prices of each day from the oldest quote's to `last`; the market has a quote up to then."""
     quotes = [quote for quote in market.quotes if quote.time.date() <= last]
     first = quotes[-1].time.date()
     offers = tuple(in_order(dict.fromkeys(quote.offer for quote in quotes)))

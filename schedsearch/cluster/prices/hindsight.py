@@ -31,7 +31,7 @@ def min_dollars(
         speeds: Steps per second on one GPU of each offer; 0 where the job does not run.
         start: Number of the day on which it starts.
         steps: Steps that the job has to do.
-        conditions: What moves and preemptions cost.
+        conditions: Costs of moves and preemptions.
     """
     table = np.where(speeds > 0, prices.least[start:], np.nan)
     clouds = [offer.cloud for offer in prices.offers]

@@ -1,4 +1,4 @@
-"""Offers of clouds and their prices over time: a step function each. It does not know who rents them."""
+"""Offers of clouds and their prices over time, as step functions. The module does not know who rents them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Market:
 
     @staticmethod
     def of(quotes: Sequence[Quote]) -> Market:
-        """Return the market of quotes in any order; of equal times that which is given first counts."""
+        """Return the market of quotes in any order; of equal times the quote given first counts."""
         return Market(tuple(sorted(quotes, key=lambda quote: quote.time, reverse=True)))
 
     @cached_property
@@ -87,10 +87,10 @@ class Market:
         return tuple(sorted({series.offer.cloud for series in self.series}))
 
     def min_prices(self, times_s: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:
-        """Return what one GPU of each type costs at least, at each time (any shape, in s since 1970).
+        """Return the least price of one GPU of each type at each time (any shape, in s since 1970).
 
-        It is what `GpuCluster.dollars_per_hour` is over time, for a cluster that rents where it is cheapest;
-        NaN before a type's first price.
+        These are `GpuCluster.dollars_per_hour` over time, for a cluster that rents the cheapest offer; NaN
+        before a type's first price.
         """
         found: dict[str, NDArray[np.float64]] = {}
         for series in self.series:

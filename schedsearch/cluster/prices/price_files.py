@@ -42,7 +42,7 @@ _ABOVE_0 = ("a number above 0", "give one")
 
 
 def read_market(folder: str | Path, clouds: tuple[str, ...] = ("aws", "azure")) -> Market:
-    """Read clouds' prices of a folder: ``aws_REGION.csv``, and ``azure.csv`` and ``gcp.csv`` if there.
+    """Read cloud prices of a folder: ``aws_REGION.csv`` files, and ``azure.csv`` and ``gcp.csv`` if present.
 
     Raises:
         ClusterError: There is no file of AWS, or a line is wrong; the message names file and line.

@@ -1,4 +1,4 @@
-"""How a job chooses what to rent, what it then costs, and what that saves (Fig. 6.5 and 6.6)."""
+"""Strategies by which a job chooses offers, its cost under each, and their savings (Fig. 6.5 and 6.6)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PUBLISHED_STARTS = (-35, -5)
 
 
 class OfferStrategy(NamedTuple):
-    """A rule by which offers are chosen: the most steps per dollar of those that it admits.
+    """A rule to choose offers: the most steps per dollar among the offers that the rule admits.
 
     Attributes:
         name: Name as in the study's table.
         any_gpu_type: Whether GPUs of other types than the baseline's are admitted.
         any_num_gpus: Whether instances of several GPUs are, of which the job takes one.
         any_cloud: Whether other clouds than AWS are.
-        moves: Whether it chooses anew every day; else only when the job starts.
+        moves: Whether the job chooses anew every day; else only when the job starts.
     """
 
     name: str
@@ -40,7 +40,7 @@ class OfferStrategy(NamedTuple):
     moves: bool = False
 
     def admits(self, offer: Offer, baseline_gpu: str) -> bool:
-        """Return whether it may choose an offer."""
+        """Return whether the strategy may choose an offer."""
         return (
             (self.any_gpu_type or offer.gpu_type == baseline_gpu)
             and (self.any_num_gpus or offer.num_gpus == 1)
@@ -59,10 +59,10 @@ LADDER = (
     MULTI_CLOUD,
     DYNAMIC,
 )
-"""Each may choose all that the one before may."""
+"""Strategies of the study; each admits all offers that the strategy before admits."""
 
 DayChoice = Mapping[int, float]
-"""The best offers of a day, usually one, with what each costs; the first is taken."""
+"""Price of each best offer of a day, usually one, in dollars per hour by its number; the first is taken."""
 
 
 class JobCourse(NamedTuple):
@@ -76,7 +76,7 @@ class JobCourse(NamedTuple):
 def choices(
     strategy: OfferStrategy, prices: DailyPrices, speeds: NDArray[np.float64], baseline_gpu: str
 ) -> list[DayChoice]:
-    """Return what a strategy chooses on each day; nothing where nothing has a price.
+    """Return the best offers of a strategy on each day; empty on a day without an admitted price.
 
     Speeds are steps per second on one GPU of each offer, 0 where the job does not run.
     """
@@ -101,9 +101,9 @@ def run(
     steps: float,
     conditions: PriceConditions,
 ) -> JobCourse:
-    """Return what a job of so many steps that starts on a day costs, day by day.
+    """Return the cost, hours and moves of a job of `steps` steps that starts on day `start`.
 
-    There is an offer on the first day. Speeds are steps per second on one GPU of each offer.
+    `chosen` has an offer on the first day. Speeds are steps per second on one GPU of each offer.
     """
     held, dollars_per_hour = next(iter(chosen[start].items()))
     share, dollars, hours, moves = conditions.useful_share, 0.0, 0.0, 0
@@ -161,7 +161,7 @@ class Study:
         speeds: Steps per second by model and type of GPU.
         starts: Numbers of the days on which jobs start.
         baseline_gpu: Type of GPU of the baseline, in whose days the length of a job is given.
-        conditions: What moves and preemptions cost.
+        conditions: Costs of moves and preemptions.
         strategies: The baseline is the first; those that need another cloud than AWS only where there is one.
     """
 
@@ -179,11 +179,11 @@ class Study:
         return first, last
 
     def reductions(self, days: Iterable[float], *, hindsight: bool = False) -> Iterator[Reduction]:
-        """Yield what each strategy saves, by length, strategy and model.
+        """Yield the saving of each strategy, by length, strategy and model.
 
         Args:
             days: Lengths of jobs on the baseline's GPU.
-            hindsight: Whether to add the bound of `hindsight`; it takes some seconds where moves cost.
+            hindsight: Whether to add the bound of `hindsight`; takes some seconds where moves cost.
         """
         for length in days:
             base = {model: self._means(BASELINE, model, length)[0] for model in self.speeds}
@@ -194,7 +194,7 @@ class Study:
                     yield Reduction(model, length, name, base[model] / dollars, dollars, hours, moves)
 
     def _means(self, strategy: OfferStrategy | None, model: str, days: float) -> tuple[float, float, float]:
-        """Return mean dollars, hours and moves over the start days; those of the bound without a strategy."""
+        """Return mean dollars, hours and moves of a strategy over the start days; of the bound if None."""
         by_type, prices, under = self.speeds[model], self.prices, self.conditions
         speeds = np.array([by_type.get(offer.gpu_type, 0.0) for offer in prices.offers])
         steps = days * 86400 * by_type[self.baseline_gpu]

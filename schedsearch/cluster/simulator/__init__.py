@@ -2,8 +2,8 @@
 
 In the order in which to read:
 
-- `options`: how a simulation is run
-- `outcome`: what it found, and the numbers that follow
+- `options`: options of a simulation
+- `outcome`: the outcome of a simulation, and the figures that follow
 - `arrivals`: the jobs of a trace, each checked as it arrives
 - `simulation`: one round after another
 """

@@ -1,4 +1,4 @@
-"""How a simulation is run: rounds, decisions, costs of starts, and what is kept of it."""
+"""Options of a simulation: rounds, decisions, costs of job starts, and what is recorded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from schedsearch.cluster.gpu_cluster import ClusterError, require
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """How a simulation is run.
+    """Options of a simulation.
 
     Attributes:
         round_s: Length of a round.
@@ -27,9 +27,9 @@ class SimulationOptions:
         window: First and last job, counted in the order of arrival, whose numbers are averaged; the last
             is not included. The run ends when these are done. All jobs where none is given.
         stop_at_s: Simulated time after which no round starts.
-        checkpoint_s: What a job that was stopped pays when it starts again, for its checkpoint.
-        restart_s: What a job pays at each start; a job that keeps its GPUs from one round to the next
-            does not start again.
+        checkpoint_s: Seconds that a stopped job loses when it starts again, for its checkpoint.
+        restart_s: Seconds that a job loses at each start; a job that keeps its GPUs from one round to the
+            next does not start again.
         records_rounds: Keeps who ran where in every round, so that the outcome can be replayed.
 
     Raises:

@@ -1,6 +1,6 @@
 """The outcome of a simulation: every job, the cluster over time, and the figures that follow.
 
-It does not know how these were found.
+The module does not know how a simulation runs.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class JobOutcome:
     """The course of one job.
 
     Attributes:
-        job: What was submitted.
+        job: The job as submitted.
         steps_done: Steps done by the end of the simulation.
         first_start_s: Begin of its first round; nan where it never ran.
         finish_s: When its last step ended; nan where it is not done.
-        isolated_s: What its steps would have taken on its own share of the cluster: 1/n of the GPUs of
+        isolated_s: Time that its steps would have taken on its own share of the cluster: 1/n of the GPUs of
             each type, where n is the number of active jobs at the decision before these steps, as in
             Gavel's code (dissertation, Sec. 5.4.2, leaves n over time open).
         gpu_s: GPU seconds in which it ran, alone or beside another.
@@ -53,22 +53,22 @@ class JobOutcome:
 
     @property
     def is_done(self) -> bool:
-        """Return whether all its steps are done."""
+        """Return whether all steps of the job are done."""
         return not math.isnan(self.finish_s)
 
     @property
     def jct_s(self) -> float:
-        """Return its completion time, from its arrival; nan where it is not done."""
+        """Return the job completion time in s, from arrival to end; nan if the job is not done."""
         return self.finish_s - self.job.arrival_s
 
     @property
     def finish_time_ratio(self) -> float:
-        """Return its finish-time fairness rho: completion time over `isolated_s`; nan if it is not done."""
+        """Return the finish-time fairness rho: completion time over `isolated_s`; nan if it is not done."""
         return self.jct_s / self.isolated_s if self.is_done else math.nan
 
     @property
     def preemptions(self) -> int:
-        """Return how often it lost its GPUs before it was done."""
+        """Return the number of times that the job lost its GPUs before it was done."""
         return max(self.starts - 1, 0)
 
 
@@ -78,8 +78,8 @@ class RoundSeries(NamedTuple):
     Attributes:
         start_s: When it began.
         busy_gpus: GPUs of each type that ran a job, shape (rounds, types).
-        active_jobs: Those that had arrived and were not done.
-        waiting_jobs: Those of them that did not run.
+        active_jobs: Jobs that had arrived and were not done.
+        waiting_jobs: Active jobs that did not run.
     """
 
     start_s: FloatArray
@@ -97,7 +97,7 @@ class JobRun(NamedTuple):
         gpu_ids: Ids of its GPUs among those of the type; server k has those from k times its size.
         steps_per_s: Speed of each job.
         power_w: Power of all its GPUs.
-        first_step_s: When its jobs began, after what their start cost.
+        first_step_s: Time of its jobs' first step, after the cost of their start.
         end_s: When its last job stopped.
         steps: Steps of each job.
         renewed: Whether each job kept its GPUs of the round before.
@@ -115,7 +115,7 @@ class JobRun(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Who ran in one round that began at `start_s`."""
+    """The runs of one round that began at `start_s`."""
 
     start_s: float
     runs: tuple[JobRun, ...]
@@ -127,11 +127,11 @@ class Outcome:
 
     Attributes:
         policy: Its name.
-        cluster: What there was.
+        cluster: GPUs of the cluster.
         round_s: Length of a round.
         window: First job that counts, and the one after the last, in the order of arrival.
         end_s: When the simulation ended.
-        reason: Why it ended before all that was asked for was done; "" where it is.
+        reason: Reason why it ended before the jobs of the window were done; "" where they are.
         jobs: All that had arrived, in the order of arrival.
         busy_s: Seconds in which GPUs of each type ran a job, summed over its GPUs.
         rounds: The cluster over time.
@@ -162,7 +162,7 @@ class Outcome:
 
     @property
     def missing(self) -> str:
-        """Return why it ended early and what is not there, in one line; "" where all jobs are done."""
+        """Return a line on why the simulation ended early and the jobs not done; "" if all jobs are done."""
         wanted, done = self.window[1] - self.window[0], len(self.jcts_s)
         if done == wanted:
             return ""
@@ -183,11 +183,11 @@ class Outcome:
 
     @cached_property
     def figures(self) -> dict[str, float]:
-        """Return all figures by name, nan where there is none; times in s, energy in kWh.
+        """Return all figures by name, nan for figures without data; times in s, energy in kWh.
 
-        They are of the window's jobs, completion times and fairness of those that are done; dollars and
-        energy are of all jobs, and of idle GPUs. Percentiles are linear between neighbours, the makespan is
-        from the first arrival to the last finish, utilisation the share of the time from 0 to the end in
+        Figures are of the window's jobs, completion times and fairness of its done jobs; dollars and energy
+        are of all jobs, and energy also of idle GPUs. Percentiles are linear between neighbours, the makespan
+        is from the first arrival to the last finish, utilisation the share of the time from 0 to the end in
         which a GPU ran a job, and `share_error` the average of `share_errors` over time.
         """
         jobs, cluster, busy_s = self.measured, self.cluster, self.busy_s
@@ -222,9 +222,9 @@ class Outcome:
         }
 
     def is_late(self, one: JobOutcome) -> bool:
-        """Return whether a job is done after its SLO, or is not done although its time is over."""
+        """Return whether a job ended after its SLO, or is not done although its SLO is over."""
         return self.end_of(one) - one.job.arrival_s > one.job.slo_s
 
     def end_of(self, one: JobOutcome) -> float:
-        """Return when a job was done, in s; the end of the simulation where it is not."""
+        """Return the time when a job was done, in s; the end of the simulation if the job is not done."""
         return one.finish_s if one.is_done else self.end_s

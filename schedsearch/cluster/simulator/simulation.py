@@ -30,7 +30,7 @@ from schedsearch.cluster.throughputs import Throughputs
 from schedsearch.solver.interrupts import INTERRUPTS
 
 _OF_OUTCOME = {one.name: one.default for one in fields(JobOutcome) if one.name not in ("job", "steps_done")}
-"""Columns of jobs that are fields of a `JobOutcome` too, with what they are at first."""
+"""Columns of jobs that are also fields of a `JobOutcome`, with their initial values."""
 
 _COLUMNS = {"steps_left": 0.0, "isolated_steps_per_s": math.nan, **_OF_OUTCOME}
 
@@ -43,11 +43,11 @@ FROM_KEYBOARD = "interrupted from the keyboard"
 
 
 class ClusterProgress(NamedTuple):
-    """How far a simulation is.
+    """Progress of a simulation.
 
     Attributes:
-        jobs_done: Jobs done, of those that are wanted.
-        jobs_wanted: 0 where the trace does not tell.
+        jobs_done: Jobs of the window that are done.
+        jobs_wanted: Jobs of the window; 0 without a window if the trace's length is unknown.
         simulated_h: Hours since the begin of the trace.
         active_jobs: Jobs that have arrived and are not done.
     """
@@ -66,14 +66,14 @@ def simulate_cluster(
     options: SimulationOptions | None = None,
     on_progress: Callable[[ClusterProgress], None] | None = None,
 ) -> Outcome:
-    """Return what becomes of jobs on a cluster; a Ctrl-C ends the simulation between two rounds.
+    """Return the outcome of jobs on a cluster; a Ctrl-C ends the simulation between two rounds.
 
     Args:
         trace: Jobs in the order of their arrival; may be without end if the options have a window.
-        cluster: What there is.
+        cluster: GPUs of the cluster.
         throughputs: Throughputs of all jobs.
         policy: A fresh one; decides until the end.
-        options: How it is run; the defaults where none are given.
+        options: Options of the simulation; None for the defaults.
         on_progress: Called before each round.
 
     Raises:
@@ -139,7 +139,7 @@ class ClusterSimulation:
         self.recorded: list[Round] = []
 
     def run(self, on_progress: Callable[[ClusterProgress], None] | None) -> None:
-        """Go on until everything that is wanted is done, or a reason ends it.
+        """Simulate rounds until the jobs of the window are done, or until another reason ends the simulation.
 
         Raises:
             KeyboardInterrupt: There was a Ctrl-C; the state is that between two rounds.
@@ -167,7 +167,7 @@ class ClusterSimulation:
                 return
 
     def outcome(self) -> Outcome:
-        """Return what there is."""
+        """Return the outcome so far."""
         rows = self.rows[: len(self.jobs)]
         columns = zip(self.jobs, rows["steps_left"].tolist(), rows[[*_OF_OUTCOME]].tolist(), strict=True)
         start_s, busy, active, waiting = [*zip(*self._round_rows, strict=True)] or [()] * 4
@@ -208,7 +208,7 @@ class ClusterSimulation:
 
     @property
     def _due_s(self) -> float:
-        """When the policy may decide again."""
+        """Time from which the policy may decide again, in s."""
         return self.decided_s + self.options.reset_s
 
     def _decide(self) -> None:
@@ -305,7 +305,7 @@ class ClusterSimulation:
         self.now_s = float(end_s.max())
 
     def _wait(self) -> bool:
-        """Go on to the next event when nothing runs; return whether there is one."""
+        """Advance the time to the next event when no job runs; return False if no event is left."""
         due_s = self._due_s if self.is_stale and not self.options.skips_to_arrivals else math.inf
         if self.next_job is not None:
             self.now_s = max(self.now_s, min(self.next_job.arrival_s, due_s))

@@ -1,4 +1,4 @@
-"""What others do: plans for any schedule of any placement, to compare with the frontier.
+"""Baselines: the clocks that published methods choose for any schedule, to compare with the frontier.
 
 All are simulated and counted as our own plans are, with the same lower bound.
 
@@ -50,8 +50,8 @@ def compute_baselines(
         profile: Cost of each of its blocks at each clock. Baselines choose clocks alone: where a clock has
             several configurations, they are given the fastest.
         unit_ms: Unit of time of ``perseus``; the others have none.
-        on_progress: Told about the progress of ``perseus``.
-        bound: What no plan can beat, where it is at hand, as in `Frontier.relaxed`; computed without.
+        on_progress: Called with the progress of ``perseus``.
+        bound: Lower bound of every plan, as in `Frontier.relaxed`; None to compute it.
 
     Raises:
         EnergyError: A name or the unit is wrong, or the schedule is not valid.

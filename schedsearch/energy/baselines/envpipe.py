@@ -1,9 +1,9 @@
-"""EnvPipe: slow down what is inside the envelope of a pipeline, as long as the pipeline stays as fast.
+"""EnvPipe: slow down the blocks inside the envelope of a pipeline, as long as the pipeline stays as fast.
 
 Choi et al., USENIX ATC 2023; as compared with in Perseus, Sec. 6. One plan, with no notion of a deadline.
 EnvPipe takes the last stage of a 1F1B pipeline for the heaviest and runs it at the highest clock throughout,
-and so the way into the pipeline and the way out. All else starts at its clock of least energy (waiting not
-counted) and is sped up, step by step, where it is on the critical path.
+and so the way into the pipeline and the way out. Every other block starts at its clock of least energy
+(waiting not counted) and is sped up, step by step, where it is on the critical path.
 
 EnvPipe is defined for one stage per device. Here the last stage is all devices of the deepest forward block,
 blocks on all devices aside, which are nobody's; the way in is the first run of every forward block, the way

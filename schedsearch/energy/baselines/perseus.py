@@ -5,7 +5,7 @@ Perseus, Sec. 4.1 to 4.3 and App. D, Algorithms 1 to 3, to compare with:
 `schedsearch.energy.relaxation`, where all times are whole units: its breakpoints are then whole, and between
 two of them each unit is one step.
 
-The paper does not say what becomes of times that are no multiples of the unit. The authors' implementation
+The paper does not say how times that are no multiples of the unit are treated. The authors' implementation
 rounds them down, and so does this one, so that the highest clocks can be reached: at its highest clock a
 block takes up to a unit longer than planned. Times and energies of the plans here are those of their
 simulation.
@@ -61,7 +61,7 @@ def perseus_frontier(
 
     Where a clock has several configurations, the fastest is taken. Each step shortens the iteration by
     `unit_ms` (the paper's tau); `on_progress` is told how many of the units between T* and T_min are cut off.
-    What no plan can beat is `bound`, where it is at hand.
+    `bound` is the lower bound of every plan; None to compute it.
 
     Raises:
         ProfileError: The profile lacks a block of the schedule.
@@ -80,7 +80,7 @@ def perseus_frontier(
 
 
 def exponential(curve: CostCurve) -> EnergyOf:
-    """Return the a * exp(b * t) + c of least squares; there is one for any number of options, in any unit.
+    """Return the least-squares fit a * exp(b * t) + c to a cost curve with any number of options.
 
     For a given rate, a and c are a linear regression, so that the rate alone is searched for. One option
     gives a constant, two the straight line between them, which the smallest rate all but is.
@@ -113,7 +113,7 @@ def exponential(curve: CostCurve) -> EnergyOf:
 
 
 class EnergySchedule(NamedTuple):
-    """A time planned for each instance (Perseus, Sec. 3.2), before it is turned into clocks.
+    """A planned time for each instance (Perseus, Sec. 3.2), before rounding to clocks.
 
     Attributes:
         planned_ms: Planned time of each instance: whole units, or exactly its time of least effective energy;
@@ -164,10 +164,10 @@ def energy_schedules(
 
 
 def _in_units(curve: CostCurve, unit_ms: float, energy_of: EnergyOf) -> CostCurve:
-    """Return a curve at whole units, from the fastest option to that of least energy.
+    """Return a cost curve at whole units of time, from the fastest option to the option of least energy.
 
-    Between the fastest option and the unit below it there is no energy to know: the last step costs at
-    least as much as the one before.
+    No energy is known between the fastest option and the unit below it: the last step costs at least as
+    much as the one before.
     """
     first, last = (math.floor(curve.time_ms[i] / unit_ms + _ALMOST) for i in (0, -1))
     units = np.arange(first, last + 1)

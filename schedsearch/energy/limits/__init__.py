@@ -1,4 +1,4 @@
-"""Plans that a real job can run: what they keep beside a deadline.
+"""Plans that a real job can run: they keep limits on power, variation or clock changes beside a deadline.
 
 In the order in which to read:
 
@@ -7,8 +7,8 @@ In the order in which to read:
 - `power_shape`: power over time, and the plan of least energy under limits on its peak, ramps and swing.
 - `robust`: a plan that keeps its deadline with a confidence although times vary.
 - `switching`: how often and how fast devices change clocks, as one problem.
-- `annealing`: what clocks do under these limits, and simulated annealing of them, compiled.
-- `switched`: plans whose clocks change seldom, and what no such plan can beat.
+- `annealing`: simulation of clocks under these limits, and their simulated annealing, compiled.
+- `switched`: plans whose clocks change seldom, and their lower bound.
 - `folding`: a periodic schedule of any length as a graph of constant size.
-- `periodic`: plans whose clocks repeat with the repetend; such that change seldom, too.
+- `periodic`: plans whose clocks repeat with the repetend, also under switching limits.
 """

@@ -45,8 +45,8 @@ class SwitchArrays(NamedTuple):
         time_ms: Time of each block in its mode at each clock, infinite where it has it not; shape
             ``(blocks, clocks)``.
         energy_mj: Likewise, effective, on all devices of the block.
-        first: Where the waits of each instance begin; shape ``(instances + 1,)``.
-        tail: Who is waited for.
+        first: Offset of each instance's first edge in `tail`; shape ``(instances + 1,)``.
+        tail: Instance that each edge waits for.
         delay_ms: Delay, at least.
         is_adjacent: Whether a device runs the head just after the tail.
         order: Instances of all devices, one device after the other, in its order.
@@ -79,7 +79,7 @@ class SwitchArrays(NamedTuple):
 
 
 def annealed(arrays: SwitchArrays, starts: list[Ints], price_w: float) -> list[Ints]:
-    """Return the best clocks that keep the limits from each start and pass, and other ones where none do.
+    """Return, for each start and pass, the best clocks that keep the limits, else the last clocks.
 
     A start has the column of each instance's clock, the same within a clock group, and need not keep the
     limits.
@@ -159,9 +159,9 @@ def _steps(
     steps: int,
     seed: int,
 ) -> tuple[Ints, Ints, float, bool]:
-    """Take steps from some clocks; return those at the end, the best that keep the limits, and their energy.
+    """Anneal given clocks; return the last clocks, the best that keep the limits, and their energy in mJ.
 
-    Also returns whether those at the end keep the limits.
+    The fourth value says whether the last clocks keep the limits.
     """
     np.random.seed(seed)
     start, end = np.empty(len(column)), np.empty(len(column))
@@ -194,10 +194,10 @@ def _steps(
 
 @compiled
 def _change(a: SwitchArrays, column: Ints, changed: Ints, before: Ints, count: int) -> tuple[int, float]:
-    """Give some blocks of a device that follow each other one clock, and all that share theirs.
+    """Give consecutive blocks of a device one clock, and likewise all instances of their clock groups.
 
-    Returns how many have changed in all, and the energy that it takes, infinite where one of them has not
-    that clock.
+    Returns the number of changes so far, and the added energy, infinite where an instance lacks that
+    clock.
     """
     at = int(np.random.random() * len(a.order))
     device = np.searchsorted(a.begins, at, side="right") - 1

@@ -27,7 +27,7 @@ from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 
 MOST_MICRO_BATCHES_PER_REPETEND = 4
-"""Up to which `repetend_of` looks for the pattern of a schedule that does not say it."""
+"""Micro-batches of a repetend up to which `repetend_of` looks for the pattern of a schedule."""
 
 
 class ClockGroup(NamedTuple):
@@ -58,7 +58,7 @@ class PeriodicSchedule:
     Attributes:
         repetend: The pattern.
         placement: The repetend's, or that with optimizer blocks besides.
-        free_rounds: So many whole rounds on each side count as warmup and cooldown too.
+        free_rounds: Whole rounds on each side that count as warmup and cooldown too.
     """
 
     repetend: Repetend
@@ -66,7 +66,7 @@ class PeriodicSchedule:
     free_rounds: int = 0
 
     def schedule(self, num_micro_batches: int) -> Schedule:
-        """Return the schedule of so many micro-batches.
+        """Return the schedule of this number of micro-batches.
 
         Raises:
             EnergyError: There are none.
@@ -76,7 +76,7 @@ class PeriodicSchedule:
         return with_optimizer(self.placement, self.repetend.unroll(num_micro_batches))
 
     def num_rounds(self, num_micro_batches: int) -> int:
-        """Return how many rounds of micro-batches there are, the last one perhaps not whole."""
+        """Return the number of rounds for a number of micro-batches; the last round may be partial."""
         return -(-num_micro_batches // self.repetend.micro_batches)
 
     def round(self, instance: Instance) -> int:
@@ -88,7 +88,7 @@ class PeriodicSchedule:
         return turn + self.repetend.in_flight - 1 - self.repetend.modulo_stage[name][lane]
 
     def groups(self, instance: Instance, num_micro_batches: int) -> tuple[ClockGroup, ...]:
-        """Return with what an instance shares its clock: one group, or two where the steady part is empty."""
+        """Return the clock groups of an instance: one, or two where the steady part is empty."""
         name, micro_batch = instance
         if name not in self.repetend.modulo_stage:
             return (ClockGroup("cooldown", name, 0, 0),)
@@ -103,10 +103,10 @@ class PeriodicSchedule:
 
 
 class Folded(NamedTuple):
-    """A periodic schedule with its middle folded, where that makes it smaller.
+    """The graph of a periodic schedule, its middle folded where that makes the graph smaller.
 
     Attributes:
-        timing: Its waits; negative rounds where the head's start stands for that of an earlier round.
+        timing: Waits between instances; rounds are negative where an edge's head stands for an earlier round.
         groups: The clock groups, whose times vary.
         is_folded: Whether there is a period.
     """
@@ -119,7 +119,7 @@ class Folded(NamedTuple):
 def fold(
     periodic: PeriodicSchedule, curves: Mapping[str, CostCurve], num_micro_batches: int, settling_rounds: int
 ) -> Folded:
-    """Return the graph of the schedule of so many micro-batches, folded if that makes it smaller.
+    """Return the graph of the schedule for `num_micro_batches`, folded if that makes the graph smaller.
 
     Settling rounds are left on each side of the folded rounds.
 

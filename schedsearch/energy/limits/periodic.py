@@ -9,7 +9,7 @@ least energy grows by the same amount with every further round is true of the fr
 are about four times as many micro-batches as stages, which is why so little is lost.
 
 The clocks are found by fixing one after another in the linear program that is left, the steady part first;
-in the end slack is given back. Times are profiled times: jitter, and what a change of clock takes, are not
+in the end slack is given back. Times are profiled times: jitter, and the time of a change of clock, are not
 known here; see `switched_periodic_plan`. Where the blocking power depends on the clock, clocks are chosen as
 if devices waited at the least, and the plan is counted as they do.
 """
@@ -53,8 +53,8 @@ class PeriodicPlan:
         periodic: The schedule of any number of micro-batches.
         profile: Cost of each block at each clock.
         clock_mhz: The clock of each clock group.
-        num_micro_batches: The plan was made for.
-        deadline_ms: It keeps for so many.
+        num_micro_batches: Number of micro-batches that the plan was made for.
+        deadline_ms: Deadline that the plan keeps for this number of micro-batches.
         period_ms: With r rounds more, the iteration ends at most r periods after the deadline. None where
             the schedule is too short to be folded, or changes of clock take time.
     """
@@ -87,7 +87,7 @@ class PeriodicPlan:
         return simulated_plan(clocks, simulate_at_clocks(schedule, self.profile, clocks))
 
     def _clock_of(self, instance: Instance, num_micro_batches: int) -> int:
-        """Return the clock of an instance; that of the steady part where its own group was not planned."""
+        """Return the clock of an instance; the steady part's where its own group has no planned clock."""
         name, n = instance
         steady = ClockGroup("steady", name, n % self.periodic.repetend.micro_batches, 0)
         known = {point.clock_mhz: point.time_ms for point in self.profile.points[name]}
@@ -189,7 +189,7 @@ def switched_periodic_plan(
 def _relaxed(
     periodic: PeriodicSchedule, curves: Mapping[str, CostCurve], num_micro_batches: int, deadline_ms: float
 ) -> tuple[Folded, RelaxedTimes]:
-    """Return the folded problem with its relaxed times.
+    """Return the folded problem and its relaxed times.
 
     Where the deadline cannot be kept because the ends need more rounds to settle, they get them; with all
     rounds there is nothing left to fold. Where no program has an answer, the fastest clocks are what is left.
@@ -218,14 +218,14 @@ def _relaxed(
 
 
 def _min_energy(timing: Timing, deadline_ms: float) -> RelaxedTimes | None:
-    """Return the relaxed times, None also where the solver failed: there is another way to a plan then."""
+    """Return the relaxed times; None if infeasible or the solver failed, as callers have a fallback."""
     with contextlib.suppress(SolverError):
         return min_energy(timing, deadline_ms)
     return None
 
 
 def _neighbors(time_ms: Floats, planned_ms: float) -> list[int]:
-    """Return the modes next to a planned time; only one where it is that time."""
+    """Return the modes next to a planned time: one mode if its time equals the planned time, else two."""
     slower = int(np.searchsorted(time_ms, planned_ms * (1 + SAME_TIME), side="right"))
     faster = max(slower - 1, 0)
     is_one = slower == len(time_ms) or time_ms[faster] >= planned_ms * (1 - SAME_TIME)
@@ -261,10 +261,10 @@ def _reclaimed(timing: Timing, relaxed: RelaxedTimes, deadline_ms: float, by_ene
 def _starts(
     timing: Timing, time_ms: Floats, period_ms: float, deadline_ms: float, since_ms: Floats | None = None
 ) -> Floats | None:
-    """Return the earliest start of every node, or None where one would end after the deadline.
+    """Return the earliest start of every node; None if a node would end after the deadline.
 
     Args:
-        timing: Who waits for whom; the edges in order of their heads.
+        timing: Waits between instances; the edges in order of their heads.
         time_ms: How long an instance of each clock group runs; shape ``(groups,)``.
         period_ms: Period of the folded rounds.
         deadline_ms: For the end of the whole schedule.

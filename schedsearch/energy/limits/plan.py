@@ -14,19 +14,19 @@ Outcome = TypeVar("Outcome")
 
 @dataclass(frozen=True, eq=False)
 class LimitedPlan(Generic[Limits, Outcome]):
-    """The best plan that was found under limits, and what is known of it.
+    """The best plan that was found under limits, with its bounds and the plan without limits.
 
     Attributes:
         plan: Clocks, and time and energy of the iteration as they are under the limits; its own lower bound
             is of plans without.
         limits: Limits that it keeps.
-        outcome: What the limits look at.
-        free: The plan of the frontier for the same deadline, which knows no limits.
-        deadline_ms: Likewise kept; infinite where the time is what is least.
+        outcome: Quantities that the limits bound.
+        free: The frontier's plan for the same deadline, without limits.
+        deadline_ms: Deadline that both plans keep; infinite where the time is minimised.
         energy_mj: Energy of all devices until the deadline, where they wait at the least after the end.
-        lower_bound_mj: Energy until then that no plan under the limits is below; 0 where nothing is known.
-        min_ms: No iteration under the limits is shorter; 0 where nothing is known.
-        free_outcome: What the limits look at, of the free plan; None where nothing is said of that.
+        lower_bound_mj: Lower bound of the energy until then of plans under the limits; 0 where none is known.
+        min_ms: Lower bound of the iteration's length under the limits; 0 where none is known.
+        free_outcome: The same quantities of the free plan; None where they are not computed.
     """
 
     plan: FrequencyPlan
@@ -41,9 +41,9 @@ class LimitedPlan(Generic[Limits, Outcome]):
 
     @property
     def gap(self) -> float:
-        """Return by how much of the bound the plan may be above the best: in time where that is made least.
+        """Return the gap above the lower bound, as a share of the bound: in time if the time is minimised.
 
-        Where time is not, it is in energy until the deadline.
+        Otherwise the gap is in energy until the deadline.
         """
         if self.min_ms > 0:
             return self.plan.time_ms / self.min_ms - 1

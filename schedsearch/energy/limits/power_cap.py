@@ -9,7 +9,7 @@ The least time of the relaxed problem is a linear program, for a limit on each d
 beats it. Plans come from rounding its times, and those of the frontier are tried too.
 
 A limit on each device is one on each of its GPUs, as NVML sets it: those of a device all run the same.
-Where the blocking power depends on the clock, P is the least of any clock; what a plan draws above it while
+Where the blocking power depends on the clock, P is the least of any clock; a plan's power above it while
 it waits is counted, and a plan whose last clocks wait at more than the limit cannot be saved by waiting.
 """
 
@@ -33,7 +33,7 @@ from schedsearch.energy.simulation import at_clocks
 from schedsearch.schedule import Schedule
 
 STRETCHES = (1.0, 1.0005, 1.001, 1.002, 1.004)
-"""Deadlines that are rounded, over the least relaxed time; rounding costs energy that some time pays for."""
+"""Deadlines to round plans for, over the least relaxed time: rounding costs energy, more time saves it."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class PowerCap:
 
 
 class AveragePower(NamedTuple):
-    """What a cap looks at.
+    """The average power of a plan, which a cap limits.
 
     Attributes:
         running_ms: End of the last block; the devices wait from then on.
@@ -71,7 +71,7 @@ class AveragePower(NamedTuple):
 
 
 def _of_devices(problem: ClockProblem, plan: FrequencyPlan) -> tuple[Floats, Floats]:
-    """Return for a GPU of each device the effective energy until the plan's end, and the power after it."""
+    """Return, for one GPU of each device, effective energy until the plan's end, and the power afterwards."""
     schedule, graph, least_w = problem.schedule, problem.graph, problem.profile.min_blocking_power_w
     time_ms, used_mj, clock = at_clocks(schedule, problem.profile, plan.clock_mhz, graph)
     start_ms = graph.earliest_start(time_ms)
@@ -86,11 +86,11 @@ def _of_devices(problem: ClockProblem, plan: FrequencyPlan) -> tuple[Floats, Flo
 def capped_plan(
     schedule: Schedule, profile: Profile, frontier: Frontier, cap: PowerCap
 ) -> LimitedPlan[PowerCap, AveragePower]:
-    """Return the shortest iteration under a power cap, and how short it can be at best.
+    """Return the plan of shortest iteration found under a power cap, with a lower bound of its time.
 
     Returns:
-        The plan, with the wait at its end. The least time is that of the relaxed problem, or where the solver
-        failed on it, the shortest iteration without a cap.
+        The plan, with the wait at its end. The lower bound is the relaxed problem's least time, or where the
+        solver failed, the shortest iteration without a cap.
 
     Raises:
         ProfileError: The profile lacks a block.
@@ -151,7 +151,7 @@ def _relaxed(problem: ClockProblem, above: PowerCap) -> tuple[float, list[Clocks
 def _stretched(
     problem: ClockProblem, above: PowerCap, clock_mhz: Clocks
 ) -> tuple[FrequencyPlan, float] | None:
-    """Return the plan with as short a wait at its end as keeps a cap, and its own end; None if none does.
+    """Return the plan with the shortest wait at its end that keeps a cap, and its own end; None if none does.
 
     Each limit is on an average: of the energy until the plan's end, and of the wait after it.
     """

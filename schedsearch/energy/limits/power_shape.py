@@ -3,7 +3,7 @@
 Devices of a synchronous job compute and wait together, so its power swings. It is a step function: its
 average over a meter's window is piecewise linear, and repeated iterations have Fourier coefficients in closed
 form, so all figures are exact. Pieces shorter than `ROUNDING` count for no ramp.
-Not known here: power within a block, the host, the network; what copies exchange, and when.
+Not known here: power within a block, the host, the network; the exchanges of copies.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class PowerShape:
 
 
 class ShapedPower(NamedTuple):
-    """What the limits look at.
+    """The power of a plan's copies over time, whose shape the limits bound.
 
     Attributes:
         trace: Power of one copy until the iteration repeats: at the plan's end, or at the deadline.
@@ -113,7 +113,7 @@ class ShapedPower(NamedTuple):
     energy_mj: float
 
     def price_over(self, other: ShapedPower) -> tuple[float, float]:
-        """Return the shares by which it needs more energy and time than another one; below 0 if less."""
+        """Return the shares of energy and time that this plan needs above another; below 0 if less."""
         return self.energy_mj / other.energy_mj - 1, self.trace.length_ms / other.trace.length_ms - 1
 
 
@@ -192,7 +192,7 @@ def shaped_plan(
 
     Tried are the frontier's plans, and those of one clock for all blocks, which swing less; each repeated at
     its own time and at the deadline. Copies add up their gradients, so all end before the first begins anew:
-    what the deadline leaves is the longest time over which they can start, tried in eighths. Of equals it is
+    the time left by the deadline is the longest over which they can start, tried in eighths. Of equals it is
     the one of the smallest stagger. Plans that need no more than the free one are its equals, after it.
 
     Returns:
@@ -237,7 +237,7 @@ def shaped_plan(
 
 
 def _missed(limits: PowerLimits, shape: PowerShape) -> tuple[float, str]:
-    """Return the share by which a shape is above the limit that it misses most, and words for that."""
+    """Return the relative excess over the limit that a shape misses most, with an error text."""
     missed = [(-math.inf, "")]
     for name, unit in _UNITS.items():
         value, limit = getattr(shape, name), getattr(limits, name) or math.inf

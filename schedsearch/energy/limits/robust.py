@@ -32,7 +32,7 @@ NEIGHBORS = 3
 
 @dataclass(frozen=True)
 class Spread:
-    """How much block times and changes of clock vary; by default not at all, and changes take no time.
+    """Variation of block times and of clock changes; by default none, and changes take no time.
 
     Attributes:
         time_spread: Standard deviation of each block's time, as a share of its profiled time, the mean. Each
@@ -92,11 +92,11 @@ def robust_plan(
     samples: int = 1000,
     seed: int = 0,
 ) -> LimitedPlan[float, PlanIterations]:
-    """Return the plan of the frontier of least mean energy of those that keep a deadline with a confidence.
+    """Return the frontier's plan of least mean energy that keeps a deadline with a given confidence.
 
     The slower a plan, the fewer of its iterations keep the deadline. Bisection finds the slowest that keeps
-    it in the share `confidence` of the samples; the next `NEIGHBORS` slower ones do not. Of it and the plans
-    that need least on profiled times, that of least mean energy until the deadline is returned. A share has
+    it in the share `confidence` of the samples; the next `NEIGHBORS` slower ones do not. Of this plan and
+    those of least energy on profiled times, the one of least mean energy until the deadline wins. A share has
     a standard error of ``sqrt(c (1 - c) / samples)`` at a confidence c; allow for that in the confidence.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Plans whose clocks change seldom, and what no such plan can beat.
+"""Plans whose clocks change seldom, and a lower bound of their energy.
 
 The bound is by prices for time: each device's order is then on its own.
 
@@ -8,8 +8,8 @@ of the time of its blocks, plus, at each change of clock, the price of the laten
 order once, with a stretch of blocks of one clock after the other, finds the least of these. Two changes whose
 windows of time lie closer together than the dwell exclude each other.
 
-The bound is of timetables in which a block may also start later than it could. What the change between
-iterations costs is left out.
+The bound also covers timetables in which a block starts later than it could. The cost of a change between
+iterations is left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from schedsearch.energy.programs import SolverError, free_timing, min_energy
 from schedsearch.schedule import Schedule, require_one_stream
 
 SHARES = (1.0, 0.985, 0.97, 0.85)
-"""Of the deadline, for which prices and their means are tried: time is worth more where changes take some."""
+"""Shares of the deadline whose shadow prices and their means are tried, as changes of clock take time."""
 
 
 def switched_plan(

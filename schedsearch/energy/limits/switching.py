@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SwitchingLimits:
-    """How often and how fast a device changes its clock.
+    """Limits on the number and speed of clock changes of a device.
 
     Attributes:
         dwell_ms: Least time from the start of the first block at one clock to that at the next one.
@@ -46,7 +46,7 @@ class SwitchingLimits:
         back_to_back: Whether the next iteration begins at once with the same clocks, so that the change from
             the clock of a device's last block to that of its first is paid for, and both stretches are one
             where the clocks are equal. A job does so, unless it waits between iterations anyway.
-        table: What a change takes by its two clocks, in place of `latency_ms`, which is then the longest.
+        table: Time of a change by its two clocks, in place of `latency_ms`, which is then the longest.
 
     Raises:
         EnergyError: One is not a time.
@@ -69,12 +69,12 @@ class SwitchingLimits:
 
 
 def num_clock_changes(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
-    """Return how often each device changes its clock within an iteration."""
+    """Return the number of clock changes of each device within an iteration."""
     return tuple(sum(a != b for a, b in pairwise(row)) for row in _clocks_by_device(schedule, clock_mhz))
 
 
 def changes_per_iteration(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
-    """Return the same for each of many iterations: one more where the last clock is not the first."""
+    """Return the clock changes of each device per repeated iteration, the one to the first clock included."""
     rows = _clocks_by_device(schedule, clock_mhz)
     return tuple(sum(a != b for a, b in pairwise([*row[-1:], *row])) for row in rows)
 
@@ -90,7 +90,7 @@ def _clocks_by_device(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]]
 
 
 class ClockChanges(NamedTuple):
-    """What the limits look at.
+    """Clock changes of a plan: the quantities that switching limits bound.
 
     Attributes:
         simulation: When each block starts, with the waits for changes of clock.
@@ -126,7 +126,7 @@ class SwitchingProblem(ClockProblem):
 
     @cached_property
     def arrays(self) -> SwitchArrays:
-        """All of it as arrays."""
+        """The problem as arrays for compiled loops."""
         from schedsearch.energy.limits.annealing import SwitchArrays  # loads numba, which is slow
 
         clocks, graph, placement, limits = self.clock_mhz, self.graph, self.schedule.placement, self.limits
@@ -164,12 +164,12 @@ class SwitchingProblem(ClockProblem):
         )
 
     def columns(self, clock_mhz: Mapping[str, Sequence[int]]) -> Ints:
-        """Return the column of each instance's clock, from those of each block by micro-batch."""
+        """Return the column of each instance's clock in the arrays, from the clocks of each block."""
         _, _, clock = at_clocks(self.schedule, self.profile, clock_mhz, self.graph)
         return np.searchsorted(self.clock_mhz, clock[:, 0]).astype(np.int64)
 
     def simulated(self, column: Ints) -> tuple[ClockedIteration, float]:
-        """Return what clocks do, and by how many ms they miss the limits."""
+        """Return the simulated iteration of given clocks, and the ms by which they miss the limits."""
         from schedsearch.energy.limits.annealing import simulate
 
         arrays, waiting = self.arrays, self.waiting
@@ -199,7 +199,7 @@ class SwitchingProblem(ClockProblem):
     def plan_from(
         self, column: Ints, free: FrequencyPlan, deadline_ms: float, price_w: float, kept_by: str
     ) -> tuple[Ints, LimitedPlan[SwitchingLimits, ClockChanges]]:
-        """Return the plan of least energy that was found, and the column of each instance's clock there.
+        """Return the plan of least energy found under the limits, and the column of each instance's clock.
 
         Simulated annealing changes the clocks of stretches, from the plan without limits, and from one clock
         for all blocks.
@@ -209,7 +209,7 @@ class SwitchingProblem(ClockProblem):
             free: The plan of the frontier.
             deadline_ms: Deadline that both keep.
             price_w: Shadow price of time there.
-            kept_by: What keeps nothing, for the message.
+            kept_by: Name, in the error message, of the plans that do not keep the deadline.
 
         Raises:
             EnergyError: None was found that keeps the limits.

@@ -1,5 +1,5 @@
 """Order and clocks together: of several schedules, the one of least energy.
 
-- `any_order`: what no order and no modes can beat.
+- `any_order`: a lower bound for every order and all modes.
 - `ordering`: the choice among schedules, and swaps of neighbours.
 """

@@ -1,7 +1,7 @@
-"""What no order and no modes of a placement's blocks can beat, at any clocks.
+"""A lower bound of energy for every order and all modes of a placement's blocks, at any clocks.
 
-The bound leaves out who waits for whom, but for the ends: each stream of a device has the time between its
-first block's inputs and what must follow its last block, and shares it among all its blocks as is best. A
+The bound leaves out the waits between blocks, but for the ends: each stream of a device has the time between
+its first block's inputs and what must follow its last block, and shares it among all its blocks as is best. A
 block on several devices is shared equally among them, in parts that need not agree, and of a block with modes
 each run takes the best one, whatever memory it needs.
 """

@@ -2,9 +2,9 @@
 
 Perseus tunes the clocks of one given order of blocks (Perseus, Sec. 3 and 4). Schedules of one period and
 makespan leave lower clocks different room, mostly in warmup and cooldown, and this chooses among them. The
-relaxed problem judges each; what may be best gets a plan of real clocks. From the best ones, neighbors in a
-device's order are swapped as long as that lowers the relaxed energy. What no order can beat is said beside.
-Where schedules come from is not known here; see `schedsearch.procedures.alternatives`.
+relaxed problem judges each; the ones that may be best get plans of real clocks. From the best ones, neighbors
+in a device's order are swapped as long as that lowers the relaxed energy. A lower bound for every order comes
+with them. Where schedules come from is not known here; see `schedsearch.procedures.alternatives`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Keeps = Callable[[Schedule], bool]
 
 @dataclass(frozen=True)
 class RatedOrder:
-    """What is known of one schedule.
+    """A schedule with its energy bound and, where one was made, its plan for the deadline.
 
     Attributes:
         schedule: Valid.
@@ -70,7 +70,7 @@ class RatedOrder:
 
 @dataclass(frozen=True)
 class OrderChoice:
-    """The schedule of least energy, and what it was chosen from.
+    """The schedule of least energy, with all schedules that were judged.
 
     Attributes:
         best: The choice, with its plan.
@@ -94,7 +94,7 @@ class OrderChoice:
 
     @property
     def plan(self) -> FrequencyPlan:
-        """Return its plan."""
+        """Return the chosen schedule's plan."""
         assert self.best.plan is not None, "only what has a plan is chosen"
         return self.best.plan
 
@@ -108,11 +108,11 @@ class OrderChoice:
 def relaxed(
     schedule: Schedule, profile: Profile, deadline_ms: float
 ) -> tuple[float, dict[tuple[Instance, Instance], float]]:
-    """Return a schedule's relaxed optimum for a deadline (Perseus, Sec. 4.2), infinite if it has none.
+    """Return a schedule's relaxed energy for a deadline (Perseus, Sec. 4.2); infinite if no clocks keep it.
 
     Returns:
-        Energy of all devices until the deadline in mJ; and what each wait of one instance for another costs:
-        the power in W that it takes to make up for it.
+        Energy of all devices until the deadline in mJ; and the shadow price of each wait of one instance for
+        another, in W (mJ per ms).
     """
     problem = ClockProblem(schedule, profile)
     if problem.span_ms[0] > deadline_ms * (1 + TIME_TOLERANCE):
@@ -142,16 +142,16 @@ def best_order(
     deadline). Schedules whose bound is above the energy of a plan get none of their own.
 
     Args:
-        candidates: Schedules of one placement and number of micro-batches, at least one; the first is what
-            the others are measured against. They may be made while they are asked for.
+        candidates: Schedules of one placement and number of micro-batches, at least one; the first is
+            the baseline of the others. They may be made on demand.
         profile: Cost of each block at each clock.
         deadline_ms: For the iteration.
         max_plans: Candidates beside the first that may get a plan.
         max_swaps: Swaps of neighbors to try; 0 for none, and then no other order than the candidates'.
         work_limit: Units of work, of about a second, after which the best so far is returned; the first
             candidate has a plan in any case.
-        keeps: What a schedule made by swaps must keep.
-        on_progress: Told how many schedules are judged.
+        keeps: Condition that a schedule made by swaps must keep.
+        on_progress: Called with the number of judged schedules.
 
     Raises:
         ProfileError: The profile lacks a block.
@@ -232,7 +232,7 @@ def _work_of(schedule: Schedule) -> float:
 def _swaps(
     schedule: Schedule, profile: Profile, deadline_ms: float, most: int, keeps: Keeps
 ) -> Iterator[tuple[int, Schedule, float]]:
-    """Yield after each swap how many were tried, and the best schedule so far with its bound.
+    """Yield after each swap the number of swaps tried, and the best schedule so far with its bound.
 
     Only neighbors whose order has a price are swapped, dearest first: without a wait of price 0 the relaxed
     optimum is the same, and that is at most the optimum with the wait turned round. Pairs that were of no use

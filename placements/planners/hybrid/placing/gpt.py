@@ -1,7 +1,7 @@
 """A GPT on equal devices: its layers in stages, its vocabulary at their ends or on all devices.
 
 It is a plan whose layers are all shared alike, on links that are all as fast as the GPU's own. The module
-does not know in what order blocks run.
+does not know the order of blocks.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class PlacedGpt(NamedTuple):
 
     Attributes:
         plan: Its stages; of an M-shape without the vocabulary.
-        costs: What its layers cost.
-        pieces: What its blocks cost.
+        costs: Costs of its layers.
+        pieces: Costs of its blocks.
         placement: The blocks.
     """
 
@@ -112,7 +112,7 @@ def place_gpt(
 
     Args:
         model: One of `gpt_model`.
-        gpu: What every device is made of.
+        gpu: Kind of GPU of every device.
         num_devices: Stages of layers.
         arrangement: One of `ARRANGEMENTS`.
         micro_batch_size: Samples of a micro-batch of all groups together.
@@ -120,7 +120,7 @@ def place_gpt(
         data_parallel: Groups of so many that each have a share of the samples; the GPUs of a group share
             layers and table. 1 in an M-shape.
         recompute: A layer keeps only its input, and its backward runs its forward again.
-        modes: What a search may let each stage compute again, for each micro-batch: ``selective``, ``full``
+        modes: Parts that a search may let each stage recompute, for each micro-batch: ``selective``, ``full``
             or both.
         tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
         options: Shares of the GPU's peaks that are reached.
@@ -198,7 +198,7 @@ def place_gpt(
 def _levers(
     placement: Placement, stage: int, count: int, layer: Cost, modes: Mapping[RecomputeKind, Cost]
 ) -> Iterator[Recompute]:
-    """Yield the modes of a stage of so many layers, which its backward computes again one by one.
+    """Yield the recomputation modes of a stage of `count` layers; its backward recomputes layer by layer.
 
     Raises:
         PlacementError: A mode saves nothing.

@@ -34,8 +34,8 @@ def planned_placement(
     Args:
         plan: Stages, GPUs and layers.
         costs: Costs of the plan's layers.
-        capacities_gib: What each GPU of a stage has for states and activations, by stage; None for all memory
-            of the GPUs.
+        capacities_gib: Memory of each GPU for states and activations, by stage; None for all memory of the
+            GPUs.
         shared: Layers on all devices, which the plan is without: a vocabulary in an M-shape (Tessel, Fig.
             8a) or, with a second embedding between encoder and decoder, an NN-shape (Fig. 8d).
 
@@ -54,9 +54,9 @@ def chunk_pieces(
     *,
     are_whole: bool = False,
 ) -> list[PieceCost]:
-    """Return what the pieces of chunks cost, by default the stages'; see `planned_placement`.
+    """Return the costs of the pieces of chunks, by default the stages'; see `planned_placement`.
 
-    Where layers are on all devices, what is sent from stage to stage is sent on after them. With `are_whole`
+    Where layers are on all devices, a stage's output is sent on after them. With `are_whole`
     each chunk is one piece, as frameworks run it, also where it is recomputed in part.
     """
     if not chunks:

@@ -1,4 +1,4 @@
-"""A vocabulary on all GPUs, beside a chain of stages with the layers between: its cost, and the best plans.
+"""A vocabulary on all GPUs beside a chain of stages: its cost, and the search for the best plans.
 
 The layers between are searched as any model, in the memory that the vocabulary leaves. The module does not
 know in what order blocks run.
@@ -34,7 +34,7 @@ class SharedLayers:
 
     Attributes:
         layers: In order of the model.
-        places: Before which layer of the chain beside them each comes; its length for those at the end.
+        places: Index of the chain's layer before which each comes; the chain's length for one at the end.
         strategy: How all GPUs share each.
         costs: Cost of one micro-batch of each, on each GPU.
     """
@@ -51,13 +51,13 @@ class SharedLayers:
         return (lasting + max(max(cost.forward_bytes, cost.backward_bytes) for cost in self.costs)) / 2**20
 
     def iteration_ms(self, num_micro_batches: int) -> float:
-        """Return what they take of an iteration, with the exchange and update of their weights."""
+        """Return the time of the shared layers in an iteration, exchange and update of weights included."""
         passes_ms = sum(cost.forward.time_ms + cost.backward.time_ms for cost in self.costs)
         return num_micro_batches * passes_ms + sum(cost.update_ms for cost in self.costs)
 
 
 class PartCosts:
-    """The costs of a part of a model, by those of the whole: a `LayerCosts`."""
+    """The costs of a part of a model, taken from the costs of the whole model: a `LayerCosts`."""
 
     def __init__(self, model: ModelShape, whole: LayerCosts) -> None:
         self.model = model
@@ -123,7 +123,7 @@ def search_trunks(
     options: PlanOptions | None = None,
     on_progress: PlannerReport | None = None,
 ) -> tuple[TrunkPlan, ...]:
-    """Return the best plans by increasing time; empty where none fits.
+    """Return the best plans by increasing time; empty if no plan fits.
 
     All GPUs are used, by at least two stages. For each number of stages and of micro-batches every way to
     share the vocabulary is tried, but for those whose bound is no better than the plans at hand.

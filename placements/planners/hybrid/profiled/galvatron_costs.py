@@ -1,7 +1,7 @@
-"""Costs of layers by the profiles of Galvatron, as a planner asks for it.
+"""Costs of layers from Galvatron's profiles, in the form that planners use.
 
 A forward is as measured for a GPU's samples, a backward twice as long, and a layer that t GPUs share takes
-the time of a t-th of the samples. What GPUs exchange is computed from measured bandwidths. The step of the
+the time of a t-th of the samples. Exchanges of GPUs are computed from measured bandwidths. The step of the
 optimizer is not in these profiles. The module knows no strategy of its own.
 """
 
@@ -34,11 +34,11 @@ class GalvatronCosts(MeasuredCosts):
     """The costs of a model of equal layers that Galvatron measured.
 
     Attributes:
-        profile: What was measured.
+        profile: Measured times, memory and bandwidths.
         cluster: The GPUs; nodes of equal size.
         num_layers: Layers of the model, besides embedding and output layer.
-        output_numbers: Numbers of a sample between two layers; None for what a recomputed layer keeps, which
-            is that or more.
+        output_numbers: Numbers of a sample between two layers; None for a recomputed layer's kept memory,
+            an upper bound.
 
     Raises:
         NotProfiledError: The links between stages were not measured.
@@ -135,9 +135,9 @@ class GalvatronCosts(MeasuredCosts):
         yield cost, weights, weights
 
     def gather_ms(self, group: DeviceGroup, num_bytes: float, level: SharingLevel) -> float:
-        """Return the time of a ring all-gather, half that of an all-reduce.
+        """Return the time of a ring all-gather: half the time of an all-reduce.
 
-        The bandwidth is that of rings in a node as measured in one, else on as many nodes.
+        Rings within a node have the bandwidth measured in one node, others the one on as many nodes.
         """
         degree, stride = level
         if degree == 1:
@@ -165,7 +165,7 @@ class GalvatronCosts(MeasuredCosts):
         return num_bytes / _MIB / self._next_gb_s(before.count, num_nodes)
 
     def _next_gb_s(self, gpus_of_stage: int, num_nodes: int) -> float:
-        """Return the bandwidth to the next stage, on as many nodes or on a number near it."""
+        """Return the bandwidth to the next stage as measured on this number of nodes, or on the nearest."""
         size, num_stages = self.cluster.nodes[0].gpus_per_node, self.cluster.num_gpus // gpus_of_stage
         machines = {
             each: found.to_next
@@ -187,7 +187,7 @@ class GalvatronCosts(MeasuredCosts):
 
 
 def _of_one(by_degree: Mapping[int, float]) -> float:
-    """Return what one GPU would hold."""
+    """Return the memory of the unshared layer, from its memory by tensor-parallel degree."""
     least = min(by_degree)
     return least * by_degree[least]
 

@@ -1,9 +1,9 @@
-"""Costs of layers by measured times and memory of each, as a planner asks for it.
+"""Costs of layers from measured times and memory of each layer, in the form that planners use.
 
-Training is in 32 bits with Adam, as in `placements.measured.measured_placement`. Times are those of the
-profile, with the all-reduces of the GPUs that share a layer. What data parallelism adds is computed from
-measured links: all rings of a group run at the same time, so those that cross nodes share what a node
-reaches. The module knows no strategy of its own.
+Training is in 32 bits with Adam, as in `placements.measured.measured_placement`. Times are the
+profile's, with the all-reduces of the GPUs that share a layer. Exchanges of data parallelism are computed
+from measured links: all rings of a group run at the same time, so rings that cross nodes share a node's
+bandwidth. The module knows no strategy of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LayerProfileCosts(MeasuredCosts):
 
     @cached_property
     def model(self) -> ModelShape:
-        """The layers of the profile in order; those with equal figures on all GPUs are equal."""
+        """The layers of the profile in order; layers with equal figures on all GPUs are equal."""
         profiles = list(self.known.profiles.values())
         memory = profiles[0].memory
         figures = [
@@ -71,7 +71,7 @@ class LayerProfileCosts(MeasuredCosts):
     def alone(
         self, layer: ProfiledLayer, strategy: LayerStrategy, size: int, m: int, group: DeviceGroup
     ) -> Iterator[tuple[Cost, float, float]]:
-        """Yield the costs; while a backward runs, gradients of what the layer keeps stand beside it.
+        """Yield the costs; while a backward runs, gradients of the kept tensors stand beside the tensors.
 
         The gradients of weights have a flat copy.
         """

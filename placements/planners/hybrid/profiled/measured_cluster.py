@@ -1,4 +1,4 @@
-"""Clusters of GPUs that a profile has times of, by the names that it has for them."""
+"""Clusters of GPUs with measured times, by the profile's names of GPUs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _TOLERANCE = 0.1
 
 
 class MeasuredCluster(NamedTuple):
-    """A cluster, and what a profile calls its GPUs.
+    """A cluster, with the profile's names of its GPUs.
 
     Attributes:
         cluster: The GPUs, with the figures of their data sheets.
         names: The profile's name of each kind, by the name of its `placements.hardware.Gpu`.
-        zone: Zone that all of them are taken to be in.
+        zone: Zone that all GPUs are assumed to be in.
     """
 
     cluster: Cluster
@@ -77,9 +77,9 @@ def read_measured_cluster(
 
 
 def hardware_of(name: str) -> str | None:
-    """Return the key of `placements.gpus.GPUS` that a profile's GPU is; None if there is none.
+    """Return the key in `placements.gpus.GPUS` of a profile's GPU; None if no GPU matches.
 
-    A name of a family and its memory is the GPU of that family with such memory.
+    A name of a family and a memory size matches the GPU of the family with that memory.
 
     >>> [hardware_of(name) for name in ("GH-96", "A100-40", "V100-16", "a100", "H100-80", "fast")]
     ['gh200', 'a100_40gb', 'v100_16gb', 'a100', 'h100', None]

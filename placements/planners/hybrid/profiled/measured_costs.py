@@ -1,4 +1,4 @@
-"""Costs of measured layers, as a planner asks for them: what GPUs that share one exchange besides.
+"""Costs of measured layers, in the form that planners use, with the exchanges of GPUs that share a layer.
 
 ZeRO-3 gathers weights before each pass, and scatters gradients with each backward, beside its products. Other
 exchanges come after the last micro-batch.
@@ -41,26 +41,26 @@ class MeasuredCosts(ABC):
 
     @abstractmethod
     def gather_ms(self, group: DeviceGroup, num_bytes: float, level: SharingLevel) -> float:
-        """Return the time until each GPU of a ring has all bytes, of which it had an equal share.
+        """Return the time of an all-gather; each GPU of a ring begins with an equal share of the bytes.
 
-        Where rings cross nodes, as many as that leave each node at once.
+        Where rings cross nodes, `level.stride` rings leave each node at once.
         """
 
     @abstractmethod
     def alone(
         self, layer: ProfiledLayer, strategy: LayerStrategy, size: int, m: int, group: DeviceGroup
     ) -> Iterator[tuple[Cost, float, float]]:
-        """Yield what m micro-batches of a size cost a data-parallel group by itself, on each kind of GPU.
+        """Yield the cost of m micro-batches of one data-parallel group, on each kind of GPU.
 
-        Beside it are the bytes of weights, as products read them, and of gradients among its static ones.
+        With it come the bytes of weights, as products read them, and of gradients, among its static bytes.
         """
 
     def cost(
         self, layer: Layer, strategy: LayerStrategy, samples: int, num_micro_batches: int, group: DeviceGroup
     ) -> Cost:
-        """Return what a layer of the profile costs each GPU of a group, by the slowest.
+        """Return the cost of a profile's layer on each GPU of a group, at the pace of the slowest.
 
-        Of gradients that ZeRO-2 shares all are there while several micro-batches add to them, as in
+        With ZeRO-2 each GPU holds all gradients while several micro-batches add to them, as in
         `placements.models.costing`.
 
         Raises:
@@ -115,7 +115,7 @@ class MeasuredCosts(ABC):
     ) -> float:
         """Return the time, forward and backward, to lay a layer's output out for the next strategy.
 
-        What is gathered is as in `placements.models.costing.layer_costs.transition_ms`.
+        The gathered bytes are as in `placements.models.costing.layer_costs.transition_ms`.
         """
         if layout_of(before) == layout_of(after):
             return 0.0

@@ -1,7 +1,7 @@
-"""All layouts of a training framework for a model on a cluster, and what a formula says of each.
+"""All layouts of a training framework for a model on a cluster, and a formula's estimate of each.
 
 A layout shares every layer alike. The formula has the load of the fullest stage, the ends of the pipeline,
-and the exchanges that it cannot hide. Among the best a schedule decides, in `schedsearch.planning`.
+and the exchanges that it cannot hide. Schedules then decide among the best, in `schedsearch.planning`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LayoutOptions:
         max_tensor: Largest degree of tensor parallelism; None for the GPUs of a node.
         max_chunks: Most chunks of a stage.
         max_context: Largest degree of context parallelism.
-        recompute: What backwards may compute again.
+        recompute: Parts that backwards may compute again.
         zero: Stages of ZeRO, those above 1 without a pipeline.
         memory_gib: Memory of each GPU; None for its own.
         reserve_gib: Memory of each GPU that stays free: for the CUDA context and fragments.
@@ -64,13 +64,13 @@ class LayoutOptions:
 
 
 class LayoutEstimate(NamedTuple):
-    """What the formula says of a layout.
+    """The formula's time and memory of a layout.
 
     Attributes:
         layout: The layout.
         time_ms: Time of an iteration.
         load_ms: Time that its fullest stage computes: no schedule of the layout is shorter.
-        gib: The most that a GPU holds.
+        gib: Peak memory of a GPU.
     """
 
     layout: Layout
@@ -95,12 +95,12 @@ class _LayerSums(NamedTuple):
 
 
 _NUM_BEST = 20
-"""Layouts whose order is that of the formula; none that is rated less exactly is among them."""
+"""Number of the formula's best layouts that are always estimated; slower loads are left out."""
 
 
 @dataclass(frozen=True)
 class LayoutSearch:
-    """The layouts of a model on all GPUs of a cluster; costs say what these reach, and the framework."""
+    """The layouts of a model on all GPUs of a cluster; `costs` has the reached shares and the framework."""
 
     model: ModelShape
     cluster: Cluster
@@ -149,7 +149,7 @@ class LayoutSearch:
                         yield Layout(how, size, number, zero, again)
 
     def _chunks(self, pipeline: int) -> list[int]:
-        """Return numbers of chunks: 1, and with a pipeline those by which the layers divide evenly.
+        """Return numbers of chunks: 1, and with a pipeline also numbers that divide the layers evenly.
 
         Embedding and output layer may count as layers; see `chunk_sizes`.
         """
@@ -159,10 +159,10 @@ class LayoutSearch:
         return [1, *even]
 
     def rated(self, layouts: Iterable[Layout]) -> Iterator[LayoutEstimate | None]:
-        """Yield the estimate of each layout; None where a degree does not divide, or layers are too few.
+        """Yield the estimate of each layout; None if a degree does not divide, or layers are too few.
 
-        Nor has one whose load alone takes longer than the best, or that computes again what fits without;
-        therefore layouts without recomputation come before others.
+        Nor is a layout estimated whose load alone takes longer than the `_NUM_BEST` best, or that recomputes
+        although it fits without; therefore layouts without recomputation come before others.
         """
         limit, best_ms = self.limit_gib, [inf] * _NUM_BEST
         plain = dict[tuple[object, ...], LayoutEstimate | None]()
@@ -223,12 +223,12 @@ class LayoutSearch:
         return (self.cluster.whole.memory_gib if given is None else given) - self.options.reserve_gib
 
     def estimate(self, layout: Layout) -> LayoutEstimate:
-        """Return what the formula says of a layout.
+        """Return the formula's estimate of a layout.
 
         With m micro-batches, p stages and v chunks: m times the time of the fullest stage, the ends of
-        (p - 1) / v stages (Narayanan's dissertation, Sec. 4.2.2), updates, and what is not hidden of
-        exchanges: the first chunk's. A stage holds its states, what 2 (p - d - 1) + (v - 1) p + 1 chunks
-        keep of the micro-batches in flight, and what one backward needs besides.
+        (p - 1) / v stages (Narayanan's dissertation, Sec. 4.2.2), updates, and the exchanges not hidden: the
+        first chunk's. A stage holds its states, the activations of the 2 (p - d - 1) + (v - 1) p + 1 chunks
+        in flight, and the memory that only one backward needs.
 
         Raises:
             PlacementError: A layer cannot be shared so.
@@ -260,7 +260,7 @@ class LayoutSearch:
         return LayoutEstimate(layout, load_ms + ends_ms + tail_ms, load_ms, float(held.max()) / _GIB)
 
     def _min_load_ms(self, layout: Layout) -> float:
-        """Return a time that no fullest stage takes less than, by the most frequent kind of layer alone."""
+        """Return a lower bound of the fullest stage's time, by the most frequent kind of layer alone."""
         kind, count = Counter(self._kinds[1]).most_common(1)[0]
         m, most = layout.num_micro_batches, -(-count // layout.degrees.pipeline)
         cost = self._cost(kind, layout.strategy, layout.micro_batch_size, min(m, 2))
@@ -268,12 +268,12 @@ class LayoutSearch:
 
     @cached_property
     def _ends(self) -> Callable[[int], NDArray[np.int64]]:
-        """The first layer of each of so many chunks, and the number of layers."""
+        """Function from a number of chunks to the first layer of each chunk, and the number of layers."""
         return cache(lambda number: np.array([*accumulate(chunk_sizes(self.model, number), initial=0)]))
 
     @cached_property
     def _kinds(self) -> tuple[list[Layer], list[int]]:
-        """Different layers, and which each is; a tied output layer has its own table, as in a pipeline."""
+        """Distinct layers, and the index of each layer's; a tied output layer has its own table."""
         layers = self.model.layers
         apart = (*layers_of_stage(layers, 0, 1), *layers_of_stage(layers, 1, len(layers)))
         kinds = list(dict.fromkeys(apart))

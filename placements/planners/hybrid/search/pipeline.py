@@ -1,6 +1,6 @@
-"""The stages of one pipeline, bounds on what they cost, and the division of layers into them.
+"""The stages of one pipeline, bounds on their costs, and the division of layers into stages.
 
-The module does not know which pipelines there are to try.
+The module does not know the pipelines to try.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _SOLVERS = {"exact": solve, "paper": solve_as_paper}
 
 
 class PlanProblem:
-    """What all pipelines of a search have in common, as `search_plans` is given it, and what is known so far.
+    """The common data of all pipelines of a search: arguments of `search_plans`, and stages already solved.
 
     Attributes:
         kinds: The different layers, alone and beside the embedding that they are tied to.
         in_order: Kind of each layer, where the model is one stage.
-        counts: How many layers are of each kind there.
+        counts: Number of layers of each kind there.
         solved: Stages that were solved, by all that they depend on.
         proved_share: The least share of its cost that is proved of any of them; 1 for all of it.
     """
@@ -77,10 +77,10 @@ class PlanProblem:
 
     @cached_property
     def contents(self) -> Ints:
-        """Numbers of what consecutive layers are, by the layer after the last and how many they are.
+        """A number for each run of consecutive layers, by the layer after the last and the run's length.
 
-        Those with the same kinds in order have one, those of fewer layers the lower ones; -1 where there are
-        none.
+        Runs of the same kinds in order have the same number, shorter runs lower numbers; -1 where no run
+        exists.
         """
         kinds, size, known = self.in_order, len(self.in_order) + 1, dict[tuple[int, ...], int]()
         which = np.full((size, size), -1)
@@ -107,14 +107,14 @@ class PlanProblem:
 
 
 class Pipeline:
-    """The stages of a pipeline, each solved for the layers that are asked for; raises as its tables do.
+    """The stages of a pipeline, each solved on demand for its layers; raises the errors of its tables.
 
     Attributes:
         groups: The GPUs of each stage.
-        tables: What layers cost on them.
+        tables: Costs of layers on these GPUs.
         num_micro_batches: Micro-batches of an iteration, m.
         in_flight: Micro-batches that each stage holds at its peak.
-        capacities_mib: What each GPU of a stage has for states and activations, less what rounding up adds.
+        capacities_mib: Memory of each GPU of a stage for states and activations, less room for rounding up.
     """
 
     def __init__(self, problem: PlanProblem, count: int, num_gpus: int, m: int) -> None:
@@ -131,7 +131,7 @@ class Pipeline:
         self._contents = problem.contents[:, : len(problem.in_order) - count + 2]
 
     def solution(self, stage: int, first: int, end: int) -> StageSolution | None:
-        """Return the strategies of layers as a stage; None where they do not fit."""
+        """Return the strategies of layers as a stage; None if the layers do not fit."""
         search, kinds = self._problem, self._problem.of_stage(first, end)
         key = self.tables[stage], self.in_flight[stage], kinds
         if key not in search.solved:
@@ -147,7 +147,7 @@ class Pipeline:
         return StageProblem(layers, table.transition_ms, held, capacity_mib)
 
     def divisions(self, limit_ms: float) -> Iterator[tuple[int, ...]]:
-        """Yield ever better divisions into stages that fit, as numbers of layers, by the method asked for.
+        """Yield ever better divisions into stages that fit, as numbers of layers, by the chosen method.
 
         By the exact one all are shorter than the limit, and the last is the shortest iteration.
         """
@@ -177,7 +177,7 @@ class Pipeline:
             yield from [] if moved is None else [moved]
 
     def rated(self, stage_layers: Sequence[int]) -> RatedPlan:
-        """Return the plan whose stages, which all fit, have so many layers."""
+        """Return the plan whose stages have these numbers of layers; all stages must fit."""
         search, plans, estimates = self._problem, [], []
         for i, first, end in spans(stage_layers):
             kinds, solution = search.of_stage(first, end), self.solution(i, first, end)
@@ -193,13 +193,13 @@ class Pipeline:
 
     @property
     def min_ms(self) -> float:
-        """Time that an iteration takes at least, by the bounds of its stages; infinite where none fits."""
+        """Lower bound of the iteration in ms, from the bounds of its stages; infinite if no division fits."""
         slowest_ms, sum_ms = (divided(self.bounds_ms, joined)[1] for joined in (np.maximum, np.add))
         return sum_ms if math.isinf(sum_ms) else (self.num_micro_batches - 1) * slowest_ms + sum_ms
 
     @cached_property
     def bounds_ms(self) -> Floats:
-        """What layers as a stage cost at least: by stage, the layer after the last and the number of layers.
+        """Lower bounds of stage costs: by stage, the layer after the last and the number of layers.
 
         With memory at a price, the least cost of each layer and its memory, less the price of the capacity:
         the Lagrangian relaxation of the stage's capacity, at the best of some prices. Infinite where the
@@ -228,19 +228,19 @@ class Pipeline:
         return np.array([*map(bounds, self.tables, self.in_flight, self.capacities_mib)])
 
     def _transfer_ms(self, stage: int, end: int) -> float:
-        """Return the time to send what is between two layers to the next stage, and the gradient back."""
+        """Return the time to send a boundary tensor to the next stage, and its gradient back."""
         if stage == len(self.groups) - 1:
             return 0.0
         costs, samples = self._problem.costs, self._problem.batch // self.num_micro_batches
         return 2 * costs.transfer_ms(costs.model.layers[end - 1], samples, *self.groups[stage : stage + 2])
 
     def _cost(self, stage: int, first: int, end: int) -> StageCost | None:
-        """Return what layers cost as a stage; what its output takes to the next one is in the sum alone."""
+        """Return the cost of layers as a stage, with the transfer to the next; None if they do not fit."""
         found = self.solution(stage, first, end)
         return None if found is None else (found.cost, self._transfer_ms(stage, end), found.peak_mib)
 
     def _iteration_ms(self, stage_layers: Sequence[int]) -> float:
-        """Return what an iteration of stages of so many layers, that all fit, is taken to be."""
+        """Return the formula's time of an iteration, for stages of these numbers of layers that all fit."""
         costs = [cost for stage in spans(stage_layers) if (cost := self._cost(*stage))]
         times_ms, once_ms, _ = zip(*costs, strict=True)
         return iteration_ms(times_ms, once_ms, self.num_micro_batches)

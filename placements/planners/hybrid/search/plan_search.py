@@ -6,8 +6,8 @@ micro-batches it finds the least time of an iteration, taken to be a pipeline of
     (m - 1) max c + sum (c + transfer)      c: time of a stage for a micro-batch, and 1 / m of its update
 
 Numbers whose bound is no better than the plans at hand are not solved. Numbers that are likely to fit are
-solved first, so that there is a plan early; when the time is over, the best so far is kept with what is
-proved of it. The module does not know what a layer costs, and not in what order blocks run.
+solved first, so that there is a plan early; when the time is over, the best so far is kept with its
+lower bound. The module does not know costs of layers, nor the order of blocks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def search_plans(
     the bound is at most this. The clock is in seconds.
 
     Returns:
-        The plans that were found until an interrupt or until the time was over, and what is proved of them.
+        The plans found until an interrupt or until the time was over, with their bound.
         With no plan where none fits the memory: each trial says why.
 
     Raises:
@@ -82,7 +82,7 @@ class _Numbers(NamedTuple):
     """Numbers to try; the first field orders them.
 
     Attributes:
-        bound_ms: No iteration is shorter; 0 where nothing is known yet. Below 0 for numbers that are likely
+        bound_ms: Lower bound of the iteration; 0 where none is known yet. Below 0 for numbers that are likely
             to fit, which come first until there is a plan.
         num_bounds: How many of its bounds are counted; each is tighter than the one before.
     """
@@ -137,7 +137,7 @@ class _Search:
 
     @property
     def plans(self) -> list[RatedPlan]:
-        """The best, as many as are wanted."""
+        """The best plans, at most `num_plans`."""
         return sorted(self.found.values(), key=lambda each: each.time_ms)[: self.options.num_plans]
 
     @property
@@ -146,7 +146,7 @@ class _Search:
         return min([self.below_ms, *(each.time_ms for each in self.found.values())])
 
     def run(self) -> PlanSearchResult:
-        """Search until nothing is left, the time is over, or there is an interrupt from the keyboard."""
+        """Search until no numbers are left, the time is over, or the keyboard interrupts the search."""
         interrupted = out_of_time = False
         heapq.heapify(self.queue)
         try:
@@ -190,10 +190,10 @@ class _Search:
         self.trials[numbers[1:4]] = reason
 
     def _bound_ms(self) -> float:
-        """Return what no iteration is shorter than: of the numbers left, and of those that are done.
+        """Return a lower bound of every iteration in ms, over numbers left and numbers done.
 
-        With both methods exact, those that are done have nothing shorter than the best plan, but by what the
-        searches in stages have not proved. Infinite where all are done and nothing fits.
+        With both methods exact, numbers that are done have no shorter plan than the best one, but for the gap
+        that searches in stages left open. Infinite where all are done and nothing fits.
         """
         left_ms = max(self.queue[0].bound_ms, 0.0) if self.queue else math.inf
         found_ms, done_ms = self.found_ms, self.min_done_ms
@@ -202,7 +202,7 @@ class _Search:
         return min(left_ms, done_ms, found_ms)
 
     def _min_ms(self, num_gpus: int, m: int) -> Floats:
-        """Return the least cost of a layer of each kind on any stage of so many GPUs."""
+        """Return the least cost of a layer of each kind on any stage of `num_gpus` GPUs."""
         most = min(self.problem.cluster.num_gpus // num_gpus, len(self.problem.in_order))
         groups = {group.pattern: group for group in self.problem.groups(most, num_gpus)}
         found: Floats = np.min([self.problem.table(group, m).min_ms for group in groups.values()], axis=0)
@@ -215,7 +215,7 @@ class _Search:
         return (m - 1) * max(total / num_stages, float(least[counts > 0].max())) + total
 
     def _solve(self, numbers: _Numbers, limit_ms: float) -> str:
-        """Find the best plan with these numbers, or return why there is none that helps."""
+        """Find the best plan with these numbers; return "" or the reason why none helps."""
         pipeline, key = Pipeline(self.problem, *numbers[1:4]), numbers[1:4]
         bound_ms = numbers.bound_ms if numbers.num_bounds else pipeline.min_ms
         self.min_done_ms = min(self.min_done_ms, bound_ms)
