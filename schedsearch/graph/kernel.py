@@ -117,9 +117,9 @@ def follow(
     seen: Values,
     path: Values,
 ) -> None:
-    """Let each node start when its edge says; one of each cycle, and those without an edge, when it did.
+    """Set each node's start from its edge; nodes without one, and one node of each cycle, keep their start.
 
-    What was seen, and the path, are as `longest_around` leaves them.
+    `seen` and `path` are as `longest_around` leaves them.
     """
     for node in path:
         edge = pushed_by[node]

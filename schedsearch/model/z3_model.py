@@ -33,7 +33,7 @@ class Z3Model:
         return z3.Bool(name, self.context)
 
     def add(self, constraint: z3.BoolRef) -> Z3Model:
-        """Add a constraint; return where it can be made conditional."""
+        """Add a constraint; return the model, whose `only_enforce_if` makes this constraint conditional."""
         self.constraints.append(constraint)
         return self
 
@@ -53,16 +53,16 @@ class Z3Model:
         other: Sequence[Constraint],
         given: Sequence[Literal] = (),
     ) -> None:
-        """Add some constraints that hold where a literal is true, and others where it is false.
+        """Add constraints for a true literal, and others for a false one.
 
-        Neither need hold where one of those given is false.
+        None of them has to hold if a literal of `given` is false.
         """
         self.add(z3.If(literal, z3.And(*one), z3.And(*other)))
         if given:
             self.only_enforce_if(*given)
 
     def one_of(self, number: int, name: str) -> list[Literal]:
-        """Return so many literals of which one is true."""
+        """Return `number` literals, of which exactly one is true."""
         if number == 1:
             return [z3.BoolVal(True, self.context)]
         if number == 2:
@@ -88,14 +88,14 @@ class Z3Model:
         return z3.Or(a, b)
 
     def times(self, literal: Literal, term: Term, most: int | None) -> Term:
-        """Return a variable where a literal is true, and 0 where it is false."""
+        """Return the product of a literal and a term: the term if the literal is true, else 0."""
         return term * literal if isinstance(literal, int) else z3.If(literal, term, 0)
 
     def interval(self, start: Term, time: Term, present: Sequence[Literal], name: str) -> object:
         """Return nothing, as intervals say nothing that is not said of pairs."""
 
     def add_no_overlap(self, runs: Iterable[object]) -> None:
-        """Add nothing, as this follows from what is said of pairs, and would only slow Z3 down."""
+        """Add nothing: the rules for pairs of instances imply it, and it would only slow Z3 down."""
 
     def add_min_equality(self, least: int, terms: Sequence[Term]) -> None:
         """Let one of some terms, none of which is less, be so much."""

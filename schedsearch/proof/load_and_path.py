@@ -94,11 +94,11 @@ BOUNDS: dict[type[Bound], Callable[[Placement], Bound | None]] = {
     ModeChoice: mode_choice,
     MemoryOccupancy: memory_occupancy,
 }
-"""What finds a bound of each kind, or None where it proves nothing; those that take longer come later."""
+"""Finder of each kind of bound, which returns None if it proves nothing; slower finders come later."""
 
 
 def period_bounds(placement: Placement) -> list[Bound]:
-    """Return the bounds of which each proves more than all before it; that of the load is the first."""
+    """Return the bounds that each prove more than all before; the load is the first."""
     found: list[Bound] = []
     best = Fraction(-1)
     for finder in BOUNDS.values():
@@ -120,7 +120,7 @@ def load_bound(placement: Placement) -> int:
 
 
 def min_period(placement: Placement, micro_batches: int) -> int:
-    """Return a lower bound on the whole ticks of the period of a repetend of so many micro-batches.
+    """Return a lower bound, in whole ticks, on the period of repetends with `micro_batches` micro-batches.
 
     Proof: a period is a whole number of ticks, and a block that took longer would run into itself in the next
     round.

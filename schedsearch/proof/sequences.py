@@ -1,4 +1,4 @@
-"""Bounds on a makespan by what runs one after the other: on one device, and on two in a row.
+"""Bounds on a makespan from blocks that run one after the other: on one device, and on two in a row.
 
 Both hold for blocks of any times, which differ between micro-batches. Know no memory.
 """

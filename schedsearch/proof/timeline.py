@@ -97,6 +97,6 @@ class Timeline:
 
 
 def timelines(placement: Placement) -> list[Timeline]:
-    """Return the placement as it is, and without what each set of several devices shares."""
+    """Return the placement's whole timeline, and one without the blocks shared by each set of devices."""
     sets = {frozenset(block.devices) for block in placement.per_micro_batch.blocks if len(block.devices) > 1}
     return [Timeline(placement, devices) for devices in [frozenset[int](), *sorted(sets, key=sorted)]]

@@ -1,7 +1,7 @@
 """The least makespan of a number of micro-batches, over all schedules, periodic or not.
 
-States are visited by increasing time. Of those that are reached at the same tick the dominated ones are
-dropped, and so are those that cannot end by the limit asked for.
+States are visited by increasing time. Of the states reached at the same tick, dominated ones are
+dropped, and so are states that cannot end by the limit asked for.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from schedsearch.state_space.model import Ints, StateSpaceModel, model_of
 from schedsearch.state_space.transitions import Counts, States, Transitions, empty_state, joined
 
 OF_PORTION = 20
-"""States that take as long as a portion of them takes beside its states, for each activity of the model."""
+"""Fixed cost of a portion of states, as a number of states per activity of the model."""
 
 MAX_STATES = 50_000_000
-"""States that one search may look at; of every ten or so it keeps one, in some bytes per block."""
+"""Most states that one search may generate; it keeps about one in ten, in some bytes per block."""
 
 _NEVER = 2**60
 
@@ -123,11 +123,11 @@ def _least_rest(model: StateSpaceModel, number: int, states: States) -> Ints:
 
 
 class _Search:
-    """The search of schedules that end by a limit, within a time and a number of states.
+    """The search for schedules that end by a limit, within a time and a number of states.
 
     Attributes:
-        used: States that were looked at.
-        empty: The state in which nothing has run.
+        used: States generated so far.
+        empty: The state in which no block has run.
     """
 
     def __init__(self, model: StateSpaceModel, number: int, deadline: float, max_states: int) -> None:
@@ -137,7 +137,7 @@ class _Search:
         self.used = 0
 
     def _look(self, states: int) -> None:
-        """End the search if there was a Ctrl-C, time is up, or it has made more states than it may use."""
+        """End the search at a Ctrl-C, at the deadline, or if it has generated too many states."""
         INTERRUPTS.raise_if_seen()
         if self.used + states > self.max_states or time.monotonic() > self.deadline:
             raise _OutOfBudgetError
@@ -192,7 +192,7 @@ def _path(tick: int, ended: States, kept: list[tuple[int, int, States]]) -> list
 
 
 def _schedule(model: StateSpaceModel, num_micro_batches: int, path: list[tuple[int, Counts]]) -> Schedule:
-    """Return the schedule of a path from state to state; the n-th run of a block is that of micro-batch n."""
+    """Return the schedule of a path of states; the n-th run of a block is for micro-batch n."""
     begin = num_micro_batches * sum(block.time for block in model.first)
     blocks = [
         ScheduledBlock(begin + tick, int(earlier[i]), name)
