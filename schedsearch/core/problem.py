@@ -1,4 +1,4 @@
-"""The question to a search: placement, micro-batches, what to make least, and limits."""
+"""The question to a search: placement, micro-batches, objectives and limits."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from schedsearch.schedule import Schedule
 from schedsearch.solver.portfolio import SOLVERS
 
 BeginWith = Schedule | Answer
-"""What a search may be given: any schedule, or what another search found."""
+"""A start for a search: any schedule, or the answer of another search."""
 
 GIVEN = "what the search began with"
-"""Name of what finds it, in a search's progress."""
+"""Name of the given start in a search's progress, where procedures have their names."""
 
 OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
-"""What is made least by default, in this order."""
+"""Default objectives, in this order."""
 
 TIME_LIMIT_S = 20.0
 """Seconds that a search has where neither time nor work is limited."""
@@ -30,12 +30,12 @@ LONGEST_S = 4e6
 """Longest time limit, some forty days: solvers count milliseconds in 32 bits."""
 
 _GREATEST_SEED = 1_000_000
-"""Solvers take 31 bits, and a schedule is improved with a thousand times the seed and what follows."""
+"""Seeds of solvers have 31 bits, and improvement uses seeds from a thousand times this one on."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A question to a search: all that its answer depends on, but for the speed of the machine.
+    """A question to a search: everything that the answer depends on, except the machine's speed.
 
     Attributes:
         placement: What runs where; its `memory` is the capacity.
@@ -139,7 +139,7 @@ class Problem:
         return min(seconds_of(self.time_limit_s, self.work_limit), LONGEST_S)
 
     def check(self) -> None:
-        """Check all arguments but what to begin with.
+        """Check all fields except `begin_with`.
 
         Raises:
             SearchError: One is out of its range.
@@ -172,7 +172,7 @@ class Problem:
 
 
 def seconds_of(time_limit_s: float | None, work_limit: float | None) -> float:
-    """Return the seconds that a search has; infinite where work alone limits it."""
+    """Return the time limit of a search in seconds; infinite with a work limit alone."""
     if time_limit_s is not None:
         return time_limit_s
     return TIME_LIMIT_S if work_limit is None else math.inf

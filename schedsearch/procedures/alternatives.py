@@ -1,8 +1,8 @@
-"""Several schedules of one period to choose among: samples of the repetend, hand-made ones, and the search's.
+"""Alternative schedules of one period: the search's own, samples of its repetend, and hand-made schedules.
 
-A search ends with one schedule where many are as good: repetends of the least period differ in span and in
-the order of their blocks. What else is to be least, such as the energy at some deadline, is for
-`schedsearch.energy.orders.ordering` to judge; this module does not know it.
+A search ends with one schedule of many that are equally good: repetends of the least period differ in span
+and in the order of their blocks. Which of them is best by another figure, such as energy at a deadline, is
+decided in `schedsearch.energy.orders.ordering`, not here.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _PATIENCE = 30
 
 @dataclass(frozen=True)
 class ScheduleCandidate:
-    """A schedule, and where it comes from.
+    """A candidate schedule, with its repetend and its origin.
 
     Attributes:
-        schedule: Valid, under the memory that the search was held to.
-        repetend: Its steady state, or that of the search where it repeats nothing or is made by hand.
+        schedule: A valid schedule under the search's memory limit.
+        repetend: Its steady state; the search's repetend for a hand-made schedule or one without repeats.
         origin: ``search``, ``repetend`` (the search's, unrolled), ``sample``, ``gathered`` (the one before,
             with its shared blocks at the ends), or the name of a hand-made schedule.
     """
@@ -99,7 +99,7 @@ def schedules_of_equal_period(
 
 
 def reached(result: Answer, objectives: Sequence[str]) -> dict[Objective, int]:
-    """Return what a search's repetend reaches of every objective but the makespan."""
+    """Return the value of each objective except the makespan, for a search's repetend; empty without one."""
     if result.repetend is None:
         return {}
     wanted = (Objective(name) for name in objectives)
@@ -112,7 +112,7 @@ def keeps_memory(schedule: Schedule, limit: Mapping[Objective, int]) -> bool:
 
 
 def may_reorder(limit: Mapping[Objective, int]) -> bool:
-    """Return whether blocks may be ordered otherwise than in a repetend; a latency would not survive it."""
+    """Return whether blocks may leave the repetend's order: a limited latency forbids it."""
     return Objective.LATENCY not in limit
 
 
@@ -131,7 +131,7 @@ def _candidates(
     def with_gathered(
         schedule: Schedule, repetend: Repetend | None, origin: str
     ) -> Iterator[ScheduleCandidate]:
-        """Yield a candidate, and the same with its shared blocks at the ends where that is valid."""
+        """Yield a candidate, and a version with its shared blocks at the ends if this is valid."""
         yield ScheduleCandidate(validate(schedule), repetend, origin)
         if may_reorder(limit) and placement.is_plain:
             with contextlib.suppress(InvalidScheduleError):

@@ -1,7 +1,7 @@
 """Simulated annealing of the orders of a repetend, with one micro-batch, two and more.
 
-A solver is asked whether a period can be reached, and says nothing if it does not know in time. This goes
-from one order that can be run to another, so that it always has an answer; it proves nothing.
+A solver decides whether a period can be reached, and gives no answer if time runs out. Annealing goes from
+one feasible order to another, so it always has an answer, but proves nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WORK_OF_EDGE = 1.5e-8
 
 @dataclass
 class Annealing(Procedure):
-    """Anneals the orders in turns over all sizes; in each the best so far and what was known at first.
+    """Anneals orders in turns over all sizes: each turn begins from the best repetend and from the first one.
 
     The two are annealed at once where there are two cores.
 
@@ -130,7 +130,7 @@ def _repeated(known: Mapping[int, Repetend], size: int) -> Repetend:
 
 
 def _as_arrays(repetend: Repetend) -> tuple[PeriodOrders, list[tuple[str, int]]]:
-    """Return a repetend's orders, and the instances by their numbers there."""
+    """Return a repetend's orders as arrays, and the instance of each number in them."""
     from schedsearch.procedures.critical_swaps import PeriodOrders
 
     placement = repetend.placement

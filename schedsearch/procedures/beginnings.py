@@ -1,4 +1,4 @@
-"""Procedures that need nothing to begin with: schedules that are made by a rule, and their steady states."""
+"""Procedures that need no start: rule-made schedules, and their steady states as repetends."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ _BY_HAND = (*(name for name in HAND_MADE if name != "gpipe"), _GROUPS, "gpipe")
 
 @dataclass
 class _Supply(Procedure):
-    """Goes on with an iterator of repetends, round after round, until there are no more."""
+    """Continues one iterator of repetends from round to round, until it is exhausted."""
 
     is_first: ClassVar[bool] = True
     _left: Iterator[Start] | None = field(default=None, init=False, repr=False)
 
     def run(self, known: Known, budget: Budget) -> Iterator[Start]:
-        """Yield those that are left."""
+        """Yield the remaining repetends, until the budget is used up."""
         if self._left is None:
             self._left = self._made(known, budget.effort)
         while not budget.is_over and (start := next(self._left, None)) is not None:
@@ -123,7 +123,7 @@ def hand_made(placement: Placement, number: int, effort: Effort) -> Iterator[Mad
 
 
 def turns(placement: Placement, number: int, effort: Effort) -> Iterator[Made]:
-    """Yield schedules with micro-batches in turns; the arguments are those of `hand_made`."""
+    """Yield schedules whose micro-batches take turns; same arguments as `hand_made`."""
     for schedule in in_turns(placement, number):
         effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
         yield Made(schedule, "micro-batches in turns")
@@ -143,7 +143,7 @@ BEGINNINGS: dict[str, tuple[Callable[[Placement, int, Effort], Iterator[Made]], 
     "turns": (turns, 1.0),
     "simulated": (simulated, 0.25),
 }
-"""What makes whole schedules, by name, and its share of the work for these; most end soon by themselves."""
+"""Makers of whole schedules by name, each with its share of work; most need less than this share."""
 
 
 def _has_time(placement: Placement, number: int, effort: Effort) -> bool:
@@ -151,7 +151,7 @@ def _has_time(placement: Placement, number: int, effort: Effort) -> bool:
 
 
 def _made_by_hand(name: str, placement: Placement, number: int) -> Iterator[Schedule]:
-    """Yield the schedules so called, none where they are not defined."""
+    """Yield the hand-made schedules of a name; none if the rule is not defined for the placement."""
     with contextlib.suppress(UnsuitablePlacementError):
         if name == _GROUPS:
             yield from interleavings(placement, number)

@@ -1,8 +1,8 @@
-"""Modes first, orders after: for each target the modes that hold least, and the orders of what is left.
+"""Modes first, orders second: the modes with least memory at a target period, then the plain placement.
 
-Joint questions about modes and orders find and refute periods of some dozens of blocks. Of more, the modes
-are chosen by what each device can afford: at a period, the time that its blocks leave over is spent on modes
-that hold less. What is left is a plain placement, on which all other procedures work.
+Joint questions about modes and orders find and refute periods of some dozens of blocks. With more blocks,
+modes are chosen by each device's spare time at a period: it is spent on modes that hold less memory. The
+result is a plain placement, on which all other procedures work.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def choices_at(placement: Placement, micro_batches: int, period: int) -> Iterato
 def _cheapest(
     needs: Sequence[Sequence[Need]], fixed: Sequence[Need], size: int, period: int
 ) -> Sequence[Sequence[int]]:
-    """Return for each decision of a device what each micro-batch chooses: within the period, least memory."""
+    """Return for each decision of a device each micro-batch's mode: least memory within the period."""
     taken = Counter[int]()
     for each in fixed:
         taken.update({lane: ticks * size for lane, ticks in each.time.items()})

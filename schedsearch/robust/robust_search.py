@@ -23,7 +23,7 @@ ROBUST = "robust"
 """Name of the order that was found."""
 
 _STARTS = 3
-"""Schedules to start from: the best of those given."""
+"""Number of schedules to start from: the best given ones."""
 
 _FIRST_ROUND = 0.1
 """Units of work of the first round of each; each later one has twice as much, and begins with its best."""
@@ -35,7 +35,7 @@ _WORK_OF_CELL, _WORK_OF_ENTRY = 1.2e-9, 1.0e-8
 """Units of work, about a second each, for the start of one block in one draw, or in however few draws."""
 
 _ITERATIONS = 1000
-"""Simulated iterations of each schedule in each scenario, of other draws than those of the search."""
+"""Simulated iterations of each schedule in each scenario, with other draws than in the search."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,7 +78,7 @@ def ticks_of(g: Sequences) -> float:
 
 
 def _run(g: Sequences, replica: int) -> tuple[float, NDArray[np.int64]]:
-    """Return the ticks of a replica, and its kinds and places in the order in which they start."""
+    """Return the ticks of a replica, and its blocks as (kind, place) rows in the order of their starts."""
     from schedsearch.unequal.sequencing import run_of  # loads numba, which is slow
 
     kinds, number = g.times.shape[1], int(g.size[replica])
@@ -89,7 +89,7 @@ def _run(g: Sequences, replica: int) -> tuple[float, NDArray[np.int64]]:
 def resequenced(
     g: Sequences, effort: Effort, *, work: float, heat: float, seed: int, across: bool
 ) -> Iterator[float]:
-    """Change sequences for so much work in parts, and leave the best in them.
+    """Anneal sequences in parts of counted work, and leave the best ones in the arrays.
 
     Micro-batches go to other replicas too if `across`; see `schedsearch.robust.annealing.annealed`.
     """

@@ -1,4 +1,4 @@
-"""Annealing of the sequence of micro-batches, and of the replica that each is on; idle devices do the rest.
+"""Annealing of the sequences of micro-batches and of their replicas; idle devices choose the block orders.
 
 All blocks of a kind run the micro-batches of a replica in its sequence. A device takes the block that can
 start first and fits its memory; one kind waits some time for another. Compiled by numba.
@@ -90,7 +90,7 @@ def _ready(g: Sequences, at: _Ints, ends: _Floats, kind: int, count: int) -> flo
 
 @compiled
 def _unchanged(g: Sequences, ran: _Ints, total: int, place: int) -> int:
-    """Return how many blocks start before any of a place could; they stay where later places change."""
+    """Return the number of first blocks that stay as they are if only this place and later ones change."""
     if place == 0:
         return 0
     for done in range(total):
@@ -208,15 +208,15 @@ def _load(g: Sequences, replica: int) -> float:
 def anneal_sequences(
     g: Sequences, steps: int, heat: float, cooling: float, seed: int, scale: float, across: bool
 ) -> float:
-    """Change sequences in so many steps, leave the best in the arrays, and return its ticks.
+    """Anneal sequences for `steps` steps, leave the best in the arrays, and return its ticks.
 
     Args:
         g: Sequences; changed.
-        steps: Changes that are tried.
+        steps: Changes to try.
         heat: Share of the value by which a step may be worse at first, on average.
-        cooling: What that falls by with each step.
+        cooling: Decrease of the heat with each step.
         seed: Seed of the random choices.
-        scale: Ticks of the longest patience that is tried.
+        scale: Ticks of the longest patience to try.
         across: Whether micro-batches may go to other replicas.
     """
     np.random.seed(seed)

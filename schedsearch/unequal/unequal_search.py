@@ -1,8 +1,8 @@
 """The least makespan of one batch of unequal micro-batches, on one or several replicas, with a bound.
 
-The replicas end together, so the slowest one counts. Usual assignments and orders begin. Then micro-batches
-change replicas and places in sequences that all devices keep (simulated annealing), and a solver orders
-blocks of a single pipeline anew. All in rounds of counted work.
+The replicas end together, so the slowest one counts. The search begins with common assignments and orders.
+Then micro-batches change replicas and places in sequences that all devices keep (simulated annealing), and
+a solver orders blocks of a single pipeline anew. All this is in rounds of counted work.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from schedsearch.unequal.sequencing import Sequences
 
 _FIRST_ROUND = (0.25, 0.5)
-"""Units of work after which the first round of several replicas ends, and that of one; each later one ends at
-twice as much."""
+"""Work at the end of the first round, for several replicas and for one; each later round ends at twice the
+work of the one before."""
 
 _SEQUENCED, _SEQUENCED_OF_SMALL = 0.9, 0.6
 """Shares of a round in which micro-batches change places in sequences, before a solver orders parts of a
@@ -235,7 +235,7 @@ class _BatchSearch:
         return None if schedule is None else ReplicaSchedules((self.numbers,), (schedule,))
 
     def offer(self, name: str, found: ReplicaSchedules | None) -> None:
-        """Keep schedules if they are better."""
+        """Keep the schedules of all replicas if they are better than the best so far."""
         if found is None:
             return
         if self.is_single and found.assigned != (self.numbers,):
@@ -247,7 +247,7 @@ class _BatchSearch:
             self.tell(found.value(self.objective))
 
     def numbered(self, found: ReplicaSchedules) -> Schedule:
-        """Return the only replica's schedule with micro-batches as they are numbered."""
+        """Return the only replica's schedule with the batch's numbers of micro-batches."""
         (numbers,), schedule = found.assigned, found.of_slowest(self.objective)
         optimizer = {block.name for block in self.batch.placement.optimizer_blocks}
         blocks = tuple(
@@ -264,7 +264,7 @@ class _BatchSearch:
             self.on_progress(SearchProgress(*progress))
 
     def is_solved(self, end: float) -> bool:
-        """Return whether a round is for the solver too; of large batches only long ones are."""
+        """Return whether a round also uses the solver; for large batches, only long rounds do."""
         return self.blocks is not None and (self.is_small or self.sequences is None or end > _LONG)
 
     def sequence(self, number: int, end: float) -> None:
@@ -299,13 +299,13 @@ class _BatchSearch:
                 self.offer(self.found_by, self.of_one(validate(self.blocks.lowered.schedule(solver.best))))
 
     def told(self, best: int, bound: int, move: str) -> None:
-        """Take what the solver found."""
+        """Take the solver's best value and bound, and report them."""
         self.found_by = move if best < self.value else self.found_by
         self.bound = max(self.bound, bound)
         self.tell(min(best, self.value))
 
     def result(self, ending: Ending, too_large: str) -> Answer:
-        """Return the answer as it stands, for the slowest replica."""
+        """Return the current answer, with the schedule of the slowest replica."""
         proved = self.proved and not ending.interrupted
         schedule = None if self.best is None else self.best.of_slowest(self.objective)
         status = Status.OPTIMAL if proved else Status.FEASIBLE if schedule else Status.UNKNOWN
