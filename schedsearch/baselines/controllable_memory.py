@@ -155,7 +155,7 @@ def _closed_up(given: Given, tick_of: Mapping[Instance, int], num_micro_batches:
 def _next(
     given: Given, device: int, order: list[Instance], left: Counter[str], done: set[Instance], room: int
 ) -> int | None:
-    """Return the place of what a device runs next in what it has yet to run; None where it waits."""
+    """Return the position of a device's next block among its remaining blocks; None if the device waits."""
     by_name = given.placement.by_name
     is_cooldown = all(by_name[name].kind is not Kind.F for name in left)
     weight: int | None = None

@@ -1,4 +1,4 @@
-"""Schedules of one model side by side, each on the placement that it needs, with equal samples and memory."""
+"""Schedules of one model compared, each on its own placement, with the same samples and memory."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _check(stages: StageChain, schedules: Sequence[str], num_micro_batches: int,
 
 
 def _given(name: str, placed: PlacedStages, schedule: Schedule) -> ComparedRow:
-    """Return the row of a schedule of one's own; its bound is for the model as it has it on devices."""
+    """Return the row of the user's own schedule; its makespan bound is for the placement of that schedule."""
     if missing := missing_memory(placed, peak_memory(schedule).tolist()):
         return ComparedRow(
             name, placed.placement.name, DOES_NOT_FIT, note="; ".join([missing, *placed.notes])
@@ -123,7 +123,7 @@ def _given(name: str, placed: PlacedStages, schedule: Schedule) -> ComparedRow:
 
 
 def _energy_j(schedule: Schedule | None, power_w: DevicePower | None) -> float | None:
-    """Return what all devices use while they compute and wait."""
+    """Return the energy (J) of all devices, computing and waiting; None without power figures."""
     if schedule is None or power_w is None:
         return None
     placement = schedule.placement

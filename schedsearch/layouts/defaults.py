@@ -1,4 +1,4 @@
-"""Defaults of the search for a layout, for whoever shows them without a search."""
+"""Defaults of the layout search, in a file of their own, for code that only shows them."""
 
 NUM_CHUNKS = (1, 2, 4)
 """Virtual stages of each device that are tried."""

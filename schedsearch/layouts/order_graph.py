@@ -81,7 +81,7 @@ class OrderGraph:
 
 
 def graph_of(num_devices: int, num_chunks: int, num_micro_batches: int, group: int | None) -> OrderGraph:
-    """Return the graph of 1F1B, or of interleaved 1F1B where there are several chunks.
+    """Return the graph of 1F1B, or with several chunks of interleaved 1F1B.
 
     Raises:
         UnsuitablePlacementError: There are too few micro-batches, or they do not go with the group.
@@ -113,7 +113,7 @@ def graph_of(num_devices: int, num_chunks: int, num_micro_batches: int, group: i
 
 
 def run(placement: Placement, num_chunks: int, num_micro_batches: int, group: int | None) -> Schedule:
-    """Return the schedule that frameworks run: 1F1B, interleaved where there are several chunks."""
+    """Return the schedule that frameworks run: 1F1B, or with several chunks interleaved 1F1B."""
     if num_chunks == 1:
         return one_f_one_b(placement, num_micro_batches)
     return interleaved_one_f_one_b(placement, num_micro_batches, group)

@@ -79,7 +79,7 @@ def plan_layouts(
 
 
 def _ranked(estimate: LayoutEstimate, run: UniformRun, limit_gib: float) -> RankedPlan:
-    """Return a layout as a plan: its stages by the formula of all plans, with what its schedule holds."""
+    """Return a layout as a ranked plan: stage costs by the planner's formula, peak memory by its schedule."""
     found = rate(run.plan, FrameworkCosts(run.model, replace(run.options, exchanges_apart=False)))
     held = zip(found.stages, run.gib_by_stage, strict=True)
     stages = tuple(each._replace(peak_mib=1024 * gib) for each, gib in held)

@@ -1,4 +1,4 @@
-"""The plans of a model on a cluster, in several shapes, ranked by the schedules that are made for them.
+"""The planner: plans of a model on a cluster, in several shapes, ranked by their schedules.
 
 Formulas propose, the schedule decides. The module does not know what a layer costs.
 """
@@ -40,10 +40,10 @@ SHAPES = ("v_shape", *SHARED_VOCABULARY)
 """Placements that can compete."""
 
 RANKS = ("schedule", "simulation")
-"""Measures that rank plans: the searched schedule, or the one made by hand."""
+"""Ways to rank plans: by a searched schedule, or by the simulated hand-made one."""
 
 TRAINED = CostOptions(overlap_weights=True, framework=FRAMEWORKS["megatron"])
-"""What GPUs reach where nothing else is given: as the layouts of Megatron-LM are run."""
+"""Default cost options: overlap and framework as in Megatron-LM's runs."""
 
 NEAR_TIE = 0.01
 """Share by which an iteration may be longer and counts as equal: costs are no more exact than that. Of equal
@@ -147,7 +147,7 @@ def in_bf16(model: ModelShape) -> ModelShape:
 
 
 def _why_no_layouts(cluster: Cluster, costs: LayerCosts, options: PlanOptions, shapes: Sequence[str]) -> str:
-    """Return which part of a question layouts have no answer to; empty where they have one."""
+    """Return in words which option the layouts of frameworks do not support; empty if they support all."""
     computed = costs.options if isinstance(costs, ShapeCosts) else None
     reasons = {
         "layers have measured times": computed is None,
@@ -309,9 +309,9 @@ class _Planning:
 
 
 def _promising(options: PlanOptions, found: LayoutPlans | None) -> Iterator[PlanOptions]:
-    """Yield the numbers of the best layouts that have context or expert parallelism, which is tried there.
+    """Yield options with the counts of the best layouts that have context or expert parallelism.
 
-    Of other layouts the numbers are among those of the search of all.
+    The counts are stages, GPUs per stage and micro-batches. The general search covers other layouts.
     """
     seen = set()
     fitting = [each for each in (found.estimates if found else ()) if found and each.gib <= found.limit_gib]
@@ -337,7 +337,7 @@ def _promising(options: PlanOptions, found: LayoutPlans | None) -> Iterator[Plan
 
 
 def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
-    """Return the layouts that are tried, as far as the options of all plans restrict them."""
+    """Return the layout options, restricted by the options of all plans."""
     trees, usual = options.trees, options.trees.paradigms == USUAL
     zero = {Paradigm.ZERO1: 1, Paradigm.SDP: 3}
     return replace(
@@ -352,7 +352,7 @@ def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
 
 
 def _unique(made: Iterable[RankedPlan]) -> list[RankedPlan]:
-    """Return plans by throughput, without those that look the same as a faster one."""
+    """Return plans by throughput, without plans that have the name of a faster one."""
     unique: dict[str, RankedPlan] = {}
     for each in sorted(made, key=lambda each: -(each.samples_per_s or 0.0)):
         unique.setdefault(each.name, each)
@@ -360,7 +360,7 @@ def _unique(made: Iterable[RankedPlan]) -> list[RankedPlan]:
 
 
 def _in_order(left: list[RankedPlan]) -> Iterator[RankedPlan]:
-    """Yield plans by throughput, of equal ones the simplest first."""
+    """Yield plans by throughput; among plans of nearly equal throughput, the simplest first."""
     while left:
         rate = left[0].samples_per_s
         near = [each for each in left if (each.samples_per_s or 0.0) * (1 + NEAR_TIE) >= (rate or 0.0)]

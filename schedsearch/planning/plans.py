@@ -32,7 +32,7 @@ def capacities_gib(plan: Plan, options: PlanOptions) -> tuple[float, ...]:
 
 
 def plan_name(shape: str, plan: Plan, run: UniformRun | None = None) -> str:
-    """Return a plan's shape, if it is not a chain, the degrees of most layers, and its micro-batches.
+    """Return a plan's name: its shape (unless a chain), the degrees of most layers, and its micro-batches.
 
     Degrees of 1 and ZeRO-1 are left out; a plan is mixed where not all layers are shared alike.
     """
@@ -48,7 +48,7 @@ def plan_name(shape: str, plan: Plan, run: UniformRun | None = None) -> str:
 
 @dataclass(frozen=True)
 class RankedPlan:
-    """A plan in one shape, and what its schedule takes.
+    """A plan in one shape, with its schedule, iteration time (ms) and bound.
 
     Attributes:
         shape: Such as ``v_shape``.
@@ -92,10 +92,10 @@ class RankedPlan:
 
     @property
     def complexity(self) -> tuple[int, ...]:
-        """What a reader has to set up, of which less is simpler.
+        """Complexity of a plan's set-up, as a sort key; less is simpler.
 
-        Layers that are shared in several ways come first, then chunks of a device, then how many of tensor,
-        pipeline, context and expert parallelism there are.
+        The key is whether layers have different strategies, then chunks per device, then how many of tensor,
+        pipeline, context and expert parallelism the plan has.
         """
         how, chunks = self.plan.common, 1 if self.shape == "v_shape" else 2
         chunks = chunks if self.run is None else self.run.layout.degrees.chunks
@@ -104,7 +104,7 @@ class RankedPlan:
 
     @property
     def iteration_ms(self) -> float | None:
-        """Time of the schedule, updates included; None where there is none."""
+        """Time of the schedule with optimizer updates, in ms; None without a schedule."""
         if self.schedule is None:
             return None
         return self.placement.ms(self.schedule.makespan) if self.run is None else self.run.iteration_ms
@@ -117,13 +117,13 @@ class RankedPlan:
 
     @property
     def proved(self) -> str:
-        """The proof of the schedule, or why there is none, in words."""
+        """The proof of the schedule, or the reason why it has none, in words."""
         words = {None: "formula", Status.OPTIMAL: "makespan", Status.FEASIBLE: "no"}
         return words.get(self.status, str(self.status).lower())
 
     @property
     def peaks_mib(self) -> tuple[float, ...]:
-        """The most memory of a GPU of each stage: with its schedule, or by the planner where it has none."""
+        """Peak memory of a GPU of each stage in MiB: by the schedule, or without one by the planner."""
         if self.schedule is not None:
             return tuple(self.placement.mib(peak) or 0.0 for peak in peak_memory(self.schedule).tolist())
         held_mib = 0.0 if self.shared is None else self.shared.held_mib

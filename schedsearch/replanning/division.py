@@ -1,4 +1,4 @@
-"""A pipeline's stages divided anew among the devices that it has left, faster ones with more of them."""
+"""A pipeline's layers divided anew among its remaining devices, with more on faster devices."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def redivided(pipeline: Placement, slowdown: Sequence[float], parts: int) -> Pla
 
 
 def _stages(pipeline: Placement) -> list[Piece] | None:
-    """Return the stage on each device, in their order; None where they are not a chain of one each."""
+    """Return the stages in order; None if the pipeline is not a chain with one stage per device."""
     each = pipeline.per_micro_batch
     forwards = [block for block in each.topological_order if block.kind is Kind.F]
     rows = [sorted(each.on(forward.devices[0]), key=lambda b: "FBIW".index(b.kind)) for forward in forwards]

@@ -1,9 +1,9 @@
-"""Ways to go on when devices are lost or slow, each with its time, beside a bound.
+"""Ways to continue when devices are lost or slow, each with its iteration time, and a bound.
 
-All of them do the same micro-batches: what they take is comparable. In the rule of ReCycle (arXiv 2405.14009)
-micro-batches of a lost device go to its peers in turn, the halves of a backward apart where the pipeline
+All ways run the same micro-batches, so their times are comparable. In ReCycle's rule (arXiv 2405.14009)
+micro-batches of a lost device go to its peers in turn, the halves of a backward apart if the pipeline
 splits it, and the optimizer steps of stages wait for no other stage. ReCycle finds the order by a mixed
-integer program; here idle devices run what is ready, or keep the order of before, whichever is shorter.
+integer program; here idle devices run ready blocks, or keep the earlier order, whichever is shorter.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORK_LIMIT = 60.0
 """Units of work for all searches, where no limit is given."""
 
 _SHUFFLES = 4
-"""Choices of copies that are tried beside those in turn."""
+"""Shuffled assignments of micro-batches to copies, tried besides the one in turn."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class ReplanRow:
 
 @dataclass(frozen=True)
 class Replan:
-    """All ways to go on.
+    """All ways to continue after devices became lost or slow.
 
     Attributes:
-        rows: Before, and each way.
-        schedules: Of ways that need no other stages, the schedule of all copies; of a single pipeline its
-            own, with the times that it is written with, so that a run of it can take the order over.
-        bound_ms: No copies that micro-batches take and no orders beat it, with the stages as they are.
+        rows: The iteration before, then each way.
+        schedules: Schedules of all copies, for ways that keep the stages. For a single pipeline, the schedule
+            of this pipeline with its original times, so that its run can take over the order.
+        bound_ms: Lower bound with the present stages, over all assignments to copies and all orders.
         interrupted: Whether a Ctrl-C ended the searches; the rows have the best orders until then.
     """
 
@@ -75,7 +75,7 @@ class Replan:
 
     @property
     def best(self) -> ReplanRow:
-        """The quickest way after what happened."""
+        """The way with the shortest iteration."""
         return min(
             (row for row in self.rows[1:] if row.iteration_ms is not None), key=lambda r: r.iteration_ms or 0
         )
@@ -126,7 +126,7 @@ def replan(
 
 
 class _Way(NamedTuple):
-    """What a way gives: a schedule of all copies, or the time of pipelines of their own; or why neither."""
+    """The result of a way: a schedule of all copies, or the time of separate pipelines, or why none."""
 
     status: str
     schedule: Schedule | None = None
@@ -136,7 +136,7 @@ class _Way(NamedTuple):
 
 @dataclass
 class _HurtJob:
-    """A job, and what all ways know of it; see `replan` for the rest."""
+    """A job with lost or slow devices, and the data that all ways share; see `replan` for the fields."""
 
     job: ReplicatedJob
     objective: Objective
@@ -157,7 +157,7 @@ class _HurtJob:
 
     @cached_property
     def bound_ms(self) -> float:
-        """What no copies that micro-batches take and no orders beat."""
+        """Lower bound in ms over all assignments of micro-batches to copies, and all orders."""
         return self.job.placement.ms(self.job.bound(self.objective))
 
     @cached_property
@@ -195,13 +195,13 @@ class _HurtJob:
         return found.schedule
 
     def in_order(self, chosen: tuple[Chosen, ...]) -> Schedule | None:
-        """Return the order of before with some copies; None where it is not valid."""
+        """Return the schedule with the earlier order on chosen copies; None if it is not valid."""
         job = self.job
         made = executed(job.batch(chosen), job.orders(self.before, chosen), range(job.total))
         return None if made is None else self.settled(made)
 
     def by_rule(self, chosen: tuple[Chosen, ...]) -> Schedule | None:
-        """Return the shorter of two orders: what is ready first, and that of before with more in between."""
+        """Return the shorter of two schedules: ready blocks first, or the earlier order with more blocks."""
         lowered = Lowered.of(self.job.placement, chosen)
         assert lowered is not None, "it has one stream"
         plain = dispatched(lowered, range(self.job.total))
@@ -253,7 +253,7 @@ class _HurtJob:
         return _Way(status, took_ms=took_ms)
 
     def time_ms(self, pipeline: Placement, number: int) -> float | None:
-        """Return the time of one pipeline; None where it does not fit the memory."""
+        """Return the iteration time of one pipeline in ms; None if no schedule found fits the memory."""
         if pipeline == self.job.updated and number == self.job.num_micro_batches:
             return self.ms(self.before)
         key = pipeline, number
@@ -266,7 +266,7 @@ class _HurtJob:
 
 
 def _ways(hurt: _HurtJob) -> Iterator[tuple[str, _Way]]:
-    """Yield each way to go on; those of whole pipelines share what the other searches leave."""
+    """Yield each way to continue, by name; ways with separate pipelines share the work left by the others."""
     job, lost = hurt.job, _Way("a device is lost")
     same = None if job.lost else hurt.in_order(job.own)
     yield "unchanged", lost if job.lost else _Way("the order of before", same)
@@ -314,7 +314,7 @@ def _tried(hurt: _HurtJob) -> Replan:
 
 
 def _of_one(job: ReplicatedJob, found: Schedule) -> Schedule:
-    """Return the orders of the only pipeline as a schedule of it."""
+    """Return a schedule of all copies as a schedule of the job's only pipeline."""
     by_name = found.placement.by_name
     orders = [
         [(name.rpartition("@")[0], n) for name, n in order if by_name[name].kind is not Kind.O]

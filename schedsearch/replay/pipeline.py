@@ -1,4 +1,4 @@
-"""A measured job as a placement: its blocks, messages between them, and how fast each replica is.
+"""A measured job as a placement: its blocks, the messages between them, and the speed of each replica.
 
 Knows no search.
 """
@@ -25,11 +25,11 @@ _CERTAIN = 3.0
 
 
 class JobPipeline(NamedTuple):
-    """What a trace says of all its iterations.
+    """The pipeline that a trace's iterations share, with the speed of each replica.
 
     Attributes:
         placement: Of one replica, with the micro-batches that each device held at once as its memory.
-        speeds: Times of each replica's block as a multiple of those of all replicas.
+        speeds: Time of each block on each replica, as a multiple of its time over all replicas.
     """
 
     placement: Placement

@@ -1,4 +1,4 @@
-"""How long iterations of a schedule take under conditions: their distribution, and who waits."""
+"""Iteration times of a schedule under conditions: their distribution, and the waiting of each device."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class SimulatedIterations(TableResult):
 def simulate(
     schedule: Schedule, conditions: Conditions | None = None, iterations: int = 1000, seed: int = 0
 ) -> SimulatedIterations:
-    """Return how long iterations take when each device keeps its order and starts blocks as soon as it can.
+    """Return the times of iterations in which devices keep their orders and start blocks as soon as they can.
 
-    Without conditions each takes the makespan of the schedule, or less where blocks start later in it than
-    they could.
+    Without conditions each takes the makespan of the schedule, or less if the schedule starts blocks later
+    than it could.
 
     Args:
         schedule: Valid.
-        conditions: What differs from the placement's times; None for nothing.
+        conditions: Differences from the placement's times; None for none.
         iterations: How many; at least 1. A thousand of 16 devices take about a second where no link is shared
             by devices, and some 10 s with 3000 blocks where one is.
         seed: Seed of all draws; equal for every schedule of a placement.
@@ -105,7 +105,7 @@ def simulate(
 def _simulate(
     schedule: Schedule, conditions: Conditions, steps: IterationSteps, iterations: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the last end of each iteration, and what each device computes in it, in ticks.
+    """Return the last end of each iteration, and the busy ticks of each device in it.
 
     The shapes are ``(iterations,)`` and ``(num_devices, iterations)``.
     """

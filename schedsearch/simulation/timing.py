@@ -1,4 +1,4 @@
-"""When the blocks of a schedule end, given their times in many iterations, in the order of the schedule.
+"""Ends of a schedule's blocks in many iterations, given drawn times, in the order of the schedule.
 
 Without shared links, a block starts at the latest of known ends, as in a timed event graph (max-plus
 algebra): a maximum and a sum for each wait, all iterations at once, some microseconds for a thousand. Where
@@ -108,9 +108,9 @@ def ends_by_events(steps: IterationSteps, times: Ticks) -> Ticks:
 
 
 def ends_side_by_side(schedule: Schedule, steps: IterationSteps, times: Ticks) -> tuple[Ticks, Ticks]:
-    """Return when each block ends, and how long it took, where streams slow each other down.
+    """Return the end and the time of each block in each iteration, if streams slow each other down.
 
-    No message may have a link; `times` are those of blocks that nothing slows down.
+    No message may have a link; `times` are without slowdown.
 
     Raises:
         ConditionsError: Blocks start together, as they swap memory, which no such iteration knows.
