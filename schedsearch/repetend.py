@@ -35,7 +35,7 @@ class Repetend:
         period: Ticks from one repetend to the next.
         start: For each block, for each micro-batch of the repetend, ticks within the period;
             ``0 <= start < period``.
-        modulo_stage: Likewise, how many rounds further on the block runs; the least is 0.
+        modulo_stage: Likewise, the rounds further on in which the block runs; the least is 0.
         chosen: For each micro-batch of the repetend the choice of each decision of the placement; empty where
             it has none. A block that a mode leaves out has a start nevertheless, which says nothing.
     """
@@ -98,12 +98,12 @@ class Repetend:
         return 1 - work / (placement.num_devices * self.period)
 
     def as_run(self, micro_batch: int) -> Placement:
-        """Return what a micro-batch of the repetend runs: the placement, with its decisions taken."""
+        """Return the placement with the decisions of one micro-batch of the repetend taken."""
         return self.placement.as_run(self.chosen[micro_batch]) if self.chosen else self.placement
 
     @cached_property
     def blocks(self) -> Mapping[Instance, Block]:
-        """Every (block, micro-batch of the repetend) that runs, as it runs."""
+        """The block, in its chosen mode, of every (name, micro-batch of the repetend) that runs."""
         as_run = [self.as_run(n).by_name for n in range(self.micro_batches)]
         return {(name, n): each[name] for name in self.start for n, each in enumerate(as_run) if name in each}
 
@@ -151,7 +151,7 @@ class Repetend:
         return tuple(peaks)
 
     def repeated(self, times: int) -> Repetend:
-        """Return the same steady state written as a repetend of so many times the micro-batches."""
+        """Return the same steady state as a repetend with `times` times as many micro-batches."""
         first = {
             (name, n + i * self.micro_batches): start + i * self.period
             for (name, n), start in self.first_starts.items()
@@ -244,7 +244,7 @@ class Repetend:
         return cls.from_first_starts(placement, micro_batches, period, every | starts, chosen)
 
     def cycle(self, lane: int) -> Cycle:
-        """Return what a lane (a device with one stream) runs in one period, with the round of each."""
+        """Return the instances of a lane in one period, in order, each with its round."""
         around = sorted(
             (self.start[name][n], self.modulo_stage[name][n], name, n)
             for (name, n), block in self.blocks.items()
@@ -254,7 +254,7 @@ class Repetend:
 
 
 def input_edges(as_run: Sequence[Placement]) -> list[Edge[Instance]]:
-    """Return that every block waits for its inputs, given what each micro-batch of a repetend runs."""
+    """Return the edges from each block's inputs to the block, for a repetend's micro-batches as they run."""
     found: dict[str, list[tuple[int, int, Edge[Instance]]]] = {}
     for n, each in enumerate(as_run):
         for block in each.blocks:
