@@ -69,14 +69,14 @@ def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def peak_host_memory(schedule: Schedule) -> NDArray[np.int64]:
-    """Return likewise the most that the host of each device holds; shape ``(num_devices,)``."""
+    """Return the peak memory of each device's host, in the same units; shape ``(num_devices,)``."""
     devices = range(schedule.placement.num_devices)
     peaks = [memory_over_time(schedule, d, on_host=True)[1].max(initial=0) for d in devices]
     return np.array(peaks, dtype=np.int64)
 
 
 def in_flight(schedule: Schedule) -> NDArray[np.int64]:
-    """Return how many micro-batches each device has begun and not ended at most; shape ``(num_devices,)``."""
+    """Return the most micro-batches that each device has in flight at once; shape ``(num_devices,)``."""
     most = np.zeros(schedule.placement.num_devices, dtype=np.int64)
     for device in range(len(most)):
         order = schedule.order(device)

@@ -15,7 +15,7 @@ from schedsearch.memory_order import Run, memory_edges
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
 
 Cycle = Sequence[tuple[Instance, int]]
-"""The course of a device in one period, in order: (block, micro-batch of the repetend), and of which round.
+"""The order of a lane in one period: (block, micro-batch of the repetend), each with its round.
 
 The rounds of one period count from any number, on all devices from the same.
 """
@@ -78,7 +78,7 @@ class Repetend:
 
     @cached_property
     def in_flight(self) -> int:
-        """How many rounds of micro-batches one repetend spans (Tessel's N_R when `micro_batches` is 1)."""
+        """Rounds of micro-batches that one repetend spans (Tessel's N_R when `micro_batches` is 1)."""
         return 1 + max(max(modulo_stage) for modulo_stage in self.modulo_stage.values())
 
     @property
@@ -123,7 +123,7 @@ class Repetend:
 
     @cached_property
     def latency(self) -> int:
-        """Ticks from the first start to the last end of the micro-batch for which that is longest."""
+        """Longest ticks from the first start to the last end of one micro-batch."""
         longest = 0
         for n in range(self.micro_batches):
             starts = {block: self.first_starts[block.name, n] for block in self.as_run(n).blocks}
@@ -133,7 +133,7 @@ class Repetend:
 
     @cached_property
     def peak_memory(self) -> tuple[int, ...]:
-        """The most that each device holds in the steady state; shape ``(num_devices,)``."""
+        """Peak memory of each device in the steady state; shape ``(num_devices,)``."""
         peaks = []
         for device in range(self.placement.num_devices):
             here = [(instance, block) for instance, block in self.blocks.items() if device in block.devices]
@@ -173,11 +173,11 @@ class Repetend:
         return Schedule(self.placement, num_micro_batches, tuple(blocks), chosen)
 
     def unroll(self, num_micro_batches: int) -> Schedule:
-        """Return the schedule of any number of micro-batches: the order of the repetend, as early as can be.
+        """Return the schedule of any number of micro-batches in the repetend's order, as early as possible.
 
         Starting every block as soon as its device's order and its inputs allow is never later than at the
-        repetend's initiation interval. The memory of a device depends on its order alone, so it is that of
-        the steady state, less what the micro-batches before the first and after the last would hold; that is
+        repetend's initiation interval. The memory of a device depends on its order alone, so it is the memory
+        of the steady state, less the memory of micro-batches before the first and after the last, which is
         never negative for placements that pass `schedsearch.proof.memory_need.require_capacity`.
         """
         steady = self.at_initiation_interval(num_micro_batches)
@@ -266,7 +266,7 @@ def input_edges(as_run: Sequence[Placement]) -> list[Edge[Instance]]:
 
 
 def order_edges(as_run: Sequence[Placement], cycle: Cycle) -> list[Edge[Instance]]:
-    """Return that a device runs its blocks in the order of a cycle, period for period."""
+    """Return the edges that make a device run its blocks in the order of a cycle, period after period."""
     edges = []
     for i, (instance, round_) in enumerate(cycle):
         following, next_round = cycle[(i + 1) % len(cycle)]

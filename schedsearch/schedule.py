@@ -313,9 +313,9 @@ def as_soon_as_possible(
 
 
 def _starts_at_once(waits: Waits[Instance]) -> dict[Instance, int] | None:
-    """Return the earliest starts where instances may wait for each other with no ticks between: at one tick.
+    """Return the earliest starts if instances may wait for each other without ticks, to start together.
 
-    Two that swap what they hold on a device and on its host do. None where some never start.
+    Two instances that swap memory between a device and its host do so. None if some can never start.
     """
     edges = [Edge(earlier, later, ticks, 0) for later, before in waits.items() for earlier, ticks in before]
     found, system = numbered(edges)
@@ -330,7 +330,7 @@ def _run_side_by_side(
     chosen: Sequence[Chosen],
     further: Iterable[tuple[Instance, Instance, int]],
 ) -> dict[Instance, int] | None:
-    """Return the earliest start of each instance where streams slow each other down; None for a cycle."""
+    """Return the earliest start of each instance if streams slow each other down; None for a cycle."""
     blocks = dict(instances(placement, num_micro_batches, chosen))
     waits = {
         later: [side_by_side.Wait(earlier, ticks - blocks[earlier].time) for earlier, ticks in before]

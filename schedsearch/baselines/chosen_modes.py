@@ -21,10 +21,10 @@ from schedsearch.validate import InvalidScheduleError, validate
 Maker = Callable[[Placement, int], Schedule]
 
 _AHEAD = (1, 2, 3, 4)
-"""How many blocks of its device before its backward a copy from the host may begin."""
+"""Numbers of blocks before its backward at which a copy from the host begins, in the order tried."""
 
 _MAX_MIXES = 20_000
-"""Ways to decide on a device's blocks that are looked at."""
+"""Most combinations of modes of a device's blocks to enumerate."""
 
 
 def with_chosen_modes(

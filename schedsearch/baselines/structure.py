@@ -161,9 +161,9 @@ class PipelineForm:
 
 
 def _rounds(stages: Sequence[BaselineStage], turning: bool = False) -> int:
-    """Return how many rounds stages make over single devices, all alike or every other one the other way.
+    """Return the rounds that stages make over single devices, all forwards or, if `turning`, to and fro.
 
-    0 where they do not.
+    0 if the stages do not go in such rounds.
     """
     devices = [stage.devices for stage in stages]
     there = list(dict.fromkeys(devices))

@@ -37,17 +37,17 @@ SEARCHED = "searched"
 """Name of a searched schedule; ``searched@SHAPE`` is searched on this one shape alone."""
 
 Maker = Callable[[Placement, int], Schedule]
-"""A hand-made schedule."""
+"""Makes a hand-made schedule for a placement and a number of micro-batches."""
 
 Method = Callable[[Problem, SearchReport], Answer]
-"""A way to answer a search."""
+"""Answers a problem, and reports the progress of its search."""
 
 ComparisonReport = Callable[[str, Placement, SearchProgress], None]
 """Called with the searched schedule's name, the placement, and the progress of its search."""
 
 
 class UnplacedError(ValueError):
-    """The model cannot be put on a shape as asked; the message says why."""
+    """The model cannot be put on a shape as asked; the message has the reason."""
 
 
 Variant = tuple[str, bool]
@@ -56,12 +56,12 @@ Variant = tuple[str, bool]
 IN_SLICES = " in slices"
 
 VARIANTS = {**NEEDS, **{name: (f"{shape}{IN_SLICES}", split) for name, (shape, split) in SLICED.items()}}
-"""The shape that each hand-made schedule needs."""
+"""The variant (shape, and whether the backward is split) that each hand-made schedule needs."""
 
 
 @dataclass
 class ShapeAttempt:
-    """A shape that is searched.
+    """A shape to search, with its bound, its best hand-made schedule, and the answer.
 
     Attributes:
         placed: The model on it.
@@ -90,7 +90,7 @@ class ShapeAttempt:
 
 @dataclass
 class ComparisonCourse:
-    """A comparison that goes on; see `compare` for the attributes.
+    """A comparison in progress; see `compare` for the other attributes.
 
     Attributes:
         bound_ms: Lower bound on the makespan of each variant, for variants whose bound was asked for.
@@ -167,13 +167,13 @@ class ComparisonCourse:
             yield replace(row, period_ms=_growth_ms(make, placed, number) or row.period_ms)
 
     def bound_of(self, variant: Variant, placed: PlacedStages) -> float:
-        """Return the ms that no schedule on a shape beats."""
+        """Return the lower bound on the makespan on a shape, in ms."""
         if variant not in self.bound_ms:
             self.bound_ms[variant] = placed.placement.ms(self.bound(placed))
         return self.bound_ms[variant]
 
     def bound(self, placed: PlacedStages) -> int:
-        """Return the ticks that no schedule of the model on its shape beats."""
+        """Return the lower bound on the makespan of the model on its shape, in ticks."""
         return makespan_bound(placed.placement, self.num_micro_batches // placed.num_samples)
 
     def _to_begin_with(self, shape: str, placement: Placement) -> Schedule | None:

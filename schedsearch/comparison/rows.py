@@ -26,7 +26,7 @@ DOES_NOT_FIT = "does not fit"
 """Word beside a hand-made schedule that needs more memory than its devices have."""
 
 NOT_APPLICABLE = "not applicable"
-"""Likewise, of one that is not defined for the model, the devices or the number of micro-batches."""
+"""Word beside a schedule that is not defined for the model, the devices or the number of micro-batches."""
 
 WHOLE = " with whole backwards"
 """Words behind a proof that holds only for schedules with whole backwards."""

@@ -161,7 +161,7 @@ class UnequalCourse(ComparisonCourse):
         return replica_work(self._batch(placed), self.model.replicas or 1, self.model.max_micro_batches)
 
     def bound(self, placed: PlacedStages) -> int:
-        """Return the ticks that no order and no assignment on a shape beats."""
+        """Return a lower bound in ticks over all orders and assignments on a shape."""
         return replica_bound(self._work(placed))
 
     def search(self, tried: ShapeAttempt, report: SearchReport) -> Answer:

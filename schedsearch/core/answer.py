@@ -22,7 +22,7 @@ class SearchError(ValueError):
 
 @dataclass(frozen=True)
 class SearchProgress:
-    """How far a search is.
+    """The progress of a search: best value, bound and work so far.
 
     Attributes:
         phase: What is being made smaller; see `Objective`.
@@ -44,7 +44,7 @@ class SearchProgress:
 
 
 SearchReport = Callable[[SearchProgress], None]
-"""A listener that is told how far a search is."""
+"""A listener, called with the progress of a search."""
 
 
 class Status(StrEnum):

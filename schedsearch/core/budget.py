@@ -52,7 +52,7 @@ class Account:
         self.tell(objective, best, bound, move)
 
     def tell(self, phase: Objective, best: Fraction | int, bound: Fraction | int, move: str) -> None:
-        """Tell the caller how far the search is, after a move that may have found something better."""
+        """Report the progress of the search, after a move that may have found a better value."""
         elapsed_s, bound = time.monotonic() - self.began, self.proved.get(phase, bound)
         if phase not in self.found_by or best < self.found_by[phase][0]:
             self.found_by[phase] = Fraction(best), move

@@ -101,11 +101,11 @@ class OfSize:
         return self.cutoff if self.repetend is None else VALUE[objective](self.repetend)
 
     def is_open(self, objective: Objective) -> bool:
-        """Return whether an objective may still become less."""
+        """Return whether an objective's best value is still above its bound."""
         return self.bound[objective] < self.value(objective)
 
     def is_monotone(self, objective: Objective) -> bool:
-        """Return whether a value that cannot be reached shows that no lesser one can.
+        """Return whether an infeasible value of an objective proves all smaller values infeasible.
 
         A repetend can be stretched to a longer period by an idle tick at the end of each round, but then its
         latency and its span may grow.
@@ -143,7 +143,7 @@ class OfSize:
         return replace(self, repetend=repetend) if is_better else self
 
     def with_repetend(self, objective: Objective, candidate: int, repetend: Repetend) -> OfSize:
-        """Take a solver's repetend, with the least period of its order where that still reaches the value."""
+        """Take a solver's repetend, shortened to its order's least period if it still reaches the value."""
         least = repetend.with_min_period(min_period(self.placement, self.micro_batches))
         is_as_good = self.keeps_limits(least) and VALUE[objective](least) <= candidate
         return replace(self, repetend=least if is_as_good else repetend).with_tightened_limits()
@@ -154,7 +154,7 @@ class OfSize:
         return self if self.repetend is None else replace(self, limit=reached)
 
     def with_refuted(self, objective: Objective, candidate: int) -> OfSize:
-        """Take note that a value cannot be reached."""
+        """Record that a value is infeasible, and raise the bound accordingly."""
         bound, refuted = self.bound[objective], self.refuted
         if self.is_monotone(objective):
             bound = max(bound, candidate + 1)
@@ -165,7 +165,7 @@ class OfSize:
         return replace(self, bound={**self.bound, objective: bound}, refuted=refuted)
 
     def with_period_bound(self, period_per_micro_batch: Fraction) -> OfSize:
-        """Take note of ticks per micro-batch that no repetend beats."""
+        """Raise the bound on the period to a bound in ticks per micro-batch."""
         bound = max(self.bound[Objective.PERIOD], math.ceil(period_per_micro_batch * self.micro_batches))
         return replace(self, bound={**self.bound, Objective.PERIOD: bound})
 
@@ -251,12 +251,12 @@ class Known:
 
     @property
     def is_proved(self) -> bool:
-        """Whether no number of micro-batches per repetend has a lesser period than the best."""
+        """Whether the best period is proved least over all numbers of micro-batches per repetend."""
         return self.best is not None and self.rate <= self.period_bound
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing asked for, here or among the objectives before the period, can become less."""
+        """Whether the period, and all objectives before it, are proved least for the sizes asked for."""
         first = self.of_size.get(self.sizes[0])
         if first is not None and any(first.is_open(objective) for objective in self.before):
             return False
@@ -287,7 +287,7 @@ class Known:
 
     @property
     def bound(self) -> Fraction:
-        """Ticks per micro-batch that no repetend beats, of any number of micro-batches asked for."""
+        """Lower bound on the period in ticks per micro-batch, over repetends of the sizes asked for."""
         tried = {each.micro_batches: Fraction(each.bound, each.micro_batches) for each in self.tried}
         if not set(self.sizes) <= tried.keys():
             return self.period_bound
@@ -295,7 +295,7 @@ class Known:
 
     @property
     def bound_of_all(self) -> Fraction:
-        """Ticks per micro-batch that the answer does not beat, which may be of a number not asked for."""
+        """Lower bound on the answer's period in ticks per micro-batch; its size may be one not asked for."""
         return self.bound if len(self.sizes) == 1 or self.is_done else self.period_bound
 
     @property

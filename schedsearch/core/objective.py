@@ -84,4 +84,4 @@ FINITE: Mapping[Objective, FiniteObjective] = {
     Objective.MAKESPAN: MAKESPAN,
     Objective.DEVICE_SPAN: DEVICE_SPAN,
 }
-"""The objectives that are a whole schedule's."""
+"""The objectives of a whole schedule: makespan and device span."""

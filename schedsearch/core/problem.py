@@ -24,7 +24,7 @@ OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
 """Default objectives, in this order."""
 
 TIME_LIMIT_S = 20.0
-"""Seconds that a search has where neither time nor work is limited."""
+"""Default time limit of a search in seconds, if neither time nor work is limited."""
 
 LONGEST_S = 4e6
 """Longest time limit, some forty days: solvers count milliseconds in 32 bits."""
@@ -135,7 +135,7 @@ class Problem:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the search has."""
+        """Time limit of the search in seconds."""
         return min(seconds_of(self.time_limit_s, self.work_limit), LONGEST_S)
 
     def check(self) -> None:

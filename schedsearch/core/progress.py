@@ -125,7 +125,7 @@ class IterationBar(_Bar):
     _done = 0
 
     def __call__(self, iteration: object) -> None:
-        """Show one more, as text."""
+        """Show one more iteration, as text."""
         self._done += 1
         self._show(str(iteration), self._done)
 
@@ -172,7 +172,7 @@ _HOOKS: Mapping[str, Callable[[PlanProgress, Any], dict[str, Callable[..., None]
     "frontier": lambda show, _: {"on_progress": show.step},
     "plan": lambda show, _: {"on_progress": show.planner, "on_search": show.search},
 }
-"""For each entry point with a bar: who is told of its events, given its first argument."""
+"""For each entry point with a bar: its listeners, made from the bar and the entry point's first argument."""
 
 
 @cache

@@ -42,7 +42,7 @@ class DifferenceSystem:
         self.is_compiled = f"{__package__}.compiled" in sys.modules or len(self.columns[0]) >= _MANY_EDGES
 
     def min_period(self, shortest: int = 0, longest: int = FOREVER - 1) -> tuple[int, list[int]] | None:
-        """Return the least period that has starts, and the earliest from 0 on; None for none in the range."""
+        """Return the least feasible period in a range, and its earliest starts from 0 on; None if none is."""
         period, starts, _ = self._critical_cycle(shortest, longest)
         if shortest < period < FOREVER:
             _, starts, _ = self._critical_cycle(period, period)
@@ -53,7 +53,7 @@ class DifferenceSystem:
         return self._critical_cycle(0, FOREVER - 1)[2]
 
     def forbidding(self, period: int) -> list[int]:
-        """Return the positions of edges that make a cycle which forbids a period; empty where none does."""
+        """Return the positions of the edges of a cycle that forbids a period; empty for a feasible period."""
         found, _, cycle = self._critical_cycle(period, period)
         return cycle if found > period else []
 

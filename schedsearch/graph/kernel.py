@@ -25,7 +25,7 @@ COMPILED_S = [0.0]
 """Seconds that numba has compiled so far: once after an installation some ten, which are not the search's."""
 
 _PASSES = 2
-"""Between two looks for cycles that are too long."""
+"""Passes between two checks for cycles that are too long."""
 
 
 def critical_cycle(

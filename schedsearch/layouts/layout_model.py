@@ -17,12 +17,12 @@ from schedsearch.solver.cpsat import is_optimal, solve, within
 from schedsearch.solver.query import Verdict
 
 Sizes = tuple[int, ...]
-"""How many pieces each stage has."""
+"""Number of pieces of each stage."""
 
 
 @dataclass(frozen=True)
 class LayoutProblem:
-    """A model and its schedule.
+    """A model to divide among the stages of a schedule.
 
     Attributes:
         graph: Orders of the schedule.
@@ -42,7 +42,7 @@ class LayoutProblem:
 
     @cached_property
     def sums(self) -> Ints:
-        """Figures of all pieces before each; shape ``(4, pieces + 1)``."""
+        """Prefix sums of the figures of pieces; shape ``(4, pieces + 1)``."""
         return np.pad(np.cumsum(self.pieces, 1), ((0, 0), (1, 0)))
 
     @property

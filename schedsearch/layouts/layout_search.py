@@ -21,13 +21,13 @@ from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS
 
 _EVENTS_OF_WORK = 15_000_000
-"""Events that are timed for a unit of work, about a second."""
+"""Events timed per unit of work, about a second."""
 
 _MOST_LISTED = 20_000
 """Up to this number of layouts, all of them are timed."""
 
 _BATCH = 64
-"""Layouts that are timed at once."""
+"""Layouts timed at once."""
 
 _SLOWER = 1.1
 """Slowdown of one stage or device that makes the longest path go through it."""
@@ -90,7 +90,7 @@ class LayoutSearch:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether the layout is proved, the work is used up, or Ctrl-C came."""
         return self.work >= self.work_limit or self.is_proved or INTERRUPTS.seen
 
     def usual_paths(self) -> Iterator[Ints]:
@@ -152,7 +152,7 @@ class LayoutSearch:
             rows, ticks = self._better(rows[0], ticks[0])
 
     def _better(self, sizes: Ints, ticks: int) -> tuple[Ints, Ints]:
-        """Return a better neighbour, of the first batch of the most promising that has one; or none."""
+        """Return the best neighbour of the first batch (by bound) with a better layout; empty if none has."""
         rows = _neighbours(sizes)
         rows = rows[self.problem.excess(rows) == 0]
         bounds = (np.array(self.paths) @ self.problem.times(rows)).max(0)
@@ -169,7 +169,7 @@ class LayoutSearch:
 
 
 def _table_of_stages(problem: LayoutProblem) -> tuple[Sizes | None, float]:
-    """Bound 1F1B by its stages one by one; return the layout with the least bound, and that.
+    """Return the least bound on 1F1B over all layouts, by its stages one by one, and the layout that has it.
 
     Stage i of p begins after the forwards of those before it, and ends before their backwards. It runs
     ``p - i`` forwards, waits for its first backward, runs the others in turn, and after its last forward as
@@ -194,7 +194,7 @@ def _table_of_stages(problem: LayoutProblem) -> tuple[Sizes | None, float]:
 
 
 def _shaken(sizes: Sizes, rng: np.random.Generator) -> Sizes:
-    """Return a layout some moves away."""
+    """Return a layout three random moves of a piece away."""
     found = list(sizes)
     for _ in range(3):
         source, target = rng.integers(len(found), size=2)
@@ -205,7 +205,7 @@ def _shaken(sizes: Sizes, rng: np.random.Generator) -> Sizes:
 
 
 def _neighbours(sizes: Ints) -> Ints:
-    """Return the layouts in which a piece of one stage is another's."""
+    """Return the layouts in which one piece has moved to another stage."""
     number = len(sizes)
     moves = np.eye(number, dtype=np.int64)[None] - np.eye(number, dtype=np.int64)[:, None]
     rows = sizes + moves.reshape(-1, number)

@@ -101,7 +101,7 @@ class BestLayouts(TableResult):
 
     @property
     def best(self) -> LayoutRow | None:
-        """The fastest; None where nothing fits."""
+        """The fastest layout's row; None if no layout fits."""
         timed = [row for row in self.rows if row.iteration_ms is not None]
         return min(timed, key=lambda row: row.iteration_ms or 0.0, default=None)
 

@@ -52,11 +52,11 @@ class CpSatModel(cp_model.CpModel):
         return found
 
     def forbid(self, literal: Literal) -> None:
-        """Let a literal be false."""
+        """Add the constraint that a literal is false."""
         self.add_bool_and([~literal])
 
     def both(self, a: Literal, b: Literal) -> Literal:
-        """Return a literal that is true where both of two are, which may be known."""
+        """Return the conjunction of two literals, either of which may be a known 0 or 1."""
         if isinstance(a, int) or isinstance(b, int):
             known, other = (a, b) if isinstance(a, int) else (b, a)
             return other if known else 0
@@ -70,7 +70,7 @@ class CpSatModel(cp_model.CpModel):
         return self._both[key]
 
     def either(self, a: Literal, b: Literal) -> Literal:
-        """Return a literal that is true where one of two is."""
+        """Return the disjunction of two literals."""
         return ~self.both(~a, ~b)
 
     def times(self, literal: Literal, term: Term, most: int | None) -> Term:

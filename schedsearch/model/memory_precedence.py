@@ -19,7 +19,7 @@ class Precedence(NamedTuple):
         releasing: Name of the block that it waits for.
         room: Most that the earlier micro-batches may have in use when the block starts.
         without: Least memory of an earlier micro-batch whose `releasing` block has not started.
-        released: How much less it is, at least, once that has.
+        released: Least decrease of this memory once `releasing` has started.
     """
 
     releasing: str
@@ -28,7 +28,7 @@ class Precedence(NamedTuple):
     released: int
 
     def waits_for(self, micro_batch: int) -> int:
-        """Return which micro-batch of `releasing` this one of the block waits for; below 0 for none."""
+        """Return the micro-batch of `releasing` that this one of the block waits for; below 0 for none."""
         return -((self.room - self.without * micro_batch) // self.released) - 1
 
 
@@ -71,10 +71,10 @@ def precedences(placement: Placement, device: int, name: str, room: int) -> list
 
 
 def precedence_is_enough(placement: Placement, device: int, name: str) -> bool:
-    """Return whether a block that keeps its precedences needs no other check.
+    """Return whether a block's precedences alone ensure that memory suffices at its start.
 
-    So it is with one block that allocates and one that releases: in use is the difference of their counts,
-    times the amount.
+    This holds with one block that allocates and one that releases: the memory in use is the difference of
+    their counts times the amount.
     """
     with_memory = [block for block in placement.on(device) if block.memory_on(device)]
     return len(with_memory) == 2 and placement.by_name[name].memory_on(device) > 0

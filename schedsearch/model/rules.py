@@ -16,7 +16,7 @@ from schedsearch.schedule import Instance
 
 
 def fit_into_period(v: PeriodicVariables) -> None:
-    """No mode in which a block would run into itself in the next period is chosen."""
+    """No block is in a mode in which it takes longer than the period."""
     for instance in v.start:
         for literal, block in v.modes(instance):
             if block.time > v.period:
@@ -33,8 +33,8 @@ def wait_for_inputs(v: Variables) -> None:
 
 
 RULES: tuple[Callable[[Variables], None], ...] = (wait_for_inputs,)
-"""Rules that are asked for wherever blocks are ordered, of repetends and of whole schedules; a further one is
-added here."""
+"""Rules for all orders of blocks, of repetends and of whole schedules; a new rule of this kind is added
+here."""
 
 
 def run_one_at_a_time(v: Variables, lane: int, *, by_pairs: bool = True) -> None:
@@ -53,7 +53,7 @@ def run_one_at_a_time(v: Variables, lane: int, *, by_pairs: bool = True) -> None
 
 
 def keep_order(v: Variables, order: Sequence[Instance]) -> None:
-    """A device runs one block at a time, in an order that is given."""
+    """A device runs one block at a time, in a given order."""
     for a, b in itertools.pairwise(order):
         v.wait_for_end(a, b)
 
@@ -163,7 +163,7 @@ def start_at_heads(v: PeriodicVariables) -> None:
 
 
 def limit_span(v: PeriodicVariables, span: int | None) -> None:
-    """Round 0 starts at tick 0, with whichever source comes first, and ends by the span.
+    """The first source of round 0 starts at tick 0, and round 0 ends by the span.
 
     Without a limit the first block starts its round: any repetend can be turned until it does.
     """
@@ -181,7 +181,7 @@ def limit_span(v: PeriodicVariables, span: int | None) -> None:
 
 
 def limit_latency(v: PeriodicVariables, latency: int) -> None:
-    """No block of a micro-batch ends later than so long after another's start."""
+    """Each last block of a micro-batch ends at most `latency` ticks after the start of each first block."""
     sources = [block.name for block in v.placement.blocks if not block.after]
     sinks = [block for block in v.placement.blocks if not v.placement.successors[block.name]]
     for block in sinks:

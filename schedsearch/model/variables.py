@@ -124,7 +124,7 @@ class Variables:
             self.wait(a, b, block.time + ticks, rounds, (literal,))
 
     def before(self, a: Instance, b: Instance) -> Literal:
-        """Return whether one instance of a device comes before another; a variable is made when needed."""
+        """Return the literal that one instance of a device runs before another, with its variable if new."""
         if self.known and a[0] == b[0]:
             return int(self.known[a] < self.known[b])
         if (a, b) not in self._before:
@@ -137,15 +137,15 @@ class Variables:
         return self._before[a, b]
 
     def in_order(self, a: Instance, b: Instance) -> list[Constraint]:
-        """Return that an instance ends before another starts."""
+        """Return the constraint that an instance ends before another starts."""
         return [self.end(a) <= self.start[b]]
 
     def runs(self, instance: Instance) -> list[Term]:
-        """Return when an instance starts, as often as counts for the order of others."""
+        """Return the starts of an instance that matter for the order of others: here only one."""
         return [self.start[instance]]
 
     def interval(self, start: Term, instance: Instance, name: str) -> object:
-        """Return the time that an instance takes from a start on."""
+        """Return the solver's interval of an instance's run from a start on."""
         return self.model.interval(start, self.time[instance], self.present(instance), name)
 
     def started(self, a: Instance, b: Instance) -> Literal:
@@ -160,7 +160,7 @@ class Variables:
         return self.model.both(self.started(a, b), ~has_ended)
 
     def shares_lane(self, a: Instance, b: Instance) -> bool:
-        """Return whether two instances of a device run on one of its streams."""
+        """Return whether two instances of a device run on the same stream."""
         by_name = self.placement.by_name
         return by_name[a[0]].stream == by_name[b[0]].stream
 
@@ -220,7 +220,7 @@ class PeriodicVariables(Variables):
             self.model.add(self.start[b] + shift >= self.start[a] + rest).only_enforce_if(~is_later, *where)
 
     def in_order(self, a: Instance, b: Instance) -> list[Constraint]:
-        """Return that an instance comes first in the period, and the other ends before its next start."""
+        """Return the constraints that a comes first in the period, and b ends before a's next start."""
         return [self.end(a) <= self.start[b], self.end(b) <= self.start[a] + self.period]
 
     def runs(self, instance: Instance) -> list[Term]:

@@ -21,7 +21,7 @@ class Z3Model:
         self.constraints: list[z3.BoolRef] = []
 
     def new_int_var(self, least: int, most: int | None, name: str) -> Term:
-        """Return a new integer variable; None for one without an upper limit."""
+        """Return a new integer variable; a bound of None means no upper limit."""
         variable = z3.Int(name, self.context)
         self.add(variable >= least)
         if most is not None:
@@ -38,12 +38,12 @@ class Z3Model:
         return self
 
     def only_enforce_if(self, *literals: Literal) -> None:
-        """Let the constraint that was added last hold only if all of some literals are true."""
+        """Make the last added constraint conditional on all of some literals."""
         condition = literals[0] if len(literals) == 1 else z3.And(*literals)
         self.constraints.append(z3.Implies(condition, self.constraints.pop()))
 
     def at_least(self, term: Term, least: int) -> Literal:
-        """Return that a term is so much."""
+        """Return the literal that a term is at least `least`."""
         return term >= least
 
     def choose(
@@ -73,18 +73,18 @@ class Z3Model:
         return found
 
     def forbid(self, literal: Literal) -> None:
-        """Let a literal be false."""
+        """Add the constraint that a literal is false."""
         self.add(z3.Not(literal))
 
     def both(self, a: Literal, b: Literal) -> Literal:
-        """Return that two literals are true, which may be known."""
+        """Return the conjunction of two literals, either of which may be a known 0 or 1."""
         if isinstance(a, int) or isinstance(b, int):
             known, other = (a, b) if isinstance(a, int) else (b, a)
             return other if known else 0
         return z3.And(a, b)
 
     def either(self, a: Literal, b: Literal) -> Literal:
-        """Return that one of two literals is true."""
+        """Return the disjunction of two literals."""
         return z3.Or(a, b)
 
     def times(self, literal: Literal, term: Term, most: int | None) -> Term:
@@ -92,13 +92,13 @@ class Z3Model:
         return term * literal if isinstance(literal, int) else z3.If(literal, term, 0)
 
     def interval(self, start: Term, time: Term, present: Sequence[Literal], name: str) -> object:
-        """Return nothing, as intervals say nothing that is not said of pairs."""
+        """Return None: the constraints on pairs already imply those on intervals."""
 
     def add_no_overlap(self, runs: Iterable[object]) -> None:
         """Add nothing: the rules for pairs of instances imply it, and it would only slow Z3 down."""
 
     def add_min_equality(self, least: int, terms: Sequence[Term]) -> None:
-        """Let one of some terms, none of which is less, be so much."""
+        """Add the constraint that some term equals `least`; other rules keep all terms from being less."""
         self.add(z3.Or([term == least for term in terms]))
 
     def weighted_sum(self, terms: Sequence[Term | Literal], factors: Sequence[int]) -> Term:

@@ -46,17 +46,17 @@ TRAINED = CostOptions(overlap_weights=True, framework=FRAMEWORKS["megatron"])
 """Default cost options: overlap and framework as in Megatron-LM's runs."""
 
 NEAR_TIE = 0.01
-"""Share by which an iteration may be longer and counts as equal: costs are no more exact than that. Of equal
+"""Share by which an iteration may be longer and still counts as equal: costs are no more exact. Of equal
 plans the simplest comes first."""
 
 _PROMISING = 4
-"""Numbers of layouts around which strategies are searched first."""
+"""Number of promising layouts around which strategies are searched first."""
 
 _PROMISING_SHARE = 1.25
-"""Times of the best layout that these take at most, by the formula."""
+"""Most time of a promising layout by the formula, as a multiple of the best layout's time."""
 
 _SHARED = ("memory_gib", "reserve_gib", "num_stages", "gpus_per_stage", "num_micro_batches")
-"""Options of layouts and of strategies."""
+"""Options that layouts and strategies share."""
 
 
 def plan(
@@ -142,7 +142,7 @@ def plan(
 
 
 def in_bf16(model: ModelShape) -> ModelShape:
-    """Return a model in 16 bits whose gradients are added up in 32, as is usual."""
+    """Return a model with BF16 (gradients summed in 32 bits) instead of half precision; others unchanged."""
     return replace(model, precision=BF16) if model.precision == HALF else model
 
 
@@ -164,7 +164,7 @@ def _why_no_layouts(cluster: Cluster, costs: LayerCosts, options: PlanOptions, s
 
 @dataclass
 class _Planning:
-    """A question, and the plans that are made of it until now, in their shapes."""
+    """A planner's question, and the plans made so far, by shape."""
 
     model: ModelShape
     cluster: Cluster
@@ -215,7 +215,7 @@ class _Planning:
             raise PlanError(others if chains else self.why_none or others)
 
     def _place(self, shape: str, found: Iterable[tuple[RatedPlan, float, SharedLayers | None]]) -> None:
-        """Make placements of the best of some plans, with their times and the layers that all GPUs share."""
+        """Make ranked plans, with placements, of the best given ones (plan, ms, layers on all GPUs)."""
         best = sorted(found, key=lambda each: each[1] / each[0].plan.global_batch_size)
         costs = PartCosts(self.model, self.costs)
         for rated, time_ms, shared in best[: self.options.num_plans]:
@@ -274,7 +274,7 @@ class _Planning:
         self.why_none = "" if found.plans else why_no_layout(search, found)
 
     def _search(self, size: int) -> list[RatedPlan]:
-        """Return plans of stages whose layers have strategies of their own, faster than the layouts."""
+        """Return plans with individual strategies for layers, at most `NEAR_TIE` slower than the layouts."""
         share, layouts = self._share(), self.layouts.get(size)
         end_s, chain = time.monotonic() + share.time_limit_s, PartCosts(self.model.chained, self.costs)
         known_ms = [run.iteration_ms for each in (layouts.plans if layouts else ()) if (run := each.run)]

@@ -25,7 +25,7 @@ from schedsearch.schedule import Schedule
 
 
 def capacities_gib(plan: Plan, options: PlanOptions) -> tuple[float, ...]:
-    """Return the GiB that each GPU of a stage has for states and activations, by stage."""
+    """Return by stage the GiB of each GPU for states and activations."""
     groups = [plan.group(stage) for stage in range(plan.num_stages)]
     given_gib = [group.memory_gib if options.memory_gib is None else options.memory_gib for group in groups]
     return tuple(each - options.reserve_gib for each in given_gib)
@@ -211,7 +211,7 @@ class Plans(FileResult):
 
     @property
     def best(self) -> RankedPlan:
-        """The first.
+        """The best plan.
 
         Raises:
             PlanError: There is none: nothing fits.

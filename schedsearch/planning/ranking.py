@@ -22,7 +22,7 @@ from schedsearch.searches.search import find
 from schedsearch.validate import InvalidScheduleError, validate
 
 RankingReport = Callable[[str, float, SearchProgress], None]
-"""Told which plan is searched, the length of its tick in ms, and how far the search is."""
+"""Called with the searched plan's name, its tick in ms, and the progress of its search."""
 
 
 def simulated(plan: RankedPlan) -> RankedPlan:

@@ -34,7 +34,7 @@ from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.validate import validate
 
 _MAX_BLOCKS = 2_000_000
-"""Blocks of a schedule that is made; more would take minutes and gigabytes."""
+"""Most blocks of a schedule; more would take minutes and gigabytes."""
 
 UNLIMITED = 100.0
 """Memory limit as a multiple of the GPU's memory, so high that layouts that do not fit are timed too."""
@@ -83,7 +83,7 @@ class UniformRun:
 
     @cached_property
     def plan(self) -> Plan:
-        """Its layers on its GPUs.
+        """The layout as a plan: the model's layers on the cluster's GPUs.
 
         Raises:
             ValueError: A degree does not divide.
@@ -92,7 +92,7 @@ class UniformRun:
 
     @cached_property
     def overlaps_exchanges(self) -> bool:
-        """Gradients are summed, and new weights gathered, beside the pipeline."""
+        """Whether gradients are summed, and new weights gathered, beside the pipeline."""
         group = self.plan.group(0)
         return not group.fits_in_nodes(group.count) if self.overlap is None else self.overlap
 
@@ -144,19 +144,19 @@ class UniformRun:
         ]
 
     def layers_of(self, chunk: range) -> list[tuple[Layer, LayerStrategy]]:
-        """Return the layers of a chunk and how each is shared."""
+        """Return the layers of a chunk, each with its strategy."""
         layers = layers_of_stage(self.model.layers, chunk.start, chunk.stop)
         return list(zip(layers, self.plan.strategies[chunk.start : chunk.stop], strict=True))
 
     @cached_property
     def placement(self) -> Placement:
-        """Its pieces as blocks, on devices that have any memory."""
+        """The placement of the layout's stages or chunks, on devices with practically unlimited memory."""
         gib = [UNLIMITED * self.plan.group(0).memory_gib] * self.plan.num_stages
         return placement_of_pieces(f"{self.model.name} run", self.plan, self.pieces, gib)
 
     @cached_property
     def schedule(self) -> Schedule:
-        """Its schedule, with every rule checked; interleaved 1F1B in the groups that Megatron-LM is told.
+        """The validated schedule of the layout; interleaved 1F1B has Megatron-LM's groups of micro-batches.
 
         Raises:
             PlanError: It has too many blocks.
@@ -204,7 +204,7 @@ class UniformRun:
 
     @cached_property
     def gib_by_stage(self) -> tuple[float, ...]:
-        """The most that a GPU of each stage holds."""
+        """Peak memory of a GPU of each stage, in GiB."""
         return tuple(self.placement.mib(int(most)) / 1024 for most in peak_memory(self.schedule))
 
     def memory(self, stage: int) -> Iterator[StageTensor]:
@@ -283,7 +283,7 @@ def degrees_in_words(*degrees: int) -> list[str]:
 
 
 def _last_at_peak(items: list[tuple[MemoryItem, ...]]) -> int:
-    """Return the layer in whose backward a chunk holds most; see `Cost.backward_peak_bytes`."""
+    """Return the layer whose backward has the chunk's memory peak; see `Cost.backward_peak_bytes`."""
     kept = list(accumulate(_num_bytes(of_layer, "kept") for of_layer in items))
     return max(range(len(items)), key=lambda i: kept[i] + _num_bytes(items[i], "backward"))
 

@@ -30,10 +30,10 @@ from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.validate import InvalidScheduleError, validate
 
 _SAMPLERS = ("z3", "cpsat")
-"""Solvers that sample by turns: for one question each has answers of its own, and few."""
+"""Solvers that sample in turn, because each has only a few different answers to one query."""
 
 _PATIENCE = 30
-"""Samples in a row that may bring nothing new before the search for more ends."""
+"""Most samples in a row without a new repetend, after which sampling ends."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ScheduleCandidate:
 
 
 def orders_of(schedule: Schedule) -> tuple[tuple[object, ...], ...]:
-    """Return the order of the blocks on every stream, and their modes: all that clocks do not change."""
+    """Return the order of the blocks on every stream, and their modes, which clocks do not change."""
     return (*schedule.lane_orders, schedule.chosen)
 
 
@@ -156,7 +156,7 @@ def _candidates(
 def _samples(
     best: Repetend, number: int, span: int, limit: Mapping[Objective, int], effort: Effort, seed: int
 ) -> Iterator[list[Repetend]]:
-    """Yield new samples of a repetend, none at times, until nothing new comes."""
+    """Yield new samples of a repetend, with gaps, until no new one comes."""
     known = OfSize.without_search(best.placement, best.micro_batches)
     known = replace(known, repetend=best, limit=limit)
     query, period = known.query(Objective.PERIOD, best.period), best.period

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # as it loads numba, which is slow
     from schedsearch.procedures.critical_swaps import PeriodOrders
 
 _WORK_OF_EDGE = 1.5e-8
-"""Units of work that a step takes for each edge between blocks, or along a device."""
+"""Units of work of a step per edge between blocks, or along a device."""
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Annealing(Procedure):
     def _annealed(
         self, repetend: Repetend, least: int, coolings: int, budget: Budget, seed: int
     ) -> tuple[Repetend, float]:
-        """Return the best repetend that some steps from one lead to, or that itself, and the work."""
+        """Anneal a repetend; return the best repetend found, or the given one, and the work spent."""
         from schedsearch.procedures.critical_swaps import Scratch, take_steps
 
         orders, instances = _as_arrays(repetend)
@@ -124,7 +124,7 @@ class Annealing(Procedure):
 
 
 def _repeated(known: Mapping[int, Repetend], size: int) -> Repetend:
-    """Return the best repetend of some micro-batches that repeats a known one."""
+    """Return the best repetend of `size` micro-batches that is a known one repeated."""
     repeated = [each.repeated(size // part) for part, each in known.items() if size % part == 0]
     return min(repeated, key=lambda each: each.period)
 

@@ -26,10 +26,10 @@ _WORK_OF_STEADY_BLOCK = 1e-5
 """Units of work for a block of a hand-made schedule and of its steady state."""
 
 _WORK_OF_GREEDY_BLOCK = 1.5e-4
-"""Likewise of one greedy repetend."""
+"""Units of work of one greedy repetend."""
 
 _WORK_OF_BLOCK = 1.5e-5
-"""Likewise of a schedule that is made and validated, or simulated."""
+"""Units of work of a schedule made and validated, or simulated."""
 
 _SECONDS_OF_BLOCK = 2.5e-5
 """Seconds that a block of a hand-made schedule takes on a slow machine: none is begun that would end late."""

@@ -164,7 +164,7 @@ def _save(orders: PeriodOrders, course: Ints) -> None:
 
 @uncounted
 def _any_place_of_cycle(orders: PeriodOrders) -> int:
-    """Return the place of one of the edges of the critical cycle that are from place to place."""
+    """Return the place of a random edge of the critical cycle along a device's order."""
     cycle, inputs = orders.cycle, len(orders.source) - len(orders.order)
     number, length = 0, 0
     while cycle[length] >= 0:
@@ -188,7 +188,7 @@ def _beside(orders: PeriodOrders, place: int, step: int) -> int:
 
 @uncounted
 def _connect(orders: PeriodOrders) -> None:
-    """Set the edges from each place to the next."""
+    """Set the edges from each place to the next one, after the order has changed."""
     inputs = len(orders.source) - len(orders.order)
     for place in range(len(orders.order)):
         following, edge = _beside(orders, place, 1), inputs + place
@@ -234,7 +234,7 @@ def _exchange_everywhere(orders: PeriodOrders, place: int) -> bool:
 
 @uncounted
 def _has_room(orders: PeriodOrders, device: int) -> bool:
-    """Return whether a device never holds too much."""
+    """Return whether a device never holds more than its memory."""
     order, memory, transient = orders.order, orders.memory, orders.transient
     first, end, held = orders.first[device], orders.first[device + 1], 0
     for place in range(first, end):

@@ -25,15 +25,15 @@ from schedsearch.proof.load_and_path import period_bound
 from schedsearch.proof.mode_choice import Need, needs_of
 
 _MAX_MIXES = 50_000
-"""Mixes of modes of one device that are compared; of more, each decision is taken on its own."""
+"""Most mixes of one device's modes to compare; with more, each decision is taken on its own."""
 
 
 @dataclass
 class Modes(Procedure):
-    """Tries periods from the bound up, each with the modes that then hold least, and searches the orders.
+    """Tries periods from the bound up: for each, it takes the modes with least memory and searches orders.
 
     Attributes:
-        steps: Periods that are tried between the bound and the best, in each round.
+        steps: Periods to try between the bound and the best, in each round.
         search_orders: Yields repetends of a plain placement that all other procedures find in a round.
     """
 
@@ -45,7 +45,7 @@ class Modes(Procedure):
     _round: int = field(default=0, init=False, repr=False)
 
     def suits(self, known: Known) -> bool:
-        """Return whether anything is decided."""
+        """Return whether the placement has decisions."""
         return bool(known.placement.decisions)
 
     def run(self, known: Known, budget: Budget) -> Iterator[Start]:

@@ -25,7 +25,7 @@ _FIRST_SHARE = 0.15
 """First work of a query as a share of the work left, within these limits."""
 
 _EASY_INSTANCES = 48
-"""Blocks times micro-batches up to which the bound of the period is asked for before anything longer.
+"""Blocks times micro-batches up to which the period's bound is asked for before any longer period.
 
 With several micro-batches and more blocks, it is rarely answered in the time of a first slice.
 """
@@ -34,13 +34,13 @@ _UNKNOWN_IN_A_ROW = 4
 """Queries without an answer after which a bisection ends, until there is more work for each."""
 
 _WORK_OF_STATE = 4e-6
-"""Units of work to look at a state."""
+"""Units of work per state."""
 
 FIRST_REPETEND = "one block after another"
 """Name of the maker of the first repetend, which every search has."""
 
 DOES_NOT_FIT = "one micro-batch alone does not fit the memory in any order; raise search.memory"
-"""Why a placement with capacities has no schedule."""
+"""Reason why a placement with capacities has no schedule."""
 
 
 def first_repetend(known: Known, budget: Budget) -> Iterator[Finding]:
@@ -141,7 +141,7 @@ class Bisection:
 
 
 def first_slice(budget: Budget) -> float:
-    """Return the work of a first question."""
+    """Return the work of the first query."""
     return min(max(_FIRST_SLICE[0], budget.left * _FIRST_SHARE), _FIRST_SLICE[1])
 
 
@@ -181,7 +181,7 @@ class Queries:
         return self._of_size[size].minimise_in_turn(begun, objectives, self._for_one(known, budget))
 
     def of_more(self, known: Known, budget: Budget) -> Iterator[Finding]:
-        """Make the period of more micro-batches less, where that beats the best."""
+        """Minimise the period of repetends with more micro-batches, as far as they beat the best."""
         larger = [size for size in known.sizes if size > 1]
         for i, size in enumerate(larger):
             if known.best is None or known.is_proved or budget.is_over:

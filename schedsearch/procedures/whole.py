@@ -27,22 +27,22 @@ from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.validate import InvalidScheduleError, validate
 
 _WORK_OF_BLOCK = 3e-5
-"""Units of work for a block of a schedule that is made by hand with modes."""
+"""Units of work per block of a hand-made schedule with modes."""
 
 _OF_SCHEDULES = frozenset({Objective.MEMORY, Objective.LATENCY})
 """Objectives before the period that a whole schedule keeps, too."""
 
 _MAX_BLOCKS = 2000
-"""Blocks of the longest schedule that is made by hand with modes, and of the largest plain placement."""
+"""Most blocks of a hand-made schedule with modes, and of a plain placement."""
 
 _MAX_INSTANCES = 600
 """Most instances (blocks times micro-batches) of a repetend for new queries; larger ones take too long."""
 
 _PATIENCE = 12
-"""Other repetends of the period in a row that bring no shorter schedule before no more are asked for."""
+"""Most repetends of the period in a row without a shorter schedule, after which sampling ends."""
 
 _SHARE_OF_SAMPLES = 0.2
-"""Share of the work for whole schedules that these get."""
+"""Share of the work for whole schedules that goes to sampled repetends."""
 
 
 class WholeSearch:
@@ -75,7 +75,7 @@ class WholeSearch:
         self._lower(Lowered(placement, ((),), placement) if placement.is_plain else None)
 
     def _lower(self, lowered: Lowered | None) -> None:
-        """Work on another plain placement, from the beginning; None for none."""
+        """Begin anew on another plain placement; None if no plain placement exists."""
         self._lowered = lowered
         self.known: OfSize | None = None
         self.polished, self._closed = lowered is None, False
@@ -107,7 +107,7 @@ class WholeSearch:
 
     @property
     def bound(self) -> int:
-        """Ticks that no schedule of as many micro-batches beats."""
+        """Lower bound in ticks on the objective of every schedule of as many micro-batches."""
         return self._bound if self.placement.is_plain else self._bound_of_all
 
     def begin_with(self, best: OfSize, is_searched: bool) -> None:
@@ -151,7 +151,7 @@ class WholeSearch:
         return found
 
     def is_done(self, objectives: Sequence[Objective]) -> bool:
-        """Return whether no time would make these objectives less, with the modes of the repetend."""
+        """Return whether more time cannot improve these objectives, with the modes of the repetend."""
         if not objectives:
             return True
         if self._source is None or self._lowered is None:
@@ -167,21 +167,21 @@ class WholeSearch:
 
     @property
     def _may_ask(self) -> bool:
-        """Whether a solver may be asked for other repetends of the period."""
+        """Whether a solver may be asked for other repetends: queries are in use, and instances few enough."""
         assert self.known is not None
         instances = len(self.known.placement.blocks) * self.known.micro_batches
         return QUERIES in self.uses and instances <= _MAX_INSTANCES
 
     @property
     def proved(self) -> bool:
-        """Whether no schedule is better than the best."""
+        """Whether the best schedule meets the bound."""
         return self._shortest is not None and self._goal.value(self._shortest) <= self._bound
 
     def polish(self, objectives: Sequence[Objective], until: float) -> None:
-        """Make the objectives after the period least, one after another, among repetends of that period.
+        """Minimise the objectives after the period, one after another, among repetends of this period.
 
-        It stops after so much work; the next call goes on. Before a whole schedule is shortened, the span is
-        made least once: a short repetend begins and ends sooner.
+        It stops at the work `until`; the next call continues. Before a whole schedule is shortened, the span
+        is minimised once: a short repetend begins and ends sooner.
 
         Raises:
             OutOfTimeError: The time limit is over.
@@ -204,7 +204,7 @@ class WholeSearch:
         self.polished = self._closed and (self._has_span or not wants_span)
 
     def shorten(self, until: float) -> None:
-        """Shorten the whole schedule until so much work is done; the next call goes on where this one ends.
+        """Shorten the whole schedule up to the work `until`; the next call continues where this one ends.
 
         It begins with the shortest of the unrolled repetend, what the caller gave, the hand-made schedules
         that fit, and those that rules make (see `BEGINNINGS`). Where the latency is limited nothing is done.
@@ -284,7 +284,7 @@ class WholeSearch:
                 self._offer(made)
 
     def _keep_within(self, known: OfSize) -> None:
-        """Begin anew where the repetend has come to hold less memory, since the schedule may hold no more."""
+        """Begin anew if the repetend now holds less memory, since the schedule may hold no more than it."""
         assert self._lowered is not None
         within = known.limited(self._lowered.plain)
         if within == self._within:

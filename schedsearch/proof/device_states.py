@@ -18,7 +18,7 @@ from placements import Block, Placement
 from schedsearch.proof.timeline import Timeline
 
 Counts = NDArray[np.int64]
-"""How many micro-batches are between the pairs of each group; shape ``(states, groups)``."""
+"""Micro-batches between the pairs of each group, by state; shape ``(states, groups)``."""
 
 Group = tuple[tuple[str, str, int], ...]
 """Pairs of blocks, the second of which waits for the first, with the weight of a micro-batch between them."""
@@ -27,10 +27,10 @@ _MAX_STATES = 1_500
 """Most states of a device, else only capacities count; more raised no bound of 140 random placements."""
 
 _MAX_GROUPS = 12
-"""Groups of blocks that wait for each other beyond which the states are too many: sets of groups."""
+"""Most groups of blocks that wait for each other; with more, the states (sets of groups) are too many."""
 
 _MAX_STATES_IN_ALL = 12_000
-"""The same of all devices together; that takes a fraction of a second."""
+"""Most states of all devices together; this takes a fraction of a second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ class _Course:
         self.needs = [block.memory_on(device) + block.transient for block in self.blocks]
 
     def group(self, times: Sequence[int]) -> Group:
-        """Return pairs that count so often."""
+        """Return the pairs of blocks with their weights `times`."""
         names = [(self.blocks[a].name, self.blocks[b].name) for a, b in self.pairs]
         return tuple((*pair, count) for pair, count in zip(names, times, strict=True))
 
@@ -133,7 +133,7 @@ State = tuple[int, ...]
 
 
 def _walked(course: _Course, most: int) -> DeviceStates | None:
-    """Return the states that can be reached and left; None if too many, or if a block never runs."""
+    """Return the reachable states without a deadlock; None if too many, or if a block never runs."""
     import networkx as nx
 
     waiting = nx.Graph([(i, j) for i, after in enumerate(course.after) for j in (i, *after)])
@@ -182,9 +182,9 @@ def _walked(course: _Course, most: int) -> DeviceStates | None:
 
 
 def _rounded(course: _Course) -> Iterator[DeviceStates]:
-    """Yield the most that fits in some units; nothing where that says no more than the capacity.
+    """Yield limits of the memory held, counted in some units; only units that give more than the capacity.
 
-    The units are what a micro-batch holds between pairs of blocks.
+    The units are the amounts that a micro-batch holds between pairs of blocks.
     """
     held = _held_between(course)
     for unit in sorted({amount for amount in held if amount > 1}):

@@ -25,7 +25,7 @@ Names = frozenset[str]
 
 
 class _State(NamedTuple):
-    """How far a micro-batch is on a device, seen from one end.
+    """Progress of a micro-batch on a device, seen from one end.
 
     Attributes:
         held: Memory that it holds.

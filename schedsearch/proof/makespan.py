@@ -35,7 +35,7 @@ def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
 
 
 def _unused_memory(timeline: Timeline, device: int, makespan: int) -> int:
-    """Return memory times ticks that a device must leave unused in a schedule of at least this makespan.
+    """Return the least memory times ticks that a device leaves unused, for a makespan of at least this.
 
     Proof. No memory is in use before the first block that allocates some starts, and none after the last one
     that releases some ends. Blocks that allocate start at least the shortest one's time apart, so memory

@@ -1,4 +1,4 @@
-"""The period by Little's law: how long memory is in use limits how often micro-batches begin.
+"""A bound on the period by Little's law: the time of memory in use limits the rate of micro-batches.
 
 The bound is an exact fraction, of which anyone computes the value by adding up, and by going through the
 states of single devices where it uses more than their capacities.
@@ -262,7 +262,7 @@ def _at_most(several: Sequence[Counts]) -> NDArray[np.float64]:
 
 
 def _greatest(between: Counts) -> Counts:
-    """Return the rows than which none is greater, that is as great everywhere and greater somewhere."""
+    """Return the maximal rows: no other row is at least as great everywhere and greater somewhere."""
     rows = np.unique(between, axis=0)[::-1]
     kept = np.ones(len(rows), dtype=bool)
     for i, row in enumerate(rows):
@@ -286,7 +286,7 @@ def _held_limit(states: DeviceStates, prices: NDArray[np.int64]) -> HeldLimit:
 
 
 def _in_whole_numbers(weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the smallest whole numbers in the ratios of some weights, or about so."""
+    """Return the smallest whole numbers in the ratios of some weights, at least approximately."""
     greatest = weights.max(initial=0.0)
     if greatest <= 0:
         return np.zeros(len(weights), dtype=np.int64)

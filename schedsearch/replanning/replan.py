@@ -28,10 +28,10 @@ from schedsearch.unequal.starts import dispatched, executed
 from schedsearch.validate import validate
 
 _PIPELINE_WORK = 1.0
-"""The most units of work for the schedule of one pipeline."""
+"""Most units of work for the schedule of one pipeline."""
 
 _WORK_LIMIT = 60.0
-"""Units of work for all searches, where no limit is given."""
+"""Default limit of work for all searches, in units of about a second."""
 
 _SHUFFLES = 4
 """Shuffled assignments of micro-batches to copies, tried besides the one in turn."""
@@ -39,14 +39,14 @@ _SHUFFLES = 4
 
 @dataclass(frozen=True)
 class ReplanRow:
-    """A way to go on.
+    """A way to continue, with its iteration time and throughput.
 
     Attributes:
-        way: Its name.
-        iteration_ms: Time of an iteration; None where the way is not possible.
-        throughput: Share of that before, of the same micro-batches.
-        bound_ms: Time that this way cannot beat, where one is known.
-        status: What it is, or why it is not possible.
+        way: Name of the way.
+        iteration_ms: Time of an iteration; None if the way is not possible.
+        throughput: Throughput as a share of the one before, for the same micro-batches.
+        bound_ms: Known lower bound on the time of this way; None without one.
+        status: How its schedule was made, or why the way is not possible.
     """
 
     way: str
@@ -148,7 +148,7 @@ class _HurtJob:
     times: dict[tuple[Placement, int], float | None] = field(default_factory=dict)
 
     def ms(self, schedule: Schedule) -> float:
-        """Return the time of an iteration."""
+        """Return the iteration time of a schedule, by the objective."""
         return schedule.placement.ms(FINITE[self.objective].value(schedule))
 
     def settled(self, schedule: Schedule) -> Schedule:
@@ -162,7 +162,7 @@ class _HurtJob:
 
     @cached_property
     def before(self) -> Schedule:
-        """The order of one pipeline before."""
+        """The schedule of one pipeline before devices became lost or slow."""
         pipeline, number, given = self.job.updated, self.job.num_micro_batches, self.given
         if given is not None:
             bare = pipeline.per_micro_batch
@@ -210,7 +210,7 @@ class _HurtJob:
         return min(found, key=self.ms, default=None)
 
     def ordered(self, chosen: tuple[Chosen, ...], begin_with: Schedule | None) -> _Way:
-        """Search the order with some copies."""
+        """Search the order of blocks for a given choice of copies."""
         found = search(
             self.job.batch(chosen),
             objectives=[self.objective],
@@ -226,10 +226,10 @@ class _HurtJob:
         return _Way("proved" if is_least else "searched", found.schedule, bound)
 
     def shared(self, pipelines: Sequence[Placement | None]) -> _Way:
-        """Return the time in which whole pipelines do all micro-batches, and how many each does.
+        """Share all micro-batches among whole pipelines; return the time, and the numbers of each in words.
 
         Args:
-            pipelines: None for one that is dropped.
+            pipelines: One placement each; None for a dropped pipeline.
         """
         whole = [each for each in pipelines if each is not None]
         if not whole:
@@ -295,7 +295,7 @@ def _ways(hurt: _HurtJob) -> Iterator[tuple[str, _Way]]:
 
 
 def _tried(hurt: _HurtJob) -> Replan:
-    """Try each way."""
+    """Try every way to continue, and compare each with the iteration before."""
     job = hurt.job
     is_searched = hurt.given is None and hurt.schedule == "searched"
     hurt.limits.searches = is_searched + (not job.lost) + 1 + 1

@@ -115,7 +115,7 @@ class ReplicatedJob:
         return replace(self.updated, blocks=tuple(blocks), transfer=tuple(transfer))
 
     def work(self, device: int, copy: int) -> int:
-        """Return the ticks that a micro-batch takes on a copy of a device."""
+        """Return a micro-batch's ticks of work on a copy of a device."""
         where = (device * self.num_replicas + copy,)
         return sum(
             block.time
@@ -125,7 +125,7 @@ class ReplicatedJob:
 
     @property
     def own(self) -> tuple[Chosen, ...]:
-        """The choices of each micro-batch that leaves its pipeline nowhere."""
+        """The choices of copies in which every micro-batch stays in its own pipeline."""
         return tuple((n % self.num_replicas,) * self.pipeline.num_devices for n in range(self.total))
 
     def rerouted(self, seed: int = 0) -> tuple[Chosen, ...]:
@@ -174,7 +174,7 @@ class ReplicatedJob:
         return orders
 
     def bound(self, objective: Objective) -> int:
-        """Return ticks that no choice of copies and no order of blocks beats."""
+        """Return a lower bound in ticks over all choices of copies and all orders of blocks."""
         plain = self.updated.per_micro_batch
         line, best = Timeline(plain, frozenset()), 0
         update = {block.devices[0]: block.time for block in self.updated.optimizer_blocks}
@@ -190,11 +190,11 @@ class ReplicatedJob:
 
 
 def dealt(works: Mapping[int, int], number: int) -> dict[int, int]:
-    """Return how many of equal pieces of work each worker takes so that the last ends as soon as possible.
+    """Return the number of equal pieces of work for each worker, so that the last one ends earliest.
 
     Args:
         works: Time of a piece for each worker.
-        number: How many there are.
+        number: Number of pieces.
 
     >>> dealt({0: 2, 1: 3}, 5)
     {0: 3, 1: 2}
@@ -216,7 +216,7 @@ def copies_of(names: Iterable[object]) -> frozenset[Copy]:
 
 
 Slow = tuple[dict[Copy, float], dict[tuple[Copy, Copy], float]]
-"""How many times as long copies of devices take, and links between two."""
+"""Slowdown factors of copies of devices, and of links between two copies."""
 
 
 def slow_of(words: Iterable[object]) -> Slow:

@@ -39,13 +39,13 @@ class BlockOutput(NamedTuple):
 
 
 class BlockStep(NamedTuple):
-    """A block of one micro-batch.
+    """A block of one micro-batch, with its outgoing messages and waits.
 
     Attributes:
         instance: Block and micro-batch.
         lanes: Where it runs: numbers of `Placement.lanes`.
         messages: Messages to all blocks that take its output.
-        waits: What else waits for it: the next one on each lane, and what allocates what it releases.
+        waits: Other waits for it: by the next block on each lane, and by blocks that need memory it releases.
     """
 
     instance: Instance
@@ -55,11 +55,11 @@ class BlockStep(NamedTuple):
 
 
 class IterationSteps(NamedTuple):
-    """A schedule under conditions, without times of blocks.
+    """A schedule's blocks and messages under conditions, without times of blocks.
 
     Attributes:
-        steps: Blocks in an order in which each comes after all that it waits for.
-        groups: The positions of all blocks, in order: those that start together, as they swap memory, or one.
+        steps: Blocks in an order in which each comes after all blocks that it waits for.
+        groups: Positions of blocks, in order, by group: one block, or several that start together to swap memory.
         num_links: Links of the conditions.
         is_shared: Whether some link has messages of blocks that run on several devices, so that their order
             depends on the times.

@@ -165,16 +165,16 @@ def serve(
     seed: int = 0,
     times_ms: Mapping[Instance, Sequence[float] | float] | None = None,
 ) -> ServedRequests:
-    """Return how long the requests of an inference take; each is a micro-batch of the schedule.
+    """Return arrival, start and end of each request of an inference; a micro-batch is a request.
 
     Args:
         schedule: Valid; of forward blocks only.
-        arrivals: When requests come; None where all are there from the begin.
-        conditions: What differs from the placement's times; None for nothing.
-        iterations: How often so many requests come, each time to an empty pipeline.
-        first: Number of the first iteration, whose requests come at times of their own.
+        arrivals: Arrival times of requests; None if all arrive at the begin.
+        conditions: Differences from the placement's times; None for none.
+        iterations: Number of batches of requests, each of which meets an empty pipeline.
+        first: Number of the first iteration; each number has its own arrival times.
         seed: Seed of the conditions.
-        times_ms: What blocks take in each iteration, in place of the placement's times and their conditions.
+        times_ms: Times of blocks in each iteration, instead of the placement's times and conditions.
 
     Raises:
         ConditionsError: The placement is no inference, or has what such a simulation does not know.

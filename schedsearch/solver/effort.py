@@ -89,11 +89,11 @@ class Effort:
         return SolverBudget(self.at_most(work), left_s, seed, self.spend)
 
     def at_most(self, work: float) -> float:
-        """Return how much of some work may be done before the limit."""
+        """Return the part of some work that the limit still allows."""
         return min(work, self.limit - self.spent)
 
     def spend(self, work: float) -> None:
-        """Count work."""
+        """Add work to the work spent."""
         self.spent += work
 
     def rounds(self, first: float) -> Iterator[float]:

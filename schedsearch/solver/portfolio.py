@@ -30,7 +30,7 @@ _GROWTH = 4.0
 """Factor on this work from round to round."""
 
 _ROUNDS = 6
-"""After which work is no longer limited: by then each solver has worked for some ten minutes."""
+"""Rounds after which work is no longer limited: each solver has then worked for some ten minutes."""
 
 _UNKNOWN: Decision = Verdict.UNKNOWN, None
 

@@ -158,7 +158,7 @@ class _Simulation:
         return block
 
     def _may_run(self, block: Block, micro_batch: int) -> bool:
-        """Return whether a block keeps the limits: ahead of its return, and each device's memory."""
+        """Return whether a block may run: it is not too far ahead of its return, and its memory fits."""
         if block.name in self.limits:
             back, most = self.limits[block.name]
             if micro_batch - self.next[back] >= most:
@@ -175,7 +175,7 @@ class _Simulation:
         return True
 
     def _reserve(self, device: int, micro_batch: int) -> int:
-        """Return the memory that the oldest micro-batch under way still needs to be done with a device."""
+        """Return the memory that the oldest micro-batch in flight still needs to finish on a device."""
         oldest = min(self.next[block.name] for block in self.on[device])
         if oldest == micro_batch:
             return 0
@@ -187,7 +187,7 @@ class _Simulation:
         return most
 
     def _start(self, block: Block, tick: int) -> list[tuple[int, int]]:
-        """Run a block; return when which devices have something new to choose from."""
+        """Run a block; return (tick, device) events at which devices have new blocks to choose from."""
         name, micro_batch = block.name, self.next[block.name]
         self.next[name] += 1
         self.found.append(ScheduledBlock(tick, micro_batch, name))

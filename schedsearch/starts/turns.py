@@ -98,9 +98,9 @@ class _Turns:
             self._run(position, _INPUT)
 
     def _ahead(self, position: int, comes: int) -> tuple[int, int]:
-        """Return how many forward blocks a device runs before its first input half, and when this starts.
+        """Return the number of forward blocks of a device before its first input half, and this half's start.
 
-        That half's gradient comes at some tick.
+        `comes` is the tick at which the half's gradient arrives.
         """
         time = self.time[position][_FORWARD]
         number, tick, held = 0, self.idle_from[position], self.held[position]

@@ -33,12 +33,12 @@ _MAX_AT_ONCE = 200_000
 
 @dataclass(frozen=True)
 class MinMakespan:
-    """The result of a search over states.
+    """The least makespan or a bound on it, as the result of a search over states.
 
     Attributes:
-        bound: Ticks that no schedule beats.
-        schedule: One of least makespan, if it is at most the limit and was found; not validated.
-        states: How many were looked at, and for each portion of them `OF_PORTION` for each activity.
+        bound: Lower bound on the makespan in ticks.
+        schedule: A schedule of least makespan, if it is at most the limit and was found; not validated.
+        states: States generated, plus `OF_PORTION` per activity for each portion of them.
     """
 
     bound: int
@@ -90,7 +90,7 @@ class _OutOfBudgetError(Exception):
 
 
 def _least_rest(model: StateSpaceModel, number: int, states: States) -> Ints:
-    """Return the ticks that no continuation of a state beats; shape ``(states,)``.
+    """Return a lower bound on the remaining ticks of each state; shape ``(states,)``.
 
     Proof. A device first ends what it runs. It starts what is left of some of its blocks no sooner than the
     input of one of these can be there, and does that work; after the last of it, those that wait for that one
@@ -143,13 +143,13 @@ class _Search:
             raise _OutOfBudgetError
 
     def _use(self, states: int) -> None:
-        """Count a portion of states."""
+        """Count a portion of states, or end the search if they are too many."""
         states += OF_PORTION * self.model.size
         self._look(states)
         self.used += states
 
     def path(self, limit: int) -> list[tuple[int, Counts]] | None:
-        """Return ticks and how often each activity has started by then, or None if none ends in time.
+        """Return a path of (tick, starts of each activity) that ends by the limit; None if none does.
 
         States are numbered in the order in which they are kept, their parents before them.
         """
@@ -180,7 +180,7 @@ class _Search:
 
 
 def _path(tick: int, ended: States, kept: list[tuple[int, int, States]]) -> list[tuple[int, Counts]]:
-    """Return the states that lead to the first of some, and that one."""
+    """Return the path of states to the first of some ended states."""
     path, number = [(tick, ended.started[:, 0])], int(ended.parent[0])
     for at, first, states in reversed(kept):
         if number >= first:

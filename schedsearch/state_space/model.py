@@ -51,7 +51,7 @@ class StateSpaceModel:
 
     @property
     def size(self) -> int:
-        """Return the number of activities."""
+        """Number of activities."""
         return len(self.names)
 
     @property
@@ -61,7 +61,7 @@ class StateSpaceModel:
 
     @cached_property
     def tail(self) -> Ints:
-        """Return the least ticks from each activity's end to the end of its micro-batch."""
+        """Least ticks from each activity's end to the end of its micro-batch."""
         tail = np.zeros(self.size, dtype=np.int64)
         for i in reversed(range(self.size)):
             for j in self.after[i]:
@@ -70,15 +70,15 @@ class StateSpaceModel:
 
     @cached_property
     def devices(self) -> tuple[tuple[int, ...], ...]:
-        """Return the devices of each activity; none for a transfer."""
+        """Devices of each activity; empty for a transfer."""
         return tuple(tuple(d for d, here in enumerate(self.on) if i in here) for i in range(self.size))
 
     @cached_property
     def must_agree(self) -> tuple[int, ...]:
-        """Return the activities of which one of two states must not have run more to be the better one.
+        """Activities that two states must have started equally often, so that one can dominate the other.
 
-        These are the blocks that allocate memory, where that may keep others from starting: on devices where
-        several blocks allocate memory, or need it while they run.
+        These are the blocks that allocate memory on devices where this may keep others from starting: where
+        several blocks allocate memory, or some need memory while they run.
         """
         if self.capacity is None:
             return ()
@@ -91,7 +91,7 @@ class StateSpaceModel:
 
     @cached_property
     def components(self) -> tuple[tuple[int, ...], ...]:
-        """Group the activities that wait for each other, directly or not."""
+        """Groups of activities that wait for each other, directly or not."""
         group = list(range(self.size))
         for i, after in enumerate(self.after):
             for j in after:

@@ -22,20 +22,20 @@ Marks = NDArray[np.bool_]
 """One truth value for each state."""
 
 Look = Callable[[int], None]
-"""Told the number of states at hand; raises an error where these are too many or take too long."""
+"""Called with the number of present states; raises an error if they are too many or take too long."""
 
 _MAX_RIVALS = 500
-"""Best states of a group with which each other one is compared; more would find little more to drop."""
+"""Most states of a group, the best ones, with which each other state is compared; more drops few others."""
 
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """States at which something may start.
+    """States, with one column each, at ticks at which activities may start.
 
     Attributes:
-        started: How often each activity has started; shape ``(activities, states)``.
-        left: Ticks until it ends, 0 where it does not run; same shape.
-        parent: Index of the state that each comes from; shape ``(states,)``.
+        started: Starts of each activity; shape ``(activities, states)``.
+        left: Ticks until it ends, 0 if it does not run; same shape.
+        parent: Index of each state's predecessor; shape ``(states,)``.
     """
 
     started: Counts
@@ -95,7 +95,7 @@ class Transitions:
         self._exclusive = (*((i,) for i in shared), *(here for here in alone if here))
 
     def _inputs_are_there(self, states: States, i: int) -> Marks:
-        """Return in which states an activity does not run, and all that its next run waits for has ended."""
+        """Return for each state whether an activity does not run, and its next run's inputs have ended."""
         there: Marks = states.left[i] == 0
         for j in self.model.after[i]:
             ended = states.started[j] - (states.left[j] > 0)
@@ -125,7 +125,7 @@ class Transitions:
         return which
 
     def next_states(self, states: States, limit: int | None) -> tuple[States, Ints]:
-        """Return the states that follow, each when the next activity ends, and the ticks until then.
+        """Return the following states, each at the next end of an activity, and the ticks until then.
 
         In none of the states may a transfer that could start not have started. `limit` is the number of
         micro-batches, None for no end of them.
@@ -173,7 +173,7 @@ class Transitions:
         return states.at(np.flatnonzero(keep))
 
     def undominated(self, states: States) -> States:
-        """Return the states without some that are dominated: nothing better follows than from another one.
+        """Return the states without dominated ones, which lead to no better schedule than another state.
 
         State a dominates state b, at the same tick, if in a
 
@@ -217,7 +217,7 @@ class Transitions:
         return states.at(order[kept])
 
     def _scores(self, states: States) -> Ints:
-        """Return scores of which a state that dominates another has none less; shape ``(scores, states)``.
+        """Return scores: a state that dominates another has no lower score; shape ``(scores, states)``.
 
         One row for each activity, then one for each device. As ``left <= longest``, an activity's score is
         greater for more starts, whatever is left, and for as many starts, where less is left. States of one

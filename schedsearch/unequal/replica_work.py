@@ -70,11 +70,11 @@ class ReplicaSchedules:
     schedules: tuple[Schedule | None, ...]
 
     def values(self, objective: Objective) -> list[int]:
-        """Return the ticks of each replica; -1 of one without micro-batches."""
+        """Return the objective of each replica in ticks; -1 for a replica without micro-batches."""
         return [-1 if each is None else FINITE[objective].value(each) for each in self.schedules]
 
     def value(self, objective: Objective) -> int:
-        """Return the ticks of the slowest replica."""
+        """Return the objective of the slowest replica in ticks."""
         return max(self.values(objective))
 
     def of_slowest(self, objective: Objective) -> Schedule:
@@ -96,8 +96,8 @@ def replica_work(
     Args:
         batch: All micro-batches.
         num_replicas: At least 1.
-        max_micro_batches: The most that a replica may have; None for no limit.
-        max_tokens: The most tokens that a replica may have, in place of `max_micro_batches`; None likewise.
+        max_micro_batches: Most micro-batches of a replica; None for no limit.
+        max_tokens: Most tokens of a replica, in place of `max_micro_batches`; None for no limit.
 
     Raises:
         MicroBatchError: A block is on several devices, the replicas cannot have all micro-batches, or there

@@ -65,7 +65,7 @@ def sequences_of(work: ReplicaWork, order: Sequence[Sequence[int]], span: bool =
 
 
 def _flat(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each list begins and where the last ends, and all in a row."""
+    """Return the offsets of the lists in their concatenation, with its length last, and the concatenation."""
     return (
         np.cumsum([0, *map(len, lists)]).astype(np.int64),
         np.array(list(itertools.chain(*lists)), dtype=np.int64),
@@ -73,7 +73,7 @@ def _flat(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def ticks_of(g: Sequences) -> float:
-    """Return the ticks of the slowest replica; infinite where idle devices come to a standstill."""
+    """Return the ticks of the slowest replica; infinite if idle devices deadlock."""
     return max(_run(g, replica)[0] for replica in range(len(g.times)))
 
 

@@ -23,14 +23,14 @@ _SLOWEST = 0.7
 """Share of the steps that change the slowest replica."""
 
 _ACROSS = 0.5
-"""Share of the steps that change which replica a micro-batch is on."""
+"""Share of the steps that move a micro-batch to another replica."""
 
 _PATIENCE = 0.1
-"""Share of the steps that change how long a kind of block waits for others."""
+"""Share of the steps that change the patience of a kind of block: its waiting time for others."""
 
 
 class Sequences(NamedTuple):
-    """Micro-batches, and where each is in the sequence of which replica.
+    """The sequence of micro-batches on each replica, with their times and memory.
 
     Kinds are the blocks of a micro-batch in topological order, each on one device. Lists of lists are a pair:
     where each list begins in the next array, and one entry more.
@@ -77,7 +77,7 @@ class Sequences(NamedTuple):
 
 @compiled
 def _ready(g: Sequences, at: _Ints, ends: _Floats, kind: int, count: int) -> float:
-    """Return when the next of a kind has all its inputs; infinite where that is not known yet."""
+    """Return the tick at which a kind's next block has all its inputs; infinite if not yet known."""
     if at[kind] >= count:
         return np.inf
     start = 0.0
@@ -101,14 +101,14 @@ def _unchanged(g: Sequences, ran: _Ints, total: int, place: int) -> int:
 
 @compiled
 def run_of(g: Sequences, replica: int, ends: _Floats, ran: _Ints, same: int, limit: float) -> float:
-    """Return the ticks of a replica in its sequence; infinite where idle devices come to a standstill.
+    """Run a replica's sequence and return its ticks; infinite if idle devices deadlock.
 
     Args:
         g: Sequences.
-        replica: Whose.
+        replica: Number of the replica.
         ends: The end of each kind at each place; shape ``(kinds, number)``; filled in.
         ran: Kinds and places in the order in which they start; shape ``(kinds * number, 2)``; filled in.
-        same: How many of these, and of their ends, are in place already.
+        same: Number of first rows of `ran`, with their ends, that are filled in already.
         limit: Ticks of which only more is said where it is more; no limit for `span`.
     """
     num_kinds, count, devices = g.times.shape[1], g.size[replica], len(g.free)

@@ -28,13 +28,13 @@ AS_GIVEN = "as given"
 """Name of the order of micro-batches by their numbers."""
 
 USUAL = (AS_GIVEN, "short first", "long first")
-"""Orders of micro-batches that people use."""
+"""Names of the common orders of micro-batches."""
 
 
 def hand_made_orders(batch: Problem, names: Iterable[str] = tuple(HAND_MADE)) -> Iterator[tuple[str, Orders]]:
-    """Yield the orders of schedules made by hand, which do not depend on times, with their names.
+    """Yield the orders of hand-made schedules, which do not depend on times, with their names.
 
-    Those that are not defined for the placement are left out.
+    Schedules that are not defined for the placement are left out.
     """
     usual = replace(batch.placement, decisions=(), memory=None, static_memory=())
     for name in names:
@@ -73,7 +73,7 @@ def numberings(batch: Problem) -> Iterator[tuple[str, list[int]]]:
 
 
 def executed(batch: Problem, orders: Orders, numbers: Sequence[int]) -> Schedule | None:
-    """Return the orders of micro-batches 0, 1, ... run with others in their places; None if not valid."""
+    """Run orders of micro-batches 0, 1, ... with the micro-batches `numbers` instead; None if not valid."""
     placement, last = batch.placement, batch.num_micro_batches - 1
     runs = [placement.as_run(each).by_name for each in batch.chosen]
     optimizer = {block.name for block in placement.optimizer_blocks}

@@ -56,7 +56,7 @@ _HEAT, _HEAT_OF_LONG = 0.004, 0.03
 """Share of the value by which a step of that may be worse at first, on average."""
 
 _WORK_OF_BLOCK = 1.2e-4
-"""Units of work for a block of a schedule that is made by a rule and checked."""
+"""Units of work per block of a schedule made by a rule and checked."""
 
 
 def solve_unequal(problem: Problem, on_progress: SearchReport) -> Answer:
@@ -154,7 +154,7 @@ class _BatchSearch:
 
     @property
     def proved(self) -> bool:
-        """Whether none is better."""
+        """Whether the best schedules meet the bound."""
         return self.value <= self.bound
 
     def answer(self, begin_with: ReplicaSchedules | None, too_large: str = "") -> Answer:
@@ -165,7 +165,7 @@ class _BatchSearch:
         return self.result(ending, too_large)
 
     def run(self, begin_with: ReplicaSchedules | None) -> None:
-        """Go on until the best is proved, or nothing fits.
+        """Search in rounds until the best is proved, or no schedule fits.
 
         Raises:
             OutOfTimeError: The limit of time or of work is reached.
@@ -193,7 +193,7 @@ class _BatchSearch:
     def begin(self) -> None:
         """Offer schedules to begin with.
 
-        Idle devices run what is ready, with micro-batches in several orders or assignments.
+        Idle devices run ready blocks, with micro-batches in several orders or assignments.
 
         Raises:
             MicroBatchError: No assignment within the limit of a replica was found.
@@ -219,7 +219,7 @@ class _BatchSearch:
                 self.offer(how, self.of_one(validate(self.blocks.lowered.schedule(plain))))
 
     def ways(self) -> Mapping[str, Sequence[Sequence[int]]]:
-        """Return sequences of the micro-batches on each replica to begin with, by name."""
+        """Return by name the sequences of micro-batches per replica to begin with."""
         if self.is_single:
             return {how: [numbers] for how, numbers in numberings(self.batch)}
         ways = dict(packings(self.work)) if self.given is None else {AS_GIVEN: self.given}
@@ -231,7 +231,7 @@ class _BatchSearch:
         return ways if self.best is None else {**ways, "given": self.best.assigned}
 
     def of_one(self, schedule: Schedule | None) -> ReplicaSchedules | None:
-        """Return the schedule of the only replica."""
+        """Wrap a schedule as the schedule of the only replica; None stays None."""
         return None if schedule is None else ReplicaSchedules((self.numbers,), (schedule,))
 
     def offer(self, name: str, found: ReplicaSchedules | None) -> None:

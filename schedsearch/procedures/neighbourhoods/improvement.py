@@ -28,10 +28,10 @@ _GROWTH = 1.03
 """Factor by which a band grows after one that was solved to the optimum."""
 
 _WORK_OF_BLOCK = 1e-5
-"""Units of work that a step takes beside the solver's, for each block of the schedule."""
+"""Units of work of a step beside the solver's, per block of the schedule."""
 
 _WORK_OF_STATE = 1.8e-6
-"""Units of work to look at a state."""
+"""Units of work per state."""
 
 _SMALLEST = 20.0
 """Blocks of the smallest band."""
@@ -130,7 +130,7 @@ class Improvement:
 
     @property
     def proved(self) -> bool:
-        """Whether no schedule is shorter than the best."""
+        """Whether the best schedule meets the bound."""
         return self.value <= self.bound
 
     def go_on(self, until: float = math.inf) -> None:
@@ -151,7 +151,7 @@ class Improvement:
                 step()
 
     def _all_steps(self) -> Iterator[Step]:
-        """Yield steps until a round does nothing; each is taken before the next is asked for."""
+        """Yield steps until a round spends no work; each step is made before the next is asked for."""
         if NEIGHBOURHOODS in self.uses:
             yield NEIGHBOURHOODS, self._gather
         for doublings in itertools.count():
@@ -206,7 +206,7 @@ class Improvement:
             yield anew("some devices anew", since, since + long, 1.0, *range(top, top + width))
 
     def _gather(self) -> None:
-        """Gather shared blocks, if that is shorter."""
+        """Gather shared blocks at the ends, if the schedule becomes shorter."""
         gathered = self.objective.settled(neighbourhood.gathered(self.current))
         if self.objective.value(gathered) < self.objective.value(self.current):
             self.move = "shared blocks gathered"
@@ -268,7 +268,7 @@ class Improvement:
         return neighbourhood.between(self.current, begin, end, self.bound, clocks, devices)
 
     def _raise_bound(self, bound: int) -> None:
-        """Take note of a lower bound."""
+        """Raise the lower bound, and report it."""
         if bound > self.bound:
             self.bound = bound
             self.on_progress(self.value, self.bound, self.move)

@@ -33,17 +33,17 @@ class Aim(Enum):
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Blocks to be ordered anew, and all that must be known of the rest of the schedule.
+    """Blocks to be ordered anew, with the constraints from the rest of the schedule.
 
     Attributes:
         placement: What runs where.
         start: Starts as they are, in ticks, of each (block, micro-batch) of it; of each block,
             consecutive micro-batches.
-        release: Earliest start of each, because of what runs before.
-        tail: Least ticks from the end of each to the end of the schedule, because of what runs after; less
+        release: Earliest start of each, given the runs before.
+        tail: Least ticks from the end of each to the end of the schedule, given the runs after; less
             the tick at which the clock of the device began that is last by its own clock.
-        ran: How many micro-batches of each block run before.
-        bound: Ticks that the makespan is known to need.
+        ran: Number of micro-batches of each block that run before.
+        bound: Known lower bound on the makespan, in ticks.
         makespan: Makespan with these starts, by the devices' clocks; to be beaten, or kept.
         devices: Devices whose blocks are ordered anew; those of others keep their order, and only move.
         horizon: Tick by which a whole schedule has ended, in which each device's clock begins with its first

@@ -22,13 +22,13 @@ from schedsearch.repetend import Repetend
 
 @dataclass(frozen=True)
 class Refutation:
-    """No repetend has a period; where `RepetendLimits.keep_monotone`, none has a shorter one either.
+    """The claim that no repetend has a period, nor a shorter one if `RepetendLimits.keep_monotone`.
 
     Attributes:
         name: Name of its kind in files.
         micro_batches: Per repetend.
         period: Ticks.
-        solver: Who says so.
+        solver: Solver that refuted the period.
     """
 
     name: ClassVar[str] = "refutation"
@@ -38,7 +38,7 @@ class Refutation:
 
 
 class CertificateError(ValueError):
-    """A certificate is wrong; the message says in one line which of its claims is false."""
+    """A certificate is wrong; the message names the false claim in one line."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class RepetendLimits:
 
     @property
     def keep_monotone(self) -> bool:
-        """Whether a period that cannot be reached shows that no shorter one can.
+        """Whether an infeasible period proves all shorter periods infeasible.
 
         Proof. Let an idle tick be added at the end of each round of a repetend: a block that starts
         ``start`` ticks into round q starts at ``q * (T + 1) + start`` instead of ``q * T + start``. Starts
@@ -69,7 +69,7 @@ class RepetendLimits:
         return self.span is None and self.latency is None
 
     def on(self, placement: Placement) -> Placement:
-        """Return the placement's part that repeats, with no more memory than the limit."""
+        """Return the repeating part of a placement, with no more memory than the limit."""
         each = placement.per_micro_batch
         if self.memory is None:
             return each

@@ -22,7 +22,7 @@ from schedsearch.schedule import Instance, Schedule, ScheduledBlock
 from schedsearch.validate import InvalidScheduleError, validate
 
 _MAX_BLOCKS = 200_000
-"""Blocks of the longest schedule that is unrolled to check a repetend."""
+"""Most blocks of a schedule unrolled to check a repetend."""
 
 _MAX_INSTANCES = 1_000
 """Most instances in a query to Z3: the query has a rule for each pair of them."""

@@ -16,7 +16,7 @@ _MAX_COUNTS = 200_000
 """Most sets of orders, one for each count of started blocks, so that memory is not used up."""
 
 Counts = tuple[int, ...]
-"""How often each block has started."""
+"""Number of starts of each block."""
 
 Ends = tuple[int, ...]
 """Ticks: the latest start so far, then of each block the end of its latest run.
@@ -28,7 +28,7 @@ An end so early that even a transfer from there has ended by the latest start is
 def no_shorter_schedule(
     placement: Placement, num_micro_batches: int, makespan: int, time_limit_s: float
 ) -> bool | None:
-    """Return whether every schedule takes so long; None where this cannot be seen, or takes too long to see.
+    """Return True if every schedule takes at least `makespan`; None if this is not shown, or not in time.
 
     Proof. Each block may run the micro-batches in order: give its k-th run to micro-batch k, then starts and
     memory of each device stay, and inputs are there (Tessel, Property IV.1). Sort a schedule's blocks by
@@ -104,7 +104,7 @@ class _Walk:
                         yield after_of[i], tuple(new)
 
     def _needed(self, counts: Counts, i: int, j: int) -> int:
-        """Return how often an input of a block must have run: an optimizer block waits for every run."""
+        """Return the runs that an input of a block must have had: an optimizer block waits for all runs."""
         return self.runs[j] if self.runs[i] == 1 else counts[i] + 1
 
     def _can_start(self, counts: Counts, i: int) -> bool:

@@ -35,9 +35,9 @@ class MinCycleRatio(Bound):
     Every repetend is a cycle of states; node potentials show that no cycle's ratio is below the period.
 
     Attributes:
-        period: That time, in ticks.
-        devices: What runs on others is left out: a repetend of all has one of the others in it, in which what
-            waited for another through it still waits.
+        period: Least mean ticks per micro-batch.
+        devices: Devices whose blocks count. Other blocks are left out: a repetend of the placement contains
+            one of the rest, in which waits through a block left out remain.
         cut_out: Blocks that run on all these devices and have no memory there. No other runs while one does,
             so these intervals can be cut out of every repetend, and what waited for others through such a
             block still waits; transfers may have gone on meanwhile, so nothing is left of them.
@@ -49,11 +49,11 @@ class MinCycleRatio(Bound):
     cut_out: tuple[str, ...] = ()
 
     def value(self, placement: Placement) -> Fraction:
-        """Return the period, which `is_shown` shows."""
+        """Return the claimed period in ticks, which `is_shown` checks."""
         return self.period
 
     def is_shown(self, placement: Placement, time_limit_s: float) -> bool | None:
-        """Go through all states."""
+        """Check by enumeration of all states that no cycle's ratio is below the period; None if too slow."""
         placement, here = placement.per_micro_batch, frozenset(self.devices)
         if not here or not here <= set(range(placement.num_devices)):
             raise ValueError(f"devices {sorted(here)} are not some of the {placement.num_devices}")
@@ -158,7 +158,7 @@ class HeldLimit:
         return max(above) <= self.limit
 
     def _above_limit_fits(self, placement: Placement, walk: _Walk, time_limit_s: float) -> bool:
-        """Return whether numbers of starts above the limit fit the capacity, as far as Z3 sees in time.
+        """Return whether Z3 cannot exclude in time that numbers of starts above the limit fit the capacity.
 
         The device may never come to those: then all states are gone through.
         """
@@ -308,7 +308,7 @@ class _Walk:
 
 
 def _has_potentials(walk: _Walk, period: Fraction, deadline: float) -> bool | None:
-    """Return whether no cycle has fewer ticks than the period gives for its progress; None if unseen.
+    """Return whether no cycle takes fewer ticks than its progress times the period; None if not decided.
 
     A move's length is its ticks less what the period gives. Shortest lengths of paths to each state are
     potentials; where none are, the states by which the paths came go round a cycle.
