@@ -224,7 +224,7 @@ class Repetend:
             shortest: A lower bound on the period in ticks.
             longest: A period that the orders can keep, if any.
             chosen: The choices of each micro-batch.
-            waits: What else waits for what, as where streams share a memory.
+            waits: Further edges, such as waits between streams that share a memory.
 
         Returns:
             The repetend; None where the orders make a circle, or need a longer period.

@@ -281,7 +281,7 @@ def as_soon_as_possible(
 
     Args:
         placement: What runs where.
-        num_micro_batches: How many micro-batches the orders hold.
+        num_micro_batches: Number of micro-batches in the orders.
         orders: For each device the (block, micro-batch) pairs in the order in which it runs them, or for each
             lane where devices have several streams; optimizer blocks may be left out, and then come last.
         chosen: The choices of each micro-batch, as of `Schedule`.

@@ -20,7 +20,7 @@ class UnsuitablePlacementError(ValueError):
     """The hand-made schedule is not defined for this placement or number of micro-batches.
 
     Attributes:
-        reason: What the schedule needs; the message names the remedy too.
+        reason: Needs of the schedule in words; the message also names the remedy.
     """
 
     def __init__(self, reason: str, remedy: str) -> None:

@@ -59,7 +59,7 @@ def compare(
         micro_batches: The model as each micro-batch takes it, where they differ; see
             `schedsearch.comparison.unequal`. A hand-made schedule then has a row with them as they come, one
             with the short ones first, and one with the long ones first; on replicas one for each assignment.
-        on_progress: Told how far the searches are.
+        on_progress: Called with the progress of the searches.
         answer: Function that answers the searches.
         options: Options of the searches: the fields of `Problem`. ``time_limit_s`` and ``work_limit``
             are of all of them together.

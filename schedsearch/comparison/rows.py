@@ -54,7 +54,7 @@ class ComparedRow:
         energy_j: Energy of all devices from the first start to the last end; None where their power is not
             known.
         search_seconds: Wall-clock time of the search.
-        note: What was assumed, cut, chosen or missing.
+        note: Assumptions, cuts, choices or missing memory, in words.
         found: The schedule itself; None where there is none.
     """
 

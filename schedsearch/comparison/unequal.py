@@ -64,7 +64,7 @@ def read_chains(
     Args:
         stages: The model; figures that are not in the file are taken from here.
         path: As of `schedsearch.unequal.micro_batches.read_micro_batches`, as for the rest.
-        num_micro_batches: How many there must be; None for those of the file.
+        num_micro_batches: Required number of micro-batches; None for the file's own number.
         length_rules: Rules for lengths; None for none.
 
     Raises:

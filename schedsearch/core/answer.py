@@ -22,17 +22,17 @@ class SearchError(ValueError):
 
 @dataclass(frozen=True)
 class SearchProgress:
-    """The progress of a search: best value, bound and work so far.
+    """The progress of a search: best value, bound, queries and seconds so far.
 
     Attributes:
-        phase: What is being made smaller; see `Objective`.
+        phase: Objective being made smaller; see `Objective`.
         best: Least value found, in ticks or units of memory, of the period per micro-batch; None before the
             first.
-        bound: What no answer to the question that was asked beats, not to a part of it.
+        bound: Lower bound over all answers to the whole question, not to a part of it.
         queries: Questions put to the solver so far.
         elapsed_s: Seconds since the search began.
-        found_by: What found the best value: the name of a hand-made schedule, a rule of the simulation, a
-            query, neighbourhoods, ...; empty where that is not told.
+        found_by: Finder of the best value: the name of a hand-made schedule, a rule of the simulation, a
+            query, neighbourhoods, ...; empty if not known.
     """
 
     phase: str
@@ -117,7 +117,7 @@ class StrategyWork:
         name: Name of the strategy.
         objective: Objective that it improved: the period, or the whole schedule's objective.
         work: Units of counted work, each of about a second.
-        improvements: How often it found a smaller value.
+        improvements: Number of times that it found a smaller value.
         gain: Share by which all its improvements together made the value smaller, from 0 to 1.
     """
 
@@ -161,13 +161,13 @@ class Answer(FileResult):
         queries: Questions put to the solver.
         seconds: Wall-clock time of the search.
         tried: Each number of micro-batches per repetend that was asked for, in ascending order.
-        ended_by: What ended the search.
+        ended_by: Reason why the search ended.
         reason: Why there is no schedule; empty when there is one.
         sizes: Numbers of micro-batches per repetend that were asked for, whether or not they were tried.
-        limits: What objectives before the period reached, which is what every repetend was held to.
-        solver: Who refuted the periods below each bound; a key of `SOLVERS`.
-        min_period: What the cycles of states prove of any number of micro-batches per repetend; None where
-            other bounds were enough, or there were too many states.
+        limits: Values of the objectives before the period, which every repetend had to keep.
+        solver: Solver that refuted the periods below each bound; a key of `SOLVERS`.
+        min_period: Minimum cycle ratio, for any number of micro-batches per repetend; None if other bounds
+            were enough, or the states too many.
         universal_bound: Ticks per micro-batch that no repetend of any number of micro-batches beats.
         by_in_flight: Periods that Tessel's search knew with one micro-batch in flight, with up to two, and so
             on; empty after other searches.

@@ -27,11 +27,11 @@ class Account:
         seed: Seed of the solver's random choices.
         began: Begin of the search, in seconds of `time.monotonic`.
         effort: Work done so far, and the limits of time and work.
-        on_progress: Called after each query.
+        on_progress: Called with the progress after queries and moves.
         queries: Queries so far.
-        proved: Bound on each objective for the whole question; of the period, per micro-batch. An objective
-            that is not in it takes its bound from the progress reports.
-        found_by: Least value reported of each objective, of the period per micro-batch, and what found it.
+        proved: Bound on each objective for the whole question; of the period, per micro-batch. For other
+            objectives, the bounds given to `tell` already are of the whole question.
+        found_by: Least value reported of each objective, of the period per micro-batch, and its finder.
         work: Cost and gain of each procedure so far, by objective and name.
     """
 

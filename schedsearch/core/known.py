@@ -61,7 +61,7 @@ class OfSize:
         bound: Lower bound of each objective, over the repetends within the limits.
         cutoff: Only periods below it are of use, in ticks.
         repetend: The best; None before there is one.
-        limit: What earlier objectives reached, which later ones must keep.
+        limit: Values that earlier objectives reached, which later ones must keep.
         refuted: Periods proved to be too short.
         seconds: Time that questions took.
     """
@@ -199,7 +199,7 @@ class Known:
         period_bound: Ticks per micro-batch that no repetend beats.
         before: Objectives before the period.
         of_size: Best repetend and bounds of each number of micro-batches that was looked at.
-        min_period: What the state-space search proved; None where it was not needed, or gave up.
+        min_period: Result of the state-space search; None if it was not needed, or gave up.
         failure: The status and the reason while there is no repetend.
         seed: Seed of this round's random choices.
         round: Number of the round, from 1.

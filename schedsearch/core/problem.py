@@ -50,7 +50,7 @@ class Problem:
         micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
         max_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made schedule
             may be of more, up to the number of devices, where it is better.
-        objectives: What to make least, in this order; see `schedsearch.core.objective.Objective`. The
+        objectives: Objectives to minimise, in this order; see `schedsearch.core.objective.Objective`. The
             makespan or the device span can only be the last; one of them alone needs no period.
         solver: A key of `SOLVERS`.
         time_limit_s: Seconds for the whole search; the best schedule found until then is returned. Those that

@@ -37,7 +37,7 @@ class Variables:
         keeps_order: Whether each block runs the micro-batches in order. Where these differ in their modes,
             they cannot be renamed until it does.
         known: Start of each instance in a known schedule, with whose orders the solver begins.
-        held: What is in use on each device before any instance starts; 0 where nothing is said.
+        held: Memory in use on each device before any instance starts; 0 for a device that is not in it.
     """
 
     def __init__(

@@ -37,9 +37,9 @@ def plan_layouts(
 
     Args:
         search: The layouts that are tried.
-        num_plans: How many are timed by a schedule.
-        on_progress: Called now and then with the number of layouts that are rated, and of all.
-        time_limit_s: After which it ends.
+        num_plans: Number of layouts to time by a schedule.
+        on_progress: Called now and then with the number of layouts rated, and of all.
+        time_limit_s: Seconds after which the search ends.
 
     Raises:
         PlanError: A schedule would have too many blocks.

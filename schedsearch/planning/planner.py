@@ -86,18 +86,18 @@ def plan(
             Branches are one after the other.
         cluster: GPUs, or their name; see `placements.cluster.read_cluster`.
         batch: Samples of an iteration; of several the one with the most samples per second is first.
-        options: How GPUs may share layers, and what numbers are tried. Where they ask for a paper's method
-            there are no layouts.
-        costs: What layers cost; by default as `TRAINED` says.
+        options: Allowed strategies of layers, and the numbers to try. With a paper's method, no layouts
+            are made.
+        costs: Costs of layers; by default with the options `TRAINED`.
         uniform: Layouts alone.
-        layouts: Layouts that are tried; what `options` have of them is taken from there.
+        layouts: Layouts to try; fields that `options` also have are taken from there.
         rank_by: One of `RANKS`.
-        shapes: Those of `SHAPES` that compete.
-        time_limit_s: For all of it: planning has half, the searches of schedules what that leaves; None for
-            that of `options`.
-        on_progress: Told about the planning; see `placements.planners.hybrid.search.plan_search`. There is no
-            bound, 0, where layouts, or several batches or shapes, compete.
-        on_search: Told about the searches of schedules.
+        shapes: Some of `SHAPES`, which compete.
+        time_limit_s: Seconds in all: planning has half, the searches of schedules the rest; None for the
+            time limit of `options`.
+        on_progress: Called with the planner's progress; see `placements.planners.hybrid.search.plan_search`.
+            The bound is 0 (none) if layouts, or several batches or shapes, compete.
+        on_search: Called with the progress of the searches of schedules.
 
     Raises:
         PlanError: An option is wrong, or no plan fits; then the smallest memory that would do is said.

@@ -55,7 +55,7 @@ class RankedPlan:
         rated: Its chain of stages in order of their devices, by its planner; of an M- or NN-shape only the
             layers between embeddings and output layer.
         placement: Its blocks, with the memory of each device.
-        formula_ms: What its planner took the iteration to be; None where it has no formula.
+        formula_ms: Iteration time by its planner's formula; None if it has no formula.
         chunks: Stage and layers of each chunk, in order of the model; empty where a stage has one.
         shared: The layers that are on all GPUs, beside the chain; None for none.
         run: A layout of a training framework as it is run; None for other plans.
@@ -64,7 +64,7 @@ class RankedPlan:
         schedule: The schedule; None where there is none.
         bound_ms: No schedule of this placement is shorter; None where nothing is known.
         note: Why there is no schedule.
-        is_equal: It is as fast as the plan before it, as far as costs are exact.
+        is_equal: Whether it is as fast as the plan before it, as far as costs are exact.
     """
 
     shape: str
@@ -166,12 +166,12 @@ class LayoutPlans:
     Attributes:
         limit_gib: Memory of a GPU that a layout may use.
         plans: The best, by increasing time of their schedules; empty where nothing fits.
-        estimates: Those that may be among the best, those that fit first, by increasing time.
+        estimates: Estimates of the layouts that may be among the best; fitting ones first, then by time.
         bound_ms: No schedule of a layout that fits by the formula is shorter than this: the least load of a
             fullest stage.
-        num_layouts: All layouts there are.
-        num_left: Those that were not looked at: there was a Ctrl-C, or the time was over.
-        interrupted: There was a Ctrl-C.
+        num_layouts: Number of all layouts.
+        num_left: Number of layouts not rated, because of a Ctrl-C or the time limit.
+        interrupted: Whether there was a Ctrl-C.
     """
 
     limit_gib: float
@@ -188,15 +188,15 @@ class Plans(FileResult):
     """The plans of a model on a cluster, best first.
 
     Attributes:
-        model: What is planned.
-        cluster: For which GPUs.
-        options: What was allowed.
-        costs: What layers cost.
+        model: The planned model.
+        cluster: The GPUs.
+        options: The options of the planner.
+        costs: Costs of the layers.
         proposed: Plans in the order of the ranking.
-        searches: What the search of strategies tried with the layers in a chain, for each batch size.
+        searches: Results of the search of strategies with the layers in a chain, for each batch size.
         layouts: The layouts that were rated, for each batch size.
-        left_out: What was not made, and why, a line each.
-        interrupted: Whether it was interrupted from the keyboard; then this is what there was until then.
+        left_out: Plans that were not made, with the reason, a line each.
+        interrupted: Whether Ctrl-C ended the planning; then these are the plans made until then.
     """
 
     model: ModelShape

@@ -41,14 +41,14 @@ UNLIMITED = 100.0
 
 
 class StageTensor(NamedTuple):
-    """Tensors of one name on a GPU of a stage.
+    """Tensors of one name on a GPU of a stage, with their size in GiB.
 
     Attributes:
         kind: See `placements.models.memory.MemoryKind`.
-        name: What they are.
+        name: Name of the tensors.
         gib: GiB of all of them together.
         held: Micro-batches of which they are held, of several chunks the most; 1 of states.
-        rule: How they are counted.
+        rule: The rule in words by which they are counted.
     """
 
     kind: str

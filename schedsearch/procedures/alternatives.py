@@ -80,10 +80,10 @@ def schedules_of_equal_period(
         placement: What runs where; its `memory` is the capacity.
         num_micro_batches: Micro-batches of every schedule.
         result: Result of the search, with a schedule.
-        limit: What every candidate must keep, see `reached`; by default what the search's default objectives
-            reached.
+        limit: Limits on objectives that every candidate keeps, see `reached`; by default the values of the
+            search's default objectives.
         count: Most schedules.
-        work_limit: Units of work, of about a second, after which no more are sought.
+        work_limit: Units of work, of about a second, after which the search for more ends.
         seed: Seed of the samples; other seeds make others.
     """
     assert result.schedule is not None, "a search without a schedule has nothing to vary"

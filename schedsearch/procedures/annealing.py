@@ -37,13 +37,13 @@ class Annealing(Procedure):
     The two are annealed at once where there are two cores.
 
     Attributes:
-        coolings: How often the heat becomes less in the first annealing of the most micro-batches, or as
-            often as there are blocks. Of fewer micro-batches, whose steps take less time, it does so more
-            often, and twice as often in each turn that follows one in vain, and in each round of the search.
+        coolings: Number of coolings in the first annealing of the most micro-batches, but at most the number
+            of blocks. Fewer micro-batches, whose steps take less time, have more coolings. Each turn after
+            one in vain, and each round of the search, has twice as many.
         steps: Steps of a cooling, between two looks at the clock.
         heat: Share of the period by which a step may well lengthen it, at first and at last.
-        max_instances: Blocks times micro-batches; it was not tried with more.
-        max_in_vain: Turns without a shorter period per micro-batch after which it ends.
+        max_instances: Most blocks times micro-batches; more were not tried.
+        max_in_vain: Turns without a shorter period per micro-batch after which annealing ends.
     """
 
     name: ClassVar[str] = "annealing"

@@ -111,7 +111,7 @@ def hand_made(placement: Placement, number: int, effort: Effort) -> Iterator[Mad
     Args:
         placement: What runs where, without optimizer blocks.
         number: Micro-batches of the schedule.
-        effort: Told what is done; none is begun that would end after the time limit.
+        effort: Counts the work; no schedule is begun that would end after the time limit.
     """
     for name in _BY_HAND:
         if not _has_time(placement, number, effort):

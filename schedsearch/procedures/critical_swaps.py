@@ -109,7 +109,7 @@ def take_steps(
         shortest: The period of the best.
         least: No period is shorter: the steps end there.
         heat: Ticks by which a period may well grow.
-        steps: How many.
+        steps: Number of steps.
         seed: Seed of the random choices.
 
     Returns:

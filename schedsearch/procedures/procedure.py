@@ -18,7 +18,7 @@ class Procedure(ABC):
     Its parameters are the public fields of the class, with their defaults.
 
     Attributes:
-        name: What options and results call it.
+        name: Name in options and results.
         is_first: Whether it runs before a solver is asked anything, where there are many blocks.
         share: Share of a round's work that it gets at most.
         share_kept: Share that is kept for it from the queries, where these come before it: of few blocks, in

@@ -15,7 +15,7 @@ class CapacityError(ValueError):
     """A device's memory is too small for even one micro-batch.
 
     Attributes:
-        reason: Which device, and what it lacks; the message names the remedy too.
+        reason: The device and its missing memory, in words; the message also names the remedy.
     """
 
     def __init__(self, reason: str, remedy: str) -> None:

@@ -13,14 +13,14 @@ from placements.planners.division import divided, spans, windows
 
 
 def redivided(pipeline: Placement, slowdown: Sequence[float], parts: int) -> Placement | None:
-    """Return a pipeline with its stages, each of equal parts, divided among fewer or slower devices.
+    """Return a pipeline whose stages, of equal parts each, are divided among fewer or slower devices.
 
     The tick is shorter by the number of parts, and so is the unit of memory: all stays exact. The longest
     load of a device is least.
 
     Args:
         pipeline: One stage on each device, one after the other.
-        slowdown: How many times as long each device that is left takes.
+        slowdown: Factor on the times of each remaining device.
         parts: Parts of each stage, such as its layers.
 
     Returns:

@@ -92,24 +92,24 @@ def replan(
     seed: int = 0,
     before: Schedule | None = None,
 ) -> Replan:
-    """Return the ways to go on with a job.
+    """Return the ways to continue with a job whose devices are lost or slow.
 
     Args:
-        job: What is lost or slow.
-        objective: ``device_span`` where an iteration begins on each stage when the stage has ended the one
-            before (staggered optimizer), or ``makespan``.
-        schedule: The order before: ``searched``, or the name of one made by hand.
+        job: The job, with its lost and slow devices.
+        objective: ``device_span`` if each stage begins an iteration when it has ended the one before
+            (staggered optimizer), or ``makespan``.
+        schedule: The earlier order: ``searched``, or the name of a hand-made schedule.
         parts: Equal parts of each stage, such as its layers, by which stages are divided anew.
         work_limit: Units of counted work for all searches together; None for 60, or no limit where there is
             one of time.
-        time_limit_s: Seconds for all of them; None for no limit.
-        seed: Of the random choices.
-        before: The order before, of one pipeline, instead of `schedule`.
+        time_limit_s: Seconds for all searches together; None for no limit.
+        seed: Seed of the random choices.
+        before: The earlier schedule of one pipeline, instead of `schedule`.
 
     Raises:
-        ReplanError: The order before is not of this pipeline.
-        UnsuitablePlacementError: The schedule by hand is not for this pipeline.
-        InvalidScheduleError: The order before needs more memory.
+        ReplanError: The earlier schedule is not of this pipeline.
+        UnsuitablePlacementError: The hand-made schedule is not defined for this pipeline.
+        InvalidScheduleError: The earlier schedule needs more memory.
     """
     if work_limit is None and time_limit_s is None:
         work_limit = _WORK_LIMIT

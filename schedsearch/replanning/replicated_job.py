@@ -37,8 +37,8 @@ class ReplicatedJob:
         num_replicas: Number of pipelines.
         num_micro_batches: Micro-batches of each pipeline in an iteration.
         lost: Copies that are lost.
-        slowdown: How many times as long the blocks of a copy take; 1 where absent.
-        slow_links: Likewise the transfers between two copies, in both directions.
+        slowdown: Factor on the times of a copy's blocks; 1 if absent.
+        slow_links: Factor on the transfers between two copies, in both directions; 1 if absent.
 
     Raises:
         ReplanError: A copy is not there, or all of a device are lost.

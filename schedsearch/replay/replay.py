@@ -32,9 +32,9 @@ class ReplayedIteration:
 
     Attributes:
         job: Name of the job.
-        step: Its number in the trace.
-        replicas: How many replicas it has.
-        micro_batches: Of all replicas.
+        step: Number of the iteration in the trace.
+        replicas: Number of replicas.
+        micro_batches: Micro-batches of all replicas.
         measured_ms: From the first start to the last end of a replica's blocks, as measured.
         simulated_ms: Simulated with the measured block times and orders.
         reordered_ms: With the best orders found; micro-batches stay on their replica.

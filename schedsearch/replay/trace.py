@@ -64,14 +64,14 @@ class ReplicaIteration(NamedTuple):
 
 
 class JobTrace(NamedTuple):
-    """A job's iterations that are whole.
+    """A job's complete iterations.
 
     Attributes:
         job: Its name.
         num_stages: Devices of a replica's pipeline.
         num_chunks: Parts of the model on each device; more than 1 for interleaved schedules.
-        steps: For each iteration, by its number, what each replica ran.
-        lines: What was left out, a line each.
+        steps: For each iteration, by its number, the blocks of each replica.
+        lines: Iterations left out, a line each.
     """
 
     job: str

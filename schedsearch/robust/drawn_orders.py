@@ -72,7 +72,7 @@ def drawn_orders(schedule: Schedule, scenarios: Sequence[Scenario], draws: int, 
     Args:
         schedule: Valid, of a placement without streams.
         scenarios: At least one; they fit the placement.
-        draws: Of each scenario.
+        draws: Draws of each scenario.
         seed: Seed of all draws; equal for every schedule of a placement.
     """
     placement, devices = schedule.placement, range(schedule.placement.num_devices)

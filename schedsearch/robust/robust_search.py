@@ -100,9 +100,9 @@ def robust_search(
 
     Args:
         schedules: Valid ones of one placement and number of micro-batches, by name.
-        scenarios: What the order is for.
-        quantile: The time that draws of so much weight keep is made least, as 0.95; None for the mean.
-        draws: Draws of each scenario in which something varies.
+        scenarios: Scenarios in which the order should be good.
+        quantile: Quantile of the iteration time to minimise, such as 0.95; None for the mean.
+        draws: Draws of each scenario whose times vary.
         work_limit: Units of counted work, each of about a second.
         time_limit_s: Seconds for the search.
         seed: Seed of all draws and choices.

@@ -91,7 +91,7 @@ def scenarios_from(data: Any, where: str, placement: Placement) -> tuple[Scenari
 
     Args:
         data: The list.
-        where: What it is called in messages.
+        where: Name of the list in messages.
         placement: The devices and blocks.
 
     Raises:

@@ -29,14 +29,14 @@ def value_of(g: DrawnOrders, quantile: float) -> float:
 
 @compiled
 def timed(g: DrawnOrders, quantile: float, begins: Floats, missing: Ints, ready: Ints) -> float:
-    """Fill in the start of each node in each draw; return the mean of the ends, infinite with a cycle.
+    """Fill in the start of each node in each draw; return the mean or quantile of the ends, inf for a cycle.
 
     Args:
         g: Orders and times.
-        quantile: From 0 to 1, for the end that draws of so much weight keep; a negative number for the mean.
-        begins: Room for the starts; shape ``(nodes, draws)``.
-        missing: Room; shape ``(nodes,)``.
-        ready: Likewise.
+        quantile: Quantile of the ends, above 0 to 1; a negative number for the mean.
+        begins: Buffer for the starts; shape ``(nodes, draws)``.
+        missing: Buffer; shape ``(nodes,)``.
+        ready: Buffer; same shape.
     """
     nodes, draws = g.times.shape
     missing[:] = 0

@@ -52,7 +52,7 @@ def find(request: Problem, on_progress: SearchReport | None = None) -> Answer:
     """Search a schedule by the method that the request names.
 
     Args:
-        request: What to search.
+        request: The problem to search.
         on_progress: Called with each step of the search.
 
     Returns:

@@ -59,7 +59,7 @@ class IterationSteps(NamedTuple):
 
     Attributes:
         steps: Blocks in an order in which each comes after all blocks that it waits for.
-        groups: Positions of blocks, in order, by group: one block, or several that start together to swap memory.
+        groups: Positions of blocks, in order: one block a group, or several that start together to swap.
         num_links: Links of the conditions.
         is_shared: Whether some link has messages of blocks that run on several devices, so that their order
             depends on the times.

@@ -38,7 +38,7 @@ class Interrupts:
     is passed on at once.
 
     Attributes:
-        seen: Whether a Ctrl-C came while the main thread watches.
+        seen: Whether a Ctrl-C came while the main thread was watching.
     """
 
     seen = False
@@ -46,7 +46,7 @@ class Interrupts:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Put off a Ctrl-C that comes inside to when somebody looks, at the latest to the end.
+        """Put off a Ctrl-C that comes inside until it is looked for, at the latest until the end.
 
         Raises:
             KeyboardInterrupt: There was one.

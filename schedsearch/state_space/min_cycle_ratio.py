@@ -33,15 +33,15 @@ _MAX_AHEAD = 60_000
 
 @dataclass(frozen=True)
 class MinPeriod:
-    """A minimum cycle ratio of the states.
+    """A minimum cycle ratio of the states: the least period per micro-batch.
 
     Attributes:
         ticks: Per micro-batch; no repetend of any number of micro-batches has a shorter period.
         micro_batches: Micro-batches of the cycle that has this period, or None where the period given was not
             beaten.
         cut_out: Blocks that were left out, because they can run before or after all others.
-        states: How many there are.
-        devices: Those on which alone this was found; ascending.
+        states: Number of states.
+        devices: Devices whose blocks were searched; ascending.
     """
 
     ticks: Fraction

@@ -48,7 +48,7 @@ def cooldown(placement: Placement, indices: Indices, in_flight: int, budget: Bud
 
 
 def _some_phase(placement: Placement, blocks: list[Instance], held: list[int], budget: Budget) -> Phase:
-    """Return a phase whose starts fit the memory, if such starts exist.
+    """Return a phase with starts that fit the memory; its `answer` tells whether any were found.
 
     Its blocks, and the memory held before them, follow from the micro-batches of the repetend's blocks and
     not from their order. So a phase exists for all orders or for none.

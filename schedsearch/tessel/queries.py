@@ -46,9 +46,9 @@ class TesselQuery:
 
         Args:
             placement: What runs where.
-            instances: The blocks. Inputs from blocks that are not among them are there from the beginning.
-            held: What each device holds at the beginning.
-            budget: Time and counts.
+            instances: The blocks. Inputs from other blocks are available from the beginning.
+            held: Memory that each device holds at the beginning.
+            budget: Time left, and counts of calls.
         """
         self.placement, self.budget = placement, budget
         context = z3.Context()  # of its own, as searches may run in several threads

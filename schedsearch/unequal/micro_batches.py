@@ -62,19 +62,19 @@ def read_micro_batches(
 ) -> Problem:
     """Return the micro-batches of a CSV file.
 
-    The columns are those of `MicroBatchRow`; what is not in the file is as in the placement. Or they
-    are those of `MicroBatchTokensRow`, and rules say what each block takes.
+    The columns are the fields of `MicroBatchRow`; blocks that are not in the file are as in the placement. Or
+    they are the fields of `MicroBatchTokensRow`, and rules compute each block's costs.
 
     Args:
         path: The file.
         placement: The blocks of a micro-batch.
-        num_micro_batches: How many there must be; None for those of the file.
-        unit_mib: MiB of a unit of the placement's memory; None where that is not known.
+        num_micro_batches: Required number of micro-batches; None for the file's own number.
+        unit_mib: MiB of a unit of the placement's memory; None if not known.
         length_rules: File of the rules, for lengths; see `placements.profiles.length_rules`.
 
     Raises:
         MicroBatchError: The file is wrong; the line names it, the row, the field and the remedy.
-        ProfileError: Likewise of the rules.
+        ProfileError: The file of rules is wrong.
         PlacementError: The placement has modes or streams.
     """
     rules = None if length_rules is None else read_length_rules(length_rules)

@@ -103,7 +103,7 @@ def resequenced(
 
 
 def schedules_of(g: Sequences, work: ReplicaWork) -> ReplicaSchedules | None:
-    """Return the schedules of all replicas, whose micro-batches are numbered by their places in its sequence.
+    """Return the schedules of all replicas, with micro-batches numbered by their places in the sequences.
 
     None where idle devices come to a standstill.
     """
@@ -121,7 +121,7 @@ def schedules_of(g: Sequences, work: ReplicaWork) -> ReplicaSchedules | None:
 
 
 def _made(batch: Problem, ran: NDArray[np.int64], names: Sequence[str]) -> Schedule | None:
-    """Return the schedule of a batch whose kinds and places start in an order; None if that is not valid."""
+    """Return a batch's schedule with a given order of starts of (kind, place) rows; None if not valid."""
     orders: list[list[Instance]] = [[] for _ in range(batch.placement.num_devices)]
     for kind, place in ran.tolist():
         orders[batch.placement.by_name[names[kind]].devices[0]].append((names[kind], place))

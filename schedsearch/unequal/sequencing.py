@@ -37,21 +37,21 @@ class Sequences(NamedTuple):
 
     Attributes:
         times: Ticks of each kind of each micro-batch on each replica; shape ``(replicas, kinds, number)``.
-        memory: What each kind of each micro-batch holds; shape ``(kinds, number)``.
-        transient: What it holds while it runs; likewise.
+        memory: Units that each kind of each micro-batch allocates; shape ``(kinds, number)``.
+        transient: Units that it needs only while it runs; same shape.
         tails: Ticks from the start of each kind of a micro-batch to its last end; of the shape of `times`.
-        free: What each device can hold.
+        free: Free memory of each device.
         device: The device of each kind.
         first_kind, kinds: The kinds of each device.
         first_input, inputs: The kinds that each kind waits for.
         delays: Ticks from the end of each input to the start.
         first_output, outputs: The kinds that wait for each kind.
         order: The micro-batches of each replica in their sequence, then -1; shape ``(replicas, number)``.
-        size: How many each replica has; shape ``(replicas,)``.
+        size: Number of micro-batches of each replica; shape ``(replicas,)``.
         patience: Ticks for which each kind waits for others.
-        weights: What each micro-batch counts for a replica's room.
-        room: The most that each replica may have of these.
-        span: Whether a device's own time counts, and not that of the whole.
+        weights: Weight of each micro-batch, such as its tokens.
+        room: Most weight of one replica's micro-batches.
+        span: Whether the longest device span counts, and not the makespan.
     """
 
     times: _Floats

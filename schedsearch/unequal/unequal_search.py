@@ -96,10 +96,10 @@ def replica_search(
         objective: ``makespan`` or ``device_span``.
         given: The micro-batches of each replica, which stay there; None to assign them too.
         begin_with: Schedules of this work: the answer is no longer.
-        time_limit_s: As of `schedsearch.core.problem.Problem`, as for the rest.
-        work_limit: Likewise.
-        seed: Likewise.
-        on_progress: Called whenever something better is found or proved.
+        time_limit_s: As in `schedsearch.core.problem.Problem`.
+        work_limit: As in `Problem`.
+        seed: As in `Problem`.
+        on_progress: Called whenever a better schedule or bound is found.
 
     Returns:
         The schedules, None where none fits the memory, and the answer for the slowest of them.

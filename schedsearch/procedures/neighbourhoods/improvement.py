@@ -235,7 +235,7 @@ class Improvement:
                 self._keep(found.schedule)
 
     def _step(self, move: str, take: Callable[[], Neighbourhood], aim: Aim, work: float) -> None:
-        """Ask a neighbourhood's model for starts and a bound, and keep what is better.
+        """Ask a neighbourhood's model for starts and a bound, and keep a better schedule and a better bound.
 
         Starts of an equally long schedule are taken too: this leads off a plateau.
 
