@@ -38,7 +38,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     cluster         many jobs on many kinds of GPUs: policies, rounds, simulator, prices
     notebook        results as tables, figures and HTML
 
-What a notebook needs is here by name, and loaded when it is first used:
+The names that a notebook uses can be taken from this package; each is loaded at its first use:
 
 >>> import schedsearch
 >>> stages = schedsearch.stages_of(4, forward_ms=10, backward_ms=20, activation_mib=100, memory_mib=400)
@@ -105,7 +105,7 @@ __all__ = list(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    """Return what a notebook needs, from where it is at home.
+    """Import a public name from its own module, at its first use.
 
     Raises:
         ImportError: A folder of the user's is found in the place of a package of ours, or torch is missing.
@@ -135,9 +135,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def put_first() -> None:
-    """Let the commands and all processes that they start find our packages before folders of those names.
+    """Put our packages before the user's folders of the same names in ``sys.path``, also for child processes.
 
-    What is in the working directory can still be imported, after all else.
+    The working directory stays in the path, at its end.
     """
     if any(_others(package) for package in ("placements", "runtime", "experiments")):
         sys.path.insert(0, str(_ROOT))
@@ -163,7 +163,7 @@ def _others(package: str) -> str | None:
 
 
 def _reason(error: Exception) -> str | None:
-    """Return why a package of ours cannot be imported, in a line; None where it is another error."""
+    """Return why one of our packages cannot be imported, in one line; None for any other error."""
     for package in ("placements", "runtime"):
         if folder := _others(package):
             return (

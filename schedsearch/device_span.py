@@ -27,7 +27,7 @@ def device_spans(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def first_starts(schedule: Schedule) -> tuple[int, ...]:
-    """Return the tick of each device's first start; 0 where it has none."""
+    """Return the tick of each device's first start; 0 for a device that runs no block."""
     orders = [schedule.order(device) for device in range(schedule.placement.num_devices)]
     return tuple(schedule.start_of[order[0]] if order else 0 for order in orders)
 

@@ -1,8 +1,8 @@
-"""What must have been released when a block allocates, where several streams share a device's memory.
+"""Releases that a block has to wait for before it allocates, on devices with several streams.
 
-A device with one stream runs one block at a time, so that the order of its blocks says what it holds. Streams
-run side by side: blocks that keep the order of each may still move against those of another, and then a
-device could hold more than before. Knows no solver.
+A device with one stream runs one block at a time, so the order of its blocks determines its memory. Streams
+run side by side: even if each keeps its own order, blocks of two streams can move against each other, and the
+device could then hold more than before. Knows no solver.
 
 Why these waits are enough. Let every block that allocates wait for all that was released before it. At any
 time, of the blocks that have allocated take the one that did so last in the known schedule: those it waited
@@ -32,10 +32,10 @@ class Run(NamedTuple):
 def memory_edges(
     placement: Placement, runs: Iterable[Run], period: int | None = None
 ) -> Iterator[Edge[Instance]]:
-    """Yield that what allocates waits, from start to start, for the last that released before on each stream.
+    """Yield waits of each block that allocates memory for the last release before it on each stream.
 
-    What releases is the start of a block, or its end where it needs more only while it runs. In a steady
-    state, which has a period, the runs are those of one round.
+    A block releases at its start, or at its end if it needs extra memory only while it runs. In a steady
+    state, which has a period, the runs are one round's.
     """
     runs = list(runs)
     for device, streams in enumerate(placement.memory_streams):
@@ -64,9 +64,9 @@ def memory_edges(
 
 
 def no_sooner(waits: Iterable[tuple[Instance, Instance, int]]) -> dict[Instance, set[Instance]]:
-    """Map what waits for the start of others, at once or through others, to all of these.
+    """Map each instance to all instances that must start no later, through any number of zero-tick waits.
 
-    Of the waits, source, target and ticks, those for an end are passed over.
+    Waits are (source, target, ticks); a wait with ticks is for an end, and is ignored.
     """
     direct: dict[Instance, list[Instance]] = {}
     for earlier, later, ticks in waits:

@@ -25,10 +25,10 @@ def bubble_rate(schedule: Schedule) -> float:
 def memory_over_time(
     schedule: Schedule, device: int, *, on_host: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return when the memory of a device, or its host, changes, and what it holds then, the static included.
+    """Return the memory of a device, or of its host, over time, with the static memory of a device.
 
-    Memory is allocated and released at a block's start (Tessel, Sec. III-A, Eq. 1, constraint 2). What blocks
-    need only while they run is not in it, but is in `peak_memory`.
+    Memory is allocated and released at a block's start (Tessel, Sec. III-A, Eq. 1, constraint 2). Memory that
+    blocks need only while they run is not in it, but is in `peak_memory`.
 
     Returns:
         Ticks, ascending, and units of `Block.memory`; both of shape ``(num_blocks_on_device,)``.
@@ -41,7 +41,7 @@ def memory_over_time(
 
 
 def needed_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return likewise what a device needs, with what blocks need only while they run.
+    """Return the memory that a device needs over time, with the memory that blocks need only while they run.
 
     Returns:
         Ticks, ascending, each once, and units of `Block.memory`; both of shape ``(num_changes,)``.
@@ -69,14 +69,14 @@ def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def peak_host_memory(schedule: Schedule) -> NDArray[np.int64]:
-    """Return likewise the most that the host of each device holds; shape ``(num_devices,)``."""
+    """Return the peak memory of each device's host, in the same units; shape ``(num_devices,)``."""
     devices = range(schedule.placement.num_devices)
     peaks = [memory_over_time(schedule, d, on_host=True)[1].max(initial=0) for d in devices]
     return np.array(peaks, dtype=np.int64)
 
 
 def in_flight(schedule: Schedule) -> NDArray[np.int64]:
-    """Return how many micro-batches each device has begun and not ended at most; shape ``(num_devices,)``."""
+    """Return the most micro-batches that each device has in flight at once; shape ``(num_devices,)``."""
     most = np.zeros(schedule.placement.num_devices, dtype=np.int64)
     for device in range(len(most)):
         order = schedule.order(device)
@@ -101,10 +101,10 @@ def latency(schedule: Schedule) -> NDArray[np.int64]:
 
 
 def steady_period(schedule: Schedule) -> float | None:
-    """Return the ticks per micro-batch after which the middle of a schedule repeats; None where it does not.
+    """Return the period of a schedule's middle, in ticks per micro-batch; None if it does not repeat.
 
-    Every block then starts so much later for a micro-batch than for the one before, or for one that is up to
-    half of all before, and so it is twice in a row.
+    In the middle, every block starts the same number of ticks after its start for an earlier micro-batch:
+    the one before, or one up to half of all micro-batches before. This must hold twice in a row.
 
     >>> from placements.shapes import v_shape
     >>> from schedsearch.baselines import gpipe, one_f_one_b

@@ -124,7 +124,7 @@ def _(result: Plans) -> pd.DataFrame:
 
 @frame.register
 def _(result: SimulatedIterations) -> pd.DataFrame:
-    """One row: mean, percentiles and bubble of the iterations, and what the device that waits most waits."""
+    """One row: mean and percentiles of the iterations in ms, bubble rate, and a device's longest wait."""
     row: dict[str, Any] = {"mean_ms": result.mean_ms}
     row |= {f"p{each}_ms": time_ms for each, time_ms in result.percentiles_ms.items()}
     row |= {"bubble_rate": result.bubble_rate, "most_waiting_ms": float(result.waiting_ms.max())}
@@ -234,7 +234,7 @@ _FORMS: Mapping[type, _Form] = {
     Comparison: (Comparison.to_dict, "rows", Comparison.from_json),
     Plans: (Plans.to_dict, "plans", None),
 }
-"""Of each kind of result: its file form as plain data, a key that only such files have, and their reader."""
+"""For each result type: its file form as plain data, a key that only its files have, and its reader."""
 
 
 def save(result: object, path: str | Path) -> Path:
@@ -261,9 +261,9 @@ def load(kind: type, path: str | Path) -> Any:
 
 
 def show(result: Any) -> None:
-    """Show a result's figure, if it has one, and its table where that is short; without pictures its text.
+    """Show a result's figure, if any, and its table, if short; where no pictures are shown, its text.
 
-    Each is an output of its own: of a notebook that is not trusted, JupyterLab drops pictures inside HTML.
+    Figure and table are separate outputs: in untrusted notebooks JupyterLab drops pictures inside HTML.
     """
     if not shows_pictures():
         display({"text/plain": repr(result)}, raw=True)

@@ -1,4 +1,4 @@
-"""A schedule as text: one row per device and stream, one column per tick (or per so many ticks).
+"""A schedule as text: one row per device and stream, one column per tick or per several ticks.
 
 ``F0.3`` is block F0 of micro-batch 3; ``F.3`` likewise in a row that has no other block F. A letter behind
 it, as in ``F.3r``, is the mode that the block runs in where that is not the first; below stands which.
@@ -22,7 +22,7 @@ from schedsearch.schedule import Schedule, mode_in
 
 
 class _Cell(NamedTuple):
-    """What is drawn of a block of a micro-batch, in ticks; the mode is empty where it is the first."""
+    """The drawing of one block of a micro-batch, in ticks; the mode is empty if it is the first one."""
 
     start: int
     ticks: int
@@ -32,7 +32,7 @@ class _Cell(NamedTuple):
 
 
 _MAX_ROWS = 16
-"""Devices that are all drawn; of more only some are."""
+"""Up to this number of devices, all are drawn; of more, only some."""
 
 _IDLE = "."
 
@@ -62,10 +62,10 @@ def picture(schedule: Schedule, max_columns: int = 200, mark: tuple[str, int] | 
 def fitted(
     schedule: Schedule, width: int, repetend: Repetend | None = None, *, with_end: bool = False
 ) -> str:
-    """Draw a schedule in lines of 40 characters or more; where it is cut, its repetend is drawn below.
+    """Draw a schedule in lines of `width` characters, at least 40; if it is cut, draw its repetend below.
 
-    A column is then so many ticks that a repetend, or else the work of a device with one micro-batch, is not
-    longer than a line. Of many devices some are drawn. With its end, all are, and it is without its middle.
+    A column has as many ticks as needed for a repetend, or else a device's work for one micro-batch, to fit
+    in a line. Of many devices only some are drawn. With `with_end`, all are, and the middle is cut out.
 
     >>> from placements.shapes import v_shape
     >>> from schedsearch.baselines import one_f_one_b
@@ -115,13 +115,13 @@ def _scale(
 
 
 def _modes_in_words(placement: Placement, cells: Iterable[_Cell]) -> list[str]:
-    """Return what each letter behind a micro-batch stands for."""
+    """Return the meaning of each letter drawn behind a micro-batch."""
     drawn = {cell.mode for cell in cells}
     return [f"{letter}: {mode}" for mode, letter in _mode_letters(placement).items() if mode in drawn]
 
 
 def _mode_letters(placement: Placement) -> dict[str, str]:
-    """Return a letter for each mode that is not the first of its decision, if it can be one of its own."""
+    """Return a letter for each mode except the first of a decision, a different one while letters last."""
     modes = dict.fromkeys(name for decision in placement.decisions for name in decision.names[1:])
     found: dict[str, str] = {}
     for mode in modes:
@@ -131,7 +131,7 @@ def _mode_letters(placement: Placement) -> dict[str, str]:
 
 
 def shortened(rows: Sequence[str], near: int = 0) -> list[str]:
-    """Return the rows of all devices, or of many the first, the last and those near one of them.
+    """Return the rows of all devices, or of many devices only the first, the last, and some around `near`.
 
     A device has a row for each of its streams. A line after them that is no row stays.
 
@@ -184,7 +184,7 @@ def _cells_of_repetend(repetend: Repetend) -> list[_Cell]:
 
 
 def _short_names(placement: Placement) -> dict[tuple[int, str], str]:
-    """Return for each (lane, block) its name, without its number where no other there has its letters."""
+    """Return the name of each (lane, block), without its number if the letters are unique on the lane."""
     keys = [(lane, block.name) for block in placement.blocks for lane in placement.lanes_of(block)]
     letters = {name: re.sub(r"(?<=[^\W\d_])\d+$", "", name) for _, name in keys}
     counts = Counter((lane, letters[name]) for lane, name in keys)
@@ -192,7 +192,7 @@ def _short_names(placement: Placement) -> dict[tuple[int, str], str]:
 
 
 def _row_titles(placement: Placement) -> list[str]:
-    """Return what stands before each row, as wide as each other, in the order in which they are drawn."""
+    """Return the titles of the rows, padded to one width, in drawing order."""
     pad = len(str(placement.num_devices - 1))
     lanes = [placement.lanes[number] for number in in_rows(placement.lanes)]
     titles = [
@@ -212,7 +212,7 @@ def _grid(
     cut: bool = False,
     mark: tuple[str, int] | None = None,
 ) -> list[str]:
-    """Return the rows of the devices, and of their streams, with dots at their ends where they are cut.
+    """Return the text rows of devices and streams, with dots at the end of a cut row.
 
     A block shorter than a column has one nevertheless, unless a longer one would have none left. What is
     later than the last column is left out, or goes on at the begin.

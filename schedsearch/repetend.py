@@ -15,7 +15,7 @@ from schedsearch.memory_order import Run, memory_edges
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
 
 Cycle = Sequence[tuple[Instance, int]]
-"""The course of a device in one period, in order: (block, micro-batch of the repetend), and of which round.
+"""The order of a lane in one period: (block, micro-batch of the repetend), each with its round.
 
 The rounds of one period count from any number, on all devices from the same.
 """
@@ -35,7 +35,7 @@ class Repetend:
         period: Ticks from one repetend to the next.
         start: For each block, for each micro-batch of the repetend, ticks within the period;
             ``0 <= start < period``.
-        modulo_stage: Likewise, how many rounds further on the block runs; the least is 0.
+        modulo_stage: Likewise, the rounds further on in which the block runs; the least is 0.
         chosen: For each micro-batch of the repetend the choice of each decision of the placement; empty where
             it has none. A block that a mode leaves out has a start nevertheless, which says nothing.
     """
@@ -78,7 +78,7 @@ class Repetend:
 
     @cached_property
     def in_flight(self) -> int:
-        """How many rounds of micro-batches one repetend spans (Tessel's N_R when `micro_batches` is 1)."""
+        """Rounds of micro-batches that one repetend spans (Tessel's N_R when `micro_batches` is 1)."""
         return 1 + max(max(modulo_stage) for modulo_stage in self.modulo_stage.values())
 
     @property
@@ -98,12 +98,12 @@ class Repetend:
         return 1 - work / (placement.num_devices * self.period)
 
     def as_run(self, micro_batch: int) -> Placement:
-        """Return what a micro-batch of the repetend runs: the placement, with its decisions taken."""
+        """Return the placement with the decisions of one micro-batch of the repetend taken."""
         return self.placement.as_run(self.chosen[micro_batch]) if self.chosen else self.placement
 
     @cached_property
     def blocks(self) -> Mapping[Instance, Block]:
-        """Every (block, micro-batch of the repetend) that runs, as it runs."""
+        """The block, in its chosen mode, of every (name, micro-batch of the repetend) that runs."""
         as_run = [self.as_run(n).by_name for n in range(self.micro_batches)]
         return {(name, n): each[name] for name in self.start for n, each in enumerate(as_run) if name in each}
 
@@ -123,7 +123,7 @@ class Repetend:
 
     @cached_property
     def latency(self) -> int:
-        """Ticks from the first start to the last end of the micro-batch for which that is longest."""
+        """Longest ticks from the first start to the last end of one micro-batch."""
         longest = 0
         for n in range(self.micro_batches):
             starts = {block: self.first_starts[block.name, n] for block in self.as_run(n).blocks}
@@ -133,7 +133,7 @@ class Repetend:
 
     @cached_property
     def peak_memory(self) -> tuple[int, ...]:
-        """The most that each device holds in the steady state; shape ``(num_devices,)``."""
+        """Peak memory of each device in the steady state; shape ``(num_devices,)``."""
         peaks = []
         for device in range(self.placement.num_devices):
             here = [(instance, block) for instance, block in self.blocks.items() if device in block.devices]
@@ -151,7 +151,7 @@ class Repetend:
         return tuple(peaks)
 
     def repeated(self, times: int) -> Repetend:
-        """Return the same steady state written as a repetend of so many times the micro-batches."""
+        """Return the same steady state as a repetend with `times` times as many micro-batches."""
         first = {
             (name, n + i * self.micro_batches): start + i * self.period
             for (name, n), start in self.first_starts.items()
@@ -173,11 +173,11 @@ class Repetend:
         return Schedule(self.placement, num_micro_batches, tuple(blocks), chosen)
 
     def unroll(self, num_micro_batches: int) -> Schedule:
-        """Return the schedule of any number of micro-batches: the order of the repetend, as early as can be.
+        """Return the schedule of any number of micro-batches in the repetend's order, as early as possible.
 
         Starting every block as soon as its device's order and its inputs allow is never later than at the
-        repetend's initiation interval. The memory of a device depends on its order alone, so it is that of
-        the steady state, less what the micro-batches before the first and after the last would hold; that is
+        repetend's initiation interval. The memory of a device depends on its order alone, so it is the memory
+        of the steady state, less the memory of micro-batches before the first and after the last, which is
         never negative for placements that pass `schedsearch.proof.memory_need.require_capacity`.
         """
         steady = self.at_initiation_interval(num_micro_batches)
@@ -224,7 +224,7 @@ class Repetend:
             shortest: A lower bound on the period in ticks.
             longest: A period that the orders can keep, if any.
             chosen: The choices of each micro-batch.
-            waits: What else waits for what, as where streams share a memory.
+            waits: Further edges, such as waits between streams that share a memory.
 
         Returns:
             The repetend; None where the orders make a circle, or need a longer period.
@@ -244,7 +244,7 @@ class Repetend:
         return cls.from_first_starts(placement, micro_batches, period, every | starts, chosen)
 
     def cycle(self, lane: int) -> Cycle:
-        """Return what a lane (a device with one stream) runs in one period, with the round of each."""
+        """Return the instances of a lane in one period, in order, each with its round."""
         around = sorted(
             (self.start[name][n], self.modulo_stage[name][n], name, n)
             for (name, n), block in self.blocks.items()
@@ -254,7 +254,7 @@ class Repetend:
 
 
 def input_edges(as_run: Sequence[Placement]) -> list[Edge[Instance]]:
-    """Return that every block waits for its inputs, given what each micro-batch of a repetend runs."""
+    """Return the edges from each block's inputs to the block, for a repetend's micro-batches as they run."""
     found: dict[str, list[tuple[int, int, Edge[Instance]]]] = {}
     for n, each in enumerate(as_run):
         for block in each.blocks:
@@ -266,7 +266,7 @@ def input_edges(as_run: Sequence[Placement]) -> list[Edge[Instance]]:
 
 
 def order_edges(as_run: Sequence[Placement], cycle: Cycle) -> list[Edge[Instance]]:
-    """Return that a device runs its blocks in the order of a cycle, period for period."""
+    """Return the edges that make a device run its blocks in the order of a cycle, period after period."""
     edges = []
     for i, (instance, round_) in enumerate(cycle):
         following, next_round = cycle[(i + 1) % len(cycle)]

@@ -11,7 +11,7 @@ class TableResult:
     """A result that shows itself as a table and a figure.
 
     Attributes:
-        presentation: Returns what makes tables, figures and files; the package says what, results know none.
+        presentation: Returns the maker of tables, figures and files; the package sets it, results know none.
     """
 
     presentation: ClassVar[Callable[[], Any]]
@@ -31,7 +31,7 @@ class TableResult:
 
 
 class FileResult(TableResult):
-    """A result that has a file form too."""
+    """A result with a table, a figure and a file form."""
 
     def save(self, path: str | Path) -> Path:
         """Write the file form (JSON), whole or not at all; return the path."""
@@ -39,10 +39,10 @@ class FileResult(TableResult):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read what `save` wrote.
+        """Read a file that `save` wrote.
 
         Raises:
-            ValueError: The file cannot be read, is of another kind or is wrong; one line that begins with it.
+            ValueError: The file cannot be read, is of another kind or is wrong; one line with its name first.
         """
         found: Self = cls.presentation().load(cls, path)
         return found

@@ -46,7 +46,7 @@ def micro_batches_of(placement: Placement, name: str, num_micro_batches: int) ->
 def instances(
     placement: Placement, num_micro_batches: int, chosen: Sequence[Chosen] = ()
 ) -> Iterator[tuple[Instance, Block]]:
-    """Yield every block of every micro-batch that runs, as it runs."""
+    """Yield every instance that runs, with its block in the chosen mode; optimizer blocks come once."""
     for n in range(num_micro_batches):
         for block in (placement.as_run(chosen[n]) if chosen else placement).blocks:
             if block.kind is not Kind.O or n == num_micro_batches - 1:
@@ -66,23 +66,23 @@ def mode_in(placement: Placement, chosen: Chosen, name: str) -> str:
 
 
 def require_plain(placement: Placement, what: str, instead: str) -> None:
-    """Check that nothing of a placement is to be decided, and that each of its devices has one stream.
+    """Check that a placement has no decisions, and one stream per device.
 
     Raises:
-        PlacementError: It is not so; the line names the blocks with modes, the streams, what cannot take them
-            (such as ``simulate``), and what to do instead (such as ``use schedsearch search``).
+        PlacementError: The check fails; the line names the blocks with modes, the streams, the function that
+            cannot take them (`what`, as ``simulate``), and the remedy (as ``use schedsearch search``).
     """
     found = [f"modes of {some(placement.decision_of)}"] if placement.decisions else []
     _require_none(placement, what, instead, found)
 
 
 def require_one_stream(placement: Placement, what: str, instead: str) -> None:
-    """Check likewise that each of its devices has one stream; modes may be there."""
+    """Check that a placement has one stream per device; it may have modes. Errors as in `require_plain`."""
     _require_none(placement, what, instead, [])
 
 
 def _require_none(placement: Placement, what: str, instead: str, found: list[str]) -> None:
-    """Refuse what was found, and streams."""
+    """Raise an error about the features found, and about streams if the placement has any."""
     if streams := sorted({stream for _, stream in placement.lanes} - {COMPUTE}):
         found.append(f"the stream{'s' * (len(streams) > 1)} {', '.join(streams)}")
     elif placement.has_streams:
@@ -97,7 +97,7 @@ def _require_none(placement: Placement, what: str, instead: str, found: list[str
 def dependencies(
     placement: Placement, num_micro_batches: int, chosen: Sequence[Chosen] = ()
 ) -> Iterator[tuple[Instance, Instance, int]]:
-    """Yield who waits for whom: the earlier instance, the later, and the ticks of transfer between them.
+    """Yield the dependencies: the earlier instance, the later one, and the transfer ticks between them.
 
     A block waits for its inputs of the same micro-batch, an optimizer block for those of every micro-batch.
     """
@@ -118,7 +118,7 @@ class Schedule(FileResult):
 
     Attributes:
         placement: What runs where.
-        num_micro_batches: How many micro-batches the schedule runs.
+        num_micro_batches: Number of micro-batches of the schedule.
         blocks: Every block of every micro-batch, by increasing start, then micro-batch and name; optimizer
             blocks once, as of the last micro-batch, and none that a mode leaves out.
         chosen: For each micro-batch the choice of each decision of the placement; empty where it has none.
@@ -154,18 +154,18 @@ class Schedule(FileResult):
 
     @property
     def memory_waits(self) -> Iterator[tuple[Instance, Instance, int]]:
-        """Who must wait for whom, so that streams that share a memory hold no more when blocks move."""
+        """Waits between instances that keep the memory shared by streams from growing when blocks move."""
         if not self.placement.has_streams:
             return iter(())
         runs = (Run((name, n), self.block(name, n), start) for start, n, name in self.blocks)
         return (edge[:3] for edge in memory_edges(self.placement, runs))
 
     def as_run(self, micro_batch: int) -> Placement:
-        """Return what a micro-batch runs: the placement, with its decisions taken."""
+        """Return the placement with the decisions of a micro-batch taken."""
         return self.placement.as_run(self.chosen[micro_batch]) if self.chosen else self.placement
 
     def block(self, name: str, micro_batch: int) -> Block:
-        """Return a block as a micro-batch runs it."""
+        """Return a block in the mode that a micro-batch has chosen."""
         return self.as_run(micro_batch).by_name[name]
 
     def mode(self, name: str, micro_batch: int) -> str:
@@ -173,12 +173,12 @@ class Schedule(FileResult):
         return mode_in(self.placement, self.chosen[micro_batch], name) if self.chosen else ""
 
     def run_name(self, name: str, micro_batch: int) -> str:
-        """Return the name under which a profile has the cost of a block as a micro-batch runs it."""
+        """Return the name of a block in its chosen mode, under which a profile has its cost."""
         return self.placement.run_name(name, self.chosen[micro_batch]) if self.chosen else name
 
     @cached_property
     def runs_of(self) -> Mapping[str, tuple[int, ...]]:
-        """Map each block that runs to the micro-batches in which it does."""
+        """Map each block to the micro-batches that run it; blocks that none runs are left out."""
         found: dict[str, list[int]] = {}
         for name, n in sorted(self.start_of):
             found.setdefault(name, []).append(n)
@@ -203,7 +203,7 @@ class Schedule(FileResult):
 
     @cached_property
     def lane_orders(self) -> tuple[tuple[Instance, ...], ...]:
-        """Likewise of each lane of the placement: of each device, where it has one stream."""
+        """The instances of each lane in order of their starts; without streams, a lane is a device."""
         lanes = {block.name: self.placement.lanes_of(block) for block in self.placement.blocks}
         return self._by_place(lanes, len(self.placement.lanes))
 
@@ -226,11 +226,11 @@ class CyclicOrderError(ValueError):
 
 Node = TypeVar("Node", bound=Hashable)
 Waits = Mapping[Node, Sequence[tuple[Node, int]]]
-"""For each node the nodes that it waits for, and the minimum ticks from their starts to its own."""
+"""For each node its predecessors, each with the minimum ticks from its start to the node's start."""
 
 
 def earliest_starts(waits: Waits[Node]) -> dict[Node, int]:
-    """Return the earliest start of each node, from 0 on: the longest path to it.
+    """Return the earliest start of each node, from 0 on: the length of its longest path.
 
     Raises:
         graphlib.CycleError: The nodes wait for each other; its second argument is the cycle.
@@ -259,7 +259,7 @@ def waits_in_order(
     orders: Sequence[Iterable[Instance]],
     chosen: Sequence[Chosen] = (),
 ) -> dict[Instance, list[tuple[Instance, int]]]:
-    """Return what each instance waits for: its inputs, and the one before it on each lane of the orders."""
+    """Return the waits of each instance: for its inputs, and for its predecessor on each lane."""
     time = {each: block.time for each, block in instances(placement, num_micro_batches, chosen)}
     waits: dict[Instance, list[tuple[Instance, int]]] = {each: [] for each in time}
     for earlier, later, ticks in dependencies(placement, num_micro_batches, chosen):
@@ -277,11 +277,11 @@ def as_soon_as_possible(
     chosen: Sequence[Chosen] = (),
     waits: Iterable[tuple[Instance, Instance, int]] = (),
 ) -> Schedule:
-    """Return the schedule that keeps each device's order and starts every block as soon as it can.
+    """Return the schedule that keeps each device's order and starts every block as early as possible.
 
     Args:
         placement: What runs where.
-        num_micro_batches: How many micro-batches the orders hold.
+        num_micro_batches: Number of micro-batches in the orders.
         orders: For each device the (block, micro-batch) pairs in the order in which it runs them, or for each
             lane where devices have several streams; optimizer blocks may be left out, and then come last.
         chosen: The choices of each micro-batch, as of `Schedule`.
@@ -313,9 +313,9 @@ def as_soon_as_possible(
 
 
 def _starts_at_once(waits: Waits[Instance]) -> dict[Instance, int] | None:
-    """Return the earliest starts where instances may wait for each other with no ticks between: at one tick.
+    """Return the earliest starts if instances may wait for each other without ticks, to start together.
 
-    Two that swap what they hold on a device and on its host do. None where some never start.
+    Two instances that swap memory between a device and its host do so. None if some can never start.
     """
     edges = [Edge(earlier, later, ticks, 0) for later, before in waits.items() for earlier, ticks in before]
     found, system = numbered(edges)
@@ -330,7 +330,7 @@ def _run_side_by_side(
     chosen: Sequence[Chosen],
     further: Iterable[tuple[Instance, Instance, int]],
 ) -> dict[Instance, int] | None:
-    """Return the earliest start of each instance where streams slow each other down; None for a cycle."""
+    """Return the earliest start of each instance if streams slow each other down; None for a cycle."""
     blocks = dict(instances(placement, num_micro_batches, chosen))
     waits = {
         later: [side_by_side.Wait(earlier, ticks - blocks[earlier].time) for earlier, ticks in before]
@@ -408,7 +408,7 @@ def _run_in_order(
 
 
 def memory_needed(placement: Placement, device: int, order: Iterable[Instance]) -> Iterator[int]:
-    """Yield what a device needs, besides what it always holds, when each block of an order starts."""
+    """Yield the memory that a device needs at the start of each block of an order, static memory excluded."""
     held = 0
     for name, _ in order:
         block = placement.by_name[name]
@@ -419,7 +419,7 @@ def memory_needed(placement: Placement, device: int, order: Iterable[Instance]) 
 def _with_optimizer(
     placement: Placement, num_micro_batches: int, lane: int, order: Iterable[Instance]
 ) -> list[Instance]:
-    """Return a lane's order with the optimizer blocks that it leaves out at its end."""
+    """Return a lane's order with its missing optimizer blocks added at the end."""
     complete = list(order)
     blocks = placement.optimizer_blocks
     here = [(block.name, num_micro_batches - 1) for block in blocks if lane in placement.lanes_of(block)]

@@ -1,4 +1,4 @@
-"""The file form of a schedule and of what a search proved: ``schedule.json``."""
+"""The file form of a schedule and of its proofs: ``schedule.json``."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def schedule_to_dict(schedule: Schedule, result: Answer | None = None) -> dict[s
 
 
 def _block_to_list(schedule: Schedule, run: ScheduledBlock) -> list[str | int]:
-    """Return a block's row; with its time as run where modes differ in it."""
+    """Return a block's row: name, micro-batch and start; with modes also its time."""
     row: list[str | int] = [run.block, run.micro_batch, run.start]
     return [*row, schedule.block(run.block, run.micro_batch).time] if schedule.chosen else row
 
@@ -100,7 +100,7 @@ def _certificate_to_dict(schedule: Schedule, result: Answer) -> dict[str, Any] |
 
 
 def _lanes_as_devices(schedule: Schedule) -> Lowered | None:
-    """Return a schedule's placement with a device for each stream; None where that does not say it all."""
+    """Return a schedule's placement with one device per stream; None if it has modes or slowdown."""
     placement = schedule.placement
     if placement.decisions or placement.slowdown:
         return None
@@ -150,9 +150,9 @@ def read_schedule(path: str | Path) -> Schedule:
 
 
 def read_claims(path: str | Path) -> Claims:
-    """Read a ``schedule.json`` with everything that it claims, and validate its schedule.
+    """Read a ``schedule.json`` with all its claims, and validate its schedule.
 
-    Of a placement with streams alone the claims are of the same with a device for each stream.
+    If a placement has streams but no modes, the claims are about the same one with a device for each stream.
 
     Raises:
         ScheduleFileError: The file cannot be read, lacks a field, or its schedule breaks a rule.
@@ -177,7 +177,7 @@ def result_to_dict(result: Answer) -> dict[str, Any]:
 
 
 def read_result(path: str | Path) -> Answer:
-    """Read a search's result, and validate its schedule; what it claims of bounds is not checked.
+    """Read a search's answer, and validate its schedule; its bounds are not checked.
 
     Raises:
         ScheduleFileError: The file cannot be read, lacks a field, or its schedule breaks a rule.
@@ -186,7 +186,7 @@ def read_result(path: str | Path) -> Answer:
 
 
 def read_found(path: str | Path) -> Schedule | Answer:
-    """Read likewise what a search found, or the schedule alone where no search found it.
+    """Read a search's answer, or the schedule alone if the file has no search, and validate the schedule.
 
     Raises:
         ScheduleFileError: The file cannot be read, lacks a field, or its schedule breaks a rule.
@@ -207,13 +207,13 @@ Read = TypeVar("Read")
 
 
 def _read_file(path: str | Path, read: Callable[[Field], Read]) -> Read:
-    """Return what a reader makes of a file's data; errors get the file's name."""
+    """Return a reader's result for a file's data; errors begin with the file's name."""
     with json_file(path, "a schedule.json", ScheduleFileError) as data:
         return _in_words(data.value, read)
 
 
 def _in_words(data: Any, read: Callable[[Field], Read]) -> Read:
-    """Return what a reader makes of data; errors are one line."""
+    """Return a reader's result for plain data; errors have one line."""
     try:
         return read(Field(data, "", ScheduleFileError))
     except InvalidScheduleError as error:
@@ -279,7 +279,7 @@ def _read_claims(data: Field) -> Claims:
 
 
 def _read_repetend(data: Field, schedule: Schedule) -> Repetend:
-    """Return the repetend as it stands in the file, whether or not it is one."""
+    """Return the repetend of a file without checking it."""
     found = data["repetend"]
     found.mapping(remedy="there is a certificate of it; give both")
     micro_batches = data["micro_batches_per_repetend"].whole()

@@ -1,4 +1,4 @@
-"""What blocks on streams of one device take that slow each other down, tick for tick.
+"""Times of blocks on streams of one device that slow each other down, tick by tick.
 
 In each tick a block does the work of a tick, or a share of it where a stream that slows its own down runs a
 block on one of its devices. It ends with the tick in which the last of its work is done.
@@ -18,12 +18,12 @@ Instance = tuple[str, int]
 
 
 class Wait(NamedTuple):
-    """What an instance waits for.
+    """A wait of an instance for another one.
 
     Attributes:
         earlier: The other instance.
-        ticks: Ticks after its end, or after its start.
-        from_end: Which of them.
+        ticks: Ticks after the other's end, or after its start.
+        from_end: Whether ticks count from the end; else from the start.
     """
 
     earlier: Instance
@@ -37,10 +37,10 @@ def run(
     waits: Mapping[Instance, Sequence[Wait]],
     not_before: Mapping[Instance, int],
 ) -> tuple[dict[Instance, int], dict[Instance, int]]:
-    """Run instances as soon as all that they wait for lets them; return their starts and their ends.
+    """Run every instance as soon as its waits are over; return starts and ends in ticks.
 
-    None starts before its tick in `not_before`. Instances that wait for each other in a cycle are not in the
-    answer.
+    No instance starts before its tick in `not_before`. Instances that wait for each other in a cycle are
+    missing in the result.
     """
     missing = {each: len(waits.get(each, ())) for each in blocks}
     ready = {each: not_before.get(each, 0) for each in blocks}
@@ -97,7 +97,7 @@ def _running(
 
 
 def _slowed(placement: Placement, block: Block, streams: Sequence[set[str]]) -> Fraction:
-    """Return how many ticks a block takes for the work of one, beside what runs on its devices."""
+    """Return the ticks that a block takes for one tick's work, beside the running streams of its devices."""
     return max(
         math.prod(
             (placement.slowdown_of(block.stream, other) for other in streams[device] - {block.stream}),

@@ -1,6 +1,6 @@
-"""The rules of a schedule (Tessel, Sec. III-A, Eq. 1), checked without knowing how it was found.
+"""Check of the rules of a schedule (Tessel, Sec. III-A, Eq. 1), whatever made the schedule.
 
-Shares no code with anything that makes a schedule; every producer goes through it.
+Shares no code with any producer of schedules; every producer's schedules are validated here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from schedsearch.picture import picture, shortened
 from schedsearch.schedule import Schedule
 
 _Blocks = Mapping[str, Block]
-"""The blocks of a micro-batch by name, as it runs them; those that do not run take no time."""
+"""The blocks of a micro-batch by name, in their chosen modes; a block that does not run has time 0."""
 
 
 class _Run(NamedTuple):
-    """A block of a micro-batch as it runs."""
+    """A block of a micro-batch in its chosen mode, with start and end in ticks."""
 
     start: int
     end: int
@@ -37,10 +37,10 @@ class _Run(NamedTuple):
 
 
 class InvalidScheduleError(ValueError):
-    """A schedule breaks a rule; the message says which block, and shows the schedule where it is small.
+    """A schedule breaks a rule; the message names the block, and shows a small schedule.
 
     Attributes:
-        reason: Which rule and which block, in one line; the message without the picture.
+        reason: The rule and the block in one line; the message without the picture.
     """
 
     def __init__(self, reason: str, picture: str = "") -> None:
@@ -52,12 +52,12 @@ class InvalidScheduleError(ValueError):
 
 
 def validate(schedule: Schedule) -> Schedule:
-    """Return the schedule if it keeps every rule.
+    """Check that a schedule keeps every rule; return it.
 
     Every block of every micro-batch runs exactly once, from tick 0 on, after its inputs and their
-    transfer, alone on each of its devices, and no device ever holds more than its capacity, with what it
-    always holds and what a block needs only while it runs. Optimizer blocks run once, as blocks of the last
-    micro-batch, after their inputs of every micro-batch.
+    transfer, alone on each of its devices, and no device ever holds more than its capacity, with its static
+    memory and the memory that a block needs only while it runs. Optimizer blocks run once, as blocks of the
+    last micro-batch, after their inputs of every micro-batch.
 
     Raises:
         InvalidScheduleError: A rule is broken; the message names the blocks, devices and ticks.
@@ -86,7 +86,7 @@ def _fail(schedule: Schedule, reason: str, mark: tuple[str, int] | None = None) 
 
 
 def _as_run(schedule: Schedule) -> list[_Blocks]:
-    """Return all blocks of each micro-batch as its modes run them; choices that are wrong are refused."""
+    """Return all blocks of each micro-batch in their chosen modes; raise an error for a wrong choice."""
     placement, number = schedule.placement, schedule.num_micro_batches
     if len(schedule.chosen) != (number if placement.decisions else 0):
         raise InvalidScheduleError(
@@ -154,7 +154,7 @@ def _check_dependencies(
 
 
 def _inputs(schedule: Schedule, blocks: _Blocks, block: Block) -> dict[str, int]:
-    """Return what a block waits for, with the ticks of transfer, through blocks that do not run."""
+    """Return a block's inputs with transfer ticks; an input that does not run is replaced by its inputs."""
     delays = schedule.placement.transfer_time
     found: dict[str, int] = {}
     missing = [(name, delays(name, block.name)) for name in block.after]
@@ -169,7 +169,7 @@ def _inputs(schedule: Schedule, blocks: _Blocks, block: Block) -> dict[str, int]
 
 
 def _check_exclusive(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -> None:
-    """Check that each stream runs one block at a time, those that devices share too."""
+    """Check that each stream runs one block at a time, also streams that devices share."""
     lanes: dict[str, list[_Run]] = {}
     for shared in schedule.placement.shared_streams:
         of_all = {run.key: run for device in shared.devices for run in on_devices[device]}
@@ -189,7 +189,7 @@ def _check_exclusive(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -
 
 
 def _check_memory(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -> None:
-    """Check each memory whenever a block starts, by what each holds from then on and needs meanwhile."""
+    """Check the memory of devices and hosts at each start, with the transient memory of running blocks."""
     placement = schedule.placement
     static, mib = placement.static_memory or (0,) * placement.num_devices, placement.memory_unit_mib
     unit = "" if mib is None else "MiB " if mib == 1 else f"x {mib:g} MiB "

@@ -61,7 +61,7 @@ _MADE = (
 )
 
 HAND_MADE: dict[str, Callable[[Placement, int], Schedule]] = {make.__name__: make for make in _MADE}
-"""The hand-made schedules by the name that the command line uses."""
+"""The hand-made schedules by their names on the command line."""
 
 NEEDS: dict[str, tuple[str, bool]] = {
     name: (NEEDS_OF[name][0].shape, NEEDS_OF[name][1])
@@ -71,7 +71,7 @@ NEEDS: dict[str, tuple[str, bool]] = {
 """The shape of a chain of stages that a hand-made schedule needs, and whether its backward is split."""
 
 SLICED: dict[str, tuple[str, bool]] = {"seq_one_f_one_b": ("v_shape", False)}
-"""Likewise, of schedules of slices of a sequence."""
+"""The shape that a schedule of sequence slices needs, and whether its backward is split."""
 
 
 def applicable(placement: Placement, num_micro_batches: int) -> dict[str, Schedule]:

@@ -91,7 +91,7 @@ def zb_h1(given: Given, num_micro_batches: int) -> Orders:
 
 @by_hand("ZB-H2", V, split=True)
 def zb_h2(given: Given, num_micro_batches: int) -> Orders:
-    """Return ZB-H2 (ZB2P): twice as many forward blocks ahead, so that no device is idle once it has begun.
+    """Return ZB-H2 (ZB2P): twice as many forward blocks ahead as 1F1B, so that no device waits once it runs.
 
     A device with k stages from its own to the last runs 2(k - 1) forward blocks first, and weight halves
     2d micro-batches late; it holds up to 2p - 1 activations.

@@ -21,16 +21,16 @@ from schedsearch.validate import InvalidScheduleError, validate
 Maker = Callable[[Placement, int], Schedule]
 
 _AHEAD = (1, 2, 3, 4)
-"""How many blocks of its device before its backward a copy from the host may begin."""
+"""Numbers of blocks before its backward at which a copy from the host begins, in the order tried."""
 
 _MAX_MIXES = 20_000
-"""Ways to decide on a device's blocks that are looked at."""
+"""Most combinations of modes of a device's blocks to enumerate."""
 
 
 def with_chosen_modes(
     placement: Placement, num_micro_batches: int, makers: dict[str, Maker]
 ) -> Iterator[tuple[str, Schedule]]:
-    """Yield schedules made by hand on a placement with modes, each with its name, where they fit its memory.
+    """Yield the hand-made schedules that fit the memory of a placement with modes, each with its name.
 
     The placement has decisions and no optimizer blocks; the makers are those of plain placements by name.
     """
@@ -46,7 +46,7 @@ def with_chosen_modes(
 
 
 def _attempt(make: Callable[..., Schedule], *args: Any) -> Iterator[Schedule]:
-    """Yield what is made, if it can be and is valid."""
+    """Yield the schedule that a function makes, if it makes one and the schedule is valid."""
     try:
         yield validate(make(*args))
     except (UnsuitablePlacementError, InvalidScheduleError, CyclicOrderError):
@@ -54,7 +54,7 @@ def _attempt(make: Callable[..., Schedule], *args: Any) -> Iterator[Schedule]:
 
 
 def _made(placement: Placement, number: int, make: Maker, chosen: Chosen) -> Iterator[Schedule]:
-    """Yield the schedules of a maker with modes that are taken, where they are valid."""
+    """Yield the valid schedules of a maker for given choices of modes."""
     as_run = placement.as_run(chosen)
     if as_run.is_plain:
         for found in _attempt(make, as_run, number):

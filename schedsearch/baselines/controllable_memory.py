@@ -22,7 +22,7 @@ _INTERVAL = 6
 """Ticks from one micro-batch to the next: a device's work for one, two chunks of F, I and W."""
 
 _Ticks = tuple[int, int, int, int]
-"""When a device runs the forwards of chunks 0 and 1, and the backwards (or input halves) of 1 and 0."""
+"""Starts of a device's forwards of chunks 0 and 1, and of its backwards (or input halves) of 1 and 0."""
 
 
 @by_hand("V-Half", WAVE, split=True)
@@ -58,10 +58,10 @@ def _min(d: int, p: int) -> _Ticks:
 
 
 def _whole(d: int, p: int) -> _Ticks:
-    """Return the ticks where backward blocks are whole.
+    """Return a device's ticks in the building block with whole backward blocks.
 
     Forward blocks run without a pause, down the devices and up again. Backward blocks, of two ticks each,
-    follow likewise, but pause for three ticks wherever they would meet those of another micro-batch.
+    follow likewise, but pause for three ticks wherever they would meet blocks of another micro-batch.
     """
 
     def backward(i: int) -> int:
@@ -155,7 +155,7 @@ def _closed_up(given: Given, tick_of: Mapping[Instance, int], num_micro_batches:
 def _next(
     given: Given, device: int, order: list[Instance], left: Counter[str], done: set[Instance], room: int
 ) -> int | None:
-    """Return the place of what a device runs next in what it has yet to run; None where it waits."""
+    """Return the position of a device's next block among its remaining blocks; None if the device waits."""
     by_name = given.placement.by_name
     is_cooldown = all(by_name[name].kind is not Kind.F for name in left)
     weight: int | None = None

@@ -43,7 +43,7 @@ def chimera(given: Given, num_micro_batches: int) -> Orders:
 
 
 def _in_steps(pair: Sequence[BaselineStage], steps: Iterable[str], number: int) -> list[Instance]:
-    """Return a device's order, less the micro-batches from a number on.
+    """Return a device's order by steps, with only the first `number` micro-batches.
 
     Args:
         pair: Chunks 0 and 1.

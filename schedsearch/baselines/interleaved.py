@@ -22,7 +22,7 @@ from schedsearch.schedule import CyclicOrderError, Instance, Schedule, memory_ne
 _TITLE = "interleaved 1F1B"
 
 _AHEAD = (Fraction(2), Fraction(3, 2), Fraction(5, 4), Fraction(1))
-"""Forward blocks ahead for each device that follows, as they are tried; the usual is 2."""
+"""Forward blocks ahead for each later device, in the order in which they are tried; frameworks use 2."""
 
 
 @by_hand(_TITLE, LOOP)
@@ -81,14 +81,14 @@ def interleavings(placement: Placement, num_micro_batches: int) -> Iterator[Sche
 
 
 def _even(num_micro_batches: int, at_least: int) -> list[int]:
-    """Return the sizes of as many groups of so many or more as can be, or of one; larger ones come first."""
+    """Return equal group sizes (up to 1): as many groups as have `at_least` micro-batches each, or one."""
     number = max(num_micro_batches // at_least, 1)
     size, more = divmod(num_micro_batches, number)
     return [size + 1] * more + [size] * (number - more)
 
 
 def _in_groups(num_micro_batches: int, group: int) -> list[int]:
-    """Return the sizes of groups of so many, of which the last may be smaller."""
+    """Return the sizes of groups of `group` micro-batches each; the last group may be smaller."""
     return [min(group, num_micro_batches - first) for first in range(0, num_micro_batches, group)]
 
 
@@ -105,7 +105,7 @@ def _orders(
 
 
 def _fits(placement: Placement, device: int, order: Sequence[Instance]) -> bool:
-    """Return whether what a device holds in an order fits in its memory."""
+    """Return whether an order of blocks fits in the free memory of its device."""
     if placement.free_memory is None:
         return True
     return all(units <= placement.free_memory[device] for units in memory_needed(placement, device, order))

@@ -20,7 +20,7 @@ class UnsuitablePlacementError(ValueError):
     """The hand-made schedule is not defined for this placement or number of micro-batches.
 
     Attributes:
-        reason: What the schedule needs; the message names the remedy too.
+        reason: Needs of the schedule in words; the message also names the remedy.
     """
 
     def __init__(self, reason: str, remedy: str) -> None:
@@ -32,7 +32,7 @@ class UnsuitablePlacementError(ValueError):
 
 
 class TooFewMicroBatchesError(UnsuitablePlacementError):
-    """A hand-made schedule needs more micro-batches than it is asked for; its `args` are name and both."""
+    """A hand-made schedule needs more micro-batches; `args`: its name, the minimum, the number asked for."""
 
     def __init__(self, schedule: str, minimum: int, number: int) -> None:
         reason = f"schedule: {schedule} needs at least {minimum} micro-batches, not {number}"
@@ -71,7 +71,7 @@ Chains = list[list[BaselineStage]]
 
 
 def pipelines(placement: Placement) -> Chains:
-    """Return the stages of each pipeline; empty where the placement is no such thing.
+    """Return the stages of each pipeline of a placement; empty if any connected part of it is no pipeline.
 
     A pipeline is a chain of forward blocks and then, on the same devices, of their backward blocks, last
     one first; these are all whole or all input-gradient halves. Each half has a weight half after it, which
@@ -90,7 +90,7 @@ def pipelines(placement: Placement) -> Chains:
 
 
 def _pipeline(placement: Placement, blocks: Sequence[Block]) -> list[BaselineStage]:
-    """Return the stages of connected blocks in topological order; none where they are no pipeline."""
+    """Return the stages of connected blocks, given in topological order; empty if they are no pipeline."""
     chain = [block for block in blocks if block.kind is not Kind.W]
     names = [block.name for block in chain]
     forward, backward = chain[: len(chain) // 2], chain[len(chain) // 2 :][::-1]
@@ -115,7 +115,7 @@ def _pipeline(placement: Placement, blocks: Sequence[Block]) -> list[BaselineSta
 
 
 def _slices(placement: Placement) -> Chains:
-    """Return the stages of each slice of a placement in slices; empty where they differ or it is whole."""
+    """Return the stages of each sequence slice; empty without slices, or if their devices differ."""
     slice_of = {block.name: block.sequence_slice for block in placement.blocks}
     chains = []
     for i in range(placement.num_slices):
@@ -161,9 +161,9 @@ class PipelineForm:
 
 
 def _rounds(stages: Sequence[BaselineStage], turning: bool = False) -> int:
-    """Return how many rounds stages make over single devices, all alike or every other one the other way.
+    """Return the rounds that stages make over single devices, all forwards or, if `turning`, to and fro.
 
-    0 where they do not.
+    0 if the stages do not go in such rounds.
     """
     devices = [stage.devices for stage in stages]
     there = list(dict.fromkeys(devices))
@@ -240,14 +240,14 @@ class Given:
 
     @property
     def by_device(self) -> dict[int, list[BaselineStage]]:
-        """The stages of the first chain on each device, in the order in which it comes to the devices."""
+        """The stages of the first chain by device, in the order of the chain."""
         found: dict[int, list[BaselineStage]] = {}
         for stage in self.stages:
             found.setdefault(stage.device, []).append(stage)
         return found
 
     def check_number(self, minimum: int, num_micro_batches: int) -> None:
-        """Ensure that there are as many micro-batches as a rule needs."""
+        """Raise an error if the number of micro-batches is below a rule's minimum."""
         if num_micro_batches < minimum:
             raise TooFewMicroBatchesError(self.schedule, minimum, num_micro_batches)
 

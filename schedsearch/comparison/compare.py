@@ -1,4 +1,4 @@
-"""Schedules of one model side by side, each on the placement that it needs, with equal samples and memory."""
+"""Schedules of one model compared, each on its own placement, with the same samples and memory."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def compare(
         micro_batches: The model as each micro-batch takes it, where they differ; see
             `schedsearch.comparison.unequal`. A hand-made schedule then has a row with them as they come, one
             with the short ones first, and one with the long ones first; on replicas one for each assignment.
-        on_progress: Told how far the searches are.
+        on_progress: Called with the progress of the searches.
         answer: Function that answers the searches.
         options: Options of the searches: the fields of `Problem`. ``time_limit_s`` and ``work_limit``
             are of all of them together.
@@ -112,7 +112,7 @@ def _check(stages: StageChain, schedules: Sequence[str], num_micro_batches: int,
 
 
 def _given(name: str, placed: PlacedStages, schedule: Schedule) -> ComparedRow:
-    """Return the row of a schedule of one's own; its bound is for the model as it has it on devices."""
+    """Return the row of the user's own schedule; its makespan bound is for the placement of that schedule."""
     if missing := missing_memory(placed, peak_memory(schedule).tolist()):
         return ComparedRow(
             name, placed.placement.name, DOES_NOT_FIT, note="; ".join([missing, *placed.notes])
@@ -123,7 +123,7 @@ def _given(name: str, placed: PlacedStages, schedule: Schedule) -> ComparedRow:
 
 
 def _energy_j(schedule: Schedule | None, power_w: DevicePower | None) -> float | None:
-    """Return what all devices use while they compute and wait."""
+    """Return the energy (J) of all devices, computing and waiting; None without power figures."""
     if schedule is None or power_w is None:
         return None
     placement = schedule.placement

@@ -1,4 +1,4 @@
-"""A comparison that goes on: schedules made by hand on the shapes that they need, and searches on these."""
+"""A comparison in progress: hand-made schedules, each on its own shape, and searches on the same shapes."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 
 SEARCHED = "searched"
-"""The name of a schedule that is searched; with a shape behind an @ it is searched on that one alone."""
+"""Name of a searched schedule; ``searched@SHAPE`` is searched on this one shape alone."""
 
 Maker = Callable[[Placement, int], Schedule]
-"""A hand-made schedule."""
+"""Makes a hand-made schedule for a placement and a number of micro-batches."""
 
 Method = Callable[[Problem, SearchReport], Answer]
-"""A way to answer a search."""
+"""Answers a problem, and reports the progress of its search."""
 
 ComparisonReport = Callable[[str, Placement, SearchProgress], None]
-"""Told which schedule is searched, the placement that it is searched on, and how far that is."""
+"""Called with the searched schedule's name, the placement, and the progress of its search."""
 
 
 class UnplacedError(ValueError):
-    """The model cannot be put on a shape as asked; the message says why."""
+    """The model cannot be put on a shape as asked; the message has the reason."""
 
 
 Variant = tuple[str, bool]
@@ -56,12 +56,12 @@ Variant = tuple[str, bool]
 IN_SLICES = " in slices"
 
 VARIANTS = {**NEEDS, **{name: (f"{shape}{IN_SLICES}", split) for name, (shape, split) in SLICED.items()}}
-"""The shape that each hand-made schedule needs."""
+"""The variant (shape, and whether the backward is split) that each hand-made schedule needs."""
 
 
 @dataclass
 class ShapeAttempt:
-    """A shape that is searched.
+    """A shape to search, with its bound, its best hand-made schedule, and the answer.
 
     Attributes:
         placed: The model on it.
@@ -79,25 +79,25 @@ class ShapeAttempt:
 
     @property
     def schedule(self) -> Schedule | None:
-        """The best schedule: that of the search, and where there was none, that made by hand."""
+        """The schedule that the search found; before a search, the best hand-made schedule."""
         return self.made if self.result is None else self.result.schedule
 
     @property
     def quality(self) -> tuple[float, float]:
-        """That of the best schedule, infinite where there is none."""
+        """Time (ms) and memory (MiB) of the best schedule; infinite without a schedule."""
         return (math.inf, math.inf) if self.schedule is None else quality(self.schedule)
 
 
 @dataclass
 class ComparisonCourse:
-    """A comparison that goes on; see `compare` for the attributes.
+    """A comparison in progress; see `compare` for the other attributes.
 
     Attributes:
-        bound_ms: What no schedule of each variant beats, as far as that was asked for.
+        bound_ms: Lower bound on the makespan of each variant, for variants whose bound was asked for.
         made: The best schedule made by hand for each variant, of those that fit.
         rows: The rows of each schedule made by hand so far.
-        interrupted: Whether Ctrl-C ended it; then nothing more is searched.
-        limits: What is left of the limits of work and of time, which all searches share.
+        interrupted: Whether Ctrl-C ended a search; then no other search starts.
+        limits: Work and seconds left, which all searches share.
     """
 
     stages: StageChain
@@ -167,19 +167,19 @@ class ComparisonCourse:
             yield replace(row, period_ms=_growth_ms(make, placed, number) or row.period_ms)
 
     def bound_of(self, variant: Variant, placed: PlacedStages) -> float:
-        """Return the ms that no schedule on a shape beats."""
+        """Return the lower bound on the makespan on a shape, in ms."""
         if variant not in self.bound_ms:
             self.bound_ms[variant] = placed.placement.ms(self.bound(placed))
         return self.bound_ms[variant]
 
     def bound(self, placed: PlacedStages) -> int:
-        """Return the ticks that no schedule of the model on its shape beats."""
+        """Return the lower bound on the makespan of the model on its shape, in ticks."""
         return makespan_bound(placed.placement, self.num_micro_batches // placed.num_samples)
 
     def _to_begin_with(self, shape: str, placement: Placement) -> Schedule | None:
-        """Return the best schedule made by hand for a shape with split backwards, of all that there are.
+        """Return the best hand-made schedule on a shape with split backwards; None if none fits.
 
-        One with whole backwards is taken with each in two blocks, one right after the other.
+        A schedule with whole backwards counts too: each backward becomes two blocks, one after the other.
         """
         for name, variant in VARIANTS.items():
             if variant[0] == shape:
@@ -191,9 +191,9 @@ class ComparisonCourse:
         return min(found, key=quality, default=None)
 
     def searched(self, name: str, shapes: Sequence[str]) -> ComparedRow:
-        """Return the row of the best that is found on some shapes; those of the least bound come first.
+        """Search shapes in the order of their bounds, the least first; return the row of the best schedule.
 
-        The backward may be split whatever else is compared, which is never longer than whole.
+        The backward is always split, also where other rows have whole backwards: a split one is never slower.
         """
         began = time.monotonic()
         tried: dict[Variant, ShapeAttempt] = {}
@@ -251,7 +251,7 @@ class ComparisonCourse:
 
 
 def best_row(name: str, tried: Sequence[ShapeAttempt], reasons: Sequence[str]) -> ComparedRow:
-    """Return the row of the best schedule on any of the shapes that were tried, or why there is none."""
+    """Return the row of the best schedule on any shape tried; without a schedule, its note has the reason."""
     best = min(tried, key=lambda each: (each.quality, each.result is None), default=None)
     if best is None:
         return ComparedRow(name, proved="infeasible", note=joined(*reasons))
@@ -282,13 +282,13 @@ def _growth_ms(make: Maker, placed: PlacedStages, number: int) -> float | None:
 
 
 def quality(schedule: Schedule) -> tuple[float, float]:
-    """Return what makes one schedule better than another: less time, and then less memory."""
+    """Return the sort key of a schedule: makespan in ms, then peak memory in MiB; less is better."""
     unit_mib = schedule.placement.memory_unit_mib or 1.0
     return schedule.placement.ms(schedule.makespan), unit_mib * int(peak_memory(schedule).max())
 
 
 def _with_split_backwards(schedule: Schedule, placement: Placement) -> Schedule:
-    """Return a schedule with whole backwards on a placement that has them in two blocks."""
+    """Return a schedule whose whole backwards become the two blocks that a placement has for each."""
     halves = {}
     for forward in schedule.placement.by_name:
         names = backwards_of(forward)

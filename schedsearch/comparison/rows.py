@@ -1,4 +1,4 @@
-"""The rows of a comparison: what is said of each schedule, and the file form of all."""
+"""The rows of a comparison: the figures of each schedule in ms and MiB, and the file form of all rows."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SCHEMA_VERSION = 1
 """Version of the file form of a comparison."""
 
 DOES_NOT_FIT = "does not fit"
-"""Word beside a hand-made schedule that needs more memory than there is."""
+"""Word beside a hand-made schedule that needs more memory than its devices have."""
 
 NOT_APPLICABLE = "not applicable"
-"""Likewise, of one that is not defined for the model, the devices or the number of micro-batches."""
+"""Word beside a schedule that is not defined for the model, the devices or the number of micro-batches."""
 
 WHOLE = " with whole backwards"
-"""Words behind what is proved of schedules that do not split backwards."""
+"""Words behind a proof that holds only for schedules with whole backwards."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,15 @@ class ComparedRow:
         makespan_bound_ms: No schedule of these micro-batches on the same shape, or for ``searched`` on any
             shape tried, is shorter.
         bubble_rate: Idle share of makespan times devices.
-        period_ms: By how much one more micro-batch lengthens it in its steady state: of a rule, once all
+        period_ms: Time that one more micro-batch adds to the makespan in steady state: of a rule, once all
             devices are filled; else of this very schedule, None where its middle repeats nothing.
         device_span_ms: The longest time from a device's own first start to its last end, with the orders of
             the schedule and its devices' first starts chosen for it: an iteration's time without a barrier.
-        peak_memory_mib: The most that any device holds, weights included.
+        peak_memory_mib: Peak memory of the device that holds most, weights included.
         energy_j: Energy of all devices from the first start to the last end; None where their power is not
             known.
         search_seconds: Wall-clock time of the search.
-        note: What was assumed, cut, chosen or missing.
+        note: Assumptions, cuts, choices or missing memory, in words.
         found: The schedule itself; None where there is none.
     """
 
@@ -74,7 +74,7 @@ class ComparedRow:
 
     @property
     def quality(self) -> tuple[float, float, float]:
-        """What makes one better than another: less time, then less memory, then less energy."""
+        """Sort key: makespan (ms), peak memory (MiB), energy (J); less is better, a missing one is worst."""
         time_ms, mib, joules = (
             math.inf if each is None else each
             for each in (self.makespan_ms, self.peak_memory_mib, self.energy_j)
@@ -113,7 +113,7 @@ class Comparison(FileResult):
 
     @property
     def by_title(self) -> dict[str, Schedule]:
-        """The schedules that fit, by what stands above their timelines."""
+        """The schedules that fit, by the titles of their timelines."""
         return {row.title: row.found for row in self.rows if row.found is not None}
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _read_row(row: Field, schedules: Field) -> ComparedRow:
 
 
 def row_of(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> ComparedRow:
-    """Return what a schedule itself tells."""
+    """Return the row of a schedule: the figures of the schedule alone, without bound and energy."""
     back_to_back, steady = with_least_device_span(schedule), steady_period(schedule)
     return ComparedRow(
         name,
@@ -166,9 +166,9 @@ def row_of(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> Co
 
 
 def judged(row: ComparedRow, bound_ms: float) -> ComparedRow:
-    """Return a row with a bound on its own blocks with the best bound known, and what that proves.
+    """Return a row with the better of two makespan bounds, and with the proof that follows from this bound.
 
-    The other bound is of split backwards on the same shape, than which whole ones are never better.
+    `bound_ms` is for split backwards on the same shape: whole backwards are never faster.
     """
     if row.makespan_ms is None or row.makespan_bound_ms is None or row.found is None:
         return row
@@ -180,7 +180,7 @@ def judged(row: ComparedRow, bound_ms: float) -> ComparedRow:
 
 
 def compared(value: float, other: float, what: str = "") -> str:
-    """Return in words how much less or more a time is than another, or what it is of.
+    """Return the difference of two values in words, as a share of the second one.
 
     >>> compared(1, 2), compared(2, 1.9999, "energy"), compared(3, 2, "energy"), compared(2, 2)
     ('50.0% less than', 'as much energy as', '50.0% more energy than', 'as long as')
@@ -192,12 +192,12 @@ def compared(value: float, other: float, what: str = "") -> str:
 
 
 def joined(*notes: str) -> str:
-    """Return what is to be said of a schedule, in one note."""
+    """Return one note made of several; empty ones are left out."""
     return "; ".join(filter(None, notes))
 
 
 def missing_memory(placed: PlacedStages, needed: Sequence[int]) -> str:
-    """Return which device lacks most of the memory that it needs; empty where none lacks any."""
+    """Return in words which device lacks most memory, and how much it needs; empty if all have enough."""
     memory = placed.placement.memory or needed
     device = max(range(len(needed)), key=lambda device: needed[device] - memory[device])
     if needed[device] <= memory[device]:

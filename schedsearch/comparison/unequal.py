@@ -1,4 +1,4 @@
-"""Comparisons of micro-batches that differ: by hand as they come and sorted, and searched."""
+"""Comparisons for micro-batches that differ: hand-made schedules in given and sorted order, and searches."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from schedsearch.unequal.unequal_search import replica_search
 
 @dataclass(frozen=True)
 class UnequalModel:
-    """A model as each micro-batch of a batch takes it.
+    """A model with separate times and memory for each micro-batch of a batch.
 
     Attributes:
-        chains: The model for each of them.
-        replicas: Data-parallel replicas that share them; None for one pipeline that has all.
-        max_micro_batches: The most that a replica may have; None for no limit.
+        chains: The stages with the costs of each micro-batch.
+        replicas: Data-parallel replicas that share the micro-batches; None for one pipeline with all of them.
+        max_micro_batches: Most micro-batches of one replica; None for no limit.
     """
 
     chains: tuple[StageChain, ...]
@@ -56,15 +56,15 @@ def read_chains(
     num_micro_batches: int | None = None,
     length_rules: str | Path | None = None,
 ) -> tuple[StageChain, ...]:
-    """Return the model as each micro-batch of a file takes it, a stage for each device.
+    """Read a file of micro-batches; return for each one the model's stages, one a device, with its costs.
 
     The blocks of the file are those of the V-shape: F0 and B0 of the first stage, or I0 and W0 for the halves
     of its backward.
 
     Args:
-        stages: The model; what is not in the file is as here.
+        stages: The model; figures that are not in the file are taken from here.
         path: As of `schedsearch.unequal.micro_batches.read_micro_batches`, as for the rest.
-        num_micro_batches: How many there must be; None for those of the file.
+        num_micro_batches: Required number of micro-batches; None for the file's own number.
         length_rules: Rules for lengths; None for none.
 
     Raises:
@@ -92,7 +92,7 @@ def read_chains(
 
 
 def _pieces(chain: StageChain, batch: Problem, n: int, split: bool, path: str | Path) -> list[Stage]:
-    """Return the stages as a micro-batch takes them."""
+    """Return the stages with the times (ms) and activation memory (MiB) of one micro-batch."""
     placement = batch.placement
     run = (placement.as_run(batch.chosen[n]) if batch.chosen else placement).by_name
 
@@ -124,7 +124,7 @@ class UnequalCourse(ComparisonCourse):
     """A comparison of micro-batches that differ.
 
     Attributes:
-        model: The model as each of them takes it.
+        model: The model with the costs of each micro-batch.
         batches: The micro-batches on each shape.
     """
 
@@ -132,9 +132,9 @@ class UnequalCourse(ComparisonCourse):
     batches: dict[Variant, Problem] = field(default_factory=dict)
 
     def by_hand(self, name: str, placed: PlacedStages, number: int) -> Iterator[ComparedRow]:
-        """Yield the rows of a hand-made schedule with the micro-batches as they come and sorted.
+        """Yield the rows of a hand-made schedule, with its micro-batches in the given order and sorted.
 
-        On replicas they are of the slowest one in each usual assignment.
+        With replicas, a row is of the slowest replica under a usual assignment of micro-batches.
         """
         batch, replicas = self._batch(placed), self.model.replicas
         of: dict[str, Schedule | None] = {}
@@ -161,7 +161,7 @@ class UnequalCourse(ComparisonCourse):
         return replica_work(self._batch(placed), self.model.replicas or 1, self.model.max_micro_batches)
 
     def bound(self, placed: PlacedStages) -> int:
-        """Return the ticks that no order and no assignment on a shape beats."""
+        """Return a lower bound in ticks over all orders and assignments on a shape."""
         return replica_bound(self._work(placed))
 
     def search(self, tried: ShapeAttempt, report: SearchReport) -> Answer:
@@ -200,7 +200,7 @@ def _figures(placement: Placement, block: Block) -> tuple[str, float, float]:
 
 
 def _why_not(title: str, placed: PlacedStages, batch: Problem) -> str:
-    """Return what a schedule lacks that does not fit."""
+    """Return in words why a hand-made schedule does not fit: missing memory, or an order that deadlocks."""
     free = replace(batch, placement=replace(batch.placement, memory=None))
     made = by_hand(free, [title.partition(",")[0]])[title]
     missing = "" if made is None else missing_memory(placed, peak_memory(made).tolist())

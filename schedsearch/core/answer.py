@@ -17,22 +17,22 @@ from schedsearch.state_space import MinPeriod
 
 
 class SearchError(ValueError):
-    """The search was asked for something it cannot do."""
+    """The arguments of a search are out of range, or do not go together."""
 
 
 @dataclass(frozen=True)
 class SearchProgress:
-    """How far a search is.
+    """The progress of a search: best value, bound, queries and seconds so far.
 
     Attributes:
-        phase: What is being made smaller; see `Objective`.
+        phase: Objective being made smaller; see `Objective`.
         best: Least value found, in ticks or units of memory, of the period per micro-batch; None before the
             first.
-        bound: What no answer to the question that was asked beats, not to a part of it.
+        bound: Lower bound over all answers to the whole question, not to a part of it.
         queries: Questions put to the solver so far.
         elapsed_s: Seconds since the search began.
-        found_by: What found the best value: the name of a hand-made schedule, a rule of the simulation, a
-            query, neighbourhoods, ...; empty where that is not told.
+        found_by: Finder of the best value: the name of a hand-made schedule, a rule of the simulation, a
+            query, neighbourhoods, ...; empty if not known.
     """
 
     phase: str
@@ -44,11 +44,11 @@ class SearchProgress:
 
 
 SearchReport = Callable[[SearchProgress], None]
-"""A listener that is told how far a search is."""
+"""A listener, called with the progress of a search."""
 
 
 class Status(StrEnum):
-    """What is known of a search's answer.
+    """Status of a search's answer: proved least, found, proved impossible, or unknown.
 
     OPTIMAL: the period meets its bound; where none is asked for, the makespan or the device span does.
     FEASIBLE: a valid schedule, and a bound that it does not meet, or a search that was interrupted.
@@ -62,7 +62,7 @@ class Status(StrEnum):
 
 
 class EndedBy(StrEnum):
-    """What ended a search. Another run of one that the clock ended may end with another schedule."""
+    """Reason why a search ended; after TIME_LIMIT, another run may end with another schedule."""
 
     PROOF = "proof"
     NOTHING_LEFT = "nothing left to try"
@@ -72,7 +72,7 @@ class EndedBy(StrEnum):
 
     @classmethod
     def of(cls, ending: Ending, *, proved: bool) -> EndedBy:
-        """Return what ended a search, which may be proved besides."""
+        """Return why a search ended: an interrupt counts before a proof, a proof before a limit."""
         if ending.interrupted or proved:
             return cls.INTERRUPT if ending.interrupted else cls.PROOF
         if ending.out_of_time or ending.out_of_work:
@@ -81,7 +81,7 @@ class EndedBy(StrEnum):
 
 
 def proved_text(*subjects: str) -> str:
-    """Return the words for what is proved, which people read instead of a bare status.
+    """Return in words which objectives are proved, for people to read instead of a bare status.
 
     >>> proved_text("period", "makespan"), proved_text("plan"), proved_text()
     ('period and makespan proved', 'plan proved', 'not proved')
@@ -91,7 +91,7 @@ def proved_text(*subjects: str) -> str:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What is known of one number of micro-batches per repetend.
+    """Best period found, and the bound proved, for one number of micro-batches per repetend.
 
     Attributes:
         micro_batches: Per repetend.
@@ -111,14 +111,14 @@ class Attempt:
 
 @dataclass(frozen=True)
 class StrategyWork:
-    """What a strategy cost and brought in a search.
+    """Work that a strategy took in a search, and how much better it made the objective.
 
     Attributes:
         name: Name of the strategy.
-        objective: What it was to make less: the period, or that of the whole schedule.
+        objective: Objective that it improved: the period, or the whole schedule's objective.
         work: Units of counted work, each of about a second.
-        improvements: How often it made that less.
-        gain: Share by which it made that less, all its improvements together, from 0 to 1.
+        improvements: Number of times that it found a smaller value.
+        gain: Share by which all its improvements together made the value smaller, from 0 to 1.
     """
 
     name: str
@@ -130,12 +130,12 @@ class StrategyWork:
 
 @dataclass(frozen=True)
 class InFlightPeriod:
-    """The least period of repetends of one micro-batch that span no more than so many (Tessel, Fig. 11).
+    """Least period of one-micro-batch repetends under a limit of micro-batches in flight (Tessel, Fig. 11).
 
     Attributes:
-        in_flight: So many (Tessel's N_R).
-        repetend: The best found; None for none.
-        bound: Ticks that no such period beats.
+        in_flight: The limit: most micro-batches that a repetend spans (Tessel's N_R).
+        repetend: The best repetend found; None for none.
+        bound: Lower bound on the period of these repetends, in ticks.
         seconds: Wall-clock time; in a Tessel search, which goes through them in turn, since it began.
     """
 
@@ -147,7 +147,7 @@ class InFlightPeriod:
 
 @dataclass(frozen=True)
 class Answer(FileResult):
-    """A schedule and what is proved of it.
+    """The answer of a search: a schedule, its bounds, and how the search went.
 
     Attributes:
         status: Status of the period: OPTIMAL when it meets `period_bound`; of the makespan or the device span
@@ -161,18 +161,18 @@ class Answer(FileResult):
         queries: Questions put to the solver.
         seconds: Wall-clock time of the search.
         tried: Each number of micro-batches per repetend that was asked for, in ascending order.
-        ended_by: What ended the search.
+        ended_by: Reason why the search ended.
         reason: Why there is no schedule; empty when there is one.
         sizes: Numbers of micro-batches per repetend that were asked for, whether or not they were tried.
-        limits: What objectives before the period reached, which is what every repetend was held to.
-        solver: Who refuted the periods below each bound; a key of `SOLVERS`.
-        min_period: What the cycles of states prove of any number of micro-batches per repetend; None where
-            other bounds were enough, or there were too many states.
+        limits: Values of the objectives before the period, which every repetend had to keep.
+        solver: Solver that refuted the periods below each bound; a key of `SOLVERS`.
+        min_period: Minimum cycle ratio, for any number of micro-batches per repetend; None if other bounds
+            were enough, or the states too many.
         universal_bound: Ticks per micro-batch that no repetend of any number of micro-batches beats.
-        by_in_flight: What Tessel's search knew after the repetends of one micro-batch, of up to two, and so
+        by_in_flight: Periods that Tessel's search knew with one micro-batch in flight, with up to two, and so
             on; empty after other searches.
         device_span_bound: Ticks that the longest device span of no schedule of as many micro-batches beats.
-        strategies: What each strategy cost and brought, for the period and then for the whole schedule.
+        strategies: Work and gain of each strategy, for the period and then for the whole schedule.
         work: Units of counted work; files do not have it.
     """
 
@@ -199,17 +199,17 @@ class Answer(FileResult):
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was interrupted from the keyboard."""
+        """Whether Ctrl-C ended the search."""
         return self.ended_by is EndedBy.INTERRUPT
 
     @property
     def is_cut(self) -> bool:
-        """Whether the time limit ended it, so that another run may end with another schedule."""
+        """Whether the time limit ended the search, so that another run may end with another schedule."""
         return self.ended_by is EndedBy.TIME_LIMIT
 
     @property
     def proved(self) -> str:
-        """What is proved, in words: ``period and makespan proved``, ``not proved``, ``infeasible``, ...
+        """The proof in words: ``period and makespan proved``, ``not proved``, ``infeasible``, ...
 
         The period is the least for the numbers of micro-batches per repetend that were asked for (`sizes`).
         The makespan and the device span are the least of any schedule. The device span is named where the
@@ -226,7 +226,7 @@ class Answer(FileResult):
 
     @property
     def gap(self) -> float:
-        """How far the period may be above the least one, as a share of the bound; 0 when it is proved."""
+        """Gap between the period and its bound, as a share of the bound; 0 for a proved period."""
         if self.repetend is None:
             return math.inf
         return max(0.0, self.repetend.period_per_micro_batch / self.period_bound - 1)

@@ -20,18 +20,18 @@ _MIN_WORK = 0.01
 
 @dataclass
 class Account:
-    """What a search asks and does, and who is told.
+    """Account of a search: its solver, its counted work by procedure, its proofs, and its listener.
 
     Attributes:
-        solver: Function that decides.
+        solver: Function that answers queries.
         seed: Seed of the solver's random choices.
-        began: When the search did, in seconds of `time.monotonic`.
-        effort: What was done, and when to stop.
-        on_progress: Told after each query.
-        queries: How many so far.
-        proved: What no answer to the whole question beats, of the period per micro-batch. Of an objective
-            that is not there, what is proved on the way is of the whole question.
-        found_by: Least value reported of each objective, of the period per micro-batch, and what found it.
+        began: Begin of the search, in seconds of `time.monotonic`.
+        effort: Work done so far, and the limits of time and work.
+        on_progress: Called with the progress after queries and moves.
+        queries: Queries so far.
+        proved: Bound on each objective for the whole question; of the period, per micro-batch. For other
+            objectives, the bounds given to `tell` already are of the whole question.
+        found_by: Least value reported of each objective, of the period per micro-batch, and its finder.
         work: Cost and gain of each procedure so far, by objective and name.
     """
 
@@ -46,13 +46,13 @@ class Account:
     work: dict[tuple[Objective, str], StrategyWork] = field(default_factory=dict)
 
     def report(self, known: OfSize, objective: Objective, move: str) -> None:
-        """Tell the caller how far an objective of repetends is, after a move that may have made it less."""
+        """Report the best value and the bound of an objective, after a move that may have improved it."""
         rounds = known.micro_batches if objective is Objective.PERIOD else 1
         best, bound = Fraction(known.value(objective), rounds), Fraction(known.bound[objective], rounds)
         self.tell(objective, best, bound, move)
 
     def tell(self, phase: Objective, best: Fraction | int, bound: Fraction | int, move: str) -> None:
-        """Tell the caller how far the search is, after a move that may have found something better."""
+        """Report the progress of the search, after a move that may have found a better value."""
         elapsed_s, bound = time.monotonic() - self.began, self.proved.get(phase, bound)
         if phase not in self.found_by or best < self.found_by[phase][0]:
             self.found_by[phase] = Fraction(best), move
@@ -63,7 +63,7 @@ class Account:
 
     @contextmanager
     def counted(self, objective: Objective, name: str, value: Callable[[], Fraction | int]) -> Iterator[None]:
-        """Count what is done inside as the work of a procedure, and by how much it makes a value less."""
+        """Charge the work done inside to a procedure, and record by what share it makes a value smaller."""
         spent, before = self.effort.spent, value()
         try:
             yield
@@ -80,10 +80,10 @@ class Account:
 
 @dataclass(frozen=True)
 class Budget:
-    """Work until which a procedure may go on; the limits of the whole search hold besides.
+    """The work at which a procedure has to stop; the limits of the whole search hold besides.
 
     Attributes:
-        account: That of the search.
+        account: Account of the search.
         until: Value of ``account.effort.spent`` at which to stop.
     """
 
@@ -92,12 +92,12 @@ class Budget:
 
     @property
     def effort(self) -> Effort:
-        """What was done, and the limits of time and work."""
+        """The search's work so far, and its limits of time and work."""
         return self.account.effort
 
     @property
     def left(self) -> float:
-        """Units of work that are left; 0 or less where there are none."""
+        """Units of work left; 0 or less where none is left."""
         return self.until - self.effort.spent
 
     @property
@@ -106,7 +106,7 @@ class Budget:
         return self.left <= 0
 
     def share(self, share: float) -> Budget:
-        """Return a budget of a share of what is left."""
+        """Return a budget of a share of the work left."""
         return replace(self, until=self.effort.share(self.until, share))
 
     def ask(self, query: Query, work: float, seed: int = 0) -> Decision:

@@ -1,4 +1,4 @@
-"""What a search knows of repetends: one frozen record, of which every finding makes the next.
+"""The knowledge of a search about repetends: a frozen record; every finding makes a new one of it.
 
 Every value that is called a bound was refuted by a solver below it, or follows from `schedsearch.proof`.
 """
@@ -24,18 +24,18 @@ from schedsearch.starts.serial import serial_period
 from schedsearch.state_space import MinPeriod
 
 MANY_BLOCKS = 48
-"""Blocks of a micro-batch from which on a solver is asked about all of them last, not first."""
+"""From this many blocks per micro-batch on, the solver is asked about all of them last, not first."""
 
 
 class Start(NamedTuple):
-    """A repetend that keeps all capacities, and the name of what made it."""
+    """A repetend that fits all capacities, and the name of its maker."""
 
     repetend: Repetend
     made_by: str
 
 
 class Made(NamedTuple):
-    """A whole schedule, without optimizer blocks or with them, and the name of what made it."""
+    """A whole schedule, with or without optimizer blocks, and the name of its maker."""
 
     schedule: Schedule
     made_by: str
@@ -53,15 +53,15 @@ NOT_FOUND = NoRepetend(Status.UNKNOWN, "no schedule was found in the time given;
 
 @dataclass(frozen=True)
 class OfSize:
-    """The best repetend of a number of micro-batches so far, and what is proved of all of them.
+    """The best repetend so far of one number of micro-batches, and bounds on all repetends of this number.
 
     Attributes:
         placement: What runs where, without optimizer blocks.
         micro_batches: Micro-batches per repetend.
-        bound: Value of each objective that no repetend within the limits beats.
-        cutoff: Periods from here on are of no use, in ticks.
+        bound: Lower bound of each objective, over the repetends within the limits.
+        cutoff: Only periods below it are of use, in ticks.
         repetend: The best; None before there is one.
-        limit: What earlier objectives reached, which later ones must keep.
+        limit: Values that earlier objectives reached, which later ones must keep.
         refuted: Periods proved to be too short.
         seconds: Time that questions took.
     """
@@ -79,7 +79,7 @@ class OfSize:
     def without_search(
         cls, placement: Placement, micro_batches: int, least: Fraction = Fraction(0)
     ) -> OfSize:
-        """Return what is known before any query, where no repetend beats so many ticks per micro-batch."""
+        """Return the record before any query: bounds alone, of which `least` is in ticks per micro-batch."""
         path, best = critical_path(placement), placement.at_best
         needed = [minimum_memory(best, device) + static for device, static in enumerate(placement.static)]
         bound = {
@@ -93,19 +93,19 @@ class OfSize:
 
     @property
     def period_per_micro_batch(self) -> Fraction:
-        """Ticks per micro-batch of the best repetend; of the cutoff before there is one."""
+        """Period of the best repetend in ticks per micro-batch; the cutoff's before any repetend is found."""
         return Fraction(self.value(Objective.PERIOD), self.micro_batches)
 
     def value(self, objective: Objective) -> int:
-        """Return the least value known to be reached; the cutoff of the period before there is a repetend."""
+        """Return an objective's value of the best repetend; before one is found, the period's cutoff."""
         return self.cutoff if self.repetend is None else VALUE[objective](self.repetend)
 
     def is_open(self, objective: Objective) -> bool:
-        """Return whether an objective may still become less."""
+        """Return whether an objective's best value is still above its bound."""
         return self.bound[objective] < self.value(objective)
 
     def is_monotone(self, objective: Objective) -> bool:
-        """Return whether a value that cannot be reached shows that no lesser one can.
+        """Return whether an infeasible value of an objective proves all smaller values infeasible.
 
         A repetend can be stretched to a longer period by an idle tick at the end of each round, but then its
         latency and its span may grow.
@@ -115,7 +115,7 @@ class OfSize:
         )
 
     def keeps_limits(self, repetend: Repetend) -> bool:
-        """Return whether a repetend reaches what earlier objectives reached."""
+        """Return whether a repetend is no worse than the limits in any earlier objective."""
         return all(VALUE[objective](repetend) <= limit for objective, limit in self.limit.items())
 
     def query(self, objective: Objective, candidate: int) -> Query:
@@ -130,7 +130,7 @@ class OfSize:
         )
 
     def limited(self, placement: Placement, most: int | None = None) -> Placement:
-        """Return a placement with no more memory than a limit, by default the one that was reached."""
+        """Return a placement whose devices have at most `most` units of memory, by default the limit."""
         most = self.limit.get(Objective.MEMORY) if most is None else most
         if most is None:
             return placement
@@ -138,23 +138,23 @@ class OfSize:
         return placement.with_memory(min(most, each) for each in capacity)
 
     def beginning_with(self, repetend: Repetend) -> OfSize:
-        """Take a repetend that is known without a search where it is better and keeps the limits."""
+        """Take a repetend of another source if its period is less and it keeps the limits."""
         is_better = self.keeps_limits(repetend) and repetend.period < self.value(Objective.PERIOD)
         return replace(self, repetend=repetend) if is_better else self
 
     def with_repetend(self, objective: Objective, candidate: int, repetend: Repetend) -> OfSize:
-        """Take a solver's repetend, with the least period of its order where that still reaches the value."""
+        """Take a solver's repetend, shortened to its order's least period if it still reaches the value."""
         least = repetend.with_min_period(min_period(self.placement, self.micro_batches))
         is_as_good = self.keeps_limits(least) and VALUE[objective](least) <= candidate
         return replace(self, repetend=least if is_as_good else repetend).with_tightened_limits()
 
     def with_tightened_limits(self) -> OfSize:
-        """Hold what comes next to what the repetend has, where that is less than what was to be kept."""
+        """Lower each limit to the repetend's own value where this is smaller."""
         reached = {each: min(limit, self.value(each)) for each, limit in self.limit.items()}
         return self if self.repetend is None else replace(self, limit=reached)
 
     def with_refuted(self, objective: Objective, candidate: int) -> OfSize:
-        """Take note that a value cannot be reached."""
+        """Record that a value is infeasible, and raise the bound accordingly."""
         bound, refuted = self.bound[objective], self.refuted
         if self.is_monotone(objective):
             bound = max(bound, candidate + 1)
@@ -165,32 +165,32 @@ class OfSize:
         return replace(self, bound={**self.bound, objective: bound}, refuted=refuted)
 
     def with_period_bound(self, period_per_micro_batch: Fraction) -> OfSize:
-        """Take note of ticks per micro-batch that no repetend beats."""
+        """Raise the bound on the period to a bound in ticks per micro-batch."""
         bound = max(self.bound[Objective.PERIOD], math.ceil(period_per_micro_batch * self.micro_batches))
         return replace(self, bound={**self.bound, Objective.PERIOD: bound})
 
     def with_limit(self, objective: Objective) -> OfSize:
-        """Hold what comes next to the value that an objective reached."""
+        """Make the value that an objective has reached a limit for later objectives."""
         return replace(self, limit={**self.limit, objective: self.value(objective)})
 
     def without_limits(self, objectives: Collection[Objective]) -> OfSize:
-        """Hold what comes next to the other limits alone."""
+        """Drop the limits of some objectives, and keep the others."""
         return replace(self, limit={key: value for key, value in self.limit.items() if key not in objectives})
 
     def with_proofs_of(self, other: OfSize) -> OfSize:
-        """Take note of what was proved of as many micro-batches within limits that were no stricter."""
+        """Add the bounds and refuted periods of a record of the same size whose limits were no stricter."""
         bound = {objective: max(least, other.bound[objective]) for objective, least in self.bound.items()}
         refuted, seconds = self.refuted | other.refuted, max(self.seconds, other.seconds)
         return replace(self, bound=bound, refuted=refuted, seconds=seconds)
 
 
 Finding = Start | OfSize | MinPeriod | NoRepetend
-"""What a procedure may find of the period: a repetend, a solver's answer, a bound, or that there is none."""
+"""A finding on the period: a repetend, a solver's answer, a bound, or that no repetend exists."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the period.
+    """Everything known of the period: repetends and bounds, by the number of micro-batches per repetend.
 
     Attributes:
         placement: What runs where, without optimizer blocks.
@@ -198,8 +198,8 @@ class Known:
             must have; of several, a repetend of more counts where it is better.
         period_bound: Ticks per micro-batch that no repetend beats.
         before: Objectives before the period.
-        of_size: What is known of each number of micro-batches for which there is something.
-        min_period: What the state-space search proved; None where it was not needed, or gave up.
+        of_size: Best repetend and bounds of each number of micro-batches that was looked at.
+        min_period: Result of the state-space search; None if it was not needed, or gave up.
         failure: The status and the reason while there is no repetend.
         seed: Seed of this round's random choices.
         round: Number of the round, from 1.
@@ -217,7 +217,7 @@ class Known:
 
     @property
     def has_many_blocks(self) -> bool:
-        """Whether there are too many blocks for a solver to be asked about all of them first."""
+        """Whether a micro-batch has too many blocks to ask a solver about all of them first."""
         return len(self.placement.blocks) >= MANY_BLOCKS
 
     @property
@@ -228,7 +228,7 @@ class Known:
 
     @cached_property
     def best(self) -> OfSize | None:
-        """What is known of the best repetend, of as many micro-batches as are asked for; None before one."""
+        """The record of the best repetend of a size asked for; None before a repetend is found."""
         if len(self.sizes) > 1:
             return min((self.of_size[size] for size in self.repetends), key=self.quality, default=None)
         (size,) = self.sizes
@@ -239,24 +239,24 @@ class Known:
         return None if known.repetend is None else known.with_tightened_limits()
 
     def quality(self, known: OfSize) -> tuple[Fraction | int, ...]:
-        """Return what makes one repetend better than another: less, from the first figure on."""
+        """Return a record's sort key: earlier objectives, then period per micro-batch; less is better."""
         return *(known.value(objective) for objective in self.before), known.period_per_micro_batch
 
     @property
     def rate(self) -> Fraction:
-        """Ticks per micro-batch of the best repetend; before there is one, of one block after another."""
+        """Period of the best repetend in ticks per micro-batch; before one is found, the serial period."""
         if self.best is None:
             return Fraction(serial_period(self.placement))
         return self.best.period_per_micro_batch
 
     @property
     def is_proved(self) -> bool:
-        """Whether no number of micro-batches per repetend has a lesser period than the best."""
+        """Whether the best period is proved least over all numbers of micro-batches per repetend."""
         return self.best is not None and self.rate <= self.period_bound
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing asked for, here or among the objectives before the period, can become less."""
+        """Whether the period, and all objectives before it, are proved least for the sizes asked for."""
         first = self.of_size.get(self.sizes[0])
         if first is not None and any(first.is_open(objective) for objective in self.before):
             return False
@@ -264,13 +264,13 @@ class Known:
 
     @property
     def counted_sizes(self) -> tuple[int, ...]:
-        """Numbers of micro-batches per repetend that count: those asked for, and that of a better start."""
+        """Numbers of micro-batches per repetend that count: all asked for, and the best repetend's own."""
         best = () if self.best is None else (self.best.micro_batches,)
         return tuple(sorted({*self.sizes, *best}))
 
     @property
     def tried(self) -> tuple[Attempt, ...]:
-        """What is known of each number that counts and was tried."""
+        """Period and bound of each number of micro-batches per repetend that counts and was tried."""
         found = {size: known for size, known in self.of_size.items() if size in self.counted_sizes}
         if self.best is not None:
             found[self.best.micro_batches] = self.best
@@ -287,7 +287,7 @@ class Known:
 
     @property
     def bound(self) -> Fraction:
-        """Ticks per micro-batch that no repetend beats, of any number of micro-batches asked for."""
+        """Lower bound on the period in ticks per micro-batch, over repetends of the sizes asked for."""
         tried = {each.micro_batches: Fraction(each.bound, each.micro_batches) for each in self.tried}
         if not set(self.sizes) <= tried.keys():
             return self.period_bound
@@ -295,26 +295,26 @@ class Known:
 
     @property
     def bound_of_all(self) -> Fraction:
-        """Ticks per micro-batch that the answer does not beat, which may be of a number not asked for."""
+        """Lower bound on the answer's period in ticks per micro-batch; its size may be one not asked for."""
         return self.bound if len(self.sizes) == 1 or self.is_done else self.period_bound
 
     @property
     def limits(self) -> dict[Objective, int]:
-        """What the objectives before the period reached with the first number of micro-batches asked for."""
+        """Values of the objectives before the period, reached with the first size asked for."""
         first = self.of_size.get(self.sizes[0])
         return (
             {} if first is None else {each: first.limit[each] for each in self.before if each in first.limit}
         )
 
     def known_of(self, size: int) -> OfSize:
-        """Return what is known of repetends of a number of micro-batches, within the limits."""
+        """Return the record of one number of micro-batches per repetend, within the limits."""
         known = self.of_size.get(size)
         if known is None:
             known = OfSize.without_search(self.placement, size, self.period_bound)
         return known if size == self.sizes[0] else replace(known, limit={**known.limit, **self.limits})
 
     def to_beat(self, size: int) -> OfSize:
-        """Return what is known of repetends of a number of micro-batches that are better than the best."""
+        """Return the record of one number of micro-batches, with a cutoff at the best repetend so far."""
         known, best = self.known_of(size), self.best
         if best is None or (size == 1 and len(self.sizes) == 1):
             return known

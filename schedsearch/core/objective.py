@@ -1,4 +1,4 @@
-"""What a search makes least: figures of a repetend, or the end of a whole schedule by its devices' clocks."""
+"""The objectives of a search: figures of a repetend, or the makespan or device span of a whole schedule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from schedsearch.schedule import Schedule
 
 
 class Objective(StrEnum):
-    """What a search makes least.
+    """An objective of a search, in ticks or units of memory; less is better.
 
     PERIOD: Ticks of the repetend. SPAN: ticks from first start to last end of one round. LATENCY: the same of
     one micro-batch. MEMORY: the most that any device holds. MAKESPAN: ticks of the asked number of
@@ -84,4 +84,4 @@ FINITE: Mapping[Objective, FiniteObjective] = {
     Objective.MAKESPAN: MAKESPAN,
     Objective.DEVICE_SPAN: DEVICE_SPAN,
 }
-"""The objectives that are a whole schedule's."""
+"""The objectives of a whole schedule: makespan and device span."""

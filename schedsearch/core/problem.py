@@ -1,4 +1,4 @@
-"""The question to a search: placement, micro-batches, what to make least, and limits."""
+"""The question to a search: placement, micro-batches, objectives and limits."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from schedsearch.schedule import Schedule
 from schedsearch.solver.portfolio import SOLVERS
 
 BeginWith = Schedule | Answer
-"""What a search may be given: any schedule, or what another search found."""
+"""A start for a search: any schedule, or the answer of another search."""
 
 GIVEN = "what the search began with"
-"""Name of what finds it, in a search's progress."""
+"""Name of the given start in a search's progress, where procedures have their names."""
 
 OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
-"""What is made least by default, in this order."""
+"""Default objectives, in this order."""
 
 TIME_LIMIT_S = 20.0
-"""Seconds that a search has where neither time nor work is limited."""
+"""Default time limit of a search in seconds, if neither time nor work is limited."""
 
 LONGEST_S = 4e6
 """Longest time limit, some forty days: solvers count milliseconds in 32 bits."""
 
 _GREATEST_SEED = 1_000_000
-"""Solvers take 31 bits, and a schedule is improved with a thousand times the seed and what follows."""
+"""Seeds of solvers have 31 bits, and improvement uses seeds from a thousand times this one on."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A question to a search: all that its answer depends on, but for the speed of the machine.
+    """A question to a search: everything that the answer depends on, except the machine's speed.
 
     Attributes:
         placement: What runs where; its `memory` is the capacity.
@@ -50,7 +50,7 @@ class Problem:
         micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
         max_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made schedule
             may be of more, up to the number of devices, where it is better.
-        objectives: What to make least, in this order; see `schedsearch.core.objective.Objective`. The
+        objectives: Objectives to minimise, in this order; see `schedsearch.core.objective.Objective`. The
             makespan or the device span can only be the last; one of them alone needs no period.
         solver: A key of `SOLVERS`.
         time_limit_s: Seconds for the whole search; the best schedule found until then is returned. Those that
@@ -135,11 +135,11 @@ class Problem:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the search has."""
+        """Time limit of the search in seconds."""
         return min(seconds_of(self.time_limit_s, self.work_limit), LONGEST_S)
 
     def check(self) -> None:
-        """Check all arguments but what to begin with.
+        """Check all fields except `begin_with`.
 
         Raises:
             SearchError: One is out of its range.
@@ -172,7 +172,7 @@ class Problem:
 
 
 def seconds_of(time_limit_s: float | None, work_limit: float | None) -> float:
-    """Return the seconds that a search has; infinite where work alone limits it."""
+    """Return the time limit of a search in seconds; infinite with a work limit alone."""
     if time_limit_s is not None:
         return time_limit_s
     return TIME_LIMIT_S if work_limit is None else math.inf

@@ -29,7 +29,7 @@ def _is_seen() -> bool:
 
 
 class _Lines(io.TextIOBase):
-    """Standard error where it is no terminal: what a bar draws anew in place is a line of its own, once."""
+    """Standard error without a terminal: each text of a bar is a line of its own, without repeats."""
 
     _last = ""
 
@@ -43,7 +43,7 @@ class _Lines(io.TextIOBase):
 
 
 class _Bar:
-    """A context manager whose bar is made at the first event, so that a wrong argument draws none.
+    """A context manager that draws its bar at the first event, so that a wrong argument draws no bar.
 
     One bar is drawn at a time: the first event of another ends its line.
     """
@@ -88,10 +88,10 @@ class _Bar:
 
 
 class SearchBar(_Bar):
-    """A bar that shows what a search has found and proved; called with each `SearchProgress`.
+    """A bar with the best value and the bound of a search; called with each `SearchProgress`.
 
     Attributes:
-        told: All of these.
+        told: Every `SearchProgress` so far.
     """
 
     _form = "{desc}: {elapsed}{postfix}, {n_fmt} queries"
@@ -119,19 +119,19 @@ class SearchBar(_Bar):
 
 
 class IterationBar(_Bar):
-    """A bar that counts iterations, nobody knows of how many; called with each as it ends."""
+    """A bar that counts iterations without a known total; called at the end of each iteration."""
 
     _form = "{desc}: {n_fmt} iterations, {elapsed}{postfix}"
     _done = 0
 
     def __call__(self, iteration: object) -> None:
-        """Show one more, as text."""
+        """Show one more iteration, as text."""
         self._done += 1
         self._show(str(iteration), self._done)
 
 
 class StepBar(_Bar):
-    """A bar over a known number of steps; called with (what is done, how many are done, of how many)."""
+    """A bar over a known number of steps; called with (name of the step, steps done, all steps)."""
 
     _form = "{desc}: {percentage:3.0f}% {n_fmt}/{total_fmt}, {elapsed}{postfix}"
 
@@ -152,7 +152,7 @@ class PlanProgress(ExitStack):
     def planner(self, done: int, total: int, best_ms: float | None, bound_ms: float) -> None:
         """Show how many numbers of stages, GPUs and micro-batches are done, the best plan and the bound.
 
-        There is none of all plans while there are other batches and shapes.
+        No bound holds for all plans while other batches and shapes are still to come.
         """
         best = "none yet" if best_ms is None else f"{best_ms:,.6g} ms"
         self.step(best + (f" (bound {bound_ms:,.6g} ms by the formula)" if bound_ms else ""), done, total)
@@ -172,12 +172,12 @@ _HOOKS: Mapping[str, Callable[[PlanProgress, Any], dict[str, Callable[..., None]
     "frontier": lambda show, _: {"on_progress": show.step},
     "plan": lambda show, _: {"on_progress": show.planner, "on_search": show.search},
 }
-"""For each entry point with a bar: who is told of its events, given its first argument."""
+"""For each entry point with a bar: its listeners, made from the bar and the entry point's first argument."""
 
 
 @cache
 def with_bar(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an entry point with a bar where a person sees it, unless it is given an `on_progress`."""
+    """Wrap an entry point so that it shows a bar if a person sees it and no `on_progress` is given."""
 
     @wraps(function)
     def called(*args: Any, **options: Any) -> Any:

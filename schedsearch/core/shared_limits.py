@@ -23,7 +23,7 @@ class SharedLimits:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], searches: int = 1) -> Self:
-        """Return the limits that the options of a search give to all of them."""
+        """Return the work and time limits in a search's options, for all searches together."""
         seconds, work = options.get("time_limit_s"), options.get("work_limit")
         return cls(math.inf if work is None else work, seconds_of(seconds, work), searches)
 
@@ -35,7 +35,7 @@ class SharedLimits:
         }
 
     def spend(self, work: float, seconds: float = 0.0) -> None:
-        """Count what a search took; seconds beyond its share are of numba's compilations."""
+        """Subtract the work and seconds of a search; seconds beyond its share are numba's compilations."""
         share_s = self.share()["time_limit_s"] or 0.0
         self.work = max(self.work - work, _LEAST)
         self.seconds = max(self.seconds - min(seconds, share_s), _LEAST)

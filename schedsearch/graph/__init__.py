@@ -1,4 +1,4 @@
-"""Graphs of who waits for whom, with rounds: longest paths, the least period, the critical cycle.
+"""Dependency graphs with rounds: longest paths, the least period, and the critical cycle.
 
 - `kernel`: the algorithm, as plain functions of numbered nodes and edges.
 - `compiled`: the same functions compiled by numba, for large graphs and for loops that are compiled too.

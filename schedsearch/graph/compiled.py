@@ -18,7 +18,7 @@ from schedsearch.graph import kernel
 _Function = TypeVar("_Function")
 
 compiled = njit(cache=True, nogil=True)
-"""Compiles what makes arrays."""
+"""Compiles functions that make arrays."""
 
 uncounted: Callable[[_Function], _Function] = njit(cache=True, nogil=True, _nrt=False)  # type: ignore[call-overload]
 """Compiles without counting references to arrays, which takes longer than most of these functions work:
@@ -31,7 +31,7 @@ critical_cycle = uncounted(kernel.critical_cycle)
 
 
 class _Compilations(event.Listener):
-    """Counts the seconds of each compilation; one may begin others, which are part of it."""
+    """Counts the seconds of compilations; a compilation that another one starts is part of that one."""
 
     def __init__(self) -> None:
         self._begins: list[float] = []

@@ -1,4 +1,4 @@
-"""Constraints between starts that repeat every period: which periods have starts, and what forbids others."""
+"""Difference constraints between periodic starts: feasible periods, and the cycle that forbids others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from schedsearch.graph.kernel import FOREVER
 Node = TypeVar("Node", bound=Hashable)
 
 _MANY_EDGES = 30_000
-"""Edges from which on it is quicker to load numba than to go without."""
+"""Number of edges from which on loading numba pays off."""
 
 
 class Edge(NamedTuple, Generic[Node]):
@@ -28,7 +28,7 @@ class Edge(NamedTuple, Generic[Node]):
 
 
 class DifferenceSystem:
-    """Such constraints between numbered nodes.
+    """Difference constraints between numbered nodes, as edges with ticks and rounds.
 
     Small systems go through the kernel as lists, without waiting for numba, unless the compiled kernel is
     there already; what is found is the same.
@@ -42,7 +42,7 @@ class DifferenceSystem:
         self.is_compiled = f"{__package__}.compiled" in sys.modules or len(self.columns[0]) >= _MANY_EDGES
 
     def min_period(self, shortest: int = 0, longest: int = FOREVER - 1) -> tuple[int, list[int]] | None:
-        """Return the least period that has starts, and the earliest from 0 on; None for none in the range."""
+        """Return the least feasible period in a range, and its earliest starts from 0 on; None if none is."""
         period, starts, _ = self._critical_cycle(shortest, longest)
         if shortest < period < FOREVER:
             _, starts, _ = self._critical_cycle(period, period)
@@ -53,12 +53,12 @@ class DifferenceSystem:
         return self._critical_cycle(0, FOREVER - 1)[2]
 
     def forbidding(self, period: int) -> list[int]:
-        """Return the positions of edges that make a cycle which forbids a period; empty where none does."""
+        """Return the positions of the edges of a cycle that forbids a period; empty for a feasible period."""
         found, _, cycle = self._critical_cycle(period, period)
         return cycle if found > period else []
 
     def _critical_cycle(self, least: int, most: int) -> tuple[int, list[int], list[int]]:
-        """Return the least period in a range, the starts found there, and the edges of the critical cycle."""
+        """Return the least feasible period in a range, its starts, and the edges of the critical cycle."""
         nodes: Any = np.zeros((4, self.num_nodes), dtype=np.int64)
         nodes[1] = -1
         cycle: Any = np.full(self.num_nodes + 1, -1)

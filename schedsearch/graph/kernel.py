@@ -1,4 +1,4 @@
-"""The least period of a graph whose edges go some rounds back: policy iteration on its critical cycle.
+"""The least period of a graph with edges over rounds: policy iteration on its critical cycle.
 
 An edge asks for ``start[target] >= start[source] + ticks - rounds * period``. There are such starts just if
 no cycle takes more ticks than its rounds times the period. Each node remembers the edge that pushed it last:
@@ -25,7 +25,7 @@ COMPILED_S = [0.0]
 """Seconds that numba has compiled so far: once after an installation some ten, which are not the search's."""
 
 _PASSES = 2
-"""Between two looks for cycles that are too long."""
+"""Passes between two checks for cycles that are too long."""
 
 
 def critical_cycle(
@@ -48,13 +48,13 @@ def critical_cycle(
 
     Args:
         source: Node at the tail of each edge.
-        target: Likewise the node that waits.
-        ticks: Likewise the ticks from start to start.
-        rounds: Likewise the rounds that the target is later.
-        least: No shorter period is of use.
-        most: No longer one is.
-        starts: Start of each node, to begin with. Takes starts at the period.
-        pushed_by: Edge from which each node has its start, -1 for none. Takes those at the period.
+        target: Node at the head of each edge, which waits.
+        ticks: Ticks of each edge, from start to start.
+        rounds: Rounds by which each edge's target is later.
+        least: Shortest period of use.
+        most: Longest period of use.
+        starts: Start of each node, to begin with. Filled with the starts at the period.
+        pushed_by: Edge from which each node has its start, -1 for none. Filled with the edges at the period.
         cycle: Takes the edges of the critical cycle, against their direction, -1 behind the last; none where
             nothing is longer than the least period. One longer than nodes.
         seen: Array to write in; as long as nodes.
@@ -117,9 +117,9 @@ def follow(
     seen: Values,
     path: Values,
 ) -> None:
-    """Let each node start when its edge says; one of each cycle, and those without an edge, when it did.
+    """Set each node's start from its edge; nodes without one, and one node of each cycle, keep their start.
 
-    What was seen, and the path, are as `longest_around` leaves them.
+    `seen` and `path` are as `longest_around` leaves them.
     """
     for node in path:
         edge = pushed_by[node]

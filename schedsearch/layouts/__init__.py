@@ -1,4 +1,4 @@
-"""The best layout of measured layers for a schedule that training frameworks run, and how good it can be.
+"""The best layout of measured layers for 1F1B and interleaved 1F1B, with a bound on every layout.
 
 - `defaults`: how hard the search tries
 - `order_graph`: the orders of such a schedule, timed for many layouts at once; longest paths as bounds

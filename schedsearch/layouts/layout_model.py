@@ -1,4 +1,4 @@
-"""A model to be divided among the stages of a schedule, and what no division beats, by CP-SAT."""
+"""The division of a model among a schedule's stages, and a lower bound on every division, by CP-SAT."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from schedsearch.solver.cpsat import is_optimal, solve, within
 from schedsearch.solver.query import Verdict
 
 Sizes = tuple[int, ...]
-"""How many pieces each stage has."""
+"""Number of pieces of each stage."""
 
 
 @dataclass(frozen=True)
 class LayoutProblem:
-    """A model and its schedule.
+    """A model to divide among the stages of a schedule.
 
     Attributes:
         graph: Orders of the schedule.
@@ -42,7 +42,7 @@ class LayoutProblem:
 
     @cached_property
     def sums(self) -> Ints:
-        """Figures of all pieces before each; shape ``(4, pieces + 1)``."""
+        """Prefix sums of the figures of pieces; shape ``(4, pieces + 1)``."""
         return np.pad(np.cumsum(self.pieces, 1), ((0, 0), (1, 0)))
 
     @property
@@ -54,12 +54,12 @@ class LayoutProblem:
         return np.diff(self.sums[:, np.cumsum(sizes, 1)], axis=2, prepend=0)
 
     def times(self, sizes: Ints) -> Ints:
-        """Return times as `OrderGraph` takes them, of layouts of shape ``(layouts, stages)``."""
+        """Return the times of layouts of shape ``(layouts, stages)``, in the form of `OrderGraph`."""
         forward, backward, *_ = self._figures(sizes)
         return np.concatenate([forward.T, backward.T, np.full((1, len(sizes)), self.transfer)])
 
     def excess(self, sizes: Ints) -> Ints:
-        """Return how much memory each layout needs more than there is, in all; shape ``(layouts,)``."""
+        """Return the memory that each layout lacks, summed over devices; shape ``(layouts,)``."""
         found, p = np.zeros(len(sizes), np.int64), self.graph.num_devices
         if self.capacity is not None:
             *_, activation, weight = self._figures(sizes)
@@ -72,7 +72,7 @@ class LayoutProblem:
 def min_bound(
     problem: LayoutProblem, paths: Sequence[Ints], below: int | None, hint: Sizes | None, budget: SolverBudget
 ) -> tuple[float, Sizes | None]:
-    """Return the least that the longest of some paths takes, over all layouts, and a layout that keeps to it.
+    """Return a lower bound (ticks) on the longest of some paths over all layouts, and a layout that meets it.
 
     The unknowns are the numbers of pieces of the stages. Where layers differ, a stage of k layers may take
     anything from k times the least to k times the most, as long as all stages together take what all layers

@@ -1,8 +1,8 @@
-"""The best layout for a schedule: neighbours of layouts, and bounds that hold for all of them, in turn.
+"""The best layout for a schedule: local search among neighbours, in turn with a bound on all layouts.
 
-A longest path of each layout that is looked at bounds all others. Neighbours that no path leaves room for are
-not timed. The least bound over all layouts, by `min_bound` or for 1F1B by a table, says when a layout is
-proved to be the best, and which layout to look at next. All work is counted.
+A longest path of one layout is a path of every other one, so it bounds their times. Neighbours whose bound is
+no less than the best time are not timed. The least bound over all layouts (by `min_bound`, or for 1F1B by a
+table) says when a layout is proved the best, and which layout to try next. All work is counted.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.interrupts import INTERRUPTS
 
 _EVENTS_OF_WORK = 15_000_000
-"""Events that are timed for a unit of work, about a second."""
+"""Events timed per unit of work, about a second."""
 
 _MOST_LISTED = 20_000
-"""Layouts that are all timed where there are no more."""
+"""Up to this number of layouts, all of them are timed."""
 
 _BATCH = 64
-"""Layouts that are timed at once."""
+"""Layouts timed at once."""
 
 _SLOWER = 1.1
-"""A stage, or a device, that takes so many times as long as others: the longest path goes through it."""
+"""Slowdown of one stage or device that makes the longest path go through it."""
 
 _MODEL_WORK = 2.0
 """Units of work for one question to CP-SAT."""
@@ -39,9 +39,9 @@ _MODEL_WORK = 2.0
 def best_layout(
     problem: LayoutProblem, starts: Sequence[Sizes] = (), work_limit: float = 20.0
 ) -> LayoutSearch:
-    """Return the best layout that is found, with what bounds all, from some on, such as the even one.
+    """Search the best layout from some starts, such as the even layout; return it with a bound on all.
 
-    A unit of the limit of work takes about a second.
+    The limit of work is in units of about a second.
     """
     search, last, number = LayoutSearch(problem, work_limit), problem.num_pieces, problem.graph.num_stages
     if math.comb(last - 1, number - 1) <= _MOST_LISTED:
@@ -65,14 +65,14 @@ def best_layout(
 
 @dataclass
 class LayoutSearch:
-    """A search as it goes on.
+    """A layout search in progress: the best layout so far, and the bound on all.
 
     Attributes:
         best: Pieces of each stage; None where no layout fits, or none was found.
-        ticks: Ticks of its iteration.
-        bound: No layout is faster; no less than the ticks where that is proved, infinite where none fits.
-        work: Units of work that it took.
-        paths: Longest paths of layouts.
+        ticks: Ticks of an iteration with the best layout.
+        bound: Lower bound on the ticks of every layout; at least `ticks` once proved, infinite if none fits.
+        work: Units of work so far.
+        paths: Longest paths of layouts, each a lower bound.
     """
 
     problem: LayoutProblem
@@ -85,16 +85,16 @@ class LayoutSearch:
 
     @property
     def is_proved(self) -> bool:
-        """Whether it is the best there is, or there is none."""
+        """Whether the best layout is proved the best, or proved that no layout fits."""
         return self.bound >= self.ticks
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether the layout is proved, the work is used up, or Ctrl-C came."""
         return self.work >= self.work_limit or self.is_proved or INTERRUPTS.seen
 
     def usual_paths(self) -> Iterator[Ints]:
-        """Yield longest paths where all stages are alike but one, or those of one device."""
+        """Yield the longest paths of even layouts in which one stage or device is slower than the rest."""
         graph, number = self.problem.graph, self.problem.graph.num_stages
         even = np.maximum(self.problem.sums[:2, -1] // number, 1)
         stages = np.arange(number)
@@ -106,7 +106,7 @@ class LayoutSearch:
             yield graph.longest_path(np.append(times, self.problem.transfer).astype(np.int64)[:, None])
 
     def bound_and_look(self) -> None:
-        """Ask for the least bound and look at the layout that keeps to it, until they meet."""
+        """Raise the bound and search around the layout that meets it, until bound and best time are equal."""
         seen: set[Sizes] = set()
         rng = np.random.default_rng(0)
         while not self.is_over:
@@ -124,7 +124,7 @@ class LayoutSearch:
         self.work += work
 
     def time(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Time layouts that are allowed, and keep the best; return them, with their ticks."""
+        """Time the layouts that fit the memory, and keep the best; return these layouts with their ticks."""
         rows = rows[self.problem.excess(rows) == 0]
         if not len(rows):
             return rows, np.zeros(0, np.int64)
@@ -135,7 +135,7 @@ class LayoutSearch:
         return rows, ticks
 
     def descend(self, sizes: Sizes) -> None:
-        """Go to better neighbours as long as there are some; first to some that need less memory."""
+        """Go from neighbour to better neighbour: first to less missing memory, then to fewer ticks."""
         rows = np.array([sizes])
         while excess := self.problem.excess(rows)[0]:
             others = _neighbours(rows[0])
@@ -152,7 +152,7 @@ class LayoutSearch:
             rows, ticks = self._better(rows[0], ticks[0])
 
     def _better(self, sizes: Ints, ticks: int) -> tuple[Ints, Ints]:
-        """Return a better neighbour, of the first batch of the most promising that has one; or none."""
+        """Return the best neighbour of the first batch (by bound) with a better layout; empty if none has."""
         rows = _neighbours(sizes)
         rows = rows[self.problem.excess(rows) == 0]
         bounds = (np.array(self.paths) @ self.problem.times(rows)).max(0)
@@ -169,7 +169,7 @@ class LayoutSearch:
 
 
 def _table_of_stages(problem: LayoutProblem) -> tuple[Sizes | None, float]:
-    """Bound 1F1B by its stages one by one; return the layout with the least bound, and that.
+    """Return the least bound on 1F1B over all layouts, by its stages one by one, and the layout that has it.
 
     Stage i of p begins after the forwards of those before it, and ends before their backwards. It runs
     ``p - i`` forwards, waits for its first backward, runs the others in turn, and after its last forward as
@@ -194,7 +194,7 @@ def _table_of_stages(problem: LayoutProblem) -> tuple[Sizes | None, float]:
 
 
 def _shaken(sizes: Sizes, rng: np.random.Generator) -> Sizes:
-    """Return a layout some moves away."""
+    """Return a layout three random moves of a piece away."""
     found = list(sizes)
     for _ in range(3):
         source, target = rng.integers(len(found), size=2)
@@ -205,7 +205,7 @@ def _shaken(sizes: Sizes, rng: np.random.Generator) -> Sizes:
 
 
 def _neighbours(sizes: Ints) -> Ints:
-    """Return the layouts in which a piece of one stage is another's."""
+    """Return the layouts in which one piece has moved to another stage."""
     number = len(sizes)
     moves = np.eye(number, dtype=np.int64)[None] - np.eye(number, dtype=np.int64)[:, None]
     rows = sizes + moves.reshape(-1, number)

@@ -1,4 +1,4 @@
-"""The best layouts of a model for the schedules that training frameworks run, beside the even one and others.
+"""The best layouts of a model for 1F1B and interleaved 1F1B, beside the even layout and given ones.
 
 Every figure is that of the schedule itself, made by `schedsearch.baselines` and checked by
 `schedsearch.validate`, which share no code with the search.
@@ -29,27 +29,27 @@ from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.validate import validate
 
 PROVED, BOUNDED, GIVEN = "proved", "bounded", "given"
-"""Of a best layout: nothing is faster; or nothing is faster than its bound. Of one that was given."""
+"""Status of a layout: proved the best, best so far with a bound, or given by the user."""
 
 DOES_NOT_FIT, NOT_FOUND, NOT_APPLICABLE = "does not fit", "not found", "not applicable"
-"""No layout fits the memory, or the one that was given does not; none was found, nor that there is none; the
-schedule has no such layout, or too few micro-batches."""
+"""Status without a layout: proved that none fits the memory (or the given one does not fit); none found, but
+no proof; the schedule has no layout of this size, or too few micro-batches."""
 
 
 @dataclass(frozen=True)
 class LayoutRow:
-    """A layout and what it takes; None where a figure does not apply.
+    """A layout with its iteration time (ms) and peak memory (MiB); None where a figure does not apply.
 
     Attributes:
         schedule: ``one_f_one_b`` or ``interleaved_one_f_one_b``.
         num_chunks: Virtual stages of each device.
         layout: In Megatron-LM's notation; empty where there is none.
         iteration_ms: Time of an iteration.
-        bound_ms: No layout for this schedule is faster.
+        bound_ms: Lower bound on the iteration time of every layout for this schedule.
         even_ms: Time of the layout that frameworks make themselves; None where it does not fit, or the stages
             do not divide the layers.
-        peak_memory_mib: The most that any device holds.
-        status: One of the words of this module.
+        peak_memory_mib: Peak memory of the device that holds most.
+        status: ``proved``, ``bounded``, ``given``, ``does not fit``, ``not found`` or ``not applicable``.
         note: Why there is no layout.
         found: The layout.
         group: Micro-batches of a group of interleaved 1F1B.
@@ -96,12 +96,12 @@ class BestLayouts(TableResult):
 
     @property
     def named_rows(self) -> tuple[tuple[str, LayoutRow], ...]:
-        """All rows: the best by the name of their schedule, and those that were given by their own."""
+        """All rows with names: best layouts by the name of the schedule, given layouts by their own names."""
         return (*((row.schedule, row) for row in self.rows), *self.given.items())
 
     @property
     def best(self) -> LayoutRow | None:
-        """The fastest; None where nothing fits."""
+        """The fastest layout's row; None if no layout fits."""
         timed = [row for row in self.rows if row.iteration_ms is not None]
         return min(timed, key=lambda row: row.iteration_ms or 0.0, default=None)
 
@@ -166,7 +166,7 @@ class _Setting:
     transfer_ms: float
 
     def best(self, num_chunks: int, starts: Sequence[PipelineLayout], limits: SharedLimits) -> LayoutRow:
-        """Return the row of the best layout with so many chunks."""
+        """Return the row of the best layout with `num_chunks` chunks a device."""
         row = self._empty(num_chunks)
         if row.note:
             limits.searches -= 1
@@ -210,7 +210,7 @@ class _Setting:
         return self._priced(own, replace(row, group=group or row.group if own.num_chunks > 1 else None))
 
     def _empty(self, num_chunks: int) -> LayoutRow:
-        """Return a row without a layout; its note says why there can be none, if so."""
+        """Return a row without a layout; if no layout is possible, its note has the reason."""
         p, m, pieces = self.num_devices, self.num_micro_batches, len(self._pieces)
         is_interleaved = num_chunks > 1
         reasons = {
@@ -227,7 +227,7 @@ class _Setting:
         return LayoutRow(schedule, num_chunks, note=note, group=group)
 
     def _priced(self, found: PipelineLayout, row: LayoutRow) -> LayoutRow:
-        """Return a row with what a layout takes, by its schedule."""
+        """Return a row with a layout's iteration time and peak memory, measured on its validated schedule."""
         placement = place_layout(found, self.layers, None, self.transfer_ms).placement
         schedule = validate(run(placement, found.num_chunks, self.num_micro_batches, row.group))
         peak_mib = placement.mib(int(peak_memory(schedule).max()))

@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 """Whole numbers."""
 
 _AT_ONCE = 4_000_000
-"""Events of all layouts that are timed at once; 32 MB."""
+"""Events, over all layouts, timed at once; 32 MB."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class OrderGraph:
         return np.concatenate([self._ends(times[:, i : i + step]).max(0) for i in parts])
 
     def longest_path(self, times: Ints) -> Ints:
-        """Return how often a longest path of one layout has each row of times."""
+        """Return a longest path of one layout: the number of its events by row of times."""
         ends = self._ends(times)[:, 0]
         counts, at = np.zeros(len(times), np.int64), int(ends.argmax())
         while at < len(self.kinds):
@@ -81,7 +81,7 @@ class OrderGraph:
 
 
 def graph_of(num_devices: int, num_chunks: int, num_micro_batches: int, group: int | None) -> OrderGraph:
-    """Return the graph of 1F1B, or of interleaved 1F1B where there are several chunks.
+    """Return the graph of 1F1B, or with several chunks of interleaved 1F1B.
 
     Raises:
         UnsuitablePlacementError: There are too few micro-batches, or they do not go with the group.
@@ -113,14 +113,14 @@ def graph_of(num_devices: int, num_chunks: int, num_micro_batches: int, group: i
 
 
 def run(placement: Placement, num_chunks: int, num_micro_batches: int, group: int | None) -> Schedule:
-    """Return the schedule that frameworks run: 1F1B, interleaved where there are several chunks."""
+    """Return the schedule that frameworks run: 1F1B, or with several chunks interleaved 1F1B."""
     if num_chunks == 1:
         return one_f_one_b(placement, num_micro_batches)
     return interleaved_one_f_one_b(placement, num_micro_batches, group)
 
 
 def _held(order: tuple[Instance, ...], num_devices: int, num_chunks: int) -> Ints:
-    """Return how many micro-batches of each chunk a device holds at once, the largest numbers only."""
+    """Return the maximal combinations of micro-batches of each chunk that a device holds at once."""
     changes = np.zeros((len(order), num_chunks), np.int64)
     for i, (name, _) in enumerate(order):
         changes[i, int(name[1:]) // num_devices] = 1 if name.startswith("F") else -1

@@ -1,4 +1,4 @@
-"""The model of CP-SAT. Rules are written in its words, and it has a few more, which Z3 has for itself."""
+"""The CP-SAT model in which rules are written, with a few methods for things that Z3 has built in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CpSatModel(cp_model.CpModel):
         self._both: dict[tuple[int, int], Literal] = {}
 
     def at_least(self, term: Term, least: int) -> Literal:
-        """Return a variable that stands for a term being so much: CP-SAT learns from those."""
+        """Return a literal that is true just if a term is at least `least`: CP-SAT learns from these."""
         literal = self.new_bool_var(f"at least {least}")
         self.add(term >= least).only_enforce_if(literal)
         self.add(term < least).only_enforce_if(~literal)
@@ -32,16 +32,16 @@ class CpSatModel(cp_model.CpModel):
         other: Sequence[Constraint],
         given: Sequence[Literal] = (),
     ) -> None:
-        """Add some constraints that hold where a literal is true, and others where it is false.
+        """Add constraints for a true literal, and others for a false one.
 
-        Neither need hold where one of those given is false.
+        None of them has to hold if a literal of `given` is false.
         """
         for condition, constraints in ((literal, one), (~literal, other)):
             for constraint in constraints:
                 self.add(constraint).only_enforce_if(condition, *given)
 
     def one_of(self, number: int, name: str) -> list[Literal]:
-        """Return so many literals of which one is true."""
+        """Return `number` literals, of which exactly one is true."""
         if number == 1:
             return [self.new_constant(1)]
         if number == 2:
@@ -52,11 +52,11 @@ class CpSatModel(cp_model.CpModel):
         return found
 
     def forbid(self, literal: Literal) -> None:
-        """Let a literal be false."""
+        """Add the constraint that a literal is false."""
         self.add_bool_and([~literal])
 
     def both(self, a: Literal, b: Literal) -> Literal:
-        """Return a literal that is true where both of two are, which may be known."""
+        """Return the conjunction of two literals, either of which may be a known 0 or 1."""
         if isinstance(a, int) or isinstance(b, int):
             known, other = (a, b) if isinstance(a, int) else (b, a)
             return other if known else 0
@@ -70,11 +70,11 @@ class CpSatModel(cp_model.CpModel):
         return self._both[key]
 
     def either(self, a: Literal, b: Literal) -> Literal:
-        """Return a literal that is true where one of two is."""
+        """Return the disjunction of two literals."""
         return ~self.both(~a, ~b)
 
     def times(self, literal: Literal, term: Term, most: int | None) -> Term:
-        """Return a variable where a literal is true, and 0 where it is false."""
+        """Return the product of a literal and a term: the term if the literal is true, else 0."""
         if isinstance(literal, int):
             return term * literal
         assert most is not None
@@ -84,7 +84,7 @@ class CpSatModel(cp_model.CpModel):
         return found
 
     def interval(self, start: Term, time: Term, present: Sequence[Literal], name: str) -> object:
-        """Return the time from a start on; it counts where all of some literals are true."""
+        """Return the interval of a run, for `add_no_overlap`; it counts if all literals are true."""
         if isinstance(time, int) and not present:
             return self.new_fixed_size_interval_var(start, time, name)
         if not present:

@@ -1,4 +1,4 @@
-"""What the memory of a device says about the order of its blocks, when each runs micro-batches in order.
+"""Precedences that a device's memory forces on its blocks, if each runs the micro-batches in order.
 
 Knows no solver and no times.
 """
@@ -19,7 +19,7 @@ class Precedence(NamedTuple):
         releasing: Name of the block that it waits for.
         room: Most that the earlier micro-batches may have in use when the block starts.
         without: Least memory of an earlier micro-batch whose `releasing` block has not started.
-        released: How much less it is, at least, once that has.
+        released: Least decrease of this memory once `releasing` has started.
     """
 
     releasing: str
@@ -28,15 +28,15 @@ class Precedence(NamedTuple):
     released: int
 
     def waits_for(self, micro_batch: int) -> int:
-        """Return which micro-batch of `releasing` this one of the block waits for; below 0 for none."""
+        """Return the micro-batch of `releasing` that this one of the block waits for; below 0 for none."""
         return -((self.room - self.without * micro_batch) // self.released) - 1
 
 
 def checked_rooms(placement: Placement, device: int) -> dict[str, int]:
-    """Map the blocks at whose start a device's memory must be checked, as they allocate or need some.
+    """Map each block that allocates or needs memory on a device to the most memory in use at its start.
 
     Returns:
-        Most that may be in use once the block has started, without what it needs only while it runs.
+        Most units in use once the block has started, without its transient memory.
     """
     if placement.free_memory is None:
         return {}
@@ -46,13 +46,13 @@ def checked_rooms(placement: Placement, device: int) -> dict[str, int]:
 
 @functools.lru_cache(maxsize=512)
 def precedences(placement: Placement, device: int, name: str, room: int) -> list[Precedence]:
-    """Return what must have released memory before a block starts, whatever the order of the others.
+    """Return the blocks that must have released memory before a block starts, in any order of the others.
 
     Proof. Each block runs the micro-batches in order, so when micro-batch ``k`` of the block starts, 0 to
     ``k`` have started it and ``k`` itself has run nothing that is after it: ``k`` uses at least the `least`.
     Each of the ``k`` earlier ones uses at least `without`, or `released` less once its releasing block has
-    started; later ones use no less than 0. All that must fit in the room. The releasing blocks that have
-    started by then are those of the first so many, and on the same device they have ended.
+    started; later ones use no less than 0. The sum must fit in the room. The releasing blocks that have
+    started by then belong to the first micro-batches, and on the same device they have ended.
     """
     least = min_in_use(placement, device, {name}, set(placement.successors[name]))
     earlier, missing = set[str](), [name]
@@ -71,10 +71,10 @@ def precedences(placement: Placement, device: int, name: str, room: int) -> list
 
 
 def precedence_is_enough(placement: Placement, device: int, name: str) -> bool:
-    """Return whether a block that keeps its precedences needs no other check.
+    """Return whether a block's precedences alone ensure that memory suffices at its start.
 
-    So it is with one block that allocates and one that releases: in use is the difference of their counts,
-    times the amount.
+    This holds with one block that allocates and one that releases: the memory in use is the difference of
+    their counts times the amount.
     """
     with_memory = [block for block in placement.on(device) if block.memory_on(device)]
     return len(with_memory) == 2 and placement.by_name[name].memory_on(device) > 0

@@ -1,7 +1,7 @@
-"""The rules of a schedule, a function for each (Tessel, Sec. III-A, Eq. 1).
+"""The rules of a schedule, one function per rule (Tessel, Sec. III-A, Eq. 1).
 
-That optimizer blocks come last is none of its own: there is one of each, of the last micro-batch, which waits
-for its inputs, and these run the micro-batches in order.
+Optimizer blocks need no rule of their own: each runs once, for the last micro-batch, and waits for its
+inputs, which run the micro-batches in order.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from schedsearch.schedule import Instance
 
 
 def fit_into_period(v: PeriodicVariables) -> None:
-    """No mode in which a block would run into itself in the next period is chosen."""
+    """No block is in a mode in which it takes longer than the period."""
     for instance in v.start:
         for literal, block in v.modes(instance):
             if block.time > v.period:
@@ -24,7 +24,7 @@ def fit_into_period(v: PeriodicVariables) -> None:
 
 
 def wait_for_inputs(v: Variables) -> None:
-    """A block starts after the blocks of its micro-batch that it waits for."""
+    """A block starts after its inputs of the same micro-batch have ended, plus their transfer times."""
     for name, micro_batch in v.start:
         for before in v.placement.by_name[name].after:
             source = before, micro_batch
@@ -33,8 +33,8 @@ def wait_for_inputs(v: Variables) -> None:
 
 
 RULES: tuple[Callable[[Variables], None], ...] = (wait_for_inputs,)
-"""Rules that are asked for wherever blocks are ordered, of repetends and of whole schedules; a further one is
-added here."""
+"""Rules for all orders of blocks, of repetends and of whole schedules; a new rule of this kind is added
+here."""
 
 
 def run_one_at_a_time(v: Variables, lane: int, *, by_pairs: bool = True) -> None:
@@ -53,7 +53,7 @@ def run_one_at_a_time(v: Variables, lane: int, *, by_pairs: bool = True) -> None
 
 
 def keep_order(v: Variables, order: Sequence[Instance]) -> None:
-    """A device runs one block at a time, in an order that is given."""
+    """A device runs one block at a time, in a given order."""
     for a, b in itertools.pairwise(order):
         v.wait_for_end(a, b)
 
@@ -100,9 +100,9 @@ def respect_memory(v: Variables, device: int) -> None:
 
 
 def _take_turns(v: Variables, device: int, name: str, room: int) -> None:
-    """A block that allocates waits for those that release before it.
+    """A block that allocates memory waits for the blocks that must have released memory before it.
 
-    In a finite schedule that says nothing of the first micro-batch, as it fits on its own.
+    In a finite schedule the first micro-batch has no such wait, as it fits on its own.
     """
     starting = [i for i in v.start if i[0] == name and (i[1] or isinstance(v, PeriodicVariables))]
     for precedence in precedences(v.placement, device, name, room) if starting else ():
@@ -115,15 +115,15 @@ def _take_turns(v: Variables, device: int, name: str, room: int) -> None:
 def _count_memory(
     v: Variables, device: int, units: Units, room: int, at: str | None = None, *, transient: bool = False
 ) -> None:
-    """Once a block has started, what it and those before it hold is at most the room for it.
+    """At each start of a block, the memory in use on the device is at most the room.
 
     Args:
         v: The blocks.
-        device: Device whose memory it is, or that of its host.
-        units: What a block adds to it.
-        room: Most that may be in use, with what blocks need only while they run where that counts.
-        at: Name of the block at whose starts that is checked; None for all that add or need some.
-        transient: Whether what blocks need only while they run counts.
+        device: Device whose memory, or host memory, is counted.
+        units: Returns the memory that a block adds.
+        room: Most units in use, with transient memory if that counts.
+        at: Name of the block at whose starts memory is checked; None for all blocks that add or need some.
+        transient: Whether the memory that blocks need only while they run counts.
     """
     here = v.on(device)
     needs = {i: [(literal, block.transient) for literal, block in v.modes(i)] for i in here if transient}
@@ -149,9 +149,9 @@ def _count_memory(
 
 
 def start_at_heads(v: PeriodicVariables) -> None:
-    """No block starts before the chain to it can end, and where one block comes first, it is in round 0.
+    """No block starts before its longest chain of inputs can end; a single first block is in round 0.
 
-    This follows from the rest, but CP-SAT sees it at once, where else it goes along long chains.
+    This follows from the other rules, but without it CP-SAT has to propagate along long chains.
     """
     heads = Timeline(v.placement.at_best, frozenset()).heads
     for name, micro_batch in v.start:
@@ -163,7 +163,7 @@ def start_at_heads(v: PeriodicVariables) -> None:
 
 
 def limit_span(v: PeriodicVariables, span: int | None) -> None:
-    """Round 0 starts at tick 0, with whichever source comes first, and ends by the span.
+    """The first source of round 0 starts at tick 0, and round 0 ends by the span.
 
     Without a limit the first block starts its round: any repetend can be turned until it does.
     """
@@ -181,7 +181,7 @@ def limit_span(v: PeriodicVariables, span: int | None) -> None:
 
 
 def limit_latency(v: PeriodicVariables, latency: int) -> None:
-    """No block of a micro-batch ends later than so long after another's start."""
+    """Each last block of a micro-batch ends at most `latency` ticks after the start of each first block."""
     sources = [block.name for block in v.placement.blocks if not block.after]
     sinks = [block for block in v.placement.blocks if not v.placement.successors[block.name]]
     for block in sinks:

@@ -1,4 +1,4 @@
-"""When each block starts, as variables of a solver: once, or again every period."""
+"""Start times of blocks as solver variables, for runs that happen once or repeat every period."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Term = Any
 """An integer, or a sum of a solver's integer variables."""
 
 Literal = Any
-"""A solver's Boolean variable or its contrary; 0 or 1 where it is known."""
+"""A solver's Boolean variable or its negation; 0 or 1 for a known value."""
 
 Constraint = Any
-"""What a solver makes of two terms that are compared."""
+"""A solver's comparison of two terms."""
 
 Units = Callable[[Block], int]
-"""What a block adds to what is in use of some memory."""
+"""Returns the units of memory that a block adds to the memory in use."""
 
 
 class Variables:
@@ -37,7 +37,7 @@ class Variables:
         keeps_order: Whether each block runs the micro-batches in order. Where these differ in their modes,
             they cannot be renamed until it does.
         known: Start of each instance in a known schedule, with whose orders the solver begins.
-        held: What is in use on each device before any instance starts; 0 where nothing is said.
+        held: Memory in use on each device before any instance starts; 0 for a device that is not in it.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Variables:
         self._before: dict[tuple[Instance, Instance], Literal] = {}
 
     def modes(self, instance: Instance) -> list[tuple[Literal, Block]]:
-        """Return how an instance may run, each with the literal that it does: 1 where nothing is decided."""
+        """Return the modes of an instance, each with the literal that chooses it: 1 without a decision."""
         decision = self.placement.decision_of.get(instance[0])
         literals = (1,) if decision is None else self.choices[decision, instance[1]]
         return list(zip(literals, self.placement.alternatives(instance[0]), strict=True))
@@ -80,7 +80,7 @@ class Variables:
         return variable
 
     def present(self, instance: Instance) -> list[Literal]:
-        """Return the literals that are all true where an instance runs; none where it always does."""
+        """Return the literals that are all true if an instance runs; empty if it always runs."""
         return [~literal for literal, block in self.modes(instance) if not block.time]
 
     def on(self, device: int) -> list[Instance]:
@@ -96,7 +96,7 @@ class Variables:
         return self.start[instance] + self.time[instance]
 
     def instance(self, name: str, micro_batch: int) -> tuple[Instance, int] | None:
-        """Return a block's instance of a micro-batch, and how many rounds later; None if it is not here."""
+        """Return a block's instance of a micro-batch, and how many rounds later; None if not in the model."""
         return ((name, micro_batch), 0) if (name, micro_batch) in self.start else None
 
     def add(self, constraint: Constraint, *where: Literal) -> None:
@@ -108,15 +108,15 @@ class Variables:
     def wait(
         self, a: Instance, b: Instance, ticks: int, rounds: int = 0, where: Sequence[Literal] = ()
     ) -> None:
-        """Instance b of so many rounds later starts at least so many ticks, of any sign, after a.
+        """Instance b, `rounds` rounds later, starts at least `ticks` ticks (of any sign) after a's start.
 
-        That holds where all of some literals are true.
+        This holds if all literals of `where` are true.
         """
         assert rounds == 0
         self.add(self.start[b] >= self.start[a] + ticks, *where)
 
     def wait_for_end(self, a: Instance, b: Instance, ticks: int = 0, rounds: int = 0) -> None:
-        """Instance b of so many rounds later starts at least so many ticks, of any sign, after a ends."""
+        """Instance b, `rounds` rounds later, starts at least `ticks` ticks (of any sign) after a's end."""
         if isinstance(self.time[a], int):
             self.wait(a, b, self.time[a] + ticks, rounds)
             return
@@ -124,7 +124,7 @@ class Variables:
             self.wait(a, b, block.time + ticks, rounds, (literal,))
 
     def before(self, a: Instance, b: Instance) -> Literal:
-        """Return whether one instance of a device comes before another; a variable is made when needed."""
+        """Return the literal that one instance of a device runs before another, with its variable if new."""
         if self.known and a[0] == b[0]:
             return int(self.known[a] < self.known[b])
         if (a, b) not in self._before:
@@ -137,19 +137,19 @@ class Variables:
         return self._before[a, b]
 
     def in_order(self, a: Instance, b: Instance) -> list[Constraint]:
-        """Return that an instance ends before another starts."""
+        """Return the constraint that an instance ends before another starts."""
         return [self.end(a) <= self.start[b]]
 
     def runs(self, instance: Instance) -> list[Term]:
-        """Return when an instance starts, as often as counts for the order of others."""
+        """Return the starts of an instance that matter for the order of others: here only one."""
         return [self.start[instance]]
 
     def interval(self, start: Term, instance: Instance, name: str) -> object:
-        """Return the time that an instance takes from a start on."""
+        """Return the solver's interval of an instance's run from a start on."""
         return self.model.interval(start, self.time[instance], self.present(instance), name)
 
     def started(self, a: Instance, b: Instance) -> Literal:
-        """Return whether one instance has started when another does: before it, or at the same tick."""
+        """Return a literal that is true if a starts before b or, on another lane, at the same tick."""
         if self.shares_lane(a, b):
             return self.before(a, b)
         return self.model.at_least(self.start[b] - self.start[a], 0)
@@ -160,12 +160,12 @@ class Variables:
         return self.model.both(self.started(a, b), ~has_ended)
 
     def shares_lane(self, a: Instance, b: Instance) -> bool:
-        """Return whether two instances of a device run on one of its streams."""
+        """Return whether two instances of a device run on the same stream."""
         by_name = self.placement.by_name
         return by_name[a[0]].stream == by_name[b[0]].stream
 
     def held_before(self, device: int, units: Units) -> Term:
-        """Return what is in use on a device, but for what instances before some other add."""
+        """Return the memory in use on a device before any instance starts."""
         return self.held.get(device, 0)
 
 
@@ -176,7 +176,7 @@ class PeriodicVariables(Variables):
 
     Attributes:
         start: Tick r within the period.
-        round: Round q.
+        round: Round q of each instance's first run.
         period: Ticks.
         micro_batches: Micro-batches per period.
         last_round: Round that no instance need exceed; None where that is not said.
@@ -206,7 +206,7 @@ class PeriodicVariables(Variables):
     def wait(
         self, a: Instance, b: Instance, ticks: int, rounds: int = 0, where: Sequence[Literal] = ()
     ) -> None:
-        """Instance b of so many rounds later starts at least so many ticks, of any sign, after a.
+        """Instance b, `rounds` rounds later, starts at least `ticks` ticks (of any sign) after a's start.
 
         ``q_b * T + r_b >= q_a * T + r_a + ticks`` has T as a coefficient, which is hard on Z3, and of which
         CP-SAT learns little. As ``|r_b - r_a| < T``, it is one of three cases by the difference of the
@@ -220,11 +220,11 @@ class PeriodicVariables(Variables):
             self.model.add(self.start[b] + shift >= self.start[a] + rest).only_enforce_if(~is_later, *where)
 
     def in_order(self, a: Instance, b: Instance) -> list[Constraint]:
-        """Return that an instance comes first in the period, and the other ends before its next start."""
+        """Return the constraints that a comes first in the period, and b ends before a's next start."""
         return [self.end(a) <= self.start[b], self.end(b) <= self.start[a] + self.period]
 
     def runs(self, instance: Instance) -> list[Term]:
-        """Return when an instance starts in a period and in the next, which what it runs with may reach."""
+        """Return an instance's starts in a period and in the next one, into which other runs may reach."""
         return [self.start[instance], self.start[instance] + self.period]
 
     def running(self, a: Instance, b: Instance) -> Literal:
@@ -236,7 +236,7 @@ class PeriodicVariables(Variables):
         return self.model.either(goes_on, super().running(a, b))
 
     def held_before(self, device: int, units: Units) -> Term:
-        """Return what is in use on a device, but for what comes before some instance in the period.
+        """Return the memory in use on a device, without the instances that start earlier in the same period.
 
         Just after a block of a round starts, block c has run as often as its round lies behind, once more if
         it comes earlier in the round. A device's memory sums to 0 over its blocks, so the round cancels.

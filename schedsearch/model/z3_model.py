@@ -21,7 +21,7 @@ class Z3Model:
         self.constraints: list[z3.BoolRef] = []
 
     def new_int_var(self, least: int, most: int | None, name: str) -> Term:
-        """Return a new integer variable; None for one without an upper limit."""
+        """Return a new integer variable; a bound of None means no upper limit."""
         variable = z3.Int(name, self.context)
         self.add(variable >= least)
         if most is not None:
@@ -33,17 +33,17 @@ class Z3Model:
         return z3.Bool(name, self.context)
 
     def add(self, constraint: z3.BoolRef) -> Z3Model:
-        """Add a constraint; return where it can be made conditional."""
+        """Add a constraint; return the model, whose `only_enforce_if` makes this constraint conditional."""
         self.constraints.append(constraint)
         return self
 
     def only_enforce_if(self, *literals: Literal) -> None:
-        """Let the constraint that was added last hold only if all of some literals are true."""
+        """Make the last added constraint conditional on all of some literals."""
         condition = literals[0] if len(literals) == 1 else z3.And(*literals)
         self.constraints.append(z3.Implies(condition, self.constraints.pop()))
 
     def at_least(self, term: Term, least: int) -> Literal:
-        """Return that a term is so much."""
+        """Return the literal that a term is at least `least`."""
         return term >= least
 
     def choose(
@@ -53,16 +53,16 @@ class Z3Model:
         other: Sequence[Constraint],
         given: Sequence[Literal] = (),
     ) -> None:
-        """Add some constraints that hold where a literal is true, and others where it is false.
+        """Add constraints for a true literal, and others for a false one.
 
-        Neither need hold where one of those given is false.
+        None of them has to hold if a literal of `given` is false.
         """
         self.add(z3.If(literal, z3.And(*one), z3.And(*other)))
         if given:
             self.only_enforce_if(*given)
 
     def one_of(self, number: int, name: str) -> list[Literal]:
-        """Return so many literals of which one is true."""
+        """Return `number` literals, of which exactly one is true."""
         if number == 1:
             return [z3.BoolVal(True, self.context)]
         if number == 2:
@@ -73,32 +73,32 @@ class Z3Model:
         return found
 
     def forbid(self, literal: Literal) -> None:
-        """Let a literal be false."""
+        """Add the constraint that a literal is false."""
         self.add(z3.Not(literal))
 
     def both(self, a: Literal, b: Literal) -> Literal:
-        """Return that two literals are true, which may be known."""
+        """Return the conjunction of two literals, either of which may be a known 0 or 1."""
         if isinstance(a, int) or isinstance(b, int):
             known, other = (a, b) if isinstance(a, int) else (b, a)
             return other if known else 0
         return z3.And(a, b)
 
     def either(self, a: Literal, b: Literal) -> Literal:
-        """Return that one of two literals is true."""
+        """Return the disjunction of two literals."""
         return z3.Or(a, b)
 
     def times(self, literal: Literal, term: Term, most: int | None) -> Term:
-        """Return a variable where a literal is true, and 0 where it is false."""
+        """Return the product of a literal and a term: the term if the literal is true, else 0."""
         return term * literal if isinstance(literal, int) else z3.If(literal, term, 0)
 
     def interval(self, start: Term, time: Term, present: Sequence[Literal], name: str) -> object:
-        """Return nothing, as intervals say nothing that is not said of pairs."""
+        """Return None: the constraints on pairs already imply those on intervals."""
 
     def add_no_overlap(self, runs: Iterable[object]) -> None:
-        """Add nothing, as this follows from what is said of pairs, and would only slow Z3 down."""
+        """Add nothing: the rules for pairs of instances imply it, and it would only slow Z3 down."""
 
     def add_min_equality(self, least: int, terms: Sequence[Term]) -> None:
-        """Let one of some terms, none of which is less, be so much."""
+        """Add the constraint that some term equals `least`; other rules keep all terms from being less."""
         self.add(z3.Or([term == least for term in terms]))
 
     def weighted_sum(self, terms: Sequence[Term | Literal], factors: Sequence[int]) -> Term:

@@ -1,10 +1,10 @@
-"""Special forms of a problem, made plain before a search begins, and answers made theirs again.
+"""Passes: each reduces a special form of a problem to a plainer one, and lifts the answer back.
 
-Each pass takes a problem and returns a plainer one with what lifts its answer, or nothing where the problem
-has not its form. Behind them devices run one block at a time, each as long as it always takes. In the order
-in which to read:
+A pass takes a problem and returns a plainer one with the function that lifts its answer, or None if the
+problem does not have its form. After all passes, a device runs one block at a time, and a block always takes
+equally long. In the order in which to read:
 
-- `passed`: what a pass returns.
+- `passed`: the plainer problem, and the way back from its answer.
 - `lowered`: a placement with its modes chosen and a device for each stream, and back.
 - `slow_streams`: streams that slow each other down, searched at their worst.
 - `border`: the passes in their order, and streams, each of which becomes a device.

@@ -1,4 +1,4 @@
-"""The answer that a search is given to begin with: its orders, on the placement that is searched."""
+"""The given start of a search: the orders of a schedule or an answer, on the searched placement."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _REMEDY = "give a schedule of this placement, or leave it out"
 
 
 class StartingPoint(NamedTuple):
-    """What there is to begin with on the placement that is searched.
+    """The repetend and the schedule that a given start makes on the searched placement.
 
     Attributes:
-        repetend: Repetend with the least period of its order; None where there is none that fits.
-        schedule: Schedule of the number of micro-batches that is asked for, without optimizer blocks; None
-            likewise.
+        repetend: Repetend with the least period of its order; None if it does not fit.
+        schedule: Schedule of the number of micro-batches asked for, without optimizer blocks; None if it does
+            not fit.
     """
 
     repetend: Repetend | None = None
@@ -31,15 +31,15 @@ class StartingPoint(NamedTuple):
 
 
 def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: BeginWith) -> StartingPoint:
-    """Return what a search is given, every block as early as the orders let it be.
+    """Put the orders of a given start on the searched placement, with every block as early as possible.
 
-    Times, transfers and memory may be others than those with which it was found. Of another number of
-    micro-batches, only the steady state is taken.
+    Times, transfers and memory may differ from the given ones. If the number of micro-batches differs,
+    only the steady state is used.
 
     Args:
-        placement: What is searched.
-        num_micro_batches: Micro-batches of the schedule that is asked for.
-        begin_with: A schedule, whose steady state is looked for, or a result, whose repetend is taken.
+        placement: The searched placement.
+        num_micro_batches: Micro-batches of the schedule asked for.
+        begin_with: A schedule, whose steady state is used, or an answer, whose repetend is used.
 
     Raises:
         SearchError: It is no schedule, of other blocks, or nothing of it can be run on the placement.
@@ -78,7 +78,7 @@ def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: 
 
 
 def _with_modes(found: Schedule) -> Repetend | None:
-    """Return the steady state of a schedule whose micro-batches all run in the same modes, if it has one."""
+    """Return the steady state of a schedule whose micro-batches all have the same modes; None for others."""
     chosen = tuple(dict.fromkeys(found.chosen)) or ((),)
     lowered = Lowered.of(found.placement, chosen) if len(chosen) == 1 else None
     if lowered is None:

@@ -23,7 +23,7 @@ def streams(problem: Problem, on_progress: SearchReport) -> Passed | None:
 
 
 PASSES: tuple[Pass, ...] = (slow_streams.lower, streams)
-"""In the order in which a problem goes through them; its answer comes back in the contrary one.
+"""Passes in the order in which a problem goes through; its answer comes back in reverse order.
 
 Modes are chosen while the search goes on, see `schedsearch.procedures.modes` and
 `schedsearch.procedures.whole`; optimizer blocks are put behind each schedule as it is made.

@@ -1,4 +1,4 @@
-"""A placement with its decisions taken and a device for each stream: what plain strategies can work on."""
+"""A placement with all decisions taken and one device per stream, for strategies that know neither."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _MARK = " of "
 
 @dataclass(frozen=True)
 class Lowered:
-    """A placement in which each micro-batch is some micro-batches of another, with the modes of each chosen.
+    """A plain placement, one micro-batch of which is several of a whole placement, each with chosen modes.
 
     Attributes:
-        whole: The other, with decisions and streams.
-        chosen: The choices of each of these micro-batches.
-        plain: Neither; each lane is a device, and each block of each micro-batch a block.
+        whole: The whole placement, with decisions and streams.
+        chosen: The choices of each of its micro-batches in one plain micro-batch.
+        plain: The plain placement: a lane is a device, and each of these micro-batches has blocks of its own.
     """
 
     whole: Placement
@@ -69,7 +69,7 @@ class Lowered:
         return own, int(number)
 
     def _lowered(self, name: str, micro_batch: int) -> Instance:
-        """Return the block of the plain placement that is one of the whole, and its micro-batch there."""
+        """Return the plain placement's block and micro-batch for an instance of the whole placement."""
         size = len(self.chosen)
         return f"{name}{_MARK}{micro_batch % size}" if size > 1 else name, micro_batch // size
 
@@ -115,7 +115,7 @@ class Lowered:
         return Schedule(plain, schedule.num_micro_batches // size, tuple(blocks))
 
     def lower(self, found: Schedule | Answer) -> Schedule | Answer:
-        """Return what the whole placement ran with these modes, of one micro-batch, as the plain one does."""
+        """Return a schedule or answer of the whole placement on the plain one, for one choice of modes."""
         assert len(self.chosen) == 1
         if isinstance(found, Schedule):
             return self.lowered_schedule(found)
@@ -127,7 +127,7 @@ class Lowered:
         )
 
     def lift(self, found: Answer) -> Answer:
-        """Return what a search of the plain placement found as an answer for the whole one."""
+        """Return the answer for the plain placement as an answer for the whole one."""
         schedule, repetend = found.schedule, found.repetend
         return replace(
             found,

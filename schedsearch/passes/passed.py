@@ -1,4 +1,4 @@
-"""What a pass returns: a plainer problem, and the way back from its answer."""
+"""The result of a pass: a plainer problem, and the way back from its answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from schedsearch.core.problem import Problem
 
 
 class Passed(NamedTuple):
-    """A plainer problem, who is told of its search, and what makes its answer one of the problem before."""
+    """A plainer problem, the listener of its search, and the function that lifts its answer back."""
 
     problem: Problem
     on_progress: SearchReport
@@ -18,4 +18,4 @@ class Passed(NamedTuple):
 
 
 Pass = Callable[[Problem, SearchReport], Passed | None]
-"""Returns a plainer problem; None where there is nothing to do."""
+"""Returns a plainer problem, or None if the pass does not apply."""

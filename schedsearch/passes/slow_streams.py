@@ -1,4 +1,4 @@
-"""Streams that slow each other down: searched with blocks as slow as they can become, run as they are."""
+"""Streams that slow each other down: searched with worst-case block times, then run with actual times."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MOST_ROUNDS = 4
 """Rounds of a repetend after which its starts may come again, where streams slow each other down."""
 
 _SETTLING = 12
-"""Rounds that the starts have to settle, besides those in flight."""
+"""Rounds until starts are taken as periodic, in addition to the rounds in flight."""
 
 
 def lower(problem: Problem, on_progress: SearchReport) -> Passed | None:
-    """Return the problem with each block as slow as it can become beside those of other streams.
+    """Return the problem with the worst-case time of each block beside blocks of other streams.
 
-    Orders that are found so are then run as they are: no block starts later. What the search proves is of the
-    slow blocks; of this placement only bounds hold that know how little its streams may lose.
+    The orders found are then run with the actual times: no block starts later. The search's bounds hold for
+    the slow blocks only; the bounds reported are of the given placement.
     """
     placement, number = problem.placement, problem.num_micro_batches
     if not placement.slowdown:
@@ -43,9 +43,9 @@ def lower(problem: Problem, on_progress: SearchReport) -> Passed | None:
 
 
 def at_worst(placement: Placement) -> Placement:
-    """Return a placement whose streams do not slow each other down, each block as slow as they can make it.
+    """Return a placement without slowdown between streams, where each block has its worst-case time.
 
-    A schedule of it is one of the placement: no block takes longer here.
+    Its schedules are valid for the given placement too, where no block takes longer.
     """
     streams: list[set[str]] = [set() for _ in range(placement.num_devices)]
     for block in placement.all_blocks:
@@ -68,9 +68,9 @@ def at_worst(placement: Placement) -> Placement:
 
 
 def _lifted(problem: Problem, found: Answer) -> Answer:
-    """Return what was found for slow blocks with what is proved of the placement itself.
+    """Return the answer for the given placement, made of the answer for its worst-case times.
 
-    Its repetend is what the orders come to in the long run, where that repeats; else it is the slow one.
+    Its repetend is the steady state that the orders reach, if they reach one; else the worst-case one.
     """
     if found.schedule is None or found.status not in (Status.OPTIMAL, Status.FEASIBLE):
         return found
@@ -134,7 +134,7 @@ def _in_the_long_run(placement: Placement, slow: Repetend, may_grow: bool) -> Re
 
 
 def _in_its_orders(placement: Placement, schedule: Schedule) -> Schedule:
-    """Return a schedule with the orders of another, every block as soon as it can."""
+    """Return a schedule with the orders of another one, with each block as early as possible."""
     placed = placement if schedule.placement.optimizer_blocks else placement.per_micro_batch
     return as_soon_as_possible(
         placed, schedule.num_micro_batches, schedule.lane_orders, schedule.chosen, schedule.memory_waits

@@ -1,4 +1,4 @@
-"""A planner's choice in words: the best plan with its stages, and what else there was.
+"""A planner's choice in words: the best plan with its stages, and the other plans.
 
 The module knows Markdown. It decides nothing.
 """
@@ -76,7 +76,7 @@ def strategy_in_words(strategy: LayerStrategy) -> str:
 
 
 def _stages(best: RankedPlan, plans: Plans) -> Iterator[str]:
-    """Yield a line for each stage: its GPUs, how they share its layers, and the most that one holds."""
+    """Yield a line for each stage: its GPUs, the strategies of its layers, and peak and capacity in GiB."""
     plan, shared = best.plan, best.shared
     memory = zip(best.peaks_mib, capacities_gib(plan, plans.options), strict=True)
     for number, (peak_mib, capacity_gib) in enumerate(memory):
@@ -121,7 +121,7 @@ def ranking(plans: Plans) -> list[list[str]]:
 
 
 def legend(plans: Plans) -> str:
-    """Return what the columns of a ranking are."""
+    """Return the meaning of a ranking's columns."""
     precision = plans.model.precision
     peaks = {each.gpu.name: precision.peak_tflops(each.gpu) for each in plans.cluster.nodes}
     of_peak = " and ".join(f"{peak:g} TFLOP/s of {name}" for name, peak in peaks.items())

@@ -37,9 +37,9 @@ def plan_layouts(
 
     Args:
         search: The layouts that are tried.
-        num_plans: How many are timed by a schedule.
-        on_progress: Called now and then with the number of layouts that are rated, and of all.
-        time_limit_s: After which it ends.
+        num_plans: Number of layouts to time by a schedule.
+        on_progress: Called now and then with the number of layouts rated, and of all.
+        time_limit_s: Seconds after which the search ends.
 
     Raises:
         PlanError: A schedule would have too many blocks.
@@ -79,7 +79,7 @@ def plan_layouts(
 
 
 def _ranked(estimate: LayoutEstimate, run: UniformRun, limit_gib: float) -> RankedPlan:
-    """Return a layout as a plan: its stages by the formula of all plans, with what its schedule holds."""
+    """Return a layout as a ranked plan: stage costs by the planner's formula, peak memory by its schedule."""
     found = rate(run.plan, FrameworkCosts(run.model, replace(run.options, exchanges_apart=False)))
     held = zip(found.stages, run.gib_by_stage, strict=True)
     stages = tuple(each._replace(peak_mib=1024 * gib) for each, gib in held)
@@ -100,7 +100,7 @@ def _ranked(estimate: LayoutEstimate, run: UniformRun, limit_gib: float) -> Rank
 
 
 def _with_ends(run: UniformRun, limit_gib: float) -> Schedule:
-    """Return a schedule whose updates take all that comes after a stage's last backward."""
+    """Return the run's schedule, whose updates take the whole time after a stage's last backward."""
     placement = run.placement
     updates = sorted(placement.optimizer_blocks, key=lambda block: block.devices)
     ticks = {
@@ -113,7 +113,7 @@ def _with_ends(run: UniformRun, limit_gib: float) -> Schedule:
 
 
 def why_no_layout(search: LayoutSearch, found: LayoutPlans) -> str:
-    """Return a line that says why no layout fits."""
+    """Return in one line why no layout fits."""
     num_gpus = search.cluster.num_gpus
     if not found.estimates:
         return (
@@ -129,7 +129,7 @@ def why_no_layout(search: LayoutSearch, found: LayoutPlans) -> str:
 
 
 def planned_layout(run: UniformRun, limit_gib: float = math.inf) -> Planned:
-    """Return a layout as a plan for trainers, each of whose GPUs has so much for states and activations."""
+    """Return a layout as a plan for trainers, with `limit_gib` GiB per GPU for states and activations."""
 
     def rated_as(plan: Plan) -> RatedPlan:
         return _rated(plan, replace(run, layout=plan_uniform(plan, run.chunks)))

@@ -1,4 +1,4 @@
-"""The plans of a model on a cluster, in several shapes, ranked by the schedules that are made for them.
+"""The planner: plans of a model on a cluster, in several shapes, ranked by their schedules.
 
 Formulas propose, the schedule decides. The module does not know what a layer costs.
 """
@@ -40,23 +40,23 @@ SHAPES = ("v_shape", *SHARED_VOCABULARY)
 """Placements that can compete."""
 
 RANKS = ("schedule", "simulation")
-"""Measures that rank plans: the searched schedule, or the one made by hand."""
+"""Ways to rank plans: by a searched schedule, or by the simulated hand-made one."""
 
 TRAINED = CostOptions(overlap_weights=True, framework=FRAMEWORKS["megatron"])
-"""What GPUs reach where nothing else is given: as the layouts of Megatron-LM are run."""
+"""Default cost options: overlap and framework as in Megatron-LM's runs."""
 
 NEAR_TIE = 0.01
-"""Share by which an iteration may be longer and counts as equal: costs are no more exact than that. Of equal
+"""Share by which an iteration may be longer and still counts as equal: costs are no more exact. Of equal
 plans the simplest comes first."""
 
 _PROMISING = 4
-"""Numbers of layouts around which strategies are searched first."""
+"""Number of promising layouts around which strategies are searched first."""
 
 _PROMISING_SHARE = 1.25
-"""Times of the best layout that these take at most, by the formula."""
+"""Most time of a promising layout by the formula, as a multiple of the best layout's time."""
 
 _SHARED = ("memory_gib", "reserve_gib", "num_stages", "gpus_per_stage", "num_micro_batches")
-"""Options of layouts and of strategies."""
+"""Options that layouts and strategies share."""
 
 
 def plan(
@@ -86,18 +86,18 @@ def plan(
             Branches are one after the other.
         cluster: GPUs, or their name; see `placements.cluster.read_cluster`.
         batch: Samples of an iteration; of several the one with the most samples per second is first.
-        options: How GPUs may share layers, and what numbers are tried. Where they ask for a paper's method
-            there are no layouts.
-        costs: What layers cost; by default as `TRAINED` says.
+        options: Allowed strategies of layers, and the numbers to try. With a paper's method, no layouts
+            are made.
+        costs: Costs of layers; by default with the options `TRAINED`.
         uniform: Layouts alone.
-        layouts: Layouts that are tried; what `options` have of them is taken from there.
+        layouts: Layouts to try; fields that `options` also have are taken from there.
         rank_by: One of `RANKS`.
-        shapes: Those of `SHAPES` that compete.
-        time_limit_s: For all of it: planning has half, the searches of schedules what that leaves; None for
-            that of `options`.
-        on_progress: Told about the planning; see `placements.planners.hybrid.search.plan_search`. There is no
-            bound, 0, where layouts, or several batches or shapes, compete.
-        on_search: Told about the searches of schedules.
+        shapes: Some of `SHAPES`, which compete.
+        time_limit_s: Seconds in all: planning has half, the searches of schedules the rest; None for the
+            time limit of `options`.
+        on_progress: Called with the planner's progress; see `placements.planners.hybrid.search.plan_search`.
+            The bound is 0 (none) if layouts, or several batches or shapes, compete.
+        on_search: Called with the progress of the searches of schedules.
 
     Raises:
         PlanError: An option is wrong, or no plan fits; then the smallest memory that would do is said.
@@ -142,12 +142,12 @@ def plan(
 
 
 def in_bf16(model: ModelShape) -> ModelShape:
-    """Return a model in 16 bits whose gradients are added up in 32, as is usual."""
+    """Return a model with BF16 (gradients summed in 32 bits) instead of half precision; others unchanged."""
     return replace(model, precision=BF16) if model.precision == HALF else model
 
 
 def _why_no_layouts(cluster: Cluster, costs: LayerCosts, options: PlanOptions, shapes: Sequence[str]) -> str:
-    """Return which part of a question layouts have no answer to; empty where they have one."""
+    """Return in words which option the layouts of frameworks do not support; empty if they support all."""
     computed = costs.options if isinstance(costs, ShapeCosts) else None
     reasons = {
         "layers have measured times": computed is None,
@@ -164,7 +164,7 @@ def _why_no_layouts(cluster: Cluster, costs: LayerCosts, options: PlanOptions, s
 
 @dataclass
 class _Planning:
-    """A question, and the plans that are made of it until now, in their shapes."""
+    """A planner's question, and the plans made so far, by shape."""
 
     model: ModelShape
     cluster: Cluster
@@ -215,7 +215,7 @@ class _Planning:
             raise PlanError(others if chains else self.why_none or others)
 
     def _place(self, shape: str, found: Iterable[tuple[RatedPlan, float, SharedLayers | None]]) -> None:
-        """Make placements of the best of some plans, with their times and the layers that all GPUs share."""
+        """Make ranked plans, with placements, of the best given ones (plan, ms, layers on all GPUs)."""
         best = sorted(found, key=lambda each: each[1] / each[0].plan.global_batch_size)
         costs = PartCosts(self.model, self.costs)
         for rated, time_ms, shared in best[: self.options.num_plans]:
@@ -274,7 +274,7 @@ class _Planning:
         self.why_none = "" if found.plans else why_no_layout(search, found)
 
     def _search(self, size: int) -> list[RatedPlan]:
-        """Return plans of stages whose layers have strategies of their own, faster than the layouts."""
+        """Return plans with individual strategies for layers, at most `NEAR_TIE` slower than the layouts."""
         share, layouts = self._share(), self.layouts.get(size)
         end_s, chain = time.monotonic() + share.time_limit_s, PartCosts(self.model.chained, self.costs)
         known_ms = [run.iteration_ms for each in (layouts.plans if layouts else ()) if (run := each.run)]
@@ -309,9 +309,9 @@ class _Planning:
 
 
 def _promising(options: PlanOptions, found: LayoutPlans | None) -> Iterator[PlanOptions]:
-    """Yield the numbers of the best layouts that have context or expert parallelism, which is tried there.
+    """Yield options with the counts of the best layouts that have context or expert parallelism.
 
-    Of other layouts the numbers are among those of the search of all.
+    The counts are stages, GPUs per stage and micro-batches. The general search covers other layouts.
     """
     seen = set()
     fitting = [each for each in (found.estimates if found else ()) if found and each.gib <= found.limit_gib]
@@ -337,7 +337,7 @@ def _promising(options: PlanOptions, found: LayoutPlans | None) -> Iterator[Plan
 
 
 def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
-    """Return the layouts that are tried, as far as the options of all plans restrict them."""
+    """Return the layout options, restricted by the options of all plans."""
     trees, usual = options.trees, options.trees.paradigms == USUAL
     zero = {Paradigm.ZERO1: 1, Paradigm.SDP: 3}
     return replace(
@@ -352,7 +352,7 @@ def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
 
 
 def _unique(made: Iterable[RankedPlan]) -> list[RankedPlan]:
-    """Return plans by throughput, without those that look the same as a faster one."""
+    """Return plans by throughput, without plans that have the name of a faster one."""
     unique: dict[str, RankedPlan] = {}
     for each in sorted(made, key=lambda each: -(each.samples_per_s or 0.0)):
         unique.setdefault(each.name, each)
@@ -360,7 +360,7 @@ def _unique(made: Iterable[RankedPlan]) -> list[RankedPlan]:
 
 
 def _in_order(left: list[RankedPlan]) -> Iterator[RankedPlan]:
-    """Yield plans by throughput, of equal ones the simplest first."""
+    """Yield plans by throughput; among plans of nearly equal throughput, the simplest first."""
     while left:
         rate = left[0].samples_per_s
         near = [each for each in left if (each.samples_per_s or 0.0) * (1 + NEAR_TIE) >= (rate or 0.0)]

@@ -25,14 +25,14 @@ from schedsearch.schedule import Schedule
 
 
 def capacities_gib(plan: Plan, options: PlanOptions) -> tuple[float, ...]:
-    """Return the GiB that each GPU of a stage has for states and activations, by stage."""
+    """Return by stage the GiB of each GPU for states and activations."""
     groups = [plan.group(stage) for stage in range(plan.num_stages)]
     given_gib = [group.memory_gib if options.memory_gib is None else options.memory_gib for group in groups]
     return tuple(each - options.reserve_gib for each in given_gib)
 
 
 def plan_name(shape: str, plan: Plan, run: UniformRun | None = None) -> str:
-    """Return a plan's shape, if it is not a chain, the degrees of most layers, and its micro-batches.
+    """Return a plan's name: its shape (unless a chain), the degrees of most layers, and its micro-batches.
 
     Degrees of 1 and ZeRO-1 are left out; a plan is mixed where not all layers are shared alike.
     """
@@ -48,14 +48,14 @@ def plan_name(shape: str, plan: Plan, run: UniformRun | None = None) -> str:
 
 @dataclass(frozen=True)
 class RankedPlan:
-    """A plan in one shape, and what its schedule takes.
+    """A plan in one shape, with its schedule, iteration time (ms) and bound.
 
     Attributes:
         shape: Such as ``v_shape``.
         rated: Its chain of stages in order of their devices, by its planner; of an M- or NN-shape only the
             layers between embeddings and output layer.
         placement: Its blocks, with the memory of each device.
-        formula_ms: What its planner took the iteration to be; None where it has no formula.
+        formula_ms: Iteration time by its planner's formula; None if it has no formula.
         chunks: Stage and layers of each chunk, in order of the model; empty where a stage has one.
         shared: The layers that are on all GPUs, beside the chain; None for none.
         run: A layout of a training framework as it is run; None for other plans.
@@ -64,7 +64,7 @@ class RankedPlan:
         schedule: The schedule; None where there is none.
         bound_ms: No schedule of this placement is shorter; None where nothing is known.
         note: Why there is no schedule.
-        is_equal: It is as fast as the plan before it, as far as costs are exact.
+        is_equal: Whether it is as fast as the plan before it, as far as costs are exact.
     """
 
     shape: str
@@ -92,10 +92,10 @@ class RankedPlan:
 
     @property
     def complexity(self) -> tuple[int, ...]:
-        """What a reader has to set up, of which less is simpler.
+        """Complexity of a plan's set-up, as a sort key; less is simpler.
 
-        Layers that are shared in several ways come first, then chunks of a device, then how many of tensor,
-        pipeline, context and expert parallelism there are.
+        The key is whether layers have different strategies, then chunks per device, then how many of tensor,
+        pipeline, context and expert parallelism the plan has.
         """
         how, chunks = self.plan.common, 1 if self.shape == "v_shape" else 2
         chunks = chunks if self.run is None else self.run.layout.degrees.chunks
@@ -104,7 +104,7 @@ class RankedPlan:
 
     @property
     def iteration_ms(self) -> float | None:
-        """Time of the schedule, updates included; None where there is none."""
+        """Time of the schedule with optimizer updates, in ms; None without a schedule."""
         if self.schedule is None:
             return None
         return self.placement.ms(self.schedule.makespan) if self.run is None else self.run.iteration_ms
@@ -117,13 +117,13 @@ class RankedPlan:
 
     @property
     def proved(self) -> str:
-        """The proof of the schedule, or why there is none, in words."""
+        """The proof of the schedule, or the reason why it has none, in words."""
         words = {None: "formula", Status.OPTIMAL: "makespan", Status.FEASIBLE: "no"}
         return words.get(self.status, str(self.status).lower())
 
     @property
     def peaks_mib(self) -> tuple[float, ...]:
-        """The most memory of a GPU of each stage: with its schedule, or by the planner where it has none."""
+        """Peak memory of a GPU of each stage in MiB: by the schedule, or without one by the planner."""
         if self.schedule is not None:
             return tuple(self.placement.mib(peak) or 0.0 for peak in peak_memory(self.schedule).tolist())
         held_mib = 0.0 if self.shared is None else self.shared.held_mib
@@ -166,12 +166,12 @@ class LayoutPlans:
     Attributes:
         limit_gib: Memory of a GPU that a layout may use.
         plans: The best, by increasing time of their schedules; empty where nothing fits.
-        estimates: Those that may be among the best, those that fit first, by increasing time.
+        estimates: Estimates of the layouts that may be among the best; fitting ones first, then by time.
         bound_ms: No schedule of a layout that fits by the formula is shorter than this: the least load of a
             fullest stage.
-        num_layouts: All layouts there are.
-        num_left: Those that were not looked at: there was a Ctrl-C, or the time was over.
-        interrupted: There was a Ctrl-C.
+        num_layouts: Number of all layouts.
+        num_left: Number of layouts not rated, because of a Ctrl-C or the time limit.
+        interrupted: Whether there was a Ctrl-C.
     """
 
     limit_gib: float
@@ -188,15 +188,15 @@ class Plans(FileResult):
     """The plans of a model on a cluster, best first.
 
     Attributes:
-        model: What is planned.
-        cluster: For which GPUs.
-        options: What was allowed.
-        costs: What layers cost.
+        model: The planned model.
+        cluster: The GPUs.
+        options: The options of the planner.
+        costs: Costs of the layers.
         proposed: Plans in the order of the ranking.
-        searches: What the search of strategies tried with the layers in a chain, for each batch size.
+        searches: Results of the search of strategies with the layers in a chain, for each batch size.
         layouts: The layouts that were rated, for each batch size.
-        left_out: What was not made, and why, a line each.
-        interrupted: Whether it was interrupted from the keyboard; then this is what there was until then.
+        left_out: Plans that were not made, with the reason, a line each.
+        interrupted: Whether Ctrl-C ended the planning; then these are the plans made until then.
     """
 
     model: ModelShape
@@ -211,7 +211,7 @@ class Plans(FileResult):
 
     @property
     def best(self) -> RankedPlan:
-        """The first.
+        """The best plan.
 
         Raises:
             PlanError: There is none: nothing fits.

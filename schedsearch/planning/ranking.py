@@ -1,4 +1,4 @@
-"""Plans timed by schedules, and not by a formula: made by hand for all alike, searched for what has the time.
+"""Plans timed by schedules and not by a formula: a hand-made schedule for each, or a searched one.
 
 The module does not know how they were planned.
 """
@@ -22,11 +22,11 @@ from schedsearch.searches.search import find
 from schedsearch.validate import InvalidScheduleError, validate
 
 RankingReport = Callable[[str, float, SearchProgress], None]
-"""Told which plan is searched, the length of its tick in ms, and how far the search is."""
+"""Called with the searched plan's name, its tick in ms, and the progress of its search."""
 
 
 def simulated(plan: RankedPlan) -> RankedPlan:
-    """Return a chain of stages with 1F1B; other shapes as they are, and a layout with what it is run by."""
+    """Return a chain of stages with its 1F1B schedule; other shapes and layouts stay as they are."""
     placement, number = plan.placement, plan.plan.num_micro_batches
     if plan.shape != "v_shape" or plan.run is not None:
         return plan
@@ -56,7 +56,7 @@ def _one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
 
 
 def _with_schedule(plan: RankedPlan, schedule: Schedule, bound: int) -> RankedPlan:
-    """Return a plan with the better one of two schedules, and what none of its own is shorter than."""
+    """Return a plan with the better of its own schedule and a new one, and with a bound on both."""
     if plan.schedule is not None and plan.schedule.makespan <= schedule.makespan:
         schedule = plan.schedule
     return replace(
@@ -74,16 +74,16 @@ def rank(
     on_progress: RankingReport | None = None,
     interrupted: bool = False,
 ) -> list[RankedPlan]:
-    """Search a schedule for each plan whose own is not proved to be the best; return them in their order.
+    """Search a schedule for each plan whose schedule is not proved the best; return the plans in given order.
 
     Layouts keep the schedule that their framework runs. A device without the memory for one micro-batch makes
     a plan INFEASIBLE, not the ranking fail. After Ctrl-C those not searched stay as they are.
 
     Args:
-        plans: What competes, each by its own name.
-        time_limit_s: For all searches together.
-        on_progress: Told about each search.
-        interrupted: Whether there was a Ctrl-C before.
+        plans: The competing plans, each with a name of its own.
+        time_limit_s: Seconds for all searches together.
+        on_progress: Called with each search's progress.
+        interrupted: Whether Ctrl-C came before.
     """
     found, searched = [], [each.run is None and each.status is not Status.OPTIMAL for each in plans]
     limits = SharedLimits(seconds=time_limit_s, searches=sum(searched))
@@ -98,7 +98,7 @@ def rank(
 def _searched(
     plan: RankedPlan, time_limit_s: float | None, on_progress: RankingReport | None
 ) -> tuple[RankedPlan, float, bool]:
-    """Return a plan with its schedule, how long the search was, and whether it was interrupted."""
+    """Return a plan with the schedule found, the seconds of the search, and whether Ctrl-C ended it."""
     placement, number = plan.placement, plan.plan.num_micro_batches
 
     def tell(progress: SearchProgress) -> None:

@@ -1,6 +1,6 @@
 """A layout as a training framework runs it: its stages as blocks, and a hand-made schedule that times them.
 
-The time of an iteration is that of a schedule, with every rule checked, and what stands outside it. The
+An iteration's time is a schedule's makespan, with every rule checked, plus the exchanges outside it. The
 module does not know what a layer costs.
 """
 
@@ -34,21 +34,21 @@ from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.validate import validate
 
 _MAX_BLOCKS = 2_000_000
-"""Blocks of a schedule that is made; more would take minutes and gigabytes."""
+"""Most blocks of a schedule; more would take minutes and gigabytes."""
 
 UNLIMITED = 100.0
-"""Memory of a device, of its GPU's: what does not fit is timed too."""
+"""Memory limit as a multiple of the GPU's memory, so high that layouts that do not fit are timed too."""
 
 
 class StageTensor(NamedTuple):
-    """Tensors of one name on a GPU of a stage.
+    """Tensors of one name on a GPU of a stage, with their size in GiB.
 
     Attributes:
         kind: See `placements.models.memory.MemoryKind`.
-        name: What they are.
+        name: Name of the tensors.
         gib: GiB of all of them together.
         held: Micro-batches of which they are held, of several chunks the most; 1 of states.
-        rule: How they are counted.
+        rule: The rule in words by which they are counted.
     """
 
     kind: str
@@ -60,13 +60,13 @@ class StageTensor(NamedTuple):
 
 @dataclass(frozen=True)
 class UniformRun:
-    """A model on a cluster under a layout.
+    """A model on a cluster under a layout of a training framework.
 
     Attributes:
         model: Its layers.
         cluster: Its GPUs.
-        layout: How they share it.
-        options: What GPUs reach, and the framework.
+        layout: Degrees of parallelism, stages and micro-batches.
+        options: Rates of the GPUs, and the framework.
         overlap: Gradients are summed, and new weights gathered, beside the pipeline. None: where the GPUs
             that hold the same weights are in several nodes, as large runs are configured; Megatron-LM does
             it only when asked.
@@ -83,7 +83,7 @@ class UniformRun:
 
     @cached_property
     def plan(self) -> Plan:
-        """Its layers on its GPUs.
+        """The layout as a plan: the model's layers on the cluster's GPUs.
 
         Raises:
             ValueError: A degree does not divide.
@@ -92,13 +92,13 @@ class UniformRun:
 
     @cached_property
     def overlaps_exchanges(self) -> bool:
-        """Gradients are summed, and new weights gathered, beside the pipeline."""
+        """Whether gradients are summed, and new weights gathered, beside the pipeline."""
         group = self.plan.group(0)
         return not group.fits_in_nodes(group.count) if self.overlap is None else self.overlap
 
     @cached_property
     def costs(self) -> ShapeCosts:
-        """What its layers cost."""
+        """Costs of the model's layers."""
         return ShapeCosts(self.model, replace(self.options, exchanges_apart=self.overlaps_exchanges))
 
     @cached_property
@@ -110,7 +110,7 @@ class UniformRun:
 
     @cached_property
     def devices(self) -> tuple[int, ...]:
-        """The stage of each chunk: they go around the devices, or to and fro where the schedule asks."""
+        """The stage of each chunk: chunks loop over the devices, or go to and fro for a wave schedule."""
         degrees = self.layout.degrees
         shape = "wave_shape" if self._needs[0] == "wave_shape" else "loop_shape"
         (found,) = PIPELINES["v_shape" if degrees.chunks == 1 else shape](degrees.pipeline, degrees.chunks)
@@ -134,7 +134,7 @@ class UniformRun:
 
     @cached_property
     def pieces(self) -> list[PieceCost]:
-        """What its stages or chunks cost."""
+        """Costs of the stages, or of the chunks."""
         pieces = chunk_pieces(self.plan, self.costs, self.chunks, self.devices, are_whole=True)
         if not self._needs[1]:
             return pieces
@@ -144,19 +144,19 @@ class UniformRun:
         ]
 
     def layers_of(self, chunk: range) -> list[tuple[Layer, LayerStrategy]]:
-        """Return the layers of a chunk and how each is shared."""
+        """Return the layers of a chunk, each with its strategy."""
         layers = layers_of_stage(self.model.layers, chunk.start, chunk.stop)
         return list(zip(layers, self.plan.strategies[chunk.start : chunk.stop], strict=True))
 
     @cached_property
     def placement(self) -> Placement:
-        """Its pieces as blocks, on devices that have any memory."""
+        """The placement of the layout's stages or chunks, on devices with practically unlimited memory."""
         gib = [UNLIMITED * self.plan.group(0).memory_gib] * self.plan.num_stages
         return placement_of_pieces(f"{self.model.name} run", self.plan, self.pieces, gib)
 
     @cached_property
     def schedule(self) -> Schedule:
-        """Its schedule, with every rule checked; interleaved 1F1B in the groups that Megatron-LM is told.
+        """The validated schedule of the layout; interleaved 1F1B has Megatron-LM's groups of micro-batches.
 
         Raises:
             PlanError: It has too many blocks.
@@ -172,16 +172,16 @@ class UniformRun:
 
     @cached_property
     def iteration_ms(self) -> float:
-        """Time of an iteration: the last of its devices' updates, and what no pipeline hides of exchanges."""
+        """Iteration time in ms: the last stage to end its update and the exchanges that nothing hides."""
         return max(map(sum, self.ends))
 
     @cached_property
     def ends(self) -> tuple[tuple[float, float], ...]:
-        """When each stage's last backward ends, and the ms that it takes after that.
+        """Times (ms) of each stage: the end of its last backward, then its update and exposed exchanges.
 
-        A chunk's gradients are summed when its last backward has run, one chunk after the other. A device's
-        weights are updated when all are, and the next iteration begins when those of its first chunk are
-        gathered. What runs beside products slows them down (Galvatron-BMW, Sec. V).
+        A chunk's gradients are summed after its last backward, one chunk after the other. Then the device
+        updates its weights, and the next iteration begins when the weights of its first chunk are
+        gathered. Exchanges slow down the products that run beside them (Galvatron-BMW, Sec. V).
         """
         placement, starts = self.placement, self.schedule.start_of
         last, slowdown = self.layout.num_micro_batches - 1, self.costs.options.overlap_slowdown - 1
@@ -204,7 +204,7 @@ class UniformRun:
 
     @cached_property
     def gib_by_stage(self) -> tuple[float, ...]:
-        """The most that a GPU of each stage holds."""
+        """Peak memory of a GPU of each stage, in GiB."""
         return tuple(self.placement.mib(int(most)) / 1024 for most in peak_memory(self.schedule))
 
     def memory(self, stage: int) -> Iterator[StageTensor]:
@@ -238,11 +238,11 @@ class UniformRun:
                 yield StageTensor(key[0], key[1], size / 2**30, count, key[2])
 
     def _at_peak(self, stage: int) -> tuple[dict[int, int], int | None]:
-        """Return what a stage does when it holds most.
+        """Return the micro-batches that each chunk of a stage holds at the stage's memory peak.
 
         Returns:
-            Of how many micro-batches each chunk keeps tensors, without the one whose backward runs; and the
-            chunk of that backward, None where a forward runs.
+            Micro-batches whose tensors each chunk keeps, without the one whose backward runs; and the chunk
+            of this backward, None if a forward runs.
         """
         held, most = Counter[int](), -1.0
         found = dict[int, int]()
@@ -283,7 +283,7 @@ def degrees_in_words(*degrees: int) -> list[str]:
 
 
 def _last_at_peak(items: list[tuple[MemoryItem, ...]]) -> int:
-    """Return the layer in whose backward a chunk holds most; see `Cost.backward_peak_bytes`."""
+    """Return the layer whose backward has the chunk's memory peak; see `Cost.backward_peak_bytes`."""
     kept = list(accumulate(_num_bytes(of_layer, "kept") for of_layer in items))
     return max(range(len(items)), key=lambda i: kept[i] + _num_bytes(items[i], "backward"))
 

@@ -1,8 +1,8 @@
-"""Several schedules of one period to choose among: samples of the repetend, hand-made ones, and the search's.
+"""Alternative schedules of one period: the search's own, samples of its repetend, and hand-made schedules.
 
-A search ends with one schedule where many are as good: repetends of the least period differ in span and in
-the order of their blocks. What else is to be least, such as the energy at some deadline, is for
-`schedsearch.energy.orders.ordering` to judge; this module does not know it.
+A search ends with one schedule of many that are equally good: repetends of the least period differ in span
+and in the order of their blocks. Which of them is best by another figure, such as energy at a deadline, is
+decided in `schedsearch.energy.orders.ordering`, not here.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from schedsearch.solver.portfolio import SOLVERS
 from schedsearch.validate import InvalidScheduleError, validate
 
 _SAMPLERS = ("z3", "cpsat")
-"""Solvers that sample by turns: for one question each has answers of its own, and few."""
+"""Solvers that sample in turn, because each has only a few different answers to one query."""
 
 _PATIENCE = 30
-"""Samples in a row that may bring nothing new before the search for more ends."""
+"""Most samples in a row without a new repetend, after which sampling ends."""
 
 
 @dataclass(frozen=True)
 class ScheduleCandidate:
-    """A schedule, and where it comes from.
+    """A candidate schedule, with its repetend and its origin.
 
     Attributes:
-        schedule: Valid, under the memory that the search was held to.
-        repetend: Its steady state, or that of the search where it repeats nothing or is made by hand.
+        schedule: A valid schedule under the search's memory limit.
+        repetend: Its steady state; the search's repetend for a hand-made schedule or one without repeats.
         origin: ``search``, ``repetend`` (the search's, unrolled), ``sample``, ``gathered`` (the one before,
             with its shared blocks at the ends), or the name of a hand-made schedule.
     """
@@ -53,7 +53,7 @@ class ScheduleCandidate:
 
 
 def orders_of(schedule: Schedule) -> tuple[tuple[object, ...], ...]:
-    """Return the order of the blocks on every stream, and their modes: all that clocks do not change."""
+    """Return the order of the blocks on every stream, and their modes, which clocks do not change."""
     return (*schedule.lane_orders, schedule.chosen)
 
 
@@ -80,10 +80,10 @@ def schedules_of_equal_period(
         placement: What runs where; its `memory` is the capacity.
         num_micro_batches: Micro-batches of every schedule.
         result: Result of the search, with a schedule.
-        limit: What every candidate must keep, see `reached`; by default what the search's default objectives
-            reached.
+        limit: Limits on objectives that every candidate keeps, see `reached`; by default the values of the
+            search's default objectives.
         count: Most schedules.
-        work_limit: Units of work, of about a second, after which no more are sought.
+        work_limit: Units of work, of about a second, after which the search for more ends.
         seed: Seed of the samples; other seeds make others.
     """
     assert result.schedule is not None, "a search without a schedule has nothing to vary"
@@ -99,7 +99,7 @@ def schedules_of_equal_period(
 
 
 def reached(result: Answer, objectives: Sequence[str]) -> dict[Objective, int]:
-    """Return what a search's repetend reaches of every objective but the makespan."""
+    """Return the value of each objective except the makespan, for a search's repetend; empty without one."""
     if result.repetend is None:
         return {}
     wanted = (Objective(name) for name in objectives)
@@ -112,7 +112,7 @@ def keeps_memory(schedule: Schedule, limit: Mapping[Objective, int]) -> bool:
 
 
 def may_reorder(limit: Mapping[Objective, int]) -> bool:
-    """Return whether blocks may be ordered otherwise than in a repetend; a latency would not survive it."""
+    """Return whether blocks may leave the repetend's order: a limited latency forbids it."""
     return Objective.LATENCY not in limit
 
 
@@ -131,7 +131,7 @@ def _candidates(
     def with_gathered(
         schedule: Schedule, repetend: Repetend | None, origin: str
     ) -> Iterator[ScheduleCandidate]:
-        """Yield a candidate, and the same with its shared blocks at the ends where that is valid."""
+        """Yield a candidate, and a version with its shared blocks at the ends if this is valid."""
         yield ScheduleCandidate(validate(schedule), repetend, origin)
         if may_reorder(limit) and placement.is_plain:
             with contextlib.suppress(InvalidScheduleError):
@@ -156,7 +156,7 @@ def _candidates(
 def _samples(
     best: Repetend, number: int, span: int, limit: Mapping[Objective, int], effort: Effort, seed: int
 ) -> Iterator[list[Repetend]]:
-    """Yield new samples of a repetend, none at times, until nothing new comes."""
+    """Yield new samples of a repetend, with gaps, until no new one comes."""
     known = OfSize.without_search(best.placement, best.micro_batches)
     known = replace(known, repetend=best, limit=limit)
     query, period = known.query(Objective.PERIOD, best.period), best.period

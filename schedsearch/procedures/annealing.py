@@ -1,7 +1,7 @@
 """Simulated annealing of the orders of a repetend, with one micro-batch, two and more.
 
-A solver is asked whether a period can be reached, and says nothing if it does not know in time. This goes
-from one order that can be run to another, so that it always has an answer; it proves nothing.
+A solver decides whether a period can be reached, and gives no answer if time runs out. Annealing goes from
+one feasible order to another, so it always has an answer, but proves nothing.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:  # as it loads numba, which is slow
     from schedsearch.procedures.critical_swaps import PeriodOrders
 
 _WORK_OF_EDGE = 1.5e-8
-"""Units of work that a step takes for each edge between blocks, or along a device."""
+"""Units of work of a step per edge between blocks, or along a device."""
 
 
 @dataclass
 class Annealing(Procedure):
-    """Anneals the orders in turns over all sizes; in each the best so far and what was known at first.
+    """Anneals orders in turns over all sizes: each turn begins from the best repetend and from the first one.
 
     The two are annealed at once where there are two cores.
 
     Attributes:
-        coolings: How often the heat becomes less in the first annealing of the most micro-batches, or as
-            often as there are blocks. Of fewer micro-batches, whose steps take less time, it does so more
-            often, and twice as often in each turn that follows one in vain, and in each round of the search.
+        coolings: Number of coolings in the first annealing of the most micro-batches, but at most the number
+            of blocks. Fewer micro-batches, whose steps take less time, have more coolings. Each turn after
+            one in vain, and each round of the search, has twice as many.
         steps: Steps of a cooling, between two looks at the clock.
         heat: Share of the period by which a step may well lengthen it, at first and at last.
-        max_instances: Blocks times micro-batches; it was not tried with more.
-        max_in_vain: Turns without a shorter period per micro-batch after which it ends.
+        max_instances: Most blocks times micro-batches; more were not tried.
+        max_in_vain: Turns without a shorter period per micro-batch after which annealing ends.
     """
 
     name: ClassVar[str] = "annealing"
@@ -92,7 +92,7 @@ class Annealing(Procedure):
     def _annealed(
         self, repetend: Repetend, least: int, coolings: int, budget: Budget, seed: int
     ) -> tuple[Repetend, float]:
-        """Return the best repetend that some steps from one lead to, or that itself, and the work."""
+        """Anneal a repetend; return the best repetend found, or the given one, and the work spent."""
         from schedsearch.procedures.critical_swaps import Scratch, take_steps
 
         orders, instances = _as_arrays(repetend)
@@ -124,13 +124,13 @@ class Annealing(Procedure):
 
 
 def _repeated(known: Mapping[int, Repetend], size: int) -> Repetend:
-    """Return the best repetend of some micro-batches that repeats a known one."""
+    """Return the best repetend of `size` micro-batches that is a known one repeated."""
     repeated = [each.repeated(size // part) for part, each in known.items() if size % part == 0]
     return min(repeated, key=lambda each: each.period)
 
 
 def _as_arrays(repetend: Repetend) -> tuple[PeriodOrders, list[tuple[str, int]]]:
-    """Return a repetend's orders, and the instances by their numbers there."""
+    """Return a repetend's orders as arrays, and the instance of each number in them."""
     from schedsearch.procedures.critical_swaps import PeriodOrders
 
     placement = repetend.placement

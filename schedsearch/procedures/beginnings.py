@@ -1,4 +1,4 @@
-"""Procedures that need nothing to begin with: schedules that are made by a rule, and their steady states."""
+"""Procedures that need no start: rule-made schedules, and their steady states as repetends."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _WORK_OF_STEADY_BLOCK = 1e-5
 """Units of work for a block of a hand-made schedule and of its steady state."""
 
 _WORK_OF_GREEDY_BLOCK = 1.5e-4
-"""Likewise of one greedy repetend."""
+"""Units of work of one greedy repetend."""
 
 _WORK_OF_BLOCK = 1.5e-5
-"""Likewise of a schedule that is made and validated, or simulated."""
+"""Units of work of a schedule made and validated, or simulated."""
 
 _SECONDS_OF_BLOCK = 2.5e-5
 """Seconds that a block of a hand-made schedule takes on a slow machine: none is begun that would end late."""
@@ -42,13 +42,13 @@ _BY_HAND = (*(name for name in HAND_MADE if name != "gpipe"), _GROUPS, "gpipe")
 
 @dataclass
 class _Supply(Procedure):
-    """Goes on with an iterator of repetends, round after round, until there are no more."""
+    """Continues one iterator of repetends from round to round, until it is exhausted."""
 
     is_first: ClassVar[bool] = True
     _left: Iterator[Start] | None = field(default=None, init=False, repr=False)
 
     def run(self, known: Known, budget: Budget) -> Iterator[Start]:
-        """Yield those that are left."""
+        """Yield the remaining repetends, until the budget is used up."""
         if self._left is None:
             self._left = self._made(known, budget.effort)
         while not budget.is_over and (start := next(self._left, None)) is not None:
@@ -111,7 +111,7 @@ def hand_made(placement: Placement, number: int, effort: Effort) -> Iterator[Mad
     Args:
         placement: What runs where, without optimizer blocks.
         number: Micro-batches of the schedule.
-        effort: Told what is done; none is begun that would end after the time limit.
+        effort: Counts the work; no schedule is begun that would end after the time limit.
     """
     for name in _BY_HAND:
         if not _has_time(placement, number, effort):
@@ -123,7 +123,7 @@ def hand_made(placement: Placement, number: int, effort: Effort) -> Iterator[Mad
 
 
 def turns(placement: Placement, number: int, effort: Effort) -> Iterator[Made]:
-    """Yield schedules with micro-batches in turns; the arguments are those of `hand_made`."""
+    """Yield schedules whose micro-batches take turns; same arguments as `hand_made`."""
     for schedule in in_turns(placement, number):
         effort.spend(len(schedule.blocks) * _WORK_OF_BLOCK)
         yield Made(schedule, "micro-batches in turns")
@@ -143,7 +143,7 @@ BEGINNINGS: dict[str, tuple[Callable[[Placement, int, Effort], Iterator[Made]], 
     "turns": (turns, 1.0),
     "simulated": (simulated, 0.25),
 }
-"""What makes whole schedules, by name, and its share of the work for these; most end soon by themselves."""
+"""Makers of whole schedules by name, each with its share of work; most need less than this share."""
 
 
 def _has_time(placement: Placement, number: int, effort: Effort) -> bool:
@@ -151,7 +151,7 @@ def _has_time(placement: Placement, number: int, effort: Effort) -> bool:
 
 
 def _made_by_hand(name: str, placement: Placement, number: int) -> Iterator[Schedule]:
-    """Yield the schedules so called, none where they are not defined."""
+    """Yield the hand-made schedules of a name; none if the rule is not defined for the placement."""
     with contextlib.suppress(UnsuitablePlacementError):
         if name == _GROUPS:
             yield from interleavings(placement, number)

@@ -24,11 +24,11 @@ _GO_ON = 0.3
 
 
 class PeriodOrders(NamedTuple):
-    """What every device runs in one period, in order, as arrays.
+    """The order of blocks on every device in one period, as arrays.
 
     An instance is a block of one micro-batch of the repetend, a visit an instance on one of its devices. Each
-    device has a row of places in `order`, as many as it has visits. An edge's start may begin so many ticks
-    after its source does, in a round so many later. The edges of inputs come first, then from each place the
+    device has a row of places in `order`, one for each visit. The target of an edge may start `wait` ticks
+    after its source, `back` rounds later. The edges of inputs come first, then from each place the
     edge to the next place in the device's cyclic order.
 
     Attributes:
@@ -67,10 +67,10 @@ class PeriodOrders(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Where a step writes, and what it takes back.
+    """Buffers of a step: results before they are taken, and the rows to restore if the step is rejected.
 
     Attributes:
-        starts, pushed_by, cycle: As those of the orders.
+        starts, pushed_by, cycle: As in `PeriodOrders`.
         course: Rows of `order`, `round_` and `place` before the step.
         seen, path: As of `schedsearch.graph.kernel.critical_cycle`.
     """
@@ -109,7 +109,7 @@ def take_steps(
         shortest: The period of the best.
         least: No period is shorter: the steps end there.
         heat: Ticks by which a period may well grow.
-        steps: How many.
+        steps: Number of steps.
         seed: Seed of the random choices.
 
     Returns:
@@ -164,7 +164,7 @@ def _save(orders: PeriodOrders, course: Ints) -> None:
 
 @uncounted
 def _any_place_of_cycle(orders: PeriodOrders) -> int:
-    """Return the place of one of the edges of the critical cycle that are from place to place."""
+    """Return the place of a random edge of the critical cycle along a device's order."""
     cycle, inputs = orders.cycle, len(orders.source) - len(orders.order)
     number, length = 0, 0
     while cycle[length] >= 0:
@@ -180,7 +180,7 @@ def _any_place_of_cycle(orders: PeriodOrders) -> int:
 
 @uncounted
 def _beside(orders: PeriodOrders, place: int, step: int) -> int:
-    """Return the place after one, or with a step of -1 before it, around its device's row."""
+    """Return the next place in a device's cyclic row, or with a step of -1 the place before."""
     first, end = orders.first[orders.device[place]], orders.first[orders.device[place] + 1]
     place += step
     return end - 1 if place < first else first if place == end else place
@@ -188,7 +188,7 @@ def _beside(orders: PeriodOrders, place: int, step: int) -> int:
 
 @uncounted
 def _connect(orders: PeriodOrders) -> None:
-    """Set the edges from each place to the next."""
+    """Set the edges from each place to the next one, after the order has changed."""
     inputs = len(orders.source) - len(orders.order)
     for place in range(len(orders.order)):
         following, edge = _beside(orders, place, 1), inputs + place
@@ -200,12 +200,12 @@ def _connect(orders: PeriodOrders) -> None:
 
 @uncounted
 def _exchange_everywhere(orders: PeriodOrders, place: int) -> bool:
-    """Exchange what is at a place and at the next, on all devices that run both, but not the edges.
+    """Swap the instances at a place and the next one, on all devices that run both; edges stay as they are.
 
-    Where others are between them, the first goes past these too.
+    If other visits are between the two, the first one goes past these too.
 
     Returns:
-        Whether they could be exchanged, and the devices have the memory for it.
+        Whether the swap is possible and fits the memory of the devices.
     """
     following = _beside(orders, place, 1)
     if following == place:
@@ -234,7 +234,7 @@ def _exchange_everywhere(orders: PeriodOrders, place: int) -> bool:
 
 @uncounted
 def _has_room(orders: PeriodOrders, device: int) -> bool:
-    """Return whether a device never holds too much."""
+    """Return whether a device never holds more than its memory."""
     order, memory, transient = orders.order, orders.memory, orders.transient
     first, end, held = orders.first[device], orders.first[device + 1], 0
     for place in range(first, end):
@@ -248,7 +248,7 @@ def _has_room(orders: PeriodOrders, device: int) -> bool:
 
 @uncounted
 def _critical_cycle(orders: PeriodOrders, scratch: Scratch, least: int, most: int) -> int:
-    """Return the least period of the orders, rounded up, and take it; `FOREVER` if that is above `most`.
+    """Return the least period of the orders, rounded up, and record it; `FOREVER` if it is above `most`.
 
     It begins at the cycles of the edges that the instances were pushed by before the step: one of them often
     is the critical one, or too long already. Taken are the starts, what pushed them and the critical cycle,

@@ -1,8 +1,8 @@
-"""Modes first, orders after: for each target the modes that hold least, and the orders of what is left.
+"""Modes first, orders second: the modes with least memory at a target period, then the plain placement.
 
-Joint questions about modes and orders find and refute periods of some dozens of blocks. Of more, the modes
-are chosen by what each device can afford: at a period, the time that its blocks leave over is spent on modes
-that hold less. What is left is a plain placement, on which all other procedures work.
+Joint questions about modes and orders find and refute periods of some dozens of blocks. With more blocks,
+modes are chosen by each device's spare time at a period: it is spent on modes that hold less memory. The
+result is a plain placement, on which all other procedures work.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from schedsearch.proof.load_and_path import period_bound
 from schedsearch.proof.mode_choice import Need, needs_of
 
 _MAX_MIXES = 50_000
-"""Mixes of modes of one device that are compared; of more, each decision is taken on its own."""
+"""Most mixes of one device's modes to compare; with more, each decision is taken on its own."""
 
 
 @dataclass
 class Modes(Procedure):
-    """Tries periods from the bound up, each with the modes that then hold least, and searches the orders.
+    """Tries periods from the bound up: for each, it takes the modes with least memory and searches orders.
 
     Attributes:
-        steps: Periods that are tried between the bound and the best, in each round.
+        steps: Periods to try between the bound and the best, in each round.
         search_orders: Yields repetends of a plain placement that all other procedures find in a round.
     """
 
@@ -45,7 +45,7 @@ class Modes(Procedure):
     _round: int = field(default=0, init=False, repr=False)
 
     def suits(self, known: Known) -> bool:
-        """Return whether anything is decided."""
+        """Return whether the placement has decisions."""
         return bool(known.placement.decisions)
 
     def run(self, known: Known, budget: Budget) -> Iterator[Start]:
@@ -97,7 +97,7 @@ def choices_at(placement: Placement, micro_batches: int, period: int) -> Iterato
 def _cheapest(
     needs: Sequence[Sequence[Need]], fixed: Sequence[Need], size: int, period: int
 ) -> Sequence[Sequence[int]]:
-    """Return for each decision of a device what each micro-batch chooses: within the period, least memory."""
+    """Return for each decision of a device each micro-batch's mode: least memory within the period."""
     taken = Counter[int]()
     for each in fixed:
         taken.update({lane: ticks * size for lane, ticks in each.time.items()})

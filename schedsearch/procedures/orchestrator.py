@@ -1,7 +1,7 @@
-"""The rounds of a search: the period, then what follows it, each with its share of counted work.
+"""The rounds of a search: the period, then the later objectives, each with its share of counted work.
 
-What comes next, and for how long, is counted in work, not in seconds, and no limit is known here. So a search
-with more time or work goes the same course, and further.
+The order and length of steps depend on counted work, not on seconds, and no limit is known here. So a search
+with more time or work takes the same steps, and then further ones.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _SHARE_OF_REPETENDS = 0.3
 """Share of the work after the period that goes to repetends; the rest goes to the whole schedule."""
 
 _FIRST_REPETENDS = 1.5
-"""Work until which they come first in any case: where questions are easy, that is enough for all of them."""
+"""Work up to which repetends come first in any case: enough for all of them if queries are easy."""
 
 _SHARE_OF_MADE = 0.1
-"""Share of a time limit, at least a second, that may pass beyond it, for schedules by hand that a search has
-not come to."""
+"""Share of a time limit, at least a second, that may pass beyond it, for hand-made schedules that the search
+has not tried yet."""
 
 
 def solve(problem: Problem, on_progress: SearchReport) -> Answer:
@@ -51,7 +51,7 @@ def solve(problem: Problem, on_progress: SearchReport) -> Answer:
 
 
 class Orchestrator:
-    """Runs all procedures on a problem that is behind the passes; what they found is kept at any end."""
+    """Runs all procedures on a problem made plain by the passes; its findings are kept at any end."""
 
     def __init__(self, problem: Problem, on_progress: SearchReport) -> None:
         """Prepare to search.
@@ -84,7 +84,7 @@ class Orchestrator:
         self.whole = WholeSearch(placement, number, self.last, schedule, self.account, self.uses)
 
     def run(self) -> Answer:
-        """Search until all is proved, nothing is left, or a limit or a Ctrl-C ends it; return the answer."""
+        """Search until all is proved, no step is left, or a limit or Ctrl-C comes; return the answer."""
         period = self.period
         with self.effort.answered() as ending:
             if self.given is not None:
@@ -101,7 +101,7 @@ class Orchestrator:
         return self._answer(ending)
 
     def _rounds(self) -> None:
-        """Search the period and what follows it in rounds.
+        """Search the period and the later objectives in rounds.
 
         Raises:
             OutOfTimeError: The limit of time or of work is reached.

@@ -1,4 +1,4 @@
-"""The search for the period: procedures in rounds of counted work, on one frozen record of what is known."""
+"""The search for the period: procedures in rounds of counted work, with one frozen record of knowledge."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from schedsearch.procedures.procedure import Procedure
 from schedsearch.procedures.queries import FIRST_REPETEND, Queries, States, first_repetend
 
 _KEPT_OF_MANY = 0.2
-"""Share of a round's work for the period that is left to the whole schedule where there are many blocks, as
-some procedures take longer than their share there; a search for the period alone leaves it unused."""
+"""Share of a round's work for the period that is kept for the whole schedule, if a micro-batch has many
+blocks: some procedures exceed their share there. A search for the period alone leaves it unused."""
 
 _SEEDS_OF_ROUND = 1009
 """Difference between the seeds of two consecutive rounds."""
 
 
 class PeriodSearch:
-    """Runs procedures in rounds; a Ctrl-C leaves what is known until then.
+    """Runs procedures in rounds; after a Ctrl-C, the knowledge gained until then is kept.
 
     Attributes:
-        known: What is known of the period; the next round begins with it.
-        account: What was asked and done.
+        known: Knowledge of the period; the next round begins with it.
+        account: Counts queries and work.
     """
 
     def __init__(
         self, known: Known, account: Account, procedures: Sequence[Procedure], uses: Collection[str]
     ) -> None:
-        """Begin with what is known without a search.
+        """Begin with the bounds that need no search.
 
         Args:
-            known: That.
-            account: Whom to ask, and who counts the work.
-            procedures: What finds repetends, in the order in which they run.
-            uses: Names of all procedures, these and those that ask about all blocks.
+            known: The knowledge before the search.
+            account: Account of the search, with its solver.
+            procedures: Procedures that find repetends, in the order in which they run.
+            uses: Names of all procedures in use, with the queries about all blocks and the states.
         """
         self.known = known
         self.account = account
@@ -48,7 +48,7 @@ class PeriodSearch:
         self._states = States() if States.name in uses else None
 
     def begin(self, until: float = math.inf) -> None:
-        """Find some repetend, and make nothing of it less; say why where there is none."""
+        """Find a first repetend without improving it, or record why there is none."""
         if 1 not in self.known.repetends:
             self.take(FIRST_REPETEND, first_repetend(self.known, Budget(self.account, until)))
 
@@ -99,7 +99,7 @@ class PeriodSearch:
                 self.take(procedure.name, procedure.run(self.known, budget.share(procedure.share)))
 
     def take(self, name: str, findings: Iterable[Finding]) -> None:
-        """Take findings, tell of repetends that are better, and count the work as that of a procedure."""
+        """Take the findings of a procedure, report better repetends and bounds, and charge its work."""
         account = self.account
         with account.counted(Objective.PERIOD, name, lambda: self.known.rate):
             for finding in findings:

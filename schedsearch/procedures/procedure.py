@@ -1,4 +1,4 @@
-"""What a procedure is: an object with a name, the placements that it is for, and a share of the work."""
+"""The base class of procedures: a name, the placements that it suits, and a share of the work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Procedure(ABC):
     Its parameters are the public fields of the class, with their defaults.
 
     Attributes:
-        name: What options and results call it.
+        name: Name in options and results.
         is_first: Whether it runs before a solver is asked anything, where there are many blocks.
         share: Share of a round's work that it gets at most.
         share_kept: Share that is kept for it from the queries, where these come before it: of few blocks, in
@@ -31,16 +31,16 @@ class Procedure(ABC):
     share_kept: float = 0.0
 
     def suits(self, known: Known) -> bool:
-        """Return whether it is for such placements."""
+        """Return whether the procedure suits the placement; by default, only plain ones."""
         return known.placement.is_plain
 
     @abstractmethod
     def run(self, known: Known, budget: Budget) -> Iterator[Finding]:
-        """Yield findings: repetends that keep all capacities, each with the name of what made it.
+        """Yield findings: repetends that fit all capacities, each with the name of its maker.
 
         Args:
-            known: What is known of the period before.
-            budget: When to stop, whom to ask, and where to count the work that is done.
+            known: Knowledge of the period so far.
+            budget: The work allowed; it also asks the solver and counts the work.
 
         Raises:
             OutOfTimeError: The limit of time or of work is reached.

@@ -19,13 +19,13 @@ from schedsearch.state_space import min_period as min_period_of_states
 from schedsearch.state_space.min_cycle_ratio import MAX_STATES
 
 _FIRST_SLICE = (0.8, 2.0)
-"""Work that a query gets at first, at least and at most; what stays open gets four times as much then."""
+"""First work of a query, at least and at most; an open query gets four times as much in its next try."""
 
 _FIRST_SHARE = 0.15
-"""Share of what is left that it gets, within these."""
+"""First work of a query as a share of the work left, within these limits."""
 
 _EASY_INSTANCES = 48
-"""Blocks times micro-batches up to which the bound of the period is asked for before anything longer.
+"""Blocks times micro-batches up to which the period's bound is asked for before any longer period.
 
 With several micro-batches and more blocks, it is rarely answered in the time of a first slice.
 """
@@ -34,17 +34,17 @@ _UNKNOWN_IN_A_ROW = 4
 """Queries without an answer after which a bisection ends, until there is more work for each."""
 
 _WORK_OF_STATE = 4e-6
-"""Units of work to look at a state."""
+"""Units of work per state."""
 
 FIRST_REPETEND = "one block after another"
-"""Name of what finds the first repetend, which no search is without."""
+"""Name of the maker of the first repetend, which every search has."""
 
 DOES_NOT_FIT = "one micro-batch alone does not fit the memory in any order; raise search.memory"
-"""Why a placement with capacities has no schedule."""
+"""Reason why a placement with capacities has no schedule."""
 
 
 def first_repetend(known: Known, budget: Budget) -> Iterator[Finding]:
-    """Find some repetend of one micro-batch: one block after another, or what the solver finds."""
+    """Yield a first repetend of one micro-batch: one block after another, or else by the solver."""
     placement, answer = known.placement, Verdict.YES
     if (repetend := serial_repetend(placement)) is None:
         answer, repetend = budget.ask(Query(placement, 1, serial_period(placement)), budget.left)
@@ -56,9 +56,9 @@ def first_repetend(known: Known, budget: Budget) -> Iterator[Finding]:
 
 @dataclass
 class Bisection:
-    """Makes objectives of the repetends of one number of micro-batches less, question by question.
+    """Makes objectives of repetends of one size less, query by query.
 
-    It yields what is known after each answer, so that a limit or a Ctrl-C loses none.
+    It yields the record after each answer, so that a limit or a Ctrl-C loses no answer.
 
     Attributes:
         given: Work that each question without an answer has had.
@@ -69,9 +69,9 @@ class Bisection:
     def minimise_in_turn(
         self, known: OfSize, objectives: Sequence[Objective], budget: Budget
     ) -> Iterator[OfSize]:
-        """Make one objective after another least, each within what those before it reached.
+        """Minimise one objective after another; each reached value is a limit for the later ones.
 
-        What an earlier call reached is kept where no more is found now.
+        The value of an earlier call is kept unless a better one is found now.
         """
         for position, objective in enumerate(objectives):
             kept = known
@@ -81,10 +81,10 @@ class Bisection:
                 yield known
 
     def minimise(self, known: OfSize, objective: Objective, budget: Budget) -> Iterator[OfSize]:
-        """Bisect an objective between its bound and the best value, and keep what it reaches as a limit.
+        """Bisect an objective between its bound and its best value; the value reached becomes a limit.
 
-        First for a lesser value, as if what gets no answer were refuted; then for a greater bound below the
-        least value without an answer. What stays open is asked again with four times the work.
+        First it looks for a smaller value, as if values without an answer were refuted; then for a greater
+        bound below the least value without an answer. Open values are asked again with four times the work.
         """
         instances = known.micro_batches * len(known.placement.blocks)
         is_easy = known.micro_batches == 1 or instances < _EASY_INSTANCES
@@ -121,7 +121,7 @@ class Bisection:
     def ask(
         self, known: OfSize, objective: Objective, candidate: int, work: float, budget: Budget
     ) -> tuple[Verdict, OfSize]:
-        """Ask for a value; return the answer, and what is known with the repetend or the proof."""
+        """Ask for an objective's value; return the answer, and the record with the repetend or proof."""
         if objective is Objective.PERIOD and candidate in known.refuted:
             return Verdict.NO, known
         given = min(work, budget.left)
@@ -141,13 +141,13 @@ class Bisection:
 
 
 def first_slice(budget: Budget) -> float:
-    """Return the work of a first question."""
+    """Return the work of the first query."""
     return min(max(_FIRST_SLICE[0], budget.left * _FIRST_SHARE), _FIRST_SLICE[1])
 
 
 @dataclass
 class Queries:
-    """Bisects the period by questions about all blocks at once, which find and refute periods.
+    """Bisects the period by queries about all blocks at once, which find and refute periods.
 
     Attributes:
         share_of_one: Share of the work that one micro-batch per repetend gets where more may follow.
@@ -167,9 +167,9 @@ class Queries:
             yield self._of_size[1].ask(of_one, Objective.PERIOD, bound, first_slice(part), part)[1]
 
     def of_one(self, known: Known, budget: Budget) -> Iterator[Finding]:
-        """Make the period of one micro-batch less, after the objectives before it.
+        """Minimise the period of one-micro-batch repetends, after the objectives before the period.
 
-        These are of the number of micro-batches that is asked for, where that is one number alone.
+        With such objectives, repetends have the number of micro-batches asked for instead.
         """
         size, begun = 1, known.to_beat(1)
         if known.before:
@@ -181,7 +181,7 @@ class Queries:
         return self._of_size[size].minimise_in_turn(begun, objectives, self._for_one(known, budget))
 
     def of_more(self, known: Known, budget: Budget) -> Iterator[Finding]:
-        """Make the period of more micro-batches less, where that beats the best."""
+        """Minimise the period of repetends with more micro-batches, as far as they beat the best."""
         larger = [size for size in known.sizes if size > 1]
         for i, size in enumerate(larger):
             if known.best is None or known.is_proved or budget.is_over:
@@ -197,7 +197,7 @@ class Queries:
 
 @dataclass
 class States:
-    """Raises the bound to what the state-space search proves, where there are few enough states.
+    """Raises the bound on the period by the state-space search, if the states are few enough.
 
     Attributes:
         share: Share of the work left that it gets.
@@ -208,7 +208,7 @@ class States:
     _looked_at: int = field(default=0, init=False, repr=False)
 
     def run(self, known: Known, budget: Budget) -> Iterator[Finding]:
-        """Yield a greater bound, if there is one."""
+        """Yield the bound of the state-space search, if it ends and is no less than before."""
         assert known.best is not None
         placement, earlier = known.placement, known.min_period
         is_known = earlier is not None and len(earlier.devices) == placement.num_devices

@@ -16,17 +16,17 @@ PROCEDURES: dict[str, type[Procedure]] = {kind.name: kind for kind in (HandMade,
 """Procedures that find repetends, by name, in the order in which they run."""
 
 NAMES = tuple(dict.fromkeys((*PROCEDURES, Queries.name, States.name, *BEGINNINGS, NEIGHBOURHOODS)))
-"""What `search.strategies` and `search.without` may name; some make the whole schedule shorter."""
+"""Names that `search.strategies` and `search.without` accept; some are for the whole schedule."""
 
 
 def chosen(
     strategies: Sequence[str | Procedure] | None, without: Collection[str] = ()
 ) -> tuple[list[Procedure], frozenset[str]]:
-    """Return the procedures that a search uses, made anew, and the names of all that it uses.
+    """Return new objects of a search's procedures, and the names of all strategies in use.
 
     Args:
         strategies: Names or objects, in the order in which they run; None for all.
-        without: Names of those to leave out.
+        without: Names of strategies to leave out.
 
     Raises:
         SearchError: A name is unknown.

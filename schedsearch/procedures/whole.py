@@ -1,7 +1,7 @@
 """The whole schedule of a number of micro-batches: the best repetend unrolled, or a shorter one.
 
-Where blocks have modes, those of the repetend are kept; what is left is a plain placement, which all
-procedures work on. Where it cannot be said without modes and streams, the repetend is unrolled.
+Where blocks have modes, the repetend's modes are kept; the result is a plain placement, on which all
+procedures work. If no such plain placement exists, the repetend is unrolled.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.validate import InvalidScheduleError, validate
 
 _WORK_OF_BLOCK = 3e-5
-"""Units of work for a block of a schedule that is made by hand with modes."""
+"""Units of work per block of a hand-made schedule with modes."""
 
 _OF_SCHEDULES = frozenset({Objective.MEMORY, Objective.LATENCY})
 """Objectives before the period that a whole schedule keeps, too."""
 
 _MAX_BLOCKS = 2000
-"""Blocks of the longest schedule that is made by hand with modes, and of the largest plain placement."""
+"""Most blocks of a hand-made schedule with modes, and of a plain placement."""
 
 _MAX_INSTANCES = 600
-"""Blocks times micro-batches of the largest repetend that is asked for again; with more, it takes long."""
+"""Most instances (blocks times micro-batches) of a repetend for new queries; larger ones take too long."""
 
 _PATIENCE = 12
-"""Other repetends of the period in a row that bring no shorter schedule before no more are asked for."""
+"""Most repetends of the period in a row without a shorter schedule, after which sampling ends."""
 
 _SHARE_OF_SAMPLES = 0.2
-"""Share of the work for whole schedules that these get."""
+"""Share of the work for whole schedules that goes to sampled repetends."""
 
 
 class WholeSearch:
     """The search for the objectives after the period, and for the schedule.
 
     Attributes:
-        known: What is known of the repetend that is unrolled, on the plain placement that is worked on; None
-            before there is one.
-        polished: Whether there is nothing more to do about it.
+        known: Record of the repetend to unroll, on the plain placement; None before a repetend is found, or
+            without a plain placement.
+        polished: Whether no objective of the repetend is left to improve.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class WholeSearch:
         self._lower(Lowered(placement, ((),), placement) if placement.is_plain else None)
 
     def _lower(self, lowered: Lowered | None) -> None:
-        """Work on another plain placement, from the beginning; None for none."""
+        """Begin anew on another plain placement; None if no plain placement exists."""
         self._lowered = lowered
         self.known: OfSize | None = None
         self.polished, self._closed = lowered is None, False
@@ -85,7 +85,7 @@ class WholeSearch:
             self._bound = self._goal.bound(lowered.plain, self._number)
 
     def _restart(self, within: Placement | None) -> None:
-        """Forget the schedules so far, as the next ones have less memory, or another placement."""
+        """Forget all schedules, because the next ones have less memory or another placement."""
         self._within = within
         self._offered: Repetend | None = None
         self._shortest: Schedule | None = None
@@ -95,7 +95,7 @@ class WholeSearch:
 
     @property
     def source(self) -> OfSize | None:
-        """What is known of the repetend on the whole placement; None before there is one."""
+        """The record of the repetend on the whole placement; None before a repetend is found."""
         if self.placement.is_plain:
             return self.known
         lowered, known, source = self._lowered, self.known, self._source
@@ -107,11 +107,11 @@ class WholeSearch:
 
     @property
     def bound(self) -> int:
-        """Ticks that no schedule of as many micro-batches beats."""
+        """Lower bound in ticks on the objective of every schedule of as many micro-batches."""
         return self._bound if self.placement.is_plain else self._bound_of_all
 
     def begin_with(self, best: OfSize, is_searched: bool) -> None:
-        """Take another repetend, of a shorter period; it is polished where its size is searched."""
+        """Take a better repetend; its other objectives are improved only if its size is searched."""
         self._source = best
         if not self.placement.is_plain:
             assert best.repetend is not None
@@ -140,7 +140,7 @@ class WholeSearch:
 
     @cached_property
     def _others(self) -> list[Schedule]:
-        """What the caller gave, and the shortest schedule with modes as people choose them."""
+        """The given schedule, if any, and the best hand-made one with modes chosen by simple rules."""
         found, each = [] if self._given is None else [self._given], self.placement
         number = len(each.per_micro_batch.blocks) * self.num_micro_batches
         if not each.is_plain and number <= _MAX_BLOCKS and "hand_made" in self.uses:
@@ -151,7 +151,7 @@ class WholeSearch:
         return found
 
     def is_done(self, objectives: Sequence[Objective]) -> bool:
-        """Return whether no time would make these objectives less, with the modes of the repetend."""
+        """Return whether more time cannot improve these objectives, with the modes of the repetend."""
         if not objectives:
             return True
         if self._source is None or self._lowered is None:
@@ -162,26 +162,26 @@ class WholeSearch:
 
     @property
     def _may_shorten(self) -> bool:
-        """Whether the latency is free: another order of the blocks would not keep it."""
+        """Whether blocks may be ordered anew: not if a limit on the latency has to be kept."""
         return self.known is not None and Objective.LATENCY not in self.known.limit
 
     @property
     def _may_ask(self) -> bool:
-        """Whether a solver may be asked for other repetends of the period."""
+        """Whether a solver may be asked for other repetends: queries are in use, and instances few enough."""
         assert self.known is not None
         instances = len(self.known.placement.blocks) * self.known.micro_batches
         return QUERIES in self.uses and instances <= _MAX_INSTANCES
 
     @property
     def proved(self) -> bool:
-        """Whether no schedule is better than the best."""
+        """Whether the best schedule meets the bound."""
         return self._shortest is not None and self._goal.value(self._shortest) <= self._bound
 
     def polish(self, objectives: Sequence[Objective], until: float) -> None:
-        """Make the objectives after the period least, one after another, among repetends of that period.
+        """Minimise the objectives after the period, one after another, among repetends of this period.
 
-        It stops after so much work; the next call goes on. Before a whole schedule is shortened, the span is
-        made least once: a short repetend begins and ends sooner.
+        It stops at the work `until`; the next call continues. Before a whole schedule is shortened, the span
+        is minimised once: a short repetend begins and ends sooner.
 
         Raises:
             OutOfTimeError: The time limit is over.
@@ -204,7 +204,7 @@ class WholeSearch:
         self.polished = self._closed and (self._has_span or not wants_span)
 
     def shorten(self, until: float) -> None:
-        """Shorten the whole schedule until so much work is done; the next call goes on where this one ends.
+        """Shorten the whole schedule up to the work `until`; the next call continues where this one ends.
 
         It begins with the shortest of the unrolled repetend, what the caller gave, the hand-made schedules
         that fit, and those that rules make (see `BEGINNINGS`). Where the latency is limited nothing is done.
@@ -273,7 +273,7 @@ class WholeSearch:
             self._in_vain = 0
 
     def take_hand_made(self, best: OfSize, seconds: float) -> None:
-        """Offer the hand-made schedules that a search had not come to, with so many seconds more."""
+        """Offer the hand-made schedules that the search has not tried yet, with some seconds more."""
         if self.known is None:
             self.begin_with(best, is_searched=False)
         if seconds:
@@ -284,7 +284,7 @@ class WholeSearch:
                 self._offer(made)
 
     def _keep_within(self, known: OfSize) -> None:
-        """Begin anew where the repetend has come to hold less memory, since the schedule may hold no more."""
+        """Begin anew if the repetend now holds less memory, since the schedule may hold no more than it."""
         assert self._lowered is not None
         within = known.limited(self._lowered.plain)
         if within == self._within:
@@ -304,7 +304,7 @@ class WholeSearch:
         }
 
     def _offer(self, made: Made) -> None:
-        """Take a schedule to begin with where it is shorter than the best."""
+        """Take a schedule as the start of the improvement if it is better than all before."""
         settled = self._settled(made.schedule)
         if self._shortest is None or self._goal.value(settled) < self._goal.value(self._shortest):
             self._shortest = settled
@@ -316,15 +316,15 @@ class WholeSearch:
 
     @property
     def _is_free(self) -> bool:
-        """Whether all of the memory may be used, so that what is proved is proved of any schedule."""
+        """Whether all memory may be used, so that a bound holds for every schedule."""
         return self._lowered is not None and self._within in (None, self._lowered.plain)
 
     def _counted(self, name: str) -> AbstractContextManager[None]:
-        """Count what is done inside as the work of a procedure."""
+        """Charge the work done inside to a procedure."""
         return self.account.counted(self.objective, name, self._value)
 
     def _value(self) -> int:
-        """Return the ticks of the best schedule so far; of the repetend unrolled before there is one."""
+        """Return the objective of the best schedule so far, in ticks; at first, of the unrolled repetend."""
         improved = None if self._improvement is None else self._improvement.best
         values = [self._goal.value(each) for each in (self._shortest, improved) if each is not None]
         if not values:
@@ -350,7 +350,7 @@ class WholeSearch:
         return validate(next(fit))
 
     def _unroll(self, repetend: Repetend) -> Schedule:
-        """Unroll a repetend, once where it comes several times in a row: it takes long on many devices."""
+        """Unroll a repetend and keep the result for the next call, because it takes long on many devices."""
         if self._unrolled_last is None or self._unrolled_last[0] is not repetend:
             self._unrolled_last = repetend, repetend.unroll(self._number)
         return self._unrolled_last[1]

@@ -1,4 +1,4 @@
-"""A bound on the period: the data that proves it, of which anybody computes its value by adding up.
+"""A bound on the period, as data that proves it: anybody can compute the value by adding up.
 
 A kind of bound is a frozen dataclass of plain data and a function that finds the data. The data may come from
 any source, so `Bound.value` and `Bound.is_shown` share nothing with what finds it.
@@ -14,12 +14,12 @@ from placements import Placement
 from placements.forms.meaning import Meaning
 
 Amount = Annotated[int, Meaning("amount", min=0)]
-"""A price or a weight in whole numbers, as files have it."""
+"""A whole-number price or weight, as in files."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """No period per micro-batch is below a value, for any number of micro-batches per repetend.
+    """A lower bound on the period per micro-batch, for any number of micro-batches per repetend.
 
     Attributes:
         name: Name of its kind in files.
@@ -28,7 +28,7 @@ class Bound:
     name: ClassVar[str]
 
     def value(self, placement: Placement) -> Fraction:
-        """Return the ticks per micro-batch that it proves, if what it relies on is true.
+        """Return the ticks per micro-batch that the data prove, if its assumptions hold; see `is_shown`.
 
         Raises:
             ValueError: It is of another placement, or proves nothing; the message says why.
@@ -36,7 +36,7 @@ class Bound:
         raise NotImplementedError
 
     def is_shown(self, placement: Placement, time_limit_s: float) -> bool | None:
-        """Return whether what it relies on besides adding up is true; None if it takes too long to see.
+        """Return whether the bound's assumptions hold; None if checking them takes too long.
 
         Raises:
             ValueError: As of `value`.
@@ -48,5 +48,5 @@ class Bound:
 
 
 def repeated(placement: Placement) -> Placement:
-    """Return what repeats of a placement, with one stream a device and nothing to decide on; never worse."""
+    """Return the repeating part of a placement, relaxed to one stream a device and the best modes."""
     return placement.per_micro_batch.relaxed

@@ -1,8 +1,8 @@
-"""States of a device's memory: how many micro-batches are between its blocks, where it is not stuck.
+"""States of a device's memory without a deadlock: the micro-batches between its blocks.
 
-Times and other devices are left out, so there are few such states even where those of the whole placement
-are too many. They say what the capacity alone does not: memory for ten units and blocks of four hold eight,
-and memory full of what cannot go on without more of it is never given back.
+Times and other devices are left out, so the states are few even if the whole placement has too many. They say
+more than the capacity alone: memory for ten units and blocks of four hold eight, and memory full of
+micro-batches that cannot go on without more memory is never released.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from placements import Block, Placement
 from schedsearch.proof.timeline import Timeline
 
 Counts = NDArray[np.int64]
-"""How many micro-batches are between the pairs of each group; shape ``(states, groups)``."""
+"""Micro-batches between the pairs of each group, by state; shape ``(states, groups)``."""
 
 Group = tuple[tuple[str, str, int], ...]
-"""Pairs of blocks of which the second waits for the first, and what a micro-batch between them counts."""
+"""Pairs of blocks, the second of which waits for the first, with the weight of a micro-batch between them."""
 
 _MAX_STATES = 1_500
-"""States of a device beyond which only what fits counts; more raised no bound of 140 random placements."""
+"""Most states of a device, else only capacities count; more raised no bound of 140 random placements."""
 
 _MAX_GROUPS = 12
-"""Groups of blocks that wait for each other beyond which the states are too many: sets of groups."""
+"""Most groups of blocks that wait for each other; with more, the states (sets of groups) are too many."""
 
 _MAX_STATES_IN_ALL = 12_000
-"""The same of all devices together; that takes a fraction of a second."""
+"""Most states of all devices together; this takes a fraction of a second."""
 
 
 @dataclass(frozen=True, eq=False)
 class DeviceStates:
-    """Micro-batches between blocks in the states of one device from which it can end all that it has begun.
+    """Micro-batches between blocks of one device, in the states from which all begun micro-batches can end.
 
-    Blocks that allocate and release nothing there are counted only between two that do. The others run in
-    any state in which what they need while they run fits.
+    Blocks without memory there are counted only between two blocks with memory. The others run in
+    any state in which their transient memory fits.
 
     No other state is in a schedule. Proof. As micro-batches are alike, let the n-th start of each block be
     that of micro-batch n. After a state, leave out what has not begun: of each group of blocks that wait for
@@ -49,9 +49,9 @@ class DeviceStates:
     memory: that for 100 units holds two micro-batches of 37, not 2.7.
 
     Attributes:
-        device: Device whose states they are.
-        groups: What is counted.
-        held: Every state, or the one with the greatest count.
+        device: Device of the states.
+        groups: Pairs of blocks between which micro-batches are counted.
+        held: Every state, or the state with the greatest count.
         running: For each block of the device, the states in which it runs; its start is in them.
     """
 
@@ -63,7 +63,7 @@ class DeviceStates:
 
 @lru_cache(maxsize=8)
 def device_states(placement: Placement) -> tuple[DeviceStates, ...]:
-    """Return the states of each device where they say more than its capacity.
+    """Return the memory states of each device, for devices where they say more than the capacity.
 
     Args:
         placement: What runs where, without optimizer blocks.
@@ -82,14 +82,14 @@ def device_states(placement: Placement) -> tuple[DeviceStates, ...]:
 
 
 class _Course:
-    """The blocks of one device whose starts are counted, and what each waits for.
+    """The blocks of one device whose starts are counted, with their dependencies and memory.
 
     Attributes:
         blocks: In topological order.
         others: The other blocks of the device.
         after: Indices of the blocks that each waits for, directly or not.
-        pairs: Those of which the second waits for the first through no third.
-        memory: Units that each allocates; less than 0 for what it releases.
+        pairs: Pairs of blocks, the second of which waits for the first through no third one.
+        memory: Units that each block allocates; negative if it releases.
         needs: Units that must be free for each to start.
         capacity: Units of the device.
     """
@@ -118,22 +118,22 @@ class _Course:
         self.needs = [block.memory_on(device) + block.transient for block in self.blocks]
 
     def group(self, times: Sequence[int]) -> Group:
-        """Return pairs that count so often."""
+        """Return the pairs of blocks with their weights `times`."""
         names = [(self.blocks[a].name, self.blocks[b].name) for a, b in self.pairs]
         return tuple((*pair, count) for pair, count in zip(names, times, strict=True))
 
     def states(self, groups: Sequence[Group], held: Counts, running: Sequence[Counts]) -> DeviceStates:
-        """Return the states, given those in which each block runs: the counted ones, then the others."""
+        """Return the record of states; `running` has the states of each counted block, then of the others."""
         names = [block.name for block in (*self.blocks, *self.others)]
         return DeviceStates(self.device, tuple(groups), held, dict(zip(names, running, strict=True)))
 
 
 State = tuple[int, ...]
-"""How often each counted block has started, less what all of its group have."""
+"""Starts of each counted block, less the starts that all blocks of its group share."""
 
 
 def _walked(course: _Course, most: int) -> DeviceStates | None:
-    """Return the states that can be reached and left; None if too many, or if a block never runs."""
+    """Return the reachable states without a deadlock; None if too many, or if a block never runs."""
     import networkx as nx
 
     waiting = nx.Graph([(i, j) for i, after in enumerate(course.after) for j in (i, *after)])
@@ -182,9 +182,9 @@ def _walked(course: _Course, most: int) -> DeviceStates | None:
 
 
 def _rounded(course: _Course) -> Iterator[DeviceStates]:
-    """Yield the most that fits in some units; nothing where that says no more than the capacity.
+    """Yield limits of the memory held, counted in some units; only units that give more than the capacity.
 
-    The units are what a micro-batch holds between pairs of blocks.
+    The units are the amounts that a micro-batch holds between pairs of blocks.
     """
     held = _held_between(course)
     for unit in sorted({amount for amount in held if amount > 1}):
@@ -202,10 +202,9 @@ def _rounded(course: _Course) -> Iterator[DeviceStates]:
 
 
 def _held_between(course: _Course) -> list[int]:
-    """Return what a micro-batch holds between each pair besides what it holds between others.
+    """Return the memory that a micro-batch holds between each pair of blocks; empty if it is not known.
 
-    There is nothing where that is not known: a block that waits for two others leaves open between which of
-    them it is held.
+    It is not known if a block waits for two others: then either pair may hold the memory.
     """
     before = {b: a for a, b in course.pairs}
     released = [-units for units in course.memory]

@@ -1,4 +1,4 @@
-"""How long a device must be idle at both ends of a schedule, as its memory lets it do only so much there.
+"""Least idle time of a device at both ends of a schedule, where its memory limits the work that it can do.
 
 Before the first of some later blocks can start on a device (say, the first backward), a whole micro-batch
 must have come there, and in the meantime the device can do no more than its memory holds. Likewise, with time
@@ -25,7 +25,7 @@ Names = frozenset[str]
 
 
 class _State(NamedTuple):
-    """How far a micro-batch is on a device, seen from one end.
+    """Progress of a micro-batch on a device, seen from one end.
 
     Attributes:
         held: Memory that it holds.
@@ -39,7 +39,7 @@ class _State(NamedTuple):
 
 
 def ends_bound(timeline: Timeline, num_micro_batches: int) -> int:
-    """Return a lower bound on the makespan in ticks: a device's work, and what it is idle at both ends.
+    """Return a lower bound on the makespan in ticks: a device's work plus its idle time at both ends.
 
     Proof. Let X be all of a device's blocks with a head of at least so many ticks. Before the first of them
     starts, at x, there are ``heads[x]`` ticks, and the device has done no more than `_max_work` says of
@@ -123,10 +123,10 @@ class _Ends:
         states: Sequence[_State],
         needs: Mapping[str, int],
     ) -> dict[Names, int]:
-        """Map the blocks at each distance or more from an end to what is idle between it and these.
+        """Map each set of blocks at least some distance from an end to the device's idle ticks before them.
 
-        Where not all states are known it is the least distance alone. All blocks have that, so that before
-        them a micro-batch is in one of the two known states.
+        If not all states are known, only the least distance is used. All blocks have at least this one, so
+        that before them a micro-batch is in one of the two known states.
 
         Args:
             distance: Ticks of each block from the end.
@@ -159,11 +159,11 @@ class _Ends:
 
 
 Points = tuple[tuple[int, int], ...]
-"""Memory and ticks of work of the states that are worth most at some price; first those of the most work."""
+"""(Memory, ticks of work) of the states worth most at some price of memory; those with most work first."""
 
 
 def _worthy(states: Iterable[_State]) -> Points:
-    """Return those of some states."""
+    """Return the points of the states that are worth most at some price, by decreasing work."""
     points = {state[:2] for state in states}
     held, work = max(points, key=lambda point: (point[1], -point[0]), default=(0, 0))
     found = [(held, work)]
@@ -175,15 +175,15 @@ def _worthy(states: Iterable[_State]) -> Points:
 
 @lru_cache(maxsize=1024)
 def _max_work(own: Points, others: Points, number: int, room: int | None) -> int:
-    """Return an upper bound on the ticks of work of some micro-batches whose memory fits, one of them given.
+    """Return an upper bound on the ticks of work of `number` micro-batches whose memory fits in the room.
 
     Proof. For any price of a unit of memory, from 0 on, the work is at most the price of the room, and of
     each micro-batch the most that its work is worth above the price of what it holds. The least such sum is
     at a price at which two states are worth the same, or at 0.
 
     Args:
-        own: Of the states that one of the micro-batches may be in.
-        others: Of those that the others may be in.
+        own: Points of the states that one of the micro-batches may be in.
+        others: Points of the states that the others may be in.
         number: Number of micro-batches.
         room: Units that they may hold; None for any number.
     """
@@ -198,7 +198,7 @@ def _max_work(own: Points, others: Points, number: int, room: int | None) -> int
 
 
 def _closed_sets(names: Sequence[str], before: Mapping[str, Names]) -> set[Names] | None:
-    """Return the sets of blocks that have with each block those before it; None if there are too many."""
+    """Return the sets of blocks closed under predecessors; None if they are too many."""
     found = {Names()}
     for name in names:  # in topological order
         found |= {started | {name} for started in found if before[name] <= started}

@@ -1,4 +1,4 @@
-"""The period by the work of streams, the greatest bound of all kinds, and the critical path of a span."""
+"""Bounds on the period by the work of streams, the best of all kinds, and on the span by the longest path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from schedsearch.proof.timeline import Timeline
 
 @dataclass(frozen=True)
 class Load(Bound):
-    """A stream's work for a micro-batch, as it runs one block at a time.
+    """The bound on the period by a stream's work for one micro-batch, since it runs one block at a time.
 
     Attributes:
         device: Device whose work it is.
@@ -31,7 +31,7 @@ class Load(Bound):
     stream: str = COMPUTE
 
     def value(self, placement: Placement) -> Fraction:
-        """Add up each block's least time."""
+        """Return the stream's ticks of work per micro-batch, each block in its quickest mode."""
         each, lane = placement.per_micro_batch, (self.device, self.stream)
         if lane not in placement.lanes:
             raise ValueError(f"there is no device {lane_name(lane)}")
@@ -44,13 +44,13 @@ class Load(Bound):
 
 
 def load(placement: Placement) -> Load:
-    """Return the bound by the busiest stream."""
+    """Return the load of the busiest stream."""
     return max((Load(*lane) for lane in placement.lanes), key=lambda bound: bound.value(placement))
 
 
 @dataclass(frozen=True)
 class SideBySide(Bound):
-    """The work of two streams of a device that slow each other down.
+    """The bound on the period by the work of two streams of a device that slow each other down.
 
     Proof. Let the streams have C and M ticks of work for a micro-batch, and take f and g times as long side
     by side, which they are for x ticks of a period T per micro-batch. So the first runs for ``C + (1 - 1/f)
@@ -61,8 +61,8 @@ class SideBySide(Bound):
 
     Attributes:
         device: The device.
-        stream: The stream whose work counts whole.
-        other: The one of whose work a share counts.
+        stream: The stream whose work counts fully.
+        other: The stream of whose work a share counts.
     """
 
     name: ClassVar[str] = "side_by_side"
@@ -71,7 +71,7 @@ class SideBySide(Bound):
     other: str
 
     def value(self, placement: Placement) -> Fraction:
-        """Add up the work of both, the second's with its share."""
+        """Return the first stream's work plus a share of the second's, in ticks per micro-batch."""
         own, others = (
             Load(self.device, stream).value(placement) if (self.device, stream) in placement.lanes else 0
             for stream in (self.stream, self.other)
@@ -82,7 +82,7 @@ class SideBySide(Bound):
 
 
 def side_by_side(placement: Placement) -> SideBySide | None:
-    """Return the greatest bound by two streams; None where none slow each other down."""
+    """Return the greatest bound by two streams; None if no streams slow each other down."""
     pairs = [pair for each in placement.slowdown for pair in (each.streams, each.streams[::-1])]
     found = (SideBySide(device, *pair) for pair in pairs for device in range(placement.num_devices))
     return max(found, key=lambda bound: bound.value(placement), default=None)
@@ -94,11 +94,11 @@ BOUNDS: dict[type[Bound], Callable[[Placement], Bound | None]] = {
     ModeChoice: mode_choice,
     MemoryOccupancy: memory_occupancy,
 }
-"""What finds a bound of each kind, or None where it proves nothing; those that take longer come later."""
+"""Finder of each kind of bound, which returns None if it proves nothing; slower finders come later."""
 
 
 def period_bounds(placement: Placement) -> list[Bound]:
-    """Return the bounds of which each proves more than all before it; that of the load is the first."""
+    """Return the bounds that each prove more than all before; the load is the first."""
     found: list[Bound] = []
     best = Fraction(-1)
     for finder in BOUNDS.values():
@@ -120,7 +120,7 @@ def load_bound(placement: Placement) -> int:
 
 
 def min_period(placement: Placement, micro_batches: int) -> int:
-    """Return a lower bound on the whole ticks of the period of a repetend of so many micro-batches.
+    """Return a lower bound, in whole ticks, on the period of repetends with `micro_batches` micro-batches.
 
     Proof: a period is a whole number of ticks, and a block that took longer would run into itself in the next
     round.

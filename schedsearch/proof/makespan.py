@@ -1,4 +1,4 @@
-"""Lower bounds on the makespan of so many micro-batches, periodic or not, with their proofs."""
+"""Lower bounds on the makespan of any schedule of some micro-batches, periodic or not, with proofs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from schedsearch.proof.timeline import Timeline, timelines
 
 
 def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
-    """Return a lower bound on the ticks of a schedule of so many micro-batches.
+    """Return a lower bound, in ticks, on the makespan of `num_micro_batches` micro-batches.
 
     It is the greatest of two bounds over all timelines of `schedsearch.proof.timeline`: each device's work
-    and what it is idle at both ends (`ends_bound`), and memory occupancy over the whole makespan.
+    plus its idle time at both ends (`ends_bound`), and memory occupancy over the whole makespan.
 
     Proof of memory occupancy. Little's law holds for the whole of a schedule as it does for its steady state
     (see `MemoryOccupancy`), and what memory a device leaves unused at the ends adds to what is in use: both
@@ -35,7 +35,7 @@ def makespan_bound(placement: Placement, num_micro_batches: int) -> int:
 
 
 def _unused_memory(timeline: Timeline, device: int, makespan: int) -> int:
-    """Return memory times ticks that a device must leave unused in a schedule of at least this makespan.
+    """Return the least memory times ticks that a device leaves unused, for a makespan of at least this.
 
     Proof. No memory is in use before the first block that allocates some starts, and none after the last one
     that releases some ends. Blocks that allocate start at least the shortest one's time apart, so memory

@@ -1,4 +1,4 @@
-"""Memory that one micro-batch needs on each device at the least, before any search."""
+"""Least memory that one micro-batch needs on each device, known before any search."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from placements import Placement
 from placements.copies.replicas import copies_in
 
 _FAR_TOO_SMALL = 50
-"""A capacity of so small a share of what a micro-batch needs is likely given in another unit."""
+"""A capacity this many times too small for one micro-batch is probably given in another unit."""
 
 
 class CapacityError(ValueError):
     """A device's memory is too small for even one micro-batch.
 
     Attributes:
-        reason: Which device, and what it lacks; the message names the remedy too.
+        reason: The device and its missing memory, in words; the message also names the remedy.
     """
 
     def __init__(self, reason: str, remedy: str) -> None:
@@ -58,10 +58,10 @@ def min_in_use(placement: Placement, device: int, started: set[str], missing: se
 
 
 def require_capacity(placement: Placement) -> None:
-    """Check that one micro-batch fits on each device, and releases nothing before it has allocated it.
+    """Check that one micro-batch fits on each device, and releases no memory before it allocates it.
 
-    Were a micro-batch able to use less than nothing for a while, the others could rely on it, and the steady
-    state would say nothing of warmup and cooldown, where it is missing.
+    If a micro-batch could use less than nothing for a while, others could rely on it, and the steady state
+    would not prove that warmup and cooldown fit, where this micro-batch is missing.
 
     Raises:
         CapacityError: A device's memory is too small, or blocks may release it before others allocate it; the
@@ -105,14 +105,14 @@ def _shown(placement: Placement, units: int) -> str:
 
 
 class _Course:
-    """The blocks of one micro-batch that move a device's memory, by what comes before what.
+    """The blocks of one micro-batch that change a device's memory, with their predecessors.
 
     Dependencies over other devices are followed, but a cut is made through these few blocks only: where
     each device has a handful of thousands, cuts through all of them take a minute.
 
     Attributes:
-        memory: Units that each of them allocates; less than 0 for what it releases.
-        before: Those that each of them, or of the others asked for, is after, directly or not.
+        memory: Units that each block allocates; negative if it releases.
+        before: Predecessors, direct or not, of each of these blocks and of others asked for.
     """
 
     def __init__(self, placement: Placement, device: int, others: Iterable[str] = ()) -> None:
@@ -129,14 +129,14 @@ class _Course:
                 upto[block.name] |= {block.name}
 
     def min_in_use(self, started: set[str], missing: set[str]) -> int:
-        """See the function of the same name; all blocks named are among those asked for."""
+        """See the function `min_in_use`; all blocks named here must have been asked for at the start."""
         before = started.union(*(self.before[name] for name in started))
         free = self.memory.keys() - before - missing
         can = [name for name in self.memory if name in free and not self.before[name] & missing]
         return sum(self.memory.get(name, 0) for name in before) - self.max_released(can)
 
     def max_released(self, names: Iterable[str]) -> int:
-        """Return the most that blocks among some can release in total, each with those that it is after."""
+        """Return the most memory that blocks of a set can release in total, each with its predecessors."""
         import networkx as nx
 
         network, names = nx.DiGraph(), set(names)

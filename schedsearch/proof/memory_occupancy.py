@@ -1,4 +1,4 @@
-"""The period by Little's law: how long memory is in use limits how often micro-batches begin.
+"""A bound on the period by Little's law: the time of memory in use limits the rate of micro-batches.
 
 The bound is an exact fraction, of which anyone computes the value by adding up, and by going through the
 states of single devices where it uses more than their capacities.
@@ -25,12 +25,12 @@ _FINEST_WEIGHT = 10_000
 """Weights are whole numbers up to this."""
 
 _ROUNDED = 1e-6
-"""How much a weight may differ from a whole number that stands for it exactly."""
+"""Greatest difference between a weight and the whole number that is taken for it."""
 
 
 @dataclass(frozen=True)
 class MemoryOccupancy(Bound):
-    """Prices of memory at which no period is below a value.
+    """Prices of memory that prove a lower bound on the period.
 
     Proof (Little's law). Memory released by a block can be allocated again only by a later block of the same
     device, hence after the first block's end: counted until then, memory in use still never exceeds the
@@ -51,11 +51,11 @@ class MemoryOccupancy(Bound):
     No cycle of blocks that wait for each other, by their inputs or for memory, takes longer than that.
 
     Attributes:
-        device_weight: How much each device's memory counts; shape ``(num_devices,)``.
-        flow: For some pairs of a block and one after it, how much of what the first takes is passed on to
-            the second until a block releases it, in memory times its device's weight.
+        device_weight: Price of each device's memory; shape ``(num_devices,)``.
+        flow: For pairs of a block and one after it, the memory that the first passes on to the second, until
+            a block releases it; in units of memory times the device's price.
         shared: Devices whose shared blocks are cut out; see `schedsearch.proof.timeline`.
-        held: What is known of some devices besides their capacities.
+        held: Limits on the memory held on some devices, besides their capacities.
     """
 
     name: ClassVar[str] = "memory_occupancy"
@@ -65,7 +65,7 @@ class MemoryOccupancy(Bound):
     held: tuple[HeldLimit, ...] = ()
 
     def value(self, placement: Placement, unused: Sequence[Fraction] = ()) -> Fraction:
-        """Add up what is occupied, and divide by the limits.
+        """Return the ticks per micro-batch that it proves: memory occupied times ticks, over the limits.
 
         Args:
             placement: What runs where.
@@ -101,7 +101,7 @@ class MemoryOccupancy(Bound):
         return timeline.shared_time + ((occupied + idle) / limit if limit > 0 else Fraction(0))
 
     def is_shown(self, placement: Placement, time_limit_s: float) -> bool | None:
-        """Show each limit of what a device holds."""
+        """Check each limit on a device's memory; return True, or None if there was not enough time."""
         shown: list[bool | None] = []
         for limit in self.held:
             shown.append(limit.is_shown(repeated(placement), time_limit_s / len(self.held)))
@@ -141,7 +141,7 @@ def memory_occupancy_on(timeline: Timeline, unused: Sequence[Fraction] = ()) -> 
 def _priced(
     timeline: Timeline, unused: Sequence[Fraction], known: Sequence[DeviceStates]
 ) -> MemoryOccupancy | None:
-    """Return the bound at the best prices: weights of devices, and limits of what they hold."""
+    """Return the bound at the best prices of the devices' memory and of their other limits."""
     import networkx as nx
 
     placement, devices = timeline.placement, range(timeline.placement.num_devices)
@@ -177,7 +177,7 @@ def _apart(timeline: Timeline, a: str, b: str) -> int:
 def _weighted_memory(
     placement: Placement, device_weight: Sequence[int], held: Sequence[HeldLimit]
 ) -> dict[str, int]:
-    """Return for each block what its starts are multiplied by: what it allocates, less what it releases."""
+    """Return each block's price-weighted memory, by which its start times are multiplied in the sum."""
     found = {
         block.name: sum(device_weight[device] * block.memory_on(device) for device in block.devices)
         for block in placement.blocks
@@ -189,7 +189,7 @@ def _weighted_memory(
 
 
 def _occupied(timeline: Timeline, device: int) -> int:
-    """Return memory times ticks that is counted while blocks run, besides what they allocate for longer."""
+    """Return the memory times ticks of a device that counts only while its blocks run."""
     here = timeline.placement.on(device)
     return sum(max(-b.memory_on(device), b.transient) * timeline.length[b.name] for b in here)
 
@@ -212,7 +212,7 @@ def _best_prices(
     gain, of_limits, changes = list[float](), list[float](), list[tuple[int, int, int]]()
 
     def add(ticks: float, limit: float = 0, changed: Iterable[tuple[str, int]] = ()) -> None:
-        """Add a variable: what it gains, its share of all limits, and how it changes blocks' balance."""
+        """Add a variable: its gain in ticks, its share of all limits, and its changes of blocks' balances."""
         changes.extend((change, row[name], len(gain)) for name, change in changed)
         gain.append(ticks)
         of_limits.append(limit)
@@ -248,9 +248,9 @@ def _best_prices(
 
 
 def _at_most(several: Sequence[Counts]) -> NDArray[np.float64]:
-    """Return rows of the program, a state each: the limit, what each block leaves spare, and the prices.
+    """Return rows of the linear program, one a state: the limit, each block's spare part, and the prices.
 
-    Of the first states no block runs; then come those of each block.
+    First come the states without a running block, then the states of each block.
     """
     rows = []
     for number, counts in enumerate(map(_greatest, several)):
@@ -262,7 +262,7 @@ def _at_most(several: Sequence[Counts]) -> NDArray[np.float64]:
 
 
 def _greatest(between: Counts) -> Counts:
-    """Return the rows than which none is greater, that is as great everywhere and greater somewhere."""
+    """Return the maximal rows: no other row is at least as great everywhere and greater somewhere."""
     rows = np.unique(between, axis=0)[::-1]
     kept = np.ones(len(rows), dtype=bool)
     for i, row in enumerate(rows):
@@ -272,7 +272,7 @@ def _greatest(between: Counts) -> Counts:
 
 
 def _held_limit(states: DeviceStates, prices: NDArray[np.int64]) -> HeldLimit:
-    """Return the least limit at prices of what is between the pairs of each group."""
+    """Return the least valid limit at given prices of the micro-batches between the pairs of each group."""
     limit = int((states.held @ prices).max())
     spare = {name: limit - int((counts @ prices).max()) for name, counts in states.running.items()}
     between = (
@@ -286,7 +286,7 @@ def _held_limit(states: DeviceStates, prices: NDArray[np.int64]) -> HeldLimit:
 
 
 def _in_whole_numbers(weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the smallest whole numbers in the ratios of some weights, or about so."""
+    """Return the smallest whole numbers in the ratios of some weights, at least approximately."""
     greatest = weights.max(initial=0.0)
     if greatest <= 0:
         return np.zeros(len(weights), dtype=np.int64)

@@ -20,7 +20,7 @@ _SCALE = 10**6
 
 @dataclass(frozen=True)
 class ModeChoice(Bound):
-    """The cost of the cheapest modes on a device at some prices.
+    """The cost of a device's cheapest modes at some prices, as a bound on the period.
 
     Proof. In a period each lane of the device has as much time as there is in the period, and the device as
     much memory times time as its free memory times the period. So at prices for both a period costs its ticks
@@ -40,7 +40,7 @@ class ModeChoice(Bound):
     memory: Amount
 
     def value(self, placement: Placement) -> Fraction:
-        """Add up what each decision costs at least, and divide by the sum of the prices."""
+        """Return the ticks per micro-batch that it proves: least cost of all decisions over sum of prices."""
         placement = placement.per_micro_batch
         here = {number for number, (device, _) in enumerate(placement.lanes) if device == self.device}
         if not here:
@@ -73,7 +73,7 @@ def mode_choice(placement: Placement) -> ModeChoice | None:
 
 @dataclass(frozen=True)
 class Need:
-    """What some blocks of a micro-batch need of a device in a mode.
+    """Time and memory that some blocks of a micro-batch need on a device in a mode.
 
     Attributes:
         time: Ticks of each of its lanes.
@@ -85,7 +85,7 @@ class Need:
 
 
 def _on(placement: Placement, device: int) -> ModeChoice:
-    """Return the bound of a device at the best prices: a linear program of these and what decisions cost."""
+    """Return a device's bound at the best prices, by a linear program over prices and costs of decisions."""
     import numpy as np
     from scipy.optimize import linprog
 
@@ -112,9 +112,9 @@ def _on(placement: Placement, device: int) -> ModeChoice:
 
 
 def needs_of(placement: Placement, device: int) -> dict[int | None, list[Need]]:
-    """Return what each decision needs of a device in each of its choices.
+    """Return the time and memory that each decision needs on a device, for each of its choices.
 
-    Those are by the number of the decision; by None what all else needs, of which nothing is decided.
+    Keys are the numbers of decisions; the key None has the needs of all blocks outside decisions.
     """
     decided = placement.decision_of
     others = [block.name for block in placement.per_micro_batch.blocks if block.name not in decided]
@@ -127,7 +127,7 @@ def needs_of(placement: Placement, device: int) -> dict[int | None, list[Need]]:
 
 
 def _need(placement: Placement, names: Iterable[str], device: int) -> Need:
-    """Return what blocks of a placement without decisions need of a device."""
+    """Return the time and memory that some blocks need on a device, in a placement without decisions."""
     here = [b for name in names if (b := placement.by_name.get(name)) and device in b.devices]
     time: dict[int, int] = {}
     for block in here:
@@ -141,11 +141,11 @@ def _need(placement: Placement, names: Iterable[str], device: int) -> Need:
 
 
 def _least_held(placement: Placement, device: int, blocks: Iterable[Block]) -> int:
-    """Return the least memory times ticks that blocks hold from their starts to those that release it.
+    """Return the least memory times ticks that blocks hold until other blocks release it.
 
-    It is the greatest sum, over all ways to pair units that are allocated with units that are released after
-    them, of the ticks that come between their starts at least: the dual of the linear program over the
-    starts. Where there is no such way, nothing is known.
+    It is the greatest sum, over all ways to pair allocated units with units released after them, of the
+    least ticks between their starts: the dual of the linear program over the starts. Without any such
+    pairing it is 0, which is always true.
     """
     import networkx as nx
 

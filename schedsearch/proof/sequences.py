@@ -1,4 +1,4 @@
-"""Bounds on a makespan by what runs one after the other: on one device, and on two in a row.
+"""Bounds on a makespan from blocks that run one after the other: on one device, and on two in a row.
 
 Both hold for blocks of any times, which differ between micro-batches. Know no memory.
 """
@@ -9,11 +9,11 @@ import heapq
 from collections.abc import Iterable
 
 Work = tuple[int, int, int]
-"""Ticks before a piece of work may start, of the work itself, and after its end."""
+"""A piece of work: ticks before its start (head), of the work itself, and after its end (tail)."""
 
 
 def one_device(pieces: Iterable[Work]) -> int:
-    """Return a lower bound on the ticks in which a device does some work and all that follows ends.
+    """Return a lower bound on the end of all pieces of work of one device, with their tails, in ticks.
 
     Proof. Let the device interrupt its work whenever it likes, which can only help. Then it is best at any
     time to do what has the longest tail of what may run: if it does something else first, exchange the two
@@ -38,10 +38,10 @@ def one_device(pieces: Iterable[Work]) -> int:
 
 
 def two_devices(pairs: Iterable[tuple[int, int]]) -> int:
-    """Return the least ticks for pairs of work of which the second starts after the first, on two devices.
+    """Return the least ticks for pairs of jobs: the first on one device, then the second on another one.
 
-    Proof: that of Johnson's rule. First come those whose first work is the shorter, in its ascending order,
-    then the others, in the descending order of their second.
+    Proof: Johnson's rule. First come pairs whose first job is the shorter one, by ascending first job, then
+    the others, by descending second job.
     """
     first = second = 0
     for one, other in sorted(pairs, key=lambda pair: (0, pair[0]) if pair[0] <= pair[1] else (1, -pair[1])):

@@ -18,11 +18,11 @@ from placements import Block, Placement
 
 @dataclass(frozen=True)
 class Timeline:
-    """A placement on the timeline without the blocks that some devices share.
+    """A placement's timeline without the intervals of the blocks that some devices share.
 
     Attributes:
         placement: What runs where.
-        devices: Devices that share them; with none, nothing is cut out.
+        devices: Devices that share these blocks; if empty, no interval is cut out.
     """
 
     placement: Placement
@@ -30,18 +30,18 @@ class Timeline:
 
     @cached_property
     def shared(self) -> list[Block]:
-        """The blocks that are cut out, optimizer blocks aside."""
+        """The blocks cut out, without optimizer blocks."""
         blocks = self.placement.per_micro_batch.blocks
         return [block for block in blocks if self.devices and self.devices <= set(block.devices)]
 
     @property
     def shared_time(self) -> int:
-        """Ticks per micro-batch that are cut out."""
+        """Ticks per micro-batch cut out."""
         return sum(block.time for block in self.shared)
 
     @cached_property
     def length(self) -> Mapping[str, int]:
-        """Ticks that are known to be left of each block, by its name."""
+        """Least remaining ticks of each block, by name."""
         if not self.devices:
             return {block.name: block.time for block in self.placement.blocks}
         shared = self.shared
@@ -55,12 +55,12 @@ class Timeline:
         }
 
     def transfer_time(self, source: str, target: str) -> int:
-        """Return the ticks that are known to be left of a transfer."""
+        """Return the least remaining ticks of a transfer."""
         return 0 if self.devices else self.placement.transfer_time(source, target)
 
     @cached_property
     def ancestors(self) -> Mapping[str, frozenset[str]]:
-        """The blocks that each block is after, directly or not."""
+        """The predecessors of each block, direct or not."""
         found: dict[str, frozenset[str]] = {}
         for block in self.placement.topological_order:
             found[block.name] = frozenset(block.after).union(*(found[name] for name in block.after))
@@ -68,20 +68,20 @@ class Timeline:
 
     @cached_property
     def heads(self) -> Mapping[str, int]:
-        """The ticks of one micro-batch that are known to be left before each block starts."""
+        """Least ticks of one micro-batch before each block's start."""
         return self.ticks_from(self.placement.by_name.keys())
 
     @cached_property
     def tails(self) -> Mapping[str, int]:
-        """The ticks that are known to be left from each block's end to the end of its micro-batch."""
+        """Least ticks from each block's end to the end of its micro-batch."""
         return self.ticks_from(self.placement.by_name.keys(), backwards=True)
 
     def ticks_from(self, names: Set[str], *, backwards: bool = False) -> dict[str, int]:
-        """Return the ticks from the first start of some blocks to the start of each that waits for one.
+        """Return the least ticks from the first start of some blocks to each of their successors' starts.
 
         Args:
-            names: Which ones.
-            backwards: Return those from the end of each for which one waits to the last end of these instead.
+            names: Names of these blocks.
+            backwards: Return instead the ticks from each predecessor's end to the last end of these blocks.
         """
         placement, found = self.placement, dict[str, int]()
         order = placement.topological_order
@@ -97,6 +97,6 @@ class Timeline:
 
 
 def timelines(placement: Placement) -> list[Timeline]:
-    """Return the placement as it is, and without what each set of several devices shares."""
+    """Return the placement's whole timeline, and one without the blocks shared by each set of devices."""
     sets = {frozenset(block.devices) for block in placement.per_micro_batch.blocks if len(block.devices) > 1}
     return [Timeline(placement, devices) for devices in [frozenset[int](), *sorted(sets, key=sorted)]]

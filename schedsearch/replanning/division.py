@@ -1,4 +1,4 @@
-"""A pipeline's stages divided anew among the devices that it has left, faster ones with more of them."""
+"""A pipeline's layers divided anew among its remaining devices, with more on faster devices."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from placements.planners.division import divided, spans, windows
 
 
 def redivided(pipeline: Placement, slowdown: Sequence[float], parts: int) -> Placement | None:
-    """Return a pipeline with its stages, each of equal parts, divided among fewer or slower devices.
+    """Return a pipeline whose stages, of equal parts each, are divided among fewer or slower devices.
 
     The tick is shorter by the number of parts, and so is the unit of memory: all stays exact. The longest
     load of a device is least.
 
     Args:
         pipeline: One stage on each device, one after the other.
-        slowdown: How many times as long each device that is left takes.
+        slowdown: Factor on the times of each remaining device.
         parts: Parts of each stage, such as its layers.
 
     Returns:
@@ -68,7 +68,7 @@ def redivided(pipeline: Placement, slowdown: Sequence[float], parts: int) -> Pla
 
 
 def _stages(pipeline: Placement) -> list[Piece] | None:
-    """Return the stage on each device, in their order; None where they are not a chain of one each."""
+    """Return the stages in order; None if the pipeline is not a chain with one stage per device."""
     each = pipeline.per_micro_batch
     forwards = [block for block in each.topological_order if block.kind is Kind.F]
     rows = [sorted(each.on(forward.devices[0]), key=lambda b: "FBIW".index(b.kind)) for forward in forwards]

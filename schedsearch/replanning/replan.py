@@ -1,9 +1,9 @@
-"""Ways to go on when devices are lost or slow, each with its time, beside a bound.
+"""Ways to continue when devices are lost or slow, each with its iteration time, and a bound.
 
-All of them do the same micro-batches: what they take is comparable. In the rule of ReCycle (arXiv 2405.14009)
-micro-batches of a lost device go to its peers in turn, the halves of a backward apart where the pipeline
+All ways run the same micro-batches, so their times are comparable. In ReCycle's rule (arXiv 2405.14009)
+micro-batches of a lost device go to its peers in turn, the halves of a backward apart if the pipeline
 splits it, and the optimizer steps of stages wait for no other stage. ReCycle finds the order by a mixed
-integer program; here idle devices run what is ready, or keep the order of before, whichever is shorter.
+integer program; here idle devices run ready blocks, or keep the earlier order, whichever is shorter.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from schedsearch.unequal.starts import dispatched, executed
 from schedsearch.validate import validate
 
 _PIPELINE_WORK = 1.0
-"""The most units of work for the schedule of one pipeline."""
+"""Most units of work for the schedule of one pipeline."""
 
 _WORK_LIMIT = 60.0
-"""Units of work for all searches, where no limit is given."""
+"""Default limit of work for all searches, in units of about a second."""
 
 _SHUFFLES = 4
-"""Choices of copies that are tried beside those in turn."""
+"""Shuffled assignments of micro-batches to copies, tried besides the one in turn."""
 
 
 @dataclass(frozen=True)
 class ReplanRow:
-    """A way to go on.
+    """A way to continue, with its iteration time and throughput.
 
     Attributes:
-        way: Its name.
-        iteration_ms: Time of an iteration; None where the way is not possible.
-        throughput: Share of that before, of the same micro-batches.
-        bound_ms: Time that this way cannot beat, where one is known.
-        status: What it is, or why it is not possible.
+        way: Name of the way.
+        iteration_ms: Time of an iteration; None if the way is not possible.
+        throughput: Throughput as a share of the one before, for the same micro-batches.
+        bound_ms: Known lower bound on the time of this way; None without one.
+        status: How its schedule was made, or why the way is not possible.
     """
 
     way: str
@@ -58,13 +58,13 @@ class ReplanRow:
 
 @dataclass(frozen=True)
 class Replan:
-    """All ways to go on.
+    """All ways to continue after devices became lost or slow.
 
     Attributes:
-        rows: Before, and each way.
-        schedules: Of ways that need no other stages, the schedule of all copies; of a single pipeline its
-            own, with the times that it is written with, so that a run of it can take the order over.
-        bound_ms: No copies that micro-batches take and no orders beat it, with the stages as they are.
+        rows: The iteration before, then each way.
+        schedules: Schedules of all copies, for ways that keep the stages. For a single pipeline, the schedule
+            of this pipeline with its original times, so that its run can take over the order.
+        bound_ms: Lower bound with the present stages, over all assignments to copies and all orders.
         interrupted: Whether a Ctrl-C ended the searches; the rows have the best orders until then.
     """
 
@@ -75,7 +75,7 @@ class Replan:
 
     @property
     def best(self) -> ReplanRow:
-        """The quickest way after what happened."""
+        """The way with the shortest iteration."""
         return min(
             (row for row in self.rows[1:] if row.iteration_ms is not None), key=lambda r: r.iteration_ms or 0
         )
@@ -92,24 +92,24 @@ def replan(
     seed: int = 0,
     before: Schedule | None = None,
 ) -> Replan:
-    """Return the ways to go on with a job.
+    """Return the ways to continue with a job whose devices are lost or slow.
 
     Args:
-        job: What is lost or slow.
-        objective: ``device_span`` where an iteration begins on each stage when the stage has ended the one
-            before (staggered optimizer), or ``makespan``.
-        schedule: The order before: ``searched``, or the name of one made by hand.
+        job: The job, with its lost and slow devices.
+        objective: ``device_span`` if each stage begins an iteration when it has ended the one before
+            (staggered optimizer), or ``makespan``.
+        schedule: The earlier order: ``searched``, or the name of a hand-made schedule.
         parts: Equal parts of each stage, such as its layers, by which stages are divided anew.
         work_limit: Units of counted work for all searches together; None for 60, or no limit where there is
             one of time.
-        time_limit_s: Seconds for all of them; None for no limit.
-        seed: Of the random choices.
-        before: The order before, of one pipeline, instead of `schedule`.
+        time_limit_s: Seconds for all searches together; None for no limit.
+        seed: Seed of the random choices.
+        before: The earlier schedule of one pipeline, instead of `schedule`.
 
     Raises:
-        ReplanError: The order before is not of this pipeline.
-        UnsuitablePlacementError: The schedule by hand is not for this pipeline.
-        InvalidScheduleError: The order before needs more memory.
+        ReplanError: The earlier schedule is not of this pipeline.
+        UnsuitablePlacementError: The hand-made schedule is not defined for this pipeline.
+        InvalidScheduleError: The earlier schedule needs more memory.
     """
     if work_limit is None and time_limit_s is None:
         work_limit = _WORK_LIMIT
@@ -126,7 +126,7 @@ def replan(
 
 
 class _Way(NamedTuple):
-    """What a way gives: a schedule of all copies, or the time of pipelines of their own; or why neither."""
+    """The result of a way: a schedule of all copies, or the time of separate pipelines, or why none."""
 
     status: str
     schedule: Schedule | None = None
@@ -136,7 +136,7 @@ class _Way(NamedTuple):
 
 @dataclass
 class _HurtJob:
-    """A job, and what all ways know of it; see `replan` for the rest."""
+    """A job with lost or slow devices, and the data that all ways share; see `replan` for the fields."""
 
     job: ReplicatedJob
     objective: Objective
@@ -148,7 +148,7 @@ class _HurtJob:
     times: dict[tuple[Placement, int], float | None] = field(default_factory=dict)
 
     def ms(self, schedule: Schedule) -> float:
-        """Return the time of an iteration."""
+        """Return the iteration time of a schedule, by the objective."""
         return schedule.placement.ms(FINITE[self.objective].value(schedule))
 
     def settled(self, schedule: Schedule) -> Schedule:
@@ -157,12 +157,12 @@ class _HurtJob:
 
     @cached_property
     def bound_ms(self) -> float:
-        """What no copies that micro-batches take and no orders beat."""
+        """Lower bound in ms over all assignments of micro-batches to copies, and all orders."""
         return self.job.placement.ms(self.job.bound(self.objective))
 
     @cached_property
     def before(self) -> Schedule:
-        """The order of one pipeline before."""
+        """The schedule of one pipeline before devices became lost or slow."""
         pipeline, number, given = self.job.updated, self.job.num_micro_batches, self.given
         if given is not None:
             bare = pipeline.per_micro_batch
@@ -195,13 +195,13 @@ class _HurtJob:
         return found.schedule
 
     def in_order(self, chosen: tuple[Chosen, ...]) -> Schedule | None:
-        """Return the order of before with some copies; None where it is not valid."""
+        """Return the schedule with the earlier order on chosen copies; None if it is not valid."""
         job = self.job
         made = executed(job.batch(chosen), job.orders(self.before, chosen), range(job.total))
         return None if made is None else self.settled(made)
 
     def by_rule(self, chosen: tuple[Chosen, ...]) -> Schedule | None:
-        """Return the shorter of two orders: what is ready first, and that of before with more in between."""
+        """Return the shorter of two schedules: ready blocks first, or the earlier order with more blocks."""
         lowered = Lowered.of(self.job.placement, chosen)
         assert lowered is not None, "it has one stream"
         plain = dispatched(lowered, range(self.job.total))
@@ -210,7 +210,7 @@ class _HurtJob:
         return min(found, key=self.ms, default=None)
 
     def ordered(self, chosen: tuple[Chosen, ...], begin_with: Schedule | None) -> _Way:
-        """Search the order with some copies."""
+        """Search the order of blocks for a given choice of copies."""
         found = search(
             self.job.batch(chosen),
             objectives=[self.objective],
@@ -226,10 +226,10 @@ class _HurtJob:
         return _Way("proved" if is_least else "searched", found.schedule, bound)
 
     def shared(self, pipelines: Sequence[Placement | None]) -> _Way:
-        """Return the time in which whole pipelines do all micro-batches, and how many each does.
+        """Share all micro-batches among whole pipelines; return the time, and the numbers of each in words.
 
         Args:
-            pipelines: None for one that is dropped.
+            pipelines: One placement each; None for a dropped pipeline.
         """
         whole = [each for each in pipelines if each is not None]
         if not whole:
@@ -253,7 +253,7 @@ class _HurtJob:
         return _Way(status, took_ms=took_ms)
 
     def time_ms(self, pipeline: Placement, number: int) -> float | None:
-        """Return the time of one pipeline; None where it does not fit the memory."""
+        """Return the iteration time of one pipeline in ms; None if no schedule found fits the memory."""
         if pipeline == self.job.updated and number == self.job.num_micro_batches:
             return self.ms(self.before)
         key = pipeline, number
@@ -266,7 +266,7 @@ class _HurtJob:
 
 
 def _ways(hurt: _HurtJob) -> Iterator[tuple[str, _Way]]:
-    """Yield each way to go on; those of whole pipelines share what the other searches leave."""
+    """Yield each way to continue, by name; ways with separate pipelines share the work left by the others."""
     job, lost = hurt.job, _Way("a device is lost")
     same = None if job.lost else hurt.in_order(job.own)
     yield "unchanged", lost if job.lost else _Way("the order of before", same)
@@ -295,7 +295,7 @@ def _ways(hurt: _HurtJob) -> Iterator[tuple[str, _Way]]:
 
 
 def _tried(hurt: _HurtJob) -> Replan:
-    """Try each way."""
+    """Try every way to continue, and compare each with the iteration before."""
     job = hurt.job
     is_searched = hurt.given is None and hurt.schedule == "searched"
     hurt.limits.searches = is_searched + (not job.lost) + 1 + 1
@@ -314,7 +314,7 @@ def _tried(hurt: _HurtJob) -> Replan:
 
 
 def _of_one(job: ReplicatedJob, found: Schedule) -> Schedule:
-    """Return the orders of the only pipeline as a schedule of it."""
+    """Return a schedule of all copies as a schedule of the job's only pipeline."""
     by_name = found.placement.by_name
     orders = [
         [(name.rpartition("@")[0], n) for name, n in order if by_name[name].kind is not Kind.O]

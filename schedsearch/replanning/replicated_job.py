@@ -20,25 +20,25 @@ from schedsearch.proof.timeline import Timeline
 from schedsearch.schedule import Instance, Schedule, require_plain
 
 Copy = tuple[int, int]
-"""A device of the pipeline, and the number of the pipeline whose copy of it is meant."""
+"""A copy of a device: (device of the pipeline, number of the replica)."""
 
 
 class ReplanError(ValueError):
-    """A job cannot be as it is said to be; the message names the field and the remedy in one line."""
+    """A job's description is contradictory; the message names the field and the remedy in one line."""
 
 
 @dataclass(frozen=True)
 class ReplicatedJob:
-    """Pipelines side by side, and what became of their devices.
+    """Data-parallel pipelines side by side, with lost and slow devices.
 
     Attributes:
-        pipeline: One of them, each block on one device. Optimizer blocks wait for all copies; where there are
-            none, each device gets one of a tick, so that copies of a device end an iteration together.
-        num_replicas: How many there are.
-        num_micro_batches: Micro-batches of each in an iteration.
+        pipeline: One pipeline, each block on one device. Optimizer blocks wait for all copies; without any,
+            each device gets one of a tick, so that copies of a device end an iteration together.
+        num_replicas: Number of pipelines.
+        num_micro_batches: Micro-batches of each pipeline in an iteration.
         lost: Copies that are lost.
-        slowdown: How many times as long the blocks of a copy take; 1 where absent.
-        slow_links: Likewise the transfers between two copies, in both directions.
+        slowdown: Factor on the times of a copy's blocks; 1 if absent.
+        slow_links: Factor on the transfers between two copies, in both directions; 1 if absent.
 
     Raises:
         ReplanError: A copy is not there, or all of a device are lost.
@@ -108,14 +108,14 @@ class ReplicatedJob:
         )
 
     def alone(self, replica: int) -> Placement:
-        """Return one of the pipelines as it is now, with its slow devices and links; lost ones as before."""
+        """Return one pipeline with its slow devices and links; lost devices keep their original times."""
         whole, copy = self.placement.as_run((replica,) * self.pipeline.num_devices), f"@{replica}"
         blocks = [replace(block, time=whole.by_name[block.name + copy].time) for block in self.updated.blocks]
         transfer = [(a.rpartition("@")[0], b.rpartition("@")[0], ticks) for a, b, ticks in whole.transfer]
         return replace(self.updated, blocks=tuple(blocks), transfer=tuple(transfer))
 
     def work(self, device: int, copy: int) -> int:
-        """Return the ticks that a micro-batch takes on a copy of a device."""
+        """Return a micro-batch's ticks of work on a copy of a device."""
         where = (device * self.num_replicas + copy,)
         return sum(
             block.time
@@ -125,13 +125,13 @@ class ReplicatedJob:
 
     @property
     def own(self) -> tuple[Chosen, ...]:
-        """The choices of each micro-batch that leaves its pipeline nowhere."""
+        """The choices of copies in which every micro-batch stays in its own pipeline."""
         return tuple((n % self.num_replicas,) * self.pipeline.num_devices for n in range(self.total))
 
     def rerouted(self, seed: int = 0) -> tuple[Chosen, ...]:
-        """Return choices of micro-batches such that the copies of each device end about together.
+        """Assign micro-batches to copies so that all copies of a device end at about the same time.
 
-        Those of a lost copy go to the others in turn. So do some of a slow one, evenly over the iteration.
+        Micro-batches of a lost copy go to the others in turn. So do some of a slow copy, spread evenly.
 
         Args:
             seed: 0 for copies in the order of their numbers; other seeds shuffle them.
@@ -159,10 +159,10 @@ class ReplicatedJob:
         return Problem(self.placement, self.total, chosen)
 
     def orders(self, before: Schedule, chosen: Sequence[Chosen]) -> list[list[Instance]]:
-        """Return orders of all copies: blocks by the starts that they have in a schedule of one pipeline.
+        """Return the orders of all copies, with blocks ordered by their starts in one pipeline's schedule.
 
         Args:
-            before: It has as many micro-batches as a pipeline had.
+            before: Schedule of one pipeline, with the micro-batches that a pipeline had.
             chosen: The copies that each micro-batch takes.
         """
         orders: list[list[Instance]] = [[] for _ in range(self.placement.num_devices)]
@@ -174,7 +174,7 @@ class ReplicatedJob:
         return orders
 
     def bound(self, objective: Objective) -> int:
-        """Return ticks that no choice of copies and no order of blocks beats."""
+        """Return a lower bound in ticks over all choices of copies and all orders of blocks."""
         plain = self.updated.per_micro_batch
         line, best = Timeline(plain, frozenset()), 0
         update = {block.devices[0]: block.time for block in self.updated.optimizer_blocks}
@@ -190,11 +190,11 @@ class ReplicatedJob:
 
 
 def dealt(works: Mapping[int, int], number: int) -> dict[int, int]:
-    """Return how many of equal pieces of work each worker takes so that the last ends as soon as possible.
+    """Return the number of equal pieces of work for each worker, so that the last one ends earliest.
 
     Args:
         works: Time of a piece for each worker.
-        number: How many there are.
+        number: Number of pieces.
 
     >>> dealt({0: 2, 1: 3}, 5)
     {0: 3, 1: 2}
@@ -216,14 +216,14 @@ def copies_of(names: Iterable[object]) -> frozenset[Copy]:
 
 
 Slow = tuple[dict[Copy, float], dict[tuple[Copy, Copy], float]]
-"""How many times as long copies of devices take, and links between two."""
+"""Slowdown factors of copies of devices, and of links between two copies."""
 
 
 def slow_of(words: Iterable[object]) -> Slow:
     """Return slow devices and links by words such as ``1@2:1.5`` and ``0@2-1@2:3``.
 
     Raises:
-        ReplanError: A word is another.
+        ReplanError: A word has another form.
     """
     copies, links = {}, {}
     for word in words:

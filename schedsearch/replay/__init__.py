@@ -1,4 +1,4 @@
-"""Iterations of a training job that were measured, through the simulator and in better orders.
+"""Measured iterations of a training job, simulated in their own orders and in better ones.
 
 In the order in which to read:
 

@@ -1,4 +1,4 @@
-"""A measured job as a placement: its blocks, messages between them, and how fast each replica is.
+"""A measured job as a placement: its blocks, the messages between them, and the speed of each replica.
 
 Knows no search.
 """
@@ -18,18 +18,18 @@ from schedsearch.replay.trace import TICK_MS, JobTrace, ReplicaIteration
 from schedsearch.schedule import Instance
 
 _MIN_STEPS = 8
-"""Iterations below which a replica's speed is not told from chance."""
+"""Least number of iterations from which a replica's speed is estimated; with fewer, it may be chance."""
 
 _CERTAIN = 3.0
 """Standard errors from which on a replica counts as faster or slower in a block than the others."""
 
 
 class JobPipeline(NamedTuple):
-    """What a trace says of all its iterations.
+    """The pipeline that a trace's iterations share, with the speed of each replica.
 
     Attributes:
         placement: Of one replica, with the micro-batches that each device held at once as its memory.
-        speeds: Times of each replica's block as a multiple of those of all replicas.
+        speeds: Time of each block on each replica, as a multiple of its time over all replicas.
     """
 
     placement: Placement
@@ -37,9 +37,9 @@ class JobPipeline(NamedTuple):
 
 
 def job_pipeline(trace: JobTrace) -> JobPipeline:
-    """Return a job as a placement.
+    """Return a job's pipeline as a placement, with the speed of each replica.
 
-    A message takes the median of what blocks waited for it, of those whose device was idle already. A
+    A message takes the median time that blocks waited for it, over blocks whose device was idle already. A
     block's memory is 1 from its forward to its backward.
     """
     stages, chain = trace.num_stages, range(trace.num_stages * trace.num_chunks)
@@ -91,7 +91,7 @@ def orders_of(run: ReplicaIteration, device: Mapping[str, int], stages: int) -> 
 
 
 def _speed(trace: JobTrace, replica: int, name: str) -> float:
-    """Return a replica's time of a block in times of all replicas'; 1 where that may be chance."""
+    """Return a replica's time of a block relative to all replicas; 1 if the difference may be chance."""
     offs = []
     for step in trace.steps.values():
         means = [

@@ -28,21 +28,21 @@ _REORDERED = 0.4
 
 @dataclass(frozen=True)
 class ReplayedIteration:
-    """An iteration; each time is that of its slowest replica.
+    """A measured iteration, replayed in several orders; each time is of the slowest replica.
 
     Attributes:
         job: Name of the job.
-        step: Its number in the trace.
-        replicas: How many replicas it has.
-        micro_batches: Of all replicas.
+        step: Number of the iteration in the trace.
+        replicas: Number of replicas.
+        micro_batches: Micro-batches of all replicas.
         measured_ms: From the first start to the last end of a replica's blocks, as measured.
-        simulated_ms: Its own block times in its own orders.
-        reordered_ms: The best orders found; micro-batches stay on their replica.
-        reassigned_ms: The best assignment and orders found.
-        bound_ms: What no assignment and order beats.
-        measured_mean_ms: The mean over replicas, as measured.
-        reassigned_mean_ms: Likewise of the best assignment.
-        moved: Micro-batches that are on another replica there.
+        simulated_ms: Simulated with the measured block times and orders.
+        reordered_ms: With the best orders found; micro-batches stay on their replica.
+        reassigned_ms: With the best assignment and orders found.
+        bound_ms: Lower bound over all assignments and orders.
+        measured_mean_ms: Mean over replicas, as measured.
+        reassigned_mean_ms: Mean over replicas with the best assignment.
+        moved: Micro-batches that the best assignment moves to another replica.
     """
 
     job: str
@@ -85,7 +85,7 @@ def replay(
     seed: int = 0,
     on_iteration: Callable[[ReplayedIteration], None] | None = None,
 ) -> list[ReplayedIteration]:
-    """Return each iteration of a job as it was and as it could have been.
+    """Return each iteration of a job with its measured time, and its times in better orders.
 
     Args:
         trace: The job.
@@ -94,7 +94,7 @@ def replay(
         on_iteration: Called after each.
 
     Raises:
-        KeyboardInterrupt: There was a Ctrl-C; `on_iteration` has had what was done.
+        KeyboardInterrupt: There was a Ctrl-C; `on_iteration` has had all finished iterations.
     """
     pipeline, found = job_pipeline(trace), []
     limits = SharedLimits(work_limit, searches=len(trace.steps))

@@ -1,4 +1,4 @@
-"""The trace of a training job: when each rank ran each block of each micro-batch, in each of some iterations.
+"""The trace of a training job: start and time of each block of each micro-batch, by rank and iteration.
 
 The form is that of published traces of production jobs (StragglerAnalysis): ``trace-NAME.csv.gz`` with a row
 for each operation, and ``meta-NAME.yaml`` with the degrees of parallelism. Knows no search.
@@ -30,11 +30,11 @@ class JobTraceError(ValueError):
 
 
 class MeasuredBlock(NamedTuple):
-    """A block as a replica ran it; of several ranks that ran it together, their mean.
+    """A block's start and time on a replica; if several ranks ran it together, their means.
 
     Attributes:
-        start_ms: From the begin of the trace's clock on.
-        time_ms: How long it took.
+        start_ms: Start on the trace's clock.
+        time_ms: Time that the block took.
     """
 
     start_ms: float
@@ -42,7 +42,7 @@ class MeasuredBlock(NamedTuple):
 
     @property
     def end_ms(self) -> float:
-        """Return when it ended."""
+        """The block's end on the trace's clock."""
         return self.start_ms + self.time_ms
 
 
@@ -53,7 +53,7 @@ class ReplicaIteration(NamedTuple):
 
     @property
     def num_micro_batches(self) -> int:
-        """How many micro-batches it had."""
+        """Number of micro-batches of the replica."""
         return 1 + max(number for _, number in self.blocks)
 
     @property
@@ -64,14 +64,14 @@ class ReplicaIteration(NamedTuple):
 
 
 class JobTrace(NamedTuple):
-    """A job's iterations that are whole.
+    """A job's complete iterations.
 
     Attributes:
         job: Its name.
         num_stages: Devices of a replica's pipeline.
         num_chunks: Parts of the model on each device; more than 1 for interleaved schedules.
-        steps: For each iteration, by its number, what each replica ran.
-        lines: What was left out, a line each.
+        steps: For each iteration, by its number, the blocks of each replica.
+        lines: Iterations left out, a line each.
     """
 
     job: str
@@ -82,7 +82,7 @@ class JobTrace(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A block as a rank ran it; other columns are not read."""
+    """One row of a trace: a block on a rank; other columns are not read."""
 
     replica: Annotated[int, Meaning("replica", min=0, key="dp_rank")]
     stage: Annotated[int, Meaning("stage", min=0)]
@@ -115,7 +115,7 @@ def _meta_of(path: Path) -> Path:
 
 
 def read_job_trace(path: str | Path) -> JobTrace:
-    """Return the iterations of a trace, with the degrees of the meta file beside it.
+    """Read the iterations of a trace, and the job's degrees from the meta file in the same folder.
 
     Raises:
         JobTraceError: A file is wrong; the line names it, the place and the remedy.
@@ -172,16 +172,16 @@ def _steps(
 
 
 class _MissingError(Exception):
-    """An iteration is not whole; the message says what is missing."""
+    """An iteration is incomplete; the message names the missing block."""
 
 
 def _whole(
     replica: int, own: Mapping[Instance, list[_Row]], ranks: Mapping[str, set[int]]
 ) -> ReplicaIteration:
-    """Return what a replica ran in an iteration, on these ranks by block.
+    """Return the blocks of a replica in an iteration, and check that every rank ran its blocks.
 
     Raises:
-        _MissingError: Something is missing.
+        _MissingError: A block is missing or twice there.
     """
     if not own:
         raise _MissingError(f"replica {replica} has no blocks")

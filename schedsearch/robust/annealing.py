@@ -1,4 +1,4 @@
-"""Annealing in parts of counted work: the one course of heat of all orders that compiled steps change."""
+"""Annealing in parts of counted work: one falling heat for all orders that compiled steps change."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ PART = 0.1
 """Units of work between two looks for a limit or a Ctrl-C."""
 
 Steps = Callable[[int, float, float, int], float]
-"""Takes so many steps, leaves the best and returns its value; given the share of the value by which a step
-may be worse at first on average, what that falls by with each step, and a seed."""
+"""Makes steps, keeps the best order and returns its value. Arguments: number of steps; the first heat (mean
+share of the value by which a step may be worse); the heat's decrease per step; a seed."""
 
 
 def annealed(
     take: Steps, effort: Effort, *, work: float, work_of_step: float, heat: float, seed: int
 ) -> Iterator[float]:
-    """Take steps for so much work, ever colder; yield the best value after each part.
+    """Take steps with falling heat until the work is used up; yield the best value after each part.
 
-    What comes when does not hang on the limits of the effort: with more it goes the same course and further.
+    The order of steps does not depend on the limits of the effort: higher limits continue the same course.
 
     Args:
-        take: Takes steps.
-        effort: Counts the work, and says when to stop.
+        take: Makes steps.
+        effort: Counts the work, and has the limits.
         work: Units of work of all parts.
         work_of_step: Units of work of one step.
         heat: Share of the value by which a step may be worse at first, on average; none at the end.

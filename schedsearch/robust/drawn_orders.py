@@ -18,7 +18,7 @@ Ints = NDArray[np.int64]
 
 
 class DrawnOrders(NamedTuple):
-    """Nodes are the blocks of all micro-batches; places are those in the orders of all devices in a row.
+    """Orders and drawn times as arrays: nodes are blocks of micro-batches, places run through all devices.
 
     A block on several devices has a place on each. `order` and `place_of` change while orders are annealed.
 
@@ -32,9 +32,9 @@ class DrawnOrders(NamedTuple):
         places: For each node the first of its places in `place_of`, and one entry more.
         place_of: The places of each node, one node after another.
         device: The device of each place.
-        memory: What each node holds on each device from its start on; shape ``(nodes, devices)``.
-        transient: What each node holds on its devices while it runs.
-        free: What each device can hold; a negative number for no limit.
+        memory: Units that each node holds on each device from its start on; shape ``(nodes, devices)``.
+        transient: Units that each node holds on its devices while it runs.
+        free: Free memory of each device; a negative number for no limit.
         movable: Whether the node is on one device, on which no other stream moves memory.
     """
 
@@ -54,7 +54,7 @@ class DrawnOrders(NamedTuple):
 
 
 def orders_of(drawn: DrawnOrders, schedule: Schedule) -> list[list[Instance]]:
-    """Return the orders of all devices as they are now in the arrays of a schedule."""
+    """Return the current orders of all devices, read from the arrays made of a schedule."""
     instances = [(name, micro_batch) for _, micro_batch, name in schedule.blocks]
     found: list[list[Instance]] = [[] for _ in drawn.free]
     for device, node in zip(drawn.device, drawn.order, strict=True):
@@ -63,7 +63,7 @@ def orders_of(drawn: DrawnOrders, schedule: Schedule) -> list[list[Instance]]:
 
 
 def drawn_orders(schedule: Schedule, scenarios: Sequence[Scenario], draws: int, seed: int) -> DrawnOrders:
-    """Return a schedule's orders with the times of so many draws of each scenario.
+    """Return a schedule's orders as arrays, with the times of `draws` draws of each scenario.
 
     A scenario in which nothing varies has one draw, which has its whole weight.
 
@@ -72,7 +72,7 @@ def drawn_orders(schedule: Schedule, scenarios: Sequence[Scenario], draws: int, 
     Args:
         schedule: Valid, of a placement without streams.
         scenarios: At least one; they fit the placement.
-        draws: Of each scenario.
+        draws: Draws of each scenario.
         seed: Seed of all draws; equal for every schedule of a placement.
     """
     placement, devices = schedule.placement, range(schedule.placement.num_devices)

@@ -20,13 +20,13 @@ from schedsearch.solver.effort import Effort
 from schedsearch.validate import validate
 
 ROBUST = "robust"
-"""Name of the order that was found."""
+"""Name of the order found, in tables."""
 
 _STARTS = 3
-"""Schedules to start from: the best of those given."""
+"""Number of schedules to start from: the best given ones."""
 
 _FIRST_ROUND = 0.1
-"""Units of work of the first round of each; each later one has twice as much, and begins with its best."""
+"""Units of work of each start's first round; each later round has twice as much, and begins with its best."""
 
 _HEAT = 0.002
 """Share of the value by which a step may be worse at first, on average."""
@@ -35,22 +35,22 @@ _WORK_OF_CELL, _WORK_OF_ENTRY = 1.2e-9, 1.0e-8
 """Units of work, about a second each, for the start of one block in one draw, or in however few draws."""
 
 _ITERATIONS = 1000
-"""Simulated iterations of each schedule in each scenario, of other draws than those of the search."""
+"""Simulated iterations of each schedule in each scenario, with other draws than in the search."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScenarioRow:
-    """A schedule in a scenario, simulated.
+    """Iteration times of a schedule simulated in a scenario.
 
     Attributes:
-        schedule: Its name.
-        scenario: Its name.
-        mean_ms: Mean iteration.
-        error_ms: Half the width of the interval in which the mean is with a probability of 95 %.
-        p50_ms: The time that half of the iterations do not exceed.
-        p95_ms: Likewise 95 %.
-        p99_ms: Likewise 99 %.
-        bound_ms: What the mean iteration of no order beats.
+        schedule: Name of the schedule.
+        scenario: Name of the scenario.
+        mean_ms: Mean time of an iteration.
+        error_ms: Half the width of the mean's 95 % confidence interval.
+        p50_ms: Median time of an iteration.
+        p95_ms: 95th percentile.
+        p99_ms: 99th percentile.
+        bound_ms: Lower bound on the mean time over all orders.
     """
 
     schedule: str
@@ -65,13 +65,13 @@ class ScenarioRow:
 
 @dataclass(frozen=True, eq=False)
 class RobustResult(TableResult):
-    """The order found, and every schedule in every scenario.
+    """The order found, and the iteration times of every schedule in every scenario.
 
     Attributes:
-        schedule: Its blocks as soon as they can with the placement's own times, validated.
-        rows: `ROBUST` first, then the schedules given, and of each the scenarios.
-        mean_ms: The weighted mean over all scenarios, by the names of schedules.
-        bound_ms: What no order's beats.
+        schedule: The order found as a validated schedule, with the placement's own times.
+        rows: `ROBUST` first, then the schedules given; for each, all scenarios.
+        mean_ms: Weighted mean time over all scenarios, by name of schedule.
+        bound_ms: Lower bound on this mean over all orders.
         interrupted: Whether a Ctrl-C ended the search; the order is the best until then.
     """
 
@@ -100,9 +100,9 @@ def robust_search(
 
     Args:
         schedules: Valid ones of one placement and number of micro-batches, by name.
-        scenarios: What the order is for.
-        quantile: The time that draws of so much weight keep is made least, as 0.95; None for the mean.
-        draws: Draws of each scenario in which something varies.
+        scenarios: Scenarios in which the order should be good.
+        quantile: Quantile of the iteration time to minimise, such as 0.95; None for the mean.
+        draws: Draws of each scenario whose times vary.
         work_limit: Units of counted work, each of about a second.
         time_limit_s: Seconds for the search.
         seed: Seed of all draws and choices.

@@ -14,17 +14,17 @@ from schedsearch.proof.makespan import makespan_bound
 from schedsearch.simulation.conditions import Conditions, ConditionsError, Jitter
 
 _FINER = 1000
-"""Parts of a tick in which scaled times are counted, rounded down, so that a bound stays one."""
+"""Parts of a tick to which scaled times are rounded down, so that a bound stays valid."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Conditions under which an order is to be good.
+    """Conditions under which an order should be good, with a name and a weight.
 
     Attributes:
-        name: Shown in tables.
-        conditions: What differs from the placement's times.
-        weight: How much it counts beside the others; above 0.
+        name: Name in tables.
+        conditions: Differences from the placement's times.
+        weight: Weight relative to other scenarios; above 0.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Scenario:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check the weight, and that each message goes without waiting for others."""
+        """Check the weight, and that no message waits for a link."""
         if not 0 < self.weight < math.inf:
             raise ConditionsError(f"weight: {self.weight!r} of scenario {self.name} is not a number above 0")
         if self.conditions.links:
@@ -42,7 +42,7 @@ class Scenario:
             )
 
     def bound_ms(self, placement: Placement, num_micro_batches: int) -> float:
-        """Return the ms that the mean iteration of no order beats.
+        """Return a lower bound on the mean iteration time over all orders, in ms.
 
         Proof. With given orders a makespan is a maximum of sums of times, and so convex in them: on average
         it is at least that of the average times, which is at least the bound of a placement with these.
@@ -91,7 +91,7 @@ def scenarios_from(data: Any, where: str, placement: Placement) -> tuple[Scenari
 
     Args:
         data: The list.
-        where: What it is called in messages.
+        where: Name of the list in messages.
         placement: The devices and blocks.
 
     Raises:

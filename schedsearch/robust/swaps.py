@@ -1,4 +1,4 @@
-"""Annealing of orders on many draws at once: blocks change places on a device where a draw's end waits.
+"""Annealing of orders on many draws at once: neighbours on a device swap, mostly on a draw's critical path.
 
 Compiled by numba: a search tries some hundred thousand orders.
 """
@@ -16,11 +16,11 @@ _SAME = 1e-9
 """Share of a time below which two are equal."""
 
 _CRITICAL = 0.9
-"""Share of the steps that change what a draw's end waits for; the others change any two neighbours."""
+"""Share of the steps that swap neighbours on a draw's critical path; the others swap any neighbours."""
 
 
 def value_of(g: DrawnOrders, quantile: float) -> float:
-    """Return the ticks that are made less of orders as they are; see `timed`."""
+    """Return the objective of the current orders in ticks; see `timed`."""
     nodes = len(g.times)
     begins, missing, ready = np.zeros_like(g.times), np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
     value: float = timed(g, quantile, begins, missing, ready)
@@ -29,14 +29,14 @@ def value_of(g: DrawnOrders, quantile: float) -> float:
 
 @compiled
 def timed(g: DrawnOrders, quantile: float, begins: Floats, missing: Ints, ready: Ints) -> float:
-    """Fill in the start of each node in each draw; return the mean of the ends, infinite with a cycle.
+    """Fill in the start of each node in each draw; return the mean or quantile of the ends, inf for a cycle.
 
     Args:
         g: Orders and times.
-        quantile: From 0 to 1, for the end that draws of so much weight keep; a negative number for the mean.
-        begins: Room for the starts; shape ``(nodes, draws)``.
-        missing: Room; shape ``(nodes,)``.
-        ready: Likewise.
+        quantile: Quantile of the ends, above 0 to 1; a negative number for the mean.
+        begins: Buffer for the starts; shape ``(nodes, draws)``.
+        missing: Buffer; shape ``(nodes,)``.
+        ready: Buffer; same shape.
     """
     nodes, draws = g.times.shape
     missing[:] = 0
@@ -93,7 +93,7 @@ def timed(g: DrawnOrders, quantile: float, begins: Floats, missing: Ints, ready:
 def _critical_place(
     g: DrawnOrders, begins: Floats, senders: Ints, inputs: Ints, first_input: Ints, k: int, found: Ints
 ) -> int:
-    """Return a place whose node starts when that before it ends, on a path that ends draw k; -1 for none."""
+    """Return a place on draw k's critical path whose node waits for the place before it; -1 for none."""
     nodes = len(g.times)
     node, last = 0, -1.0
     for each in range(nodes):
@@ -126,7 +126,7 @@ def _critical_place(
 
 @compiled
 def _may_move(g: DrawnOrders, place: int) -> bool:
-    """Return whether the node of a place may run before that of the place before, as memory allows it too."""
+    """Return whether a node may swap with its predecessor on the device: both movable, and memory fits."""
     if place < 1 or g.device[place] != g.device[place - 1]:
         return False
     own, before, device = g.order[place], g.order[place - 1], g.device[place]
@@ -152,14 +152,14 @@ def _swap(g: DrawnOrders, place: int) -> None:
 
 @compiled
 def anneal(g: DrawnOrders, quantile: float, steps: int, heat: float, cooling: float, seed: int) -> float:
-    """Change orders in so many steps, leave the best in the arrays, and return its value in ticks.
+    """Anneal orders for `steps` steps, leave the best in the arrays, and return its value in ticks.
 
     Args:
         g: Orders and times.
         quantile: As of `timed`.
-        steps: Changes that are tried.
+        steps: Swaps to try.
         heat: Share of the value by which a step may be worse at first, on average.
-        cooling: What that falls by with each step.
+        cooling: Decrease of the heat with each step.
         seed: Seed of the random choices.
     """
     np.random.seed(seed)

@@ -3,6 +3,6 @@
 In the order in which to read:
 
 - `search`: one question, the methods by name, one answer
-- `certificate`: what a search proved, as data that is checked without it
+- `certificate`: the proof of an answer, as data that is checked without the search
 - `search_file`: the file form of a result, without its schedule
 """

@@ -1,4 +1,4 @@
-"""The certificate of a search result, which is checked without the search; see `schedsearch.proof.check`."""
+"""The certificate of an answer, which is checked without the search; see `schedsearch.proof.check`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from schedsearch.proof.load_and_path import period_bounds
 
 
 def certificate_of(placement: Placement, result: Answer) -> Certificate:
-    """Return the certificate of what a search of a placement, with a repetend, found and proved.
+    """Return the certificate of an answer that has a repetend.
 
-    It claims the best of what the search proved for all sizes that were asked for, and of the periods that
-    were refuted it names only those that matter.
+    It claims the best bound that the search proved for all sizes asked for, and names only the refuted
+    periods that this bound needs.
     """
     assert result.repetend is not None, "there is nothing to certify"
     repetend = replace(result.repetend, placement=placement.per_micro_batch)  # it may know of less memory

@@ -1,7 +1,7 @@
 """The entry of all searches: one question and one answer, whatever the method and the micro-batches.
 
-Methods are by the name that the command line uses: ours, `schedsearch.procedures`, and the two of
-`schedsearch.tessel`. Where micro-batches differ, `schedsearch.unequal` answers.
+Methods have the names of the command line: ours, `schedsearch.procedures`, and two of `schedsearch.tessel`.
+If micro-batches differ, `schedsearch.unequal` answers.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def search(
     """Search the repetend of least period under each device's memory, and unroll it.
 
     The period is searched from its bound up; every answer gets the least period of its order. One micro-batch
-    per repetend comes first, all that Tessel searches; where that does not meet the bound, two and more are
-    tried, and kept where they are better per micro-batch. What follows the period among the objectives is
-    made least among repetends of that period, and so on. Then the whole schedule is shortened, in any of its
-    parts; it begins with hand-made ones too, so that none is ever better. See `schedsearch.procedures`.
+    per repetend comes first (Tessel searches no other); if it does not meet the bound, two and more are
+    tried, and kept if they are better per micro-batch. Each later objective is minimised among repetends
+    of that period, one after another. Then the whole schedule is shortened, in any of its parts; it
+    begins with hand-made ones too, so that none is ever better. See `schedsearch.procedures`.
 
     Args:
         placement: As of `Problem`; or a problem, such as a batch of `schedsearch.unequal.micro_batches`.
@@ -52,7 +52,7 @@ def find(request: Problem, on_progress: SearchReport | None = None) -> Answer:
     """Search a schedule by the method that the request names.
 
     Args:
-        request: What to search.
+        request: The problem to search.
         on_progress: Called with each step of the search.
 
     Returns:
@@ -77,10 +77,10 @@ def find(request: Problem, on_progress: SearchReport | None = None) -> Answer:
 
 
 def _tessels(request: Problem, on_progress: SearchReport) -> Answer:
-    """Search by one of Tessel's two methods, which know less of what may be asked.
+    """Search by one of Tessel's two methods, which support fewer options.
 
     Raises:
-        SearchError: The request asks for more.
+        SearchError: The request has an option that they do not support.
         PlacementError: The placement has modes or streams.
     """
     from schedsearch import tessel  # takes a second to load, and is rarely needed

@@ -1,4 +1,4 @@
-"""The file form of what a search did and proved besides its schedule: the key ``search`` of a file."""
+"""The file form of an answer without its schedule: the key ``search`` of a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def repetend_to_dict(repetend: Repetend) -> dict[str, Any]:
 
 
 def modes_to_dict(placement: Placement, chosen: Sequence[Chosen]) -> dict[str, Any]:
-    """Return for each decision the name of what each micro-batch chose; nothing where nothing is decided."""
+    """Return for each decision the mode name of each micro-batch; empty without decisions."""
     if not placement.decisions:
         return {}
     names = [[decision.names[each[i]] for each in chosen] for i, decision in enumerate(placement.decisions)]
@@ -33,7 +33,7 @@ def modes_to_dict(placement: Placement, chosen: Sequence[Chosen]) -> dict[str, A
 
 
 def modes_from_dict(data: Field, placement: Placement, num_micro_batches: int) -> tuple[Chosen, ...]:
-    """Return for each micro-batch the choice of each decision, from what `modes_to_dict` wrote."""
+    """Return for each micro-batch the choice of each decision, from the form of `modes_to_dict`."""
     if not placement.decisions:
         return ()
     rows = data["modes"].items("a list with the modes of each decision")
@@ -49,7 +49,7 @@ def modes_from_dict(data: Field, placement: Placement, num_micro_batches: int) -
 
 
 def repetend_from_dict(field: Field, placement: Placement, micro_batches: int, period: int) -> Repetend:
-    """Return a repetend as it stands in a file, whether or not it is one."""
+    """Return a repetend from its file form without checking its rules."""
     start, modulo_stage = (field[name].typed(Mapping[str, tuple[int, ...]]) for name in ("start", "ahead"))
     chosen = modes_from_dict(field, placement, micro_batches)
     return Repetend(placement.per_micro_batch, micro_batches, period, start, modulo_stage, chosen)
@@ -63,7 +63,7 @@ _FIELDS = (
 
 
 def search_to_dict(result: Answer) -> dict[str, Any]:
-    """Return what a result tells besides its schedule, its repetend and their bounds."""
+    """Return an answer's file form without its schedule, its repetend and their bounds."""
     by_in_flight = []
     for each in result.by_in_flight:
         found = {} if each.repetend is None else repetend_to_dict(each.repetend)

@@ -1,6 +1,6 @@
 """The rules of the modes of weight versions, checked without knowing how the versions were found.
 
-Shares no code with what finds them: it counts the updates of every stage again, block by block.
+Shares no code with `versions`, which finds them: it counts the updates of every stage again, block by block.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ class WrongVersionError(ValueError):
 
 
 def check_versions(placement: Placement, orders: Orders, versions: WeightVersions) -> WeightVersions:
-    """Return the versions if they keep every rule of their mode.
+    """Check that versions keep every rule of their mode; return them.
 
-    - A backward block, or each half of it, reads what its forward block read on the stage.
-    - Nothing is read before it is made.
+    - A backward block, or each half of it, reads the version that its forward block read on the stage.
+    - No version is read before it is made.
     - An update is made of as many gradients as the mode has, and each gradient goes into the next update.
     - With a flush, all read version 0. With weight stashing, a forward block reads the newest of its stage.
       With vertical sync, all stages read the same for a micro-batch: the newest of an input stage. With
       double buffering, every gradient but those of the first update is one update old.
 
     Raises:
-        WrongVersionError: They do not.
+        WrongVersionError: A rule is broken.
     """
     newest: dict[Instance, int] = {}
     for stage in versions.stages:
@@ -92,7 +92,7 @@ def _check_copy(
 
 
 def _sources(placement: Placement) -> dict[str, set[str]]:
-    """Return for each forward block those of its forward graph that take no output of another."""
+    """Return for each forward block the blocks without inputs in its connected forward graph."""
     inputs = {block.name: block.after for block in placement.blocks if block.kind is Kind.F}
     part_of = {name: {name} for name in inputs}
     for name, after in inputs.items():

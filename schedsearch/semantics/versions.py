@@ -1,10 +1,10 @@
-"""Versions of weights: what each block of each micro-batch reads, and which version its gradient makes.
+"""Versions of weights: the version that each instance of a block reads, and the one its gradient makes.
 
-Version 0 is there at the start, and update t makes version t of version t - 1. An update of a stage is made
-as soon as the gradients of its micro-batches are complete on that stage: with a flush once, of all; without
-one after every few, while others are in flight (dissertation, Sec. 2.4.3 and 3.2.1). A version is held from
-when it is made until no micro-batch is to read it any more; the newest always is. Only the order of the
-blocks on each device counts, not their times.
+Training starts with version 0, and update t makes version t of version t - 1. A stage is updated as soon as
+the gradients of the update's micro-batches are complete on it: with a flush once, for all micro-batches;
+without one after every few, while others are in flight (dissertation, Sec. 2.4.3 and 3.2.1). A version is
+held from its update until its last read; the newest version is always held. Only the order of the blocks on
+each device counts, not their times.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from placements import Kind, Placement
 from schedsearch.schedule import Instance
 
 Orders = Sequence[Sequence[Instance]]
-"""For each device the (block, micro-batch) pairs that it runs, in order."""
+"""For each device its (block, micro-batch) pairs in the order in which they run."""
 
 
 class WeightVersionError(ValueError):
-    """A schedule cannot be run with such versions of weights; the message says why and what would do.
+    """A schedule cannot run in a mode of weight versions; the message has the reason and a remedy.
 
     Attributes:
         field: The option that is at fault; the message begins with it.
@@ -38,12 +38,12 @@ class WeightVersionError(ValueError):
 
 
 class WeightMode(StrEnum):
-    """Which version a micro-batch reads on a stage; its backward always reads that of its forward.
+    """Mode of weight versions: the version that a forward block reads; its backward reads the same one.
 
-    - ``flush``: the only one; all micro-batches make one update.
-    - ``weight_stashing``: the newest that the stage has at the forward (dissertation, Sec. 2.4.3).
-    - ``vertical_sync``: on every stage the one that the input stage had at the forward (Sec. 2.4.3).
-    - ``double_buffering``: the one before the newest that the micro-batches before it make, 2BW (Sec. 3.2.1).
+    - ``flush``: the only version; all micro-batches make one update.
+    - ``weight_stashing``: the stage's newest version at the forward (dissertation, Sec. 2.4.3).
+    - ``vertical_sync``: on every stage the input stage's version at the forward (Sec. 2.4.3).
+    - ``double_buffering``: the version before the newest that earlier micro-batches make, 2BW (Sec. 3.2.1).
     """
 
     FLUSH = "flush"
@@ -77,10 +77,10 @@ class StageWeights:
 
 @dataclass(frozen=True)
 class Updates:
-    """How weights are updated.
+    """The mode of weight versions, and the number of micro-batches per update.
 
     Attributes:
-        mode: Which version is read.
+        mode: Mode that determines the version read.
         micro_batches_per_update: Inputs whose gradients make one update of each stage, so many of each of its
             copies that take turns; without effect with a flush.
     """
@@ -94,8 +94,8 @@ class WeightVersions:
     """The versions of all blocks of a schedule.
 
     Attributes:
-        updates: How they came about.
-        stages: The weights.
+        updates: Mode, and micro-batches per update.
+        stages: The weights of each stage.
         reads: For each (block, micro-batch), forward and backward, the version that it reads.
         makes: For each (forward block, micro-batch) the version that its gradient helps to make; from 1 on.
         pairs: For each backward block, and each half of one, the forward block whose gradient it computes.
@@ -108,9 +108,9 @@ class WeightVersions:
     pairs: Mapping[str, str]
 
     def held(self, placement: Placement, order: Sequence[Instance], stage: StageWeights) -> list[int]:
-        """Return after each block of a device's order how many versions of a stage's weights it holds.
+        """Return the number of versions of a stage's weights held after each block of a device's order.
 
-        Before the first block that is one.
+        Before the first block the device holds one version.
         """
         own = [instance for instance in order if instance[0] == stage.forward]
         reads_left = Counter(self.reads[instance] for instance in own)
@@ -231,7 +231,7 @@ def _gradients_per_update(stage: StageWeights, num_micro_batches: int, updates: 
 
 
 def _input_stages(placement: Placement) -> dict[str, set[str]]:
-    """Return for each forward block those without input of the forward graph that it is in."""
+    """Return for each forward block the blocks without inputs in its connected forward graph."""
     forward = {block.name for block in placement.blocks if block.kind is Kind.F}
     inputs = {name: forward.intersection(placement.by_name[name].after) for name in forward}
     graph_of = {name: {name} for name in forward}

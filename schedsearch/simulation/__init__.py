@@ -3,10 +3,10 @@
 Each device keeps the order of each of its streams and starts each block as soon as it can; between iterations
 there is a barrier. In the order in which to read:
 
-- `conditions`: what differs from the placement's times
-- `messages`: a schedule's blocks in order, and what each sends over which link
+- `conditions`: differences from the placement's times
+- `messages`: a schedule's blocks in order, and the messages of each, with their links
 - `drawn_times`: the times of all blocks in all iterations
 - `timing`: their ends
 - `iterations`: how long iterations take
-- `requests`: when the requests of an inference come and how long each takes
+- `requests`: arrivals and latencies of inference requests
 """

@@ -14,7 +14,7 @@ from numbers import Real
 from placements import Placement
 
 DevicePair = tuple[int, int]
-"""The device that sends and the one that receives."""
+"""Sending device and receiving device."""
 
 MIB_PER_MS_OF_GB_S = 1e6 / 2**20
 """MiB that 1 GB/s carries in a millisecond."""
@@ -33,17 +33,17 @@ class Jitter(StrEnum):
 
 @dataclass(frozen=True)
 class Link:
-    """A carrier of messages between devices: one at a time, in the order in which they are there to be sent.
+    """A link between devices, which carries one message at a time, in the order in which they are ready.
 
-    A message occupies it for its size over the bandwidth, or for the placement's transfer time where the link
-    has no bandwidth; it is there a latency later.
+    A message occupies the link for its size over the bandwidth, or for the placement's transfer time if the
+    link has no bandwidth; it arrives a latency later.
 
     Attributes:
-        pairs: Pairs of devices, sender first. Several may share a link, as all that leaves a server by one
-            network card does.
-        latency_ms: Beyond the time for which a message occupies the link.
+        pairs: Pairs of devices, sender first. Several may share a link, such as all pairs that use one
+            server's network card.
+        latency_ms: Time from the end of the occupation to the arrival.
         bandwidth_gb_s: Bandwidth in GB/s; None for the placement's transfer times.
-        message_mib: Size of each message; of no use without a bandwidth.
+        message_mib: Size of each message; not used without a bandwidth.
     """
 
     pairs: tuple[DevicePair, ...]
@@ -72,7 +72,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Conditions:
-    """How iterations differ from a placement's times; by default they do not.
+    """Conditions of iterations that differ from a placement's times; by default none differs.
 
     Attributes:
         jitter: Standard deviation of each block's time, as a part of it; each block of each micro-batch
@@ -81,7 +81,7 @@ class Conditions:
         measured_ms: Measured repeats of blocks by name, in a mode as ``B0@recompute``; such a block takes one
             of them each time, drawn with replacement, and has no other jitter.
         slow_devices: Factors on the times of blocks by device; of a block on several the largest counts.
-        slow_pairs: Factors on what a message takes, by pair of devices, sender first.
+        slow_pairs: Factors on the times of messages, by pair of devices, sender first.
         links: Links that carry one message at a time. All other messages take the placement's transfer time
             and do not wait for each other.
     """
@@ -114,10 +114,10 @@ class Conditions:
                 raise ConditionsError(f"links: {pair} is there twice; let one link carry it")
 
     def check(self, placement: Placement) -> None:
-        """Check that all blocks and devices are those of a placement.
+        """Check that a placement has all blocks and devices named here.
 
         Raises:
-            ConditionsError: One is not.
+            ConditionsError: A block or a device is not in the placement.
         """
         for name in self.measured_ms:
             if name not in placement.runs:

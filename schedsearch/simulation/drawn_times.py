@@ -1,4 +1,4 @@
-"""The times of all blocks in all iterations: with a seed the same for every schedule of a placement."""
+"""Drawn times of all blocks in all iterations; for one seed, equal for every schedule of a placement."""
 
 from __future__ import annotations
 

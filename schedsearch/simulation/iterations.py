@@ -1,4 +1,4 @@
-"""How long iterations of a schedule take under conditions: their distribution, and who waits."""
+"""Iteration times of a schedule under conditions: their distribution, and the waiting of each device."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from schedsearch.simulation.messages import IterationSteps, steps_of
 from schedsearch.simulation.timing import ends_by_events, ends_side_by_side, ends_together
 
 _CELLS = 2_000_000
-"""Blocks times iterations that are held at once: some 16 MB, and 100 where links are shared by devices."""
+"""Blocks times iterations held at once: some 16 MB, or 100 MB if devices share links."""
 
 
 PERCENTILES = (50, 95, 99)
 
 
 def percentiles(values: NDArray[np.float64]) -> dict[int, float]:
-    """Return the value that a percentage of some values does not exceed, by `PERCENTILES`."""
+    """Return the percentiles of some values, for each of `PERCENTILES`."""
     return {each: float(np.percentile(values, each)) for each in PERCENTILES}
 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedIterations(TableResult):
-    """Iterations, each from a barrier to the end of its last block.
+    """Simulated iterations, each from a barrier to the end of its last block.
 
     Attributes:
         iteration_ms: Time of each iteration; shape ``(iterations,)``.
-        bubble_rates: Idle share of devices times iteration, of each; likewise.
-        waiting_ms: What each device waits in an iteration, on average; shape ``(num_devices,)``. Of devices
-            with several streams it is what ``compute`` waits.
+        bubble_rates: Idle share of devices times iteration; same shape.
+        waiting_ms: Mean waiting time of each device in an iteration; shape ``(num_devices,)``. For devices
+            with several streams, the waiting time of ``compute``.
     """
 
     iteration_ms: NDArray[np.float64]
@@ -45,31 +45,31 @@ class SimulatedIterations(TableResult):
 
     @property
     def mean_ms(self) -> float:
-        """The expected iteration."""
+        """Mean time of an iteration."""
         return float(self.iteration_ms.mean())
 
     @property
     def bubble_rate(self) -> float:
-        """The mean of `bubble_rates`."""
+        """Mean of `bubble_rates`."""
         return float(self.bubble_rates.mean())
 
     @property
     def percentiles_ms(self) -> Mapping[int, float]:
-        """The time that a percentage of the iterations does not exceed."""
+        """Percentiles of the iteration times in ms."""
         return percentiles(self.iteration_ms)
 
 
 def simulate(
     schedule: Schedule, conditions: Conditions | None = None, iterations: int = 1000, seed: int = 0
 ) -> SimulatedIterations:
-    """Return how long iterations take when each device keeps its order and starts blocks as soon as it can.
+    """Return the times of iterations in which devices keep their orders and start blocks as soon as they can.
 
-    Without conditions each takes the makespan of the schedule, or less where blocks start later in it than
-    they could.
+    Without conditions each takes the makespan of the schedule, or less if the schedule starts blocks later
+    than it could.
 
     Args:
         schedule: Valid.
-        conditions: What differs from the placement's times; None for nothing.
+        conditions: Differences from the placement's times; None for none.
         iterations: How many; at least 1. A thousand of 16 devices take about a second where no link is shared
             by devices, and some 10 s with 3000 blocks where one is.
         seed: Seed of all draws; equal for every schedule of a placement.
@@ -105,7 +105,7 @@ def simulate(
 def _simulate(
     schedule: Schedule, conditions: Conditions, steps: IterationSteps, iterations: int, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the last end of each iteration, and what each device computes in it, in ticks.
+    """Return the last end of each iteration, and the busy ticks of each device in it.
 
     The shapes are ``(iterations,)`` and ``(num_devices, iterations)``.
     """

@@ -1,9 +1,9 @@
-"""A schedule's blocks in an order in which each comes after all that it waits for, and who waits for it.
+"""A schedule's blocks in an order that keeps all waits, with the messages and waits of each block.
 
-Blocks run in the modes that the schedule has chosen for them, each stream of a device one at a time.
+Blocks run in the modes that the schedule has chosen, one at a time on each stream of a device.
 
-A block whose devices differ from those of a block that waits for it sends it a message. The first link that
-carries a pair of their devices carries it; where none does, it waits for no other message.
+A block sends a message to each block that waits for it on other devices. The first link that carries a
+pair of their devices carries the message; without a link, it waits for no other message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_LINK = -1
 
 
 class BlockOutput(NamedTuple):
-    """A block's output on its way to another, or that this one waits for it.
+    """A message from a block to another one, or a wait of the other one without a message.
 
     Attributes:
         target: Position of the other block.
@@ -39,13 +39,13 @@ class BlockOutput(NamedTuple):
 
 
 class BlockStep(NamedTuple):
-    """A block of one micro-batch.
+    """A block of one micro-batch, with its outgoing messages and waits.
 
     Attributes:
         instance: Block and micro-batch.
         lanes: Where it runs: numbers of `Placement.lanes`.
         messages: Messages to all blocks that take its output.
-        waits: What else waits for it: the next one on each lane, and what allocates what it releases.
+        waits: Other waits for it: by the next block on each lane, and by blocks that need memory it releases.
     """
 
     instance: Instance
@@ -55,11 +55,11 @@ class BlockStep(NamedTuple):
 
 
 class IterationSteps(NamedTuple):
-    """A schedule under conditions, without times of blocks.
+    """A schedule's blocks and messages under conditions, without times of blocks.
 
     Attributes:
-        steps: Blocks in an order in which each comes after all that it waits for.
-        groups: The positions of all blocks, in order: those that start together, as they swap memory, or one.
+        steps: Blocks in an order in which each comes after all blocks that it waits for.
+        groups: Positions of blocks, in order: one block a group, or several that start together to swap.
         num_links: Links of the conditions.
         is_shared: Whether some link has messages of blocks that run on several devices, so that their order
             depends on the times.
@@ -72,7 +72,7 @@ class IterationSteps(NamedTuple):
 
 
 def steps_of(schedule: Schedule, conditions: Conditions) -> IterationSteps:
-    """Return the blocks of a valid schedule in order with what they send, under conditions that fit it."""
+    """Return the blocks of a valid schedule in order, with their messages, under conditions that fit it."""
     placement = schedule.placement
     memory_waits = list(schedule.memory_waits)
     groups = list(_groups(schedule, no_sooner(memory_waits)))
@@ -112,7 +112,7 @@ def steps_of(schedule: Schedule, conditions: Conditions) -> IterationSteps:
 
 
 def _groups(schedule: Schedule, waits: Mapping[Instance, set[Instance]]) -> Iterator[tuple[Instance, ...]]:
-    """Yield the blocks in the order in which they start; together, those that wait for each other's start."""
+    """Yield groups of blocks in the order of their starts; a group's blocks wait for each other's start."""
     for _, started in groupby(schedule.blocks, key=lambda each: each.start):
         left = [(name, n) for _, n, name in started]
         if waits:  # what waits for more comes later; what swaps waits for the same

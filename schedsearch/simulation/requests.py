@@ -1,8 +1,8 @@
 """Requests of an inference: each is a micro-batch, comes at its own time, and ends with its last output.
 
-Each device keeps the order of the schedule, as generated scripts do, so it also waits for a request that is
-late where the next one in its order is there already. The larger numbers of requests are, the less filling
-and draining the pipeline counts.
+Each device keeps the order of the schedule, as generated scripts do, so it waits for a late request even if
+the next one in its order has arrived. The more requests there are, the less filling and draining the
+pipeline counts.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Spacing(StrEnum):
 
 @dataclass(frozen=True)
 class Arrivals:
-    """When the requests of each iteration come; the first comes as it begins.
+    """Arrival times of an iteration's requests; the first one arrives at the begin.
 
     Attributes:
-        rate_per_s: Mean number of requests in a second; None where all are there when the iteration begins.
-        spacing: How they are spread.
-        seed: Seed of random ones.
+        rate_per_s: Mean number of requests per second; None if all arrive at the begin of the iteration.
+        spacing: Distribution of the gaps between requests.
+        seed: Seed of random gaps.
     """
 
     rate_per_s: float | None = None
@@ -52,7 +52,7 @@ class Arrivals:
         check_known("spacing", self.spacing, Spacing)
 
     def ms(self, number: int, iteration: int = 0) -> NDArray[np.float64]:
-        """Return when so many requests come, in ms from the begin of an iteration.
+        """Return the arrival times of `number` requests, in ms from the begin of an iteration.
 
         >>> Arrivals(rate_per_s=100, spacing="fixed").ms(3).tolist()
         [0.0, 10.0, 20.0]
@@ -71,9 +71,9 @@ class ServedRequests:
     """Requests of some iterations, in ms from the begin of each; all of shape ``(iterations, requests)``.
 
     Attributes:
-        arrived_ms: When each request came.
-        began_ms: When its first block began.
-        ended_ms: When its last block ended.
+        arrived_ms: Arrival of each request.
+        began_ms: Start of its first block.
+        ended_ms: End of its last block.
     """
 
     arrived_ms: NDArray[np.float64]
@@ -92,7 +92,7 @@ class ServedRequests:
 
     @property
     def waited_ms(self) -> float:
-        """What a request waits before its first block, on average."""
+        """Mean time between a request's arrival and the start of its first block, in ms."""
         return float((self.began_ms - self.arrived_ms).mean())
 
     @property
@@ -126,15 +126,15 @@ def check_inference(placement: Placement, where: str = "placement") -> None:
 
 
 def entries(placement: Placement) -> frozenset[str]:
-    """Return the blocks that begin a request: those that take nothing of another block."""
+    """Return the blocks that begin a request: blocks without inputs."""
     return frozenset(block.name for block in placement.blocks if not block.after)
 
 
 def max_rate_per_s(repetend: Repetend, times_ms: Mapping[str, float] | None = None) -> float:
-    """Return the largest rate of requests that is kept up with: those of a period over its length.
+    """Return the highest sustainable rate of requests per second: a period's micro-batches over its length.
 
     Args:
-        repetend: What repeats.
+        repetend: Steady state of the schedule.
         times_ms: Times of all blocks instead of the placement's; then transfers take none.
 
     >>> from placements.shapes import v_shape
@@ -165,16 +165,16 @@ def serve(
     seed: int = 0,
     times_ms: Mapping[Instance, Sequence[float] | float] | None = None,
 ) -> ServedRequests:
-    """Return how long the requests of an inference take; each is a micro-batch of the schedule.
+    """Return arrival, start and end of each request of an inference; a micro-batch is a request.
 
     Args:
         schedule: Valid; of forward blocks only.
-        arrivals: When requests come; None where all are there from the begin.
-        conditions: What differs from the placement's times; None for nothing.
-        iterations: How often so many requests come, each time to an empty pipeline.
-        first: Number of the first iteration, whose requests come at times of their own.
+        arrivals: Arrival times of requests; None if all arrive at the begin.
+        conditions: Differences from the placement's times; None for none.
+        iterations: Number of batches of requests, each of which meets an empty pipeline.
+        first: Number of the first iteration; each number has its own arrival times.
         seed: Seed of the conditions.
-        times_ms: What blocks take in each iteration, in place of the placement's times and their conditions.
+        times_ms: Times of blocks in each iteration, instead of the placement's times and conditions.
 
     Raises:
         ConditionsError: The placement is no inference, or has what such a simulation does not know.

@@ -1,4 +1,4 @@
-"""When the blocks of a schedule end, given their times in many iterations, in the order of the schedule.
+"""Ends of a schedule's blocks in many iterations, given drawn times, in the order of the schedule.
 
 Without shared links, a block starts at the latest of known ends, as in a timed event graph (max-plus
 algebra): a maximum and a sum for each wait, all iterations at once, some microseconds for a thousand. Where
@@ -22,16 +22,16 @@ from schedsearch.simulation.conditions import ConditionsError
 from schedsearch.simulation.messages import NO_LINK, BlockOutput, IterationSteps
 
 Ticks = NDArray[np.float64]
-"""Of each step in each iteration; shape ``(steps, iterations)``."""
+"""Ticks of each step in each iteration; shape ``(steps, iterations)``."""
 
 _PARTS = 1000
-"""Parts of a tick that are counted where times are not whole ticks and streams slow each other down."""
+"""Parts of a tick for times that are not whole ticks, if streams slow each other down."""
 
 
 def ends_together(steps: IterationSteps, times: Ticks, earliest: Mapping[int, Ticks] | None = None) -> Ticks:
-    """Return when each block ends, all iterations at once; no link may be shared.
+    """Return the end of each block in ticks, for all iterations at once; no link may be shared.
 
-    A step does not start before its ticks of `earliest`, by position, as those of a request that comes.
+    A step does not start before its ticks in `earliest`, by position, such as the arrival of a request.
     """
     ends = np.zeros_like(times)
     free_from = np.zeros((steps.num_links, times.shape[1]))
@@ -59,7 +59,7 @@ def ends_together(steps: IterationSteps, times: Ticks, earliest: Mapping[int, Ti
 
 
 def ends_by_events(steps: IterationSteps, times: Ticks) -> Ticks:
-    """Return likewise when each block ends, any links, message after message.
+    """Return the end of each block in ticks, with any links, message by message.
 
     Whatever follows from a message is there no earlier than itself, so that all are taken in order.
     """
@@ -108,9 +108,9 @@ def ends_by_events(steps: IterationSteps, times: Ticks) -> Ticks:
 
 
 def ends_side_by_side(schedule: Schedule, steps: IterationSteps, times: Ticks) -> tuple[Ticks, Ticks]:
-    """Return when each block ends, and how long it took, where streams slow each other down.
+    """Return the end and the time of each block in each iteration, if streams slow each other down.
 
-    No message may have a link; `times` are those of blocks that nothing slows down.
+    No message may have a link; `times` are without slowdown.
 
     Raises:
         ConditionsError: Blocks start together, as they swap memory, which no such iteration knows.

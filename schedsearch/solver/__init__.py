@@ -1,4 +1,4 @@
-"""Questions about repetends, and the solvers that answer them.
+"""Queries about repetends, and the solvers that answer them.
 
 Knows no search: neither which question comes next, nor what follows from an answer. In the order in which to
 read:
@@ -8,6 +8,6 @@ read:
 - `cpsat`: the same for CP-SAT.
 - `portfolio`: several solvers as one, and all by name.
 - `interrupts`: Ctrl-C during a solver's call, and work on several cores at once.
-- `budget`: what one call may spend.
-- `effort`: how much work a search has done, and when to stop.
+- `budget`: work and seconds of one call.
+- `effort`: work done by a search, and its limits.
 """

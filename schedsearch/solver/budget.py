@@ -1,4 +1,4 @@
-"""How hard to try: what a solver may spend on a question."""
+"""The budget of one call of a solver: work, seconds and a seed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def uncounted(work: float) -> None:
 
 @dataclass(frozen=True)
 class SolverBudget:
-    """How hard to try.
+    """Limits of one call of a solver, in work and in seconds, and its seed.
 
     Attributes:
         work: Units of work after which to give up, whatever the machine, about a second each; CP-SAT's
             deterministic time where a model of it is solved.
         timeout_s: Seconds after which to give up all the same.
         seed: Seed of the solver's random choices.
-        spend: Told how much work was done.
+        spend: Called with the work done.
         unwanted: Set by another thread that needs no answer any more.
     """
 

@@ -1,7 +1,7 @@
-"""A query, and other models of CP-SAT, as questions to it within a time and an amount of work.
+"""Queries and other models solved by CP-SAT, within a time and an amount of work.
 
-With many devices or several micro-batches per repetend, CP-SAT often finds a repetend, or proves that there
-is none, where Z3 takes long; Z3 is the quicker where memory is not shared in turns, as in X-shapes.
+With many devices or several micro-batches per repetend, CP-SAT often finds a repetend, or proves that none
+exists, where Z3 takes long; Z3 is faster if memory is not shared in turns, as in X-shapes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from schedsearch.solver.query import Decision, Query, Verdict, has_room, repeten
 log = logging.getLogger(__name__)
 
 _WORK = 0.18
-"""CP-SAT's deterministic time for a unit of work: it counted 0.11 to 0.26 a second, as in `smt._WORK`."""
+"""CP-SAT's deterministic time per unit of work; measured as in `smt._WORK`: 0.11 to 0.26 a second."""
 
 _WORK_OF_CONSTRAINT = 5e-5
 """Units of work to make a constraint of a model."""
@@ -86,14 +86,14 @@ def is_optimal(solver: cp_model.CpSolver) -> bool:
 
 
 def _last_round(query: Query) -> int:
-    """Return a round that no block need exceed: where a query has repetends, one has all rounds up to it.
+    """Return an upper bound on rounds: if a query has repetends, one of them has no later round.
 
     Proof: of all repetends take one with the least sum of rounds, the first round being 0. Let v be any round
     from 1 to the last, and move the blocks of round v and later one round earlier. For memory this is never
     worse: the blocks of earlier rounds include all that they wait for, so they hold nothing negative of any
-    micro-batch (`bounds.require_capacity`), and a device's memory sums to 0 over its blocks, so what moves
-    adds nothing positive to what is held. Nor is it for the span. So some difference of two rounds forbids
-    it: a block b of round v or later must come so many rounds after a block a of an earlier one, and does.
+    micro-batch (`proof.memory_need.require_capacity`), and a device's memory sums to 0 over its blocks, so
+    the moved blocks add nothing positive to the memory held. Nor is it worse for the span. So some difference
+    of two rounds forbids it: a block b of round v or later is some rounds after a block a of an earlier one.
     For a dependency with t ticks of transfer these are at most ``2 + ceil(t / period)`` rounds, as starts
     within a round differ by less than a period and no block takes longer than one; for all other rules (order
     of micro-batches, turns of memory, latency) at most 2. Going up from v = 1, take a rule that forbids it,

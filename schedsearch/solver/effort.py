@@ -1,7 +1,7 @@
-"""How much a search has done: counted, not measured, so that its course does not hang on the machine's load.
+"""The work of a search: counted, not measured, so that its course does not depend on the machine's load.
 
-What comes next, and for how long, is planned in units of work of half a second to a second. The
-limits, of time and of work, say only when to stop. So a search with more goes on where one with less ends.
+The order and length of steps are planned in units of work of half a second to a second. The limits of time
+and of work only stop it. So a search with higher limits continues where one with lower limits ends.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _ROUNDS_IN_VAIN = 20
 
 
 class OutOfTimeError(Exception):
-    """The time limit is over; what was found until then is kept, as at a Ctrl-C."""
+    """The time limit is over; findings until then are kept, as at a Ctrl-C."""
 
 
 class OutOfWorkError(OutOfTimeError):
-    """The limit of work is reached; what was found until then is kept."""
+    """The limit of work is reached; findings until then are kept."""
 
 
 @dataclass
 class Effort:
-    """Work done, and when to stop; time in which numba compiles does not count.
+    """Work done by a search, with its limits of time and work; numba's compilation time does not count.
 
     Attributes:
-        deadline: When, in seconds of `time.monotonic`.
+        deadline: End of the time, in seconds of `time.monotonic`.
         spent: Units of work, of about a second each.
         limit: Units of work after which to stop.
     """
@@ -50,14 +50,14 @@ class Effort:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is no time left, or no work."""
+        """Whether the limit of time or of work is reached."""
         return self.spent >= self.limit or self.left_s <= 0
 
     def require_s(self) -> float:
-        """Return the seconds left, if there are any and some work too.
+        """Return the seconds left, or raise an error if time or work is used up.
 
         Raises:
-            OutOfTimeError: There are none.
+            OutOfTimeError: No seconds are left.
             OutOfWorkError: The limit of work is reached.
             KeyboardInterrupt: There was a Ctrl-C.
         """
@@ -70,7 +70,7 @@ class Effort:
 
     @contextmanager
     def answered(self) -> Iterator[Ending]:
-        """End what is inside at a limit or a Ctrl-C, and go on after it; what is yielded tells which."""
+        """Leave the block at a limit or a Ctrl-C, and continue after it; the yielded `Ending` tells which."""
         with INTERRUPTS.answered() as ending:
             try:
                 yield ending
@@ -79,28 +79,28 @@ class Effort:
                 ending.out_of_time = not ending.out_of_work
 
     def budget(self, work: float, seed: int) -> SolverBudget:
-        """Return what one call of a solver may spend: that much work, or what is left.
+        """Return the budget of one call of a solver: `work` units, or less if less is left.
 
         Raises:
-            OutOfTimeError: There is nothing left.
+            OutOfTimeError: No time or work is left.
             KeyboardInterrupt: There was a Ctrl-C.
         """
         left_s = self.require_s()
         return SolverBudget(self.at_most(work), left_s, seed, self.spend)
 
     def at_most(self, work: float) -> float:
-        """Return how much of some work may be done before the limit."""
+        """Return the part of some work that the limit still allows."""
         return min(work, self.limit - self.spent)
 
     def spend(self, work: float) -> None:
-        """Count work."""
+        """Add work to the work spent."""
         self.spent += work
 
     def rounds(self, first: float) -> Iterator[float]:
-        """Yield how much work is done when each round is to end: each is as long as all before it together.
+        """Yield the total work at the end of each round; a round is as long as all rounds before it together.
 
-        That is iterative deepening. What is not spent in a round would not be in another like it, and rounds
-        in a row without any work end it: each may take twice as much.
+        This is iterative deepening. Unspent work of a round is dropped, since an equal round would not spend
+        it either. Several rounds in a row without any work end the iteration.
 
         Args:
             first: Work of the first round.
@@ -118,5 +118,5 @@ class Effort:
             self.require_s()
 
     def share(self, until: float, share: float) -> float:
-        """Return at how much work a share of what is left until some work is done."""
+        """Return the total work at which a share of the work left until `until` is done."""
         return self.spent + max(until - self.spent, 0.0) * share

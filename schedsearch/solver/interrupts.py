@@ -1,4 +1,4 @@
-"""Ctrl-C during a solver's call: it is stopped, and the best answer so far is kept; and several cores."""
+"""Ctrl-C during a solver's call stops the call and keeps the best answer so far; and use of several cores."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Interrupts:
     is passed on at once.
 
     Attributes:
-        seen: Whether there was one while the main thread watches.
+        seen: Whether a Ctrl-C came while the main thread was watching.
     """
 
     seen = False
@@ -46,7 +46,7 @@ class Interrupts:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Put off a Ctrl-C that comes inside to when somebody looks, at the latest to the end.
+        """Put off a Ctrl-C that comes inside until it is looked for, at the latest until the end.
 
         Raises:
             KeyboardInterrupt: There was one.
@@ -74,7 +74,7 @@ class Interrupts:
 
     @contextmanager
     def answered(self) -> Iterator[Ending]:
-        """End what is inside at a Ctrl-C, and go on after it; what is yielded tells whether there was one."""
+        """Leave the block at a Ctrl-C, and continue after it; the yielded `Ending` tells whether one came."""
         ending = Ending()
         try:
             with self.watched():
@@ -83,7 +83,7 @@ class Interrupts:
             ending.interrupted = True
 
     def raise_if_seen(self) -> None:
-        """Raise KeyboardInterrupt if there was one."""
+        """Raise KeyboardInterrupt if a Ctrl-C came while the main thread watches."""
         if self.seen:
             raise KeyboardInterrupt
 
@@ -98,17 +98,17 @@ def interruptible(
     unwanted: threading.Event | None = None,
     cpu_limit_s: float = math.inf,
 ) -> Result:
-    """Return what a solver's call returns, unless Ctrl-C comes first.
+    """Return the result of a solver's call, unless Ctrl-C comes first.
 
     The call runs in a thread, so that this one can look for Ctrl-C. Solvers that take the signal themselves
     lose it when they answer at that moment, so they must be told not to.
 
     Args:
-        solve: What takes long.
-        stop: What makes it return soon; may be called several times.
-        unwanted: Set by another thread that wants no result any more; what the call, stopped, returns is
+        solve: The call, which may take long.
+        stop: Makes the call return soon; may be called several times.
+        unwanted: Set by another thread that no longer wants the result; the stopped call's result is
             returned then.
-        cpu_limit_s: Seconds of a core after which it is stopped; how busy the machine is does not matter.
+        cpu_limit_s: Seconds of a core after which the call is stopped; the machine's load does not matter.
 
     Raises:
         KeyboardInterrupt: There was a Ctrl-C.
@@ -139,7 +139,7 @@ def usable_cores() -> int:
 
 
 def together(calls: Sequence[Callable[[], Result]]) -> list[Result]:
-    """Return what each of some calls returns, in their order; on one core they run one after the other.
+    """Make calls side by side, and return their results in order; on one core they run one after the other.
 
     They gain only where most of their time is spent outside Python, in compiled code.
     """

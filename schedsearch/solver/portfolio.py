@@ -1,4 +1,4 @@
-"""The solvers by name, and several as one: all are asked, with more and more work, until one knows.
+"""The solvers by name, and a portfolio of several: all are asked, with more and more work, until one knows.
 
 On two cores they are asked at once. Work is counted as solvers count it, not in seconds, and which of two
 repetends counts is a matter of rule. So the answer to a query is the same on any machine, with any number of
@@ -24,13 +24,13 @@ MANY_INSTANCES = 160
 """Blocks times micro-batches from which on Z3 rarely answers after the first round."""
 
 _WORK = 0.5
-"""What each solver may do in the first round, in units of about a second."""
+"""Work of each solver in the first round, in units of about a second."""
 
 _GROWTH = 4.0
-"""How much more it may do in each round that follows."""
+"""Factor on this work from round to round."""
 
 _ROUNDS = 6
-"""After which work is no longer limited: by then each solver has worked for some ten minutes."""
+"""Rounds after which work is no longer limited: each solver has then worked for some ten minutes."""
 
 _UNKNOWN: Decision = Verdict.UNKNOWN, None
 
@@ -73,7 +73,7 @@ def portfolio(*solvers: Solver, only_first: bool = False) -> Solver:
 def _in_turn(
     asked: tuple[Solver, ...], query: Query, budget: SolverBudget, deadline: float, effort: Effort
 ) -> Decision:
-    """Ask one after the other until one knows; what time and work there is, they share equally."""
+    """Ask solvers one after the other until one knows; they share time and work equally."""
     for i, ask in enumerate(asked):
         left_s = (deadline - time.monotonic()) / (len(asked) - i)
         most = min(budget.work, (effort.limit - effort.spent) / (len(asked) - i))
@@ -84,10 +84,10 @@ def _in_turn(
 
 
 def _at_once(asked: tuple[Solver, ...], query: Query, budget: SolverBudget, deadline: float) -> Decision:
-    """Ask all at the same time; the answer is that of asking in turn.
+    """Ask all solvers at the same time; the answer is the same as in turn.
 
     Raises:
-        KeyboardInterrupt: One was interrupted.
+        KeyboardInterrupt: A solver was interrupted.
     """
     unwanted = Event()
     part = replace(budget, timeout_s=max(deadline - time.monotonic(), 0.01), unwanted=unwanted)
@@ -120,11 +120,11 @@ def _z3(query: Query, budget: SolverBudget = AMPLE) -> Decision:
 
 
 def _z3_and_cpsat() -> Solver:
-    """Return Z3 and CP-SAT, the one first that is more likely to know first.
+    """Return a portfolio of Z3 and CP-SAT, with the solver first that is likely to be faster.
 
-    That is CP-SAT for several micro-batches where memory is shared in turns (V, chains), by some half; where
-    it is not (X, waves, loops), Z3 often answers in 2 s what CP-SAT does not in 4. Of very large questions Z3
-    gets only a first round.
+    CP-SAT is about half faster for several micro-batches if memory is shared in turns (V, chains); otherwise
+    (X, waves, loops), Z3 often answers in 2 s where CP-SAT does not in 4. Very large queries give Z3 only
+    a first round.
     """
     z3_first, cpsat_first = portfolio(_z3, _cpsat), portfolio(_cpsat, _z3)
     large = portfolio(_cpsat, _z3, only_first=True)
@@ -144,4 +144,4 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
     "z3": lambda: _z3,
     "cpsat": lambda: _cpsat,
 }
-"""What loads each solver, by the name that the command line uses."""
+"""Loader of each solver, by its name on the command line."""

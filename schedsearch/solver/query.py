@@ -1,4 +1,4 @@
-"""What a search asks of a solver: whether there is a repetend of a period, and what it answers."""
+"""A search's query to a solver (is there a repetend of a period?), and the solver's answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from schedsearch.solver.budget import SolverBudget
 
 
 class Verdict(Enum):
-    """What a solver says to a query; UNKNOWN means that it gave up, never that there is none."""
+    """A solver's answer to a query; UNKNOWN means that it gave up, never that no repetend exists."""
 
     YES = "yes"
     NO = "no"
@@ -24,7 +24,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Query:
-    """Is there a repetend like this?
+    """A query: is there a repetend of this period within these limits?
 
     Attributes:
         placement: What runs where, without optimizer blocks; its capacities count.
@@ -42,7 +42,7 @@ class Query:
 
 
 Decision = tuple[Verdict, Repetend | None]
-"""An answer, with the repetend where it is YES."""
+"""A verdict, with the repetend if it is YES."""
 
 
 class Solver(Protocol):

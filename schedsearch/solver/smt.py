@@ -1,4 +1,4 @@
-"""A query as a question to Z3, within a time and an amount of work."""
+"""Queries solved by Z3, within a time and an amount of work."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from schedsearch.solver.interrupts import interruptible
 from schedsearch.solver.query import Decision, Query, Verdict, has_room, repetend_of, write_query
 
 _WORK = 9_000_000
-"""Z3's `rlimit` for a unit of work: it counted 5.6 to 14.5 million a second, one core, of those of 48
-questions that took half a second or more."""
+"""Z3's `rlimit` per unit of work; measured: 5.6 to 14.5 million a second on one core, in those of 48
+queries that took half a second or more."""
 
 _CPU_SECONDS_FOR_WORK = 1.0, 6.0
 """Seconds of a core after which to give up, at least and for each unit of work, which takes 0.6 to 1.6 s:

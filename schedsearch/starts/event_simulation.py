@@ -1,7 +1,7 @@
-"""Event simulation (greedy list scheduling): devices that are idle run what a rule prefers of what is ready.
+"""Event simulation (greedy list scheduling): an idle device runs the ready block that a rule prefers.
 
-Works for any placement. A rule says how far ahead a device may run blocks that take memory, and when it runs
-fillers: blocks that nothing waits for, such as weight halves.
+Works for any placement. A rule decides how far ahead a device may run blocks that allocate memory, and when
+it runs fillers: blocks that no other block waits for, such as weight halves.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from schedsearch.solver.interrupts import INTERRUPTS
 
 @dataclass(frozen=True)
 class Rule:
-    """What an idle device prefers.
+    """A rule by which an idle device chooses among its ready blocks.
 
     Attributes:
-        ahead: How many micro-batches a block that takes memory may be ahead of its return, which is the last
-            block of its micro-batch on its device that is no filler: so many times the blocks on the way
-            there and back, for each block on the device. None for no limit but memory.
-        less: Micro-batches less than that.
-        patience: A filler is not begun if it would keep a block that is known to come waiting for more than
-            so much of the filler's time.
-        eager: Whether fillers come before blocks that take memory.
+        ahead: Most micro-batches by which a block that allocates memory may be ahead of its return (its
+            micro-batch's last block on the device that is no filler): `ahead` times the blocks on the way
+            there and back, divided by the blocks on the device. None for no limit but memory.
+        less: Micro-batches to subtract from this limit.
+        patience: A filler is not begun if it would delay a known coming block by more than this share of the
+            filler's time.
+        eager: Whether fillers come before blocks that allocate memory.
     """
 
     ahead: Fraction | None
@@ -55,7 +55,7 @@ RULES = (
     Rule(Fraction(1)),
     Rule(Fraction(3), patience=Fraction(1, 2)),
 )
-"""The rules that are tried, those that help most first: of 27 on 180 placements, see `docs/tried.md`."""
+"""The rules to try, the most useful first: the best of 27 on 180 placements, see `docs/tried.md`."""
 
 
 def list_schedule(
@@ -65,15 +65,15 @@ def list_schedule(
     deadline: float = math.inf,
     ranks: Mapping[str, int] | None = None,
 ) -> Schedule | None:
-    """Return the schedule that a rule makes, or None where it comes to a standstill or takes too long.
+    """Return the schedule that a rule makes; None if it deadlocks or takes too long.
 
     Args:
         placement: What runs where, without optimizer blocks.
         num_micro_batches: Number of micro-batches, at least 1.
-        rule: What an idle device prefers.
+        rule: The rule of idle devices.
         deadline: When to give up, in seconds of `time.monotonic`. A million blocks take about ten seconds.
-        ranks: Which of two blocks that are ready and alike comes first: that of the lower rank. None for that
-            with less to come after it.
+        ranks: Rank of each block; of ready blocks of one kind the lower rank comes first. None to prefer the
+            block with less to come after it.
 
     Returns:
         A schedule that keeps each device's memory, and runs each block's micro-batches in order.
@@ -110,7 +110,7 @@ class _Simulation:
         self.found: list[ScheduledBlock] = []
 
     def run(self, deadline: float) -> Schedule | None:
-        """Go from event to event until all has run, nothing can, or it is late."""
+        """Process events until all blocks have run, no block can run, or the deadline has passed."""
         events = [(0, device) for device in range(self.placement.num_devices)]
         total = len(self.blocks) * self.number
         while events and len(self.found) < total:
@@ -130,7 +130,7 @@ class _Simulation:
         return Schedule(self.placement, self.number, tuple(self.found))
 
     def _choose(self, device: int, tick: int) -> Block | None:
-        """Return the block that a device runs now; None where it waits."""
+        """Return the block that a device should run now; None if it should wait."""
         best: tuple[tuple[int, int, int], Block] | None = None
         comes: int | None = None
         for block in self.on[device]:
@@ -158,7 +158,7 @@ class _Simulation:
         return block
 
     def _may_run(self, block: Block, micro_batch: int) -> bool:
-        """Return whether a block keeps the limits: ahead of its return, and each device's memory."""
+        """Return whether a block may run: it is not too far ahead of its return, and its memory fits."""
         if block.name in self.limits:
             back, most = self.limits[block.name]
             if micro_batch - self.next[back] >= most:
@@ -175,7 +175,7 @@ class _Simulation:
         return True
 
     def _reserve(self, device: int, micro_batch: int) -> int:
-        """Return the memory that the oldest micro-batch under way still needs to be done with a device."""
+        """Return the memory that the oldest micro-batch in flight still needs to finish on a device."""
         oldest = min(self.next[block.name] for block in self.on[device])
         if oldest == micro_batch:
             return 0
@@ -187,7 +187,7 @@ class _Simulation:
         return most
 
     def _start(self, block: Block, tick: int) -> list[tuple[int, int]]:
-        """Run a block; return when which devices have something new to choose from."""
+        """Run a block; return (tick, device) events at which devices have new blocks to choose from."""
         name, micro_batch = block.name, self.next[block.name]
         self.next[name] += 1
         self.found.append(ScheduledBlock(tick, micro_batch, name))
@@ -204,7 +204,7 @@ class _Simulation:
         return events
 
     def _limits(self) -> Mapping[str, tuple[str, int]]:
-        """Return for each block that takes memory its return, and by how much it may be ahead of that."""
+        """Return for each block that allocates memory its return, and its limit of micro-batches ahead."""
         limits: dict[str, tuple[str, int]] = {}
         if self.rule.ahead is None:
             return limits

@@ -1,9 +1,9 @@
 """Greedy modulo scheduling: one micro-batch's blocks, each at the first tick at which its devices are free.
 
 Free means in every period, as in the reservation table of Rau's "Iterative Modulo Scheduling", but no block
-is moved again. That takes milliseconds for any placement, on hundreds of devices too. The longer the period,
-the fewer micro-batches are in flight, so that some period fits almost any memory. The module does not know
-what is made least: a device may be left with gaps that are too short for any block.
+is moved again. This takes milliseconds for any placement, on hundreds of devices too. The longer the period,
+the fewer micro-batches are in flight, so that some period fits almost any memory. The module knows no
+objective: a device may be left with gaps that are too short for any block.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _STEP = 1 / 128
 
 
 def greedy_repetends(placement: Placement, bound: Fraction) -> Iterator[Repetend | None]:
-    """Try ever longer periods from the bound up, each forwards and backwards; there are no optimizer blocks.
+    """Try longer and longer periods from the bound up, each forwards and backwards, without optimizer blocks.
 
     Yields:
-        None for each try without a repetend that fits in memory, and then one, with the least period of its
-        orders; none where it would be no shorter than one block after another.
+        None for each try without a repetend that fits in memory, and then one repetend with the least period
+        of its orders; no repetend if it would be no shorter than one block after another.
     """
     least = period = math.ceil(bound)
     while period < serial_period(placement):
@@ -41,7 +41,7 @@ def greedy_repetends(placement: Placement, bound: Fraction) -> Iterator[Repetend
 
 
 def greedy_repetend(placement: Placement, period: int, backwards: bool = False) -> Repetend | None:
-    """Return a repetend of one micro-batch, whatever it holds; None where a block finds no gap.
+    """Return a repetend of one micro-batch, without regard to memory; None if a block finds no gap.
 
     Blocks that several devices run together get their ticks within the period first, as they need a gap that
     these have in common. The period is at least each device's load. Where time runs backwards, the last block
@@ -51,7 +51,7 @@ def greedy_repetend(placement: Placement, period: int, backwards: bool = False) 
     busy: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)  # by device: starts and ticks of blocks
 
     def reserve(block: Block, ready: int) -> int | None:
-        """Reserve the first start from a tick on at which a block's devices are free, if there is one."""
+        """Reserve and return a block's first free start from `ready` on; None if no gap is long enough."""
         here, start = [each for device in block.devices for each in busy[device]], ready
         while start < ready + period:
             ends = [start - behind + t for begin, t in here if (behind := (start - begin) % period) < t]

@@ -1,4 +1,4 @@
-"""One micro-batch on its own, one block after another: what a search begins with."""
+"""The serial repetend: one micro-batch at a time, one block after another, as the first start of a search."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def serial_period(placement: Placement) -> int:
 
 
 def serial_repetend(placement: Placement) -> Repetend | None:
-    """Return the repetend in which no two blocks run at once, or None where being greedy fails.
+    """Return the repetend in which no two blocks run at once; None if the greedy order fails.
 
-    Where there are decisions, all take their first choice, or all their second, ..., whichever is quickest.
+    With decisions, all take their first choice, or all their second, ..., whichever is shortest.
     """
     if placement.decisions:
         found = []
@@ -45,10 +45,10 @@ def serial_repetend(placement: Placement) -> Repetend | None:
 
 
 def one_after_another(placement: Placement) -> list[str] | None:
-    """Return an order of one micro-batch's blocks that respects memory, or None where being greedy fails.
+    """Return an order of one micro-batch's blocks that fits the memory; None if the greedy order fails.
 
-    Of the blocks whose inputs are there and that fit, one that allocates nothing comes first, the latest of
-    equals: depth first, so that what is allocated is released soon.
+    Of the ready blocks that fit, one that allocates no memory comes first, and the latest of
+    equals: depth first, so that allocated memory is released soon.
     """
     free, on_hosts = (
         None if each is None else list(each) for each in (placement.free_memory, placement.host_memory)

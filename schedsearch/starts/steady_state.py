@@ -1,4 +1,4 @@
-"""The steady state of a schedule as a repetend: what its middle repeats."""
+"""The steady state of a schedule: the repetend that its middle repeats."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def fits(repetend: Repetend) -> bool:
 def _cycle(
     order: tuple[Instance, ...], position: Mapping[Instance, int], first: int, several: int, blocks: int
 ) -> Cycle | None:
-    """Return what a device runs of its blocks from some micro-batch on until it repeats; None for never."""
+    """Return a device's cycle from a micro-batch on, after which its order repeats; None if it does not."""
     if not order:
         return []
     anchor = order[0][0]

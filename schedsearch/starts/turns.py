@@ -1,9 +1,9 @@
-"""The automatic schedules of zero bubble: micro-batches take turns, weight halves fill what devices wait.
+"""The automatic schedules of zero bubble: micro-batches take turns, and weight halves fill idle time.
 
 A turn is one forward block on each device, first to last, and then one input half on each, last to first, of
 a V-shape with split backward. It follows the heuristic that "Zero Bubble Pipeline Parallelism" describes
 (Sec. 3.1) and calls ZB-1p and ZB-2p by its memory; which of two choices is better depends on the times. The
-module does not know what is made least.
+module knows no objective.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _OutOfMemoryError(Exception):
 
 
 class _Turns:
-    """What the devices have run so far, by their positions in the V-shape."""
+    """The orders that devices have run so far, by their positions in the V-shape."""
 
     def __init__(
         self, placement: Placement, num_micro_batches: int, stages: list[BaselineStage], waits_for_first: bool
@@ -63,7 +63,7 @@ class _Turns:
         self.idle_from, self.idle, self.held = ([0] * len(stages) for _ in range(3))
 
     def orders(self) -> list[list[Instance]] | None:
-        """Return what each device of the placement runs in order; None where memory does not suffice."""
+        """Return the order of each device of the placement; None if memory does not suffice."""
         try:
             self._first_turn()
             for _ in range(1, self.number):
@@ -78,7 +78,7 @@ class _Turns:
         return orders
 
     def _first_turn(self) -> None:
-        """Run the forward blocks for which there is time and memory before the first input halves."""
+        """Run the forward blocks that fit in time and memory before the first input halves."""
         for position in range(self.last + 1):
             self._make_room(position, _FORWARD)
             self._run(position, _FORWARD)
@@ -98,9 +98,9 @@ class _Turns:
             self._run(position, _INPUT)
 
     def _ahead(self, position: int, comes: int) -> tuple[int, int]:
-        """Return how many forward blocks a device runs before its first input half, and when this starts.
+        """Return the number of forward blocks of a device before its first input half, and this half's start.
 
-        That half's gradient comes at some tick.
+        `comes` is the tick at which the half's gradient arrives.
         """
         time = self.time[position][_FORWARD]
         number, tick, held = 0, self.idle_from[position], self.held[position]
@@ -126,14 +126,14 @@ class _Turns:
             self._run(position, _INPUT)
 
     def _first_forward(self) -> int:
-        """Return the device from which on there is a forward block in this turn: none before it may wait."""
+        """Return the first device from which on all may run a forward block in this turn."""
         for position in range(self.last, -1, -1):
             if self.ran[position][_FORWARD] == self.number or self._is_held_back(position):
                 return position + 1
         return 0
 
     def _is_held_back(self, position: int) -> bool:
-        """Return whether a device leaves its forward block to a later turn, as the next one has enough."""
+        """Return whether a device leaves its forward block to a later turn: the next device has enough."""
         ran, later = self.ran[position], position + 1
         if later > self.last or ran[_FORWARD] < self.ran[later][_FORWARD] + 2:
             return False
@@ -149,7 +149,7 @@ class _Turns:
         return ends > comes and comes - tick <= max(self.idle) - self.idle[position]
 
     def _fill(self, position: int, comes: int) -> None:
-        """Run weight halves until a tick, and one beyond it where the device has been idle the most."""
+        """Run weight halves until a tick, and one beyond it if the device would become the most idle one."""
         ran, time = self.ran[position], self.time[position][_WEIGHT]
         while ran[_WEIGHT] < ran[_INPUT] and self.idle_from[position] + time <= comes:
             self._run(position, _WEIGHT)
@@ -179,7 +179,7 @@ class _Turns:
         return needed <= self.free[position]
 
     def _comes(self, position: int, half: int) -> int:
-        """Return the tick at which the inputs of a device's next block from its neighbour are there."""
+        """Return the tick at which the neighbour's output for a device's next block arrives."""
         micro_batch = self.ran[position][half]
         if half == _FORWARD and position > 0:
             return self.ends[position - 1][half][micro_batch] + self.forth[position]
@@ -188,7 +188,7 @@ class _Turns:
         return 0
 
     def _run(self, position: int, half: int) -> None:
-        """Run the next block of a kind on a device, as soon as it can."""
+        """Run the next block of a kind on a device, as early as possible."""
         micro_batch = self.ran[position][half]
         start = max(self.idle_from[position], self._comes(position, half))
         if self.ran[position][_FORWARD]:

@@ -1,4 +1,4 @@
-"""Exact answers by dynamic programming over states: how often each block has started, and what still runs.
+"""Exact answers by dynamic programming over states: starts of each block, and ticks that each still runs.
 
 Micro-batches are all alike, so it does not matter which of them a block runs, only how often it has run.
 Tight memory keeps the blocks close together; then there are few such states, and some of what solvers could

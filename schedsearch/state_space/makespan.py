@@ -1,7 +1,7 @@
 """The least makespan of a number of micro-batches, over all schedules, periodic or not.
 
-States are visited by increasing time. Of those that are reached at the same tick the dominated ones are
-dropped, and so are those that cannot end by the limit asked for.
+States are visited by increasing time. Of the states reached at the same tick, dominated ones are
+dropped, and so are states that cannot end by the limit asked for.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from schedsearch.state_space.model import Ints, StateSpaceModel, model_of
 from schedsearch.state_space.transitions import Counts, States, Transitions, empty_state, joined
 
 OF_PORTION = 20
-"""States that take as long as a portion of them takes beside its states, for each activity of the model."""
+"""Fixed cost of a portion of states, as a number of states per activity of the model."""
 
 MAX_STATES = 50_000_000
-"""States that one search may look at; of every ten or so it keeps one, in some bytes per block."""
+"""Most states that one search may generate; it keeps about one in ten, in some bytes per block."""
 
 _NEVER = 2**60
 
@@ -33,12 +33,12 @@ _MAX_AT_ONCE = 200_000
 
 @dataclass(frozen=True)
 class MinMakespan:
-    """The result of a search over states.
+    """The least makespan or a bound on it, as the result of a search over states.
 
     Attributes:
-        bound: Ticks that no schedule beats.
-        schedule: One of least makespan, if it is at most the limit and was found; not validated.
-        states: How many were looked at, and for each portion of them `OF_PORTION` for each activity.
+        bound: Lower bound on the makespan in ticks.
+        schedule: A schedule of least makespan, if it is at most the limit and was found; not validated.
+        states: States generated, plus `OF_PORTION` per activity for each portion of them.
     """
 
     bound: int
@@ -90,7 +90,7 @@ class _OutOfBudgetError(Exception):
 
 
 def _least_rest(model: StateSpaceModel, number: int, states: States) -> Ints:
-    """Return the ticks that no continuation of a state beats; shape ``(states,)``.
+    """Return a lower bound on the remaining ticks of each state; shape ``(states,)``.
 
     Proof. A device first ends what it runs. It starts what is left of some of its blocks no sooner than the
     input of one of these can be there, and does that work; after the last of it, those that wait for that one
@@ -123,11 +123,11 @@ def _least_rest(model: StateSpaceModel, number: int, states: States) -> Ints:
 
 
 class _Search:
-    """The search of schedules that end by a limit, within a time and a number of states.
+    """The search for schedules that end by a limit, within a time and a number of states.
 
     Attributes:
-        used: States that were looked at.
-        empty: The state in which nothing has run.
+        used: States generated so far.
+        empty: The state in which no block has run.
     """
 
     def __init__(self, model: StateSpaceModel, number: int, deadline: float, max_states: int) -> None:
@@ -137,19 +137,19 @@ class _Search:
         self.used = 0
 
     def _look(self, states: int) -> None:
-        """End the search if there was a Ctrl-C, time is up, or it has made more states than it may use."""
+        """End the search at a Ctrl-C, at the deadline, or if it has generated too many states."""
         INTERRUPTS.raise_if_seen()
         if self.used + states > self.max_states or time.monotonic() > self.deadline:
             raise _OutOfBudgetError
 
     def _use(self, states: int) -> None:
-        """Count a portion of states."""
+        """Count a portion of states, or end the search if they are too many."""
         states += OF_PORTION * self.model.size
         self._look(states)
         self.used += states
 
     def path(self, limit: int) -> list[tuple[int, Counts]] | None:
-        """Return ticks and how often each activity has started by then, or None if none ends in time.
+        """Return a path of (tick, starts of each activity) that ends by the limit; None if none does.
 
         States are numbered in the order in which they are kept, their parents before them.
         """
@@ -180,7 +180,7 @@ class _Search:
 
 
 def _path(tick: int, ended: States, kept: list[tuple[int, int, States]]) -> list[tuple[int, Counts]]:
-    """Return the states that lead to the first of some, and that one."""
+    """Return the path of states to the first of some ended states."""
     path, number = [(tick, ended.started[:, 0])], int(ended.parent[0])
     for at, first, states in reversed(kept):
         if number >= first:
@@ -192,7 +192,7 @@ def _path(tick: int, ended: States, kept: list[tuple[int, int, States]]) -> list
 
 
 def _schedule(model: StateSpaceModel, num_micro_batches: int, path: list[tuple[int, Counts]]) -> Schedule:
-    """Return the schedule of a path from state to state; the n-th run of a block is that of micro-batch n."""
+    """Return the schedule of a path of states; the n-th run of a block is for micro-batch n."""
     begin = num_micro_batches * sum(block.time for block in model.first)
     blocks = [
         ScheduledBlock(begin + tick, int(earlier[i]), name)

@@ -28,20 +28,20 @@ _STATES_AT_ONCE = 20_000
 """States that one portion of states may lead to, about: these take a fraction of a second."""
 
 _MAX_AHEAD = 60_000
-"""How far one activity may run ahead of another; reached only where nothing holds it back."""
+"""Most starts of one activity ahead of another; reached only if no memory limits it."""
 
 
 @dataclass(frozen=True)
 class MinPeriod:
-    """A minimum cycle ratio of the states.
+    """A minimum cycle ratio of the states: the least period per micro-batch.
 
     Attributes:
         ticks: Per micro-batch; no repetend of any number of micro-batches has a shorter period.
         micro_batches: Micro-batches of the cycle that has this period, or None where the period given was not
             beaten.
         cut_out: Blocks that were left out, because they can run before or after all others.
-        states: How many there are.
-        devices: Those on which alone this was found; ascending.
+        states: Number of states.
+        devices: Devices whose blocks were searched; ascending.
     """
 
     ticks: Fraction
@@ -58,15 +58,15 @@ def min_period(
     time_limit_s: float = 10.0,
     max_states: int = MAX_STATES,
 ) -> MinPeriod | None:
-    """Return the least period per micro-batch, or None where there are too many states to find it.
+    """Return the least period per micro-batch in ticks; None if the states are too many.
 
     Blocks that wait for each other, directly or not, make a component. With several (the two directions
     of an X-shape) a micro-batch is one of each, and a cycle may run more of one than of another; the mean
-    counts, so what is returned is a lower bound, which no repetend may reach. So it is too where blocks of
+    counts, so the result is a lower bound, which no repetend may reach. The same holds if blocks of
     the placement can run apart (see `schedsearch.state_space.model.model_of`): to run them apart takes ever
-    longer repetends. And where there are too many states, those of each branch of the placement may be
-    few enough: what runs on the devices of one branch, without the others. Optimizer blocks are left out.
-    Nothing is looked for above a period that is known to be reached.
+    longer repetends. If the states are too many, the states of each branch of the placement may be
+    few enough: the blocks on the devices of one branch, without the others. Optimizer blocks are left out.
+    Periods above `known`, which a repetend reaches, are not searched.
     """
     deadline = time.monotonic() + time_limit_s
     everywhere = tuple(range(placement.num_devices))
@@ -78,7 +78,7 @@ def min_period(
 
 
 def _branches(placement: Placement) -> list[tuple[int, ...]]:
-    """Return groups of devices that no blocks connect, but for those that run on all devices."""
+    """Return groups of devices that no blocks connect, except blocks that run on all devices."""
     within = {b.name: b for b in placement.per_micro_batch.blocks if len(b.devices) < placement.num_devices}
     groups = [{device} for device in range(placement.num_devices)]
     for block in within.values():
@@ -92,11 +92,11 @@ def _branches(placement: Placement) -> list[tuple[int, ...]]:
 
 
 def _restricted_to(placement: Placement, devices: tuple[int, ...]) -> Placement:
-    """Return what runs on some devices in ascending order, numbered anew from 0 on.
+    """Return the part of a placement on some devices (in ascending order), with devices numbered from 0 on.
 
-    Blocks that run on others too run on these alone, whole. A block waits for what those in between waited
-    for where these are gone, and not for the time that they took: whatever the whole placement can do, what
-    is left of it can.
+    Blocks that also run on other devices keep their time on these alone. Waits for a block that is left out
+    become waits for its inputs, without its time. So every schedule of the whole placement gives one of
+    this part.
     """
     number = {device: i for i, device in enumerate(devices)}
     waits: dict[str, tuple[str, ...]] = {}
@@ -143,14 +143,14 @@ def _min_period(
 
 @dataclass(frozen=True, eq=False)
 class _StateGraph:
-    """States of the steady state, and the edges between them, sorted by where they lead.
+    """States of the steady state, and the edges between them, sorted by target.
 
     Attributes:
-        num_states: Numbered from 0 on.
-        source: State in which each edge begins; shape ``(edges,)``, as of all that follow.
-        target: Where it leads; ascending.
-        ticks: How long it takes.
-        progress: Micro-batches that it completes, summed over components.
+        num_states: Number of states, which are numbered from 0 on.
+        source: State at the begin of each edge; this and all arrays below have the shape ``(edges,)``.
+        target: State at the end of each edge; ascending.
+        ticks: Ticks of each edge.
+        progress: Micro-batches that each edge completes, summed over components.
     """
 
     num_states: int
@@ -185,7 +185,7 @@ class _StateGraph:
 
 
 def _explore(model: StateSpaceModel, deadline: float, max_states: int) -> _StateGraph | None:
-    """Return all states that can be reached, or None if they are too many."""
+    """Return the graph of all reachable states; None if they are too many, or time is up."""
     transitions = Transitions(model)
     number: dict[bytes, int] = {}
     frontier = empty_state(model, _MAX_AHEAD)
@@ -217,7 +217,7 @@ def _explore(model: StateSpaceModel, deadline: float, max_states: int) -> _State
 
 
 def _normalise(model: StateSpaceModel, states: States) -> Ints:
-    """Subtract, in place, what all of a component have started; return it, summed over components."""
+    """Subtract in place the micro-batches that each component has completed; return their sum."""
     progress = np.zeros(len(states), dtype=np.int64)
     for component in model.components:
         completed = states.started[list(component)].min(axis=0)
@@ -227,6 +227,6 @@ def _normalise(model: StateSpaceModel, states: States) -> Ints:
 
 
 def _numbers(states: States, number: dict[bytes, int]) -> Ints:
-    """Return the number of each state; new ones get the next."""
+    """Return the number of each state; a new state gets the next number."""
     rows = np.ascontiguousarray(np.concatenate([states.started, states.left]).T)
     return np.array([number.setdefault(row.tobytes(), len(number)) for row in rows], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A placement as the arrays that the search over states works on."""
+"""A placement as arrays for the search over states."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class StateSpaceModel:
     order.
 
     Attributes:
-        placement: All of it, without optimizer blocks.
-        first: Blocks that can all run before everything else, at no loss, in this order.
-        last: Blocks that can all run after everything else, at no loss, in this order.
-        names: The block of each activity; of a transfer, who sends to whom.
+        placement: The whole placement, without optimizer blocks.
+        first: Blocks that can all run before all others, at no loss, in this order.
+        last: Blocks that can all run after all others, at no loss, in this order.
+        names: The block of each activity; of a transfer, ``SENDER to RECEIVER``.
         after: Activities that each waits for.
         on: Activities on each device.
         time: Ticks of each; shape ``(activities,)``.
@@ -51,17 +51,17 @@ class StateSpaceModel:
 
     @property
     def size(self) -> int:
-        """Return the number of activities."""
+        """Number of activities."""
         return len(self.names)
 
     @property
     def apart(self) -> int:
-        """Return the ticks per micro-batch of what runs before and after everything else."""
+        """Ticks per micro-batch of the blocks in `first` and `last`."""
         return sum(block.time for block in (*self.first, *self.last))
 
     @cached_property
     def tail(self) -> Ints:
-        """Return the least ticks from each activity's end to the end of its micro-batch."""
+        """Least ticks from each activity's end to the end of its micro-batch."""
         tail = np.zeros(self.size, dtype=np.int64)
         for i in reversed(range(self.size)):
             for j in self.after[i]:
@@ -70,15 +70,15 @@ class StateSpaceModel:
 
     @cached_property
     def devices(self) -> tuple[tuple[int, ...], ...]:
-        """Return the devices of each activity; none for a transfer."""
+        """Devices of each activity; empty for a transfer."""
         return tuple(tuple(d for d, here in enumerate(self.on) if i in here) for i in range(self.size))
 
     @cached_property
     def must_agree(self) -> tuple[int, ...]:
-        """Return the activities of which one of two states must not have run more to be the better one.
+        """Activities that two states must have started equally often, so that one can dominate the other.
 
-        These are the blocks that allocate memory, where that may keep others from starting: on devices where
-        several blocks allocate memory, or need it while they run.
+        These are the blocks that allocate memory on devices where this may keep others from starting: where
+        several blocks allocate memory, or some need memory while they run.
         """
         if self.capacity is None:
             return ()
@@ -91,7 +91,7 @@ class StateSpaceModel:
 
     @cached_property
     def components(self) -> tuple[tuple[int, ...], ...]:
-        """Group the activities that wait for each other, directly or not."""
+        """Groups of activities that wait for each other, directly or not."""
         group = list(range(self.size))
         for i, after in enumerate(self.after):
             for j in after:
@@ -100,15 +100,15 @@ class StateSpaceModel:
 
 
 def model_of(placement: Placement) -> StateSpaceModel | None:
-    """Return a placement's model, or None where it has what states do not express.
+    """Return a placement's model; None if a transfer or a block is too long for the states.
 
-    Optimizer blocks are left out. A transfer is expressed where it takes no longer than the block that
-    sends, so that there is never a second one on its way; a block where it takes less than `MAX_TICKS`.
+    Optimizer blocks are left out. A transfer must take no longer than the block that sends it, so that
+    a second one is never on its way at the same time; a block must take less than `MAX_TICKS`.
 
     Blocks on all devices that neither allocate nor release memory, and wait for nothing but such blocks, can
     all run first, if there are no transfers: cut the intervals in which they run out of a schedule, and put
-    them before it. No device ran anything else in them, so what is left is valid and as much shorter. So can
-    those that nothing but such blocks waits for, at the end. What remains in between is what matters.
+    them before it. No device ran any other block in them, so the rest is valid and shorter by their time.
+    Likewise, blocks that only such blocks wait for can run at the end. The search is over the rest.
     """
     placement = placement.per_micro_batch
     if any(ticks > placement.by_name[source].time for source, _, ticks in placement.transfer):
@@ -154,7 +154,7 @@ def model_of(placement: Placement) -> StateSpaceModel | None:
 def _apart(
     placement: Placement, order: Sequence[Block], neighbors: Callable[[Block], Sequence[str]]
 ) -> list[Block]:
-    """Return the blocks that can run apart, given what each waits for, or is waited for by."""
+    """Return the blocks that can all run first, given each one's inputs; or last, given its successors."""
     found: dict[str, Block] = {}
     free = placement.free_memory
     for block in order:

@@ -1,8 +1,8 @@
-"""States, which state follows which, and which of several need not be looked at (dominance).
+"""States, transitions between them, and dominance: states that need no search because of a better one.
 
-A state says how often each activity has started, and for how many ticks those that run will still run.
-Arrays hold one state per column, so that a row is one activity in all states. Knows neither how long the
-schedule is nor what is searched for.
+A state has the number of starts of each activity, and the ticks for which a running one will still run.
+Arrays hold one state per column, so that a row is one activity in all states. Knows neither the length of the
+schedule nor the objective.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from numpy.typing import NDArray
 from schedsearch.state_space.model import Ints, StateSpaceModel
 
 Counts = NDArray[np.unsignedinteger]
-"""Small numbers, in as few bytes as they need."""
+"""Unsigned integers of the smallest type that holds them."""
 
 Marks = NDArray[np.bool_]
 """One truth value for each state."""
 
 Look = Callable[[int], None]
-"""Told the number of states at hand; raises an error where these are too many or take too long."""
+"""Called with the number of present states; raises an error if they are too many or take too long."""
 
 _MAX_RIVALS = 500
-"""Best states of a group with which each other one is compared; more would find little more to drop."""
+"""Most states of a group, the best ones, with which each other state is compared; more drops few others."""
 
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """States at which something may start.
+    """States, with one column each, at ticks at which activities may start.
 
     Attributes:
-        started: How often each activity has started; shape ``(activities, states)``.
-        left: Ticks until it ends, 0 where it does not run; same shape.
-        parent: Index of the state that each comes from; shape ``(states,)``.
+        started: Starts of each activity; shape ``(activities, states)``.
+        left: Ticks until it ends, 0 if it does not run; same shape.
+        parent: Index of each state's predecessor; shape ``(states,)``.
     """
 
     started: Counts
@@ -52,7 +52,7 @@ class States:
 
 
 def empty_state(model: StateSpaceModel, num_micro_batches: int) -> States:
-    """Return the one state in which nothing has run."""
+    """Return the single state in which no activity has started."""
     longer_than_any = int(model.time.max()) + 1  # see `Transitions.next_states`
     return States(
         np.zeros((model.size, 1), dtype=np.min_scalar_type(num_micro_batches)),
@@ -73,15 +73,15 @@ def joined(several: list[States]) -> States:
 
 
 class Transitions:
-    """The states that may follow a state, in a model.
+    """Transitions of a model: the states that may follow a state.
 
-    Every start can be put off or brought forward to a tick at which something ends: on a device, memory
-    changes only when something starts there, so a block that starts as soon as its inputs and devices are
-    there keeps each device's order, and with it the memory. So it is enough to decide at these ticks.
+    Every start can be moved to a tick at which an activity ends: on a device, memory changes only at a
+    start there, so a block that starts as soon as its inputs and devices are ready keeps each device's
+    order, and with it the memory. So it is enough to decide at these ticks.
 
     Args:
-        model: Whose activities run.
-        look: Called every now and then.
+        model: Model with the activities.
+        look: Called from time to time.
     """
 
     def __init__(self, model: StateSpaceModel, look: Look = lambda _: None) -> None:
@@ -95,7 +95,7 @@ class Transitions:
         self._exclusive = (*((i,) for i in shared), *(here for here in alone if here))
 
     def _inputs_are_there(self, states: States, i: int) -> Marks:
-        """Return in which states an activity does not run, and all that its next run waits for has ended."""
+        """Return for each state whether an activity does not run, and its next run's inputs have ended."""
         there: Marks = states.left[i] == 0
         for j in self.model.after[i]:
             ended = states.started[j] - (states.left[j] > 0)
@@ -125,7 +125,7 @@ class Transitions:
         return which
 
     def next_states(self, states: States, limit: int | None) -> tuple[States, Ints]:
-        """Return the states that follow, each when the next activity ends, and the ticks until then.
+        """Return the following states, each at the next end of an activity, and the ticks until then.
 
         In none of the states may a transfer that could start not have started. `limit` is the number of
         micro-batches, None for no end of them.
@@ -156,9 +156,9 @@ class Transitions:
         states.left[i, which] = self.model.time[i]
 
     def unique(self, states: States) -> States:
-        """Return the states, each once: sorted by a hash, equal ones are neighbours.
+        """Return the distinct states: sorted by a hash, so that equal states are neighbours.
 
-        Different states of one hash may keep equal ones apart; then one is there twice: that costs time only.
+        Different states with one hash may separate equal ones; then a state is kept twice, which is harmless.
         """
         hashes = np.zeros(len(states), dtype=np.uint64)  # per state
         for row, mix in zip([*states.started, *states.left], self._mix, strict=True):
@@ -173,7 +173,7 @@ class Transitions:
         return states.at(np.flatnonzero(keep))
 
     def undominated(self, states: States) -> States:
-        """Return the states without some that are dominated: nothing better follows than from another one.
+        """Return the states without dominated ones, which lead to no better schedule than another state.
 
         State a dominates state b, at the same tick, if in a
 
@@ -217,7 +217,7 @@ class Transitions:
         return states.at(order[kept])
 
     def _scores(self, states: States) -> Ints:
-        """Return scores of which a state that dominates another has none less; shape ``(scores, states)``.
+        """Return scores: a state that dominates another has no lower score; shape ``(scores, states)``.
 
         One row for each activity, then one for each device. As ``left <= longest``, an activity's score is
         greater for more starts, whatever is left, and for as many starts, where less is left. States of one
@@ -230,11 +230,11 @@ class Transitions:
         )
 
     def _grouped_best_first(self, states: States, scores: Ints) -> tuple[Ints, Ints]:
-        """Return the states' order by groups, the best first, and where the group of each begins in it.
+        """Return the order of states by groups, best first, and the first index of each state's group in it.
 
-        A group is what has started each of `StateSpaceModel.must_agree` equally often: only such states can
-        dominate each other. In a group they are by the sum of their scores, so that none dominates an earlier
-        one. Both arrays have the shape ``(states,)``.
+        The states of a group have started each of `StateSpaceModel.must_agree` equally often: only such
+        states can dominate each other. In a group they are sorted by the sum of their scores, so that none
+        dominates an earlier one. Both arrays have the shape ``(states,)``.
         """
         same_counts = states.started[list(self.model.must_agree)]
         order = np.lexsort((-scores.sum(axis=0), *same_counts))

@@ -2,9 +2,9 @@
 
 Knows nothing of our search but the form of its answers. In the order in which to read:
 
-- `candidates`: which micro-batch each block of a repetend belongs to.
+- `candidates`: the micro-batch of each block of a repetend.
 - `queries`: the Z3 encodings.
-- `answering`: what both are given and answer.
+- `answering`: arguments and answers of both searches.
 - `phases`: warmup and cooldown.
 - `algorithm`: Algorithm 1.
 - `time_optimal`: the least makespan, without a repetend.

@@ -1,6 +1,6 @@
 """Tessel's search for a schedule (Tessel, Sec. IV, Alg. 1), from the paper, as a baseline beside ours.
 
-What the paper leaves open is decided as its authors' released code does, and said where it is: most
+Where the paper is silent, we do as its authors' released code, and say so at the place: the most
 micro-batches in a repetend and their use in `candidates`, encodings in `queries`. Beyond the paper are
 capacities that differ, transfer times, any DAG (that code takes a placement's blocks as one chain, so tries
 fewer candidates on two branches), and an end to the search by time or by Ctrl-C.
@@ -112,7 +112,7 @@ class _Best:
 
 
 class _Search:
-    """One run of Algorithm 1: what was found so far, and what it took."""
+    """One run of Algorithm 1, with the best repetend so far, its proofs and its cost."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class _Search:
             self.shorten()
 
     def try_all(self) -> bool:
-        """Try the repetends of so many micro-batches; return whether each was decided."""
+        """Try the repetends that span `in_flight` micro-batches; return whether each was decided."""
         decided = True
         for indices in candidates.assignments(self.placement, self.in_flight):
             self.budget.require_s()
@@ -165,7 +165,7 @@ class _Search:
         return decided
 
     def try_one(self, indices: candidates.Indices) -> bool:
-        """Find a candidate's best order (Alg. 1, lines 9 to 18); return whether it was decided."""
+        """Find a candidate's best order (Alg. 1, lines 9 to 18); return whether the candidate was decided."""
         held, free = candidates.memory_at_entry(self.placement, indices), self.placement.free_memory
         if free is not None and any(taken > most for taken, most in zip(held, free, strict=True)):
             return True
@@ -209,7 +209,7 @@ class _Search:
         return Repetend.from_first_starts(self.placement, 1, best.period, first)
 
     def record(self, decided: bool) -> None:
-        """Note what is known after the repetends of so many micro-batches."""
+        """Record the best period and the bound after the repetends that span `in_flight` micro-batches."""
         self.all_decided &= decided
         repetend = self.repetend
         bound = repetend.period if repetend is not None and self.all_decided else self.load_bound

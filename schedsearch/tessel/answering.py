@@ -1,4 +1,4 @@
-"""What Tessel's two searches are given and answer: checks, and the form of our own search's results."""
+"""Arguments and answers of Tessel's two searches: checks, and answers in the form of our own search."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from schedsearch.tessel.queries import Budget
 
 
 def seconds_of(method: str, placement: Placement, num_micro_batches: int, time_limit_s: float) -> float:
-    """Check what both searches are given, and return the seconds that one has.
+    """Check the arguments of both searches, and return the seconds of one search.
 
     Raises:
         SearchError: A number is not positive, or the placement has transient memory.
@@ -53,10 +53,10 @@ def answer(
     budget: Budget,
     **figures: Any,
 ) -> Answer:
-    """Return what a search found in the form of our own search's results, with our own bounds.
+    """Return the answer of one of Tessel's searches in the form of our own search, with our own bounds.
 
-    What was to be least, in ticks or None, is proved if it meets `bound`. The search began at a second of
-    `time.monotonic`. Among the figures, which are other fields, are bounds that are greater than ours.
+    The objective's value `least`, in ticks or None, is proved if it meets `bound`. `began` is in seconds of
+    `time.monotonic`. `figures` are other fields, among them bounds that are greater than ours.
     """
     is_least = least is not None and least <= bound
     status, reason = Status.FEASIBLE, ""

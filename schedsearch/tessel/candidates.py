@@ -1,6 +1,6 @@
-"""Candidates for a repetend: which micro-batch each of its blocks belongs to (Tessel, Sec. IV-B and IV-C).
+"""Candidates for a repetend: the micro-batch of each of its blocks (Tessel, Sec. IV-B and IV-C).
 
-Knows no solver: it counts, and says what is held before a repetend.
+Knows no solver: it enumerates candidates, and counts the memory held before a repetend.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def max_in_flight(placement: Placement, num_micro_batches: int) -> int:
 
 
 def assignments(placement: Placement, in_flight: int) -> Iterator[dict[str, int]]:
-    """Yield what micro-batch each block of a repetend of so many micro-batches can belong to.
+    """Yield the assignments of micro-batch indices below `in_flight` to the blocks of a repetend.
 
-    A block's micro-batch is none that started later than that of any block it waits for: its index is at
+    A block's micro-batch started no later than the micro-batch of any of its inputs: its index is at
     most the least of theirs, in any DAG as in a chain (Tessel, Property IV.2). Small indices come first, in
     topological order of the blocks. The same repetend with all indices shifted is not yielded twice, and each
-    index has a block, as in the authors' code; Eq. 3 does not say so, and without it there are several times
-    as many.
+    index has a block, as in the authors' code; Eq. 3 does not say so, and without it the candidates are
+    several times as many.
 
     Args:
         placement: What runs where.
@@ -67,7 +67,7 @@ def _greatest(block: Block, indices: Indices, in_flight: int) -> int:
 
 
 def _can_use_all(chosen: Indices, order: tuple[Block, ...], in_flight: int) -> bool:
-    """Whether the blocks without an index can still bring the missing ones: each at most its greatest."""
+    """Return whether the blocks without an index can still take all missing ones, each up to its greatest."""
     missing = sorted({*range(in_flight)} - {*chosen.values()}, reverse=True)
     greatest, left = dict(chosen), order[len(chosen) :]
     for block in left:
@@ -77,7 +77,7 @@ def _can_use_all(chosen: Indices, order: tuple[Block, ...], in_flight: int) -> b
 
 
 def memory_at_entry(placement: Placement, indices: Indices) -> list[int]:
-    """Return what each device holds before a repetend, and likewise after it.
+    """Return the memory that each device holds before a repetend, which is the same after it.
 
     A block with index n has run for n micro-batches (Tessel, Sec. IV-B, "Efficient repetend search"); and
     a repetend releases what it allocates.

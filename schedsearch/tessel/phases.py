@@ -1,4 +1,4 @@
-"""Warmup and cooldown around a repetend, and the three put together (Tessel, Sec. IV-C)."""
+"""Warmup and cooldown around a repetend, and the schedule made of all three (Tessel, Sec. IV-C)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Phase:
     """A warmup or a cooldown.
 
     Attributes:
-        query: Its rules.
-        starts: Start of each block in ticks; empty when none were found.
-        answer: Whether there are any.
+        query: The rules of the phase.
+        starts: Start of each block in ticks; empty if none were found.
+        answer: Whether such starts exist.
     """
 
     query: TesselQuery
@@ -31,7 +31,7 @@ class Phase:
 
     @property
     def blocks(self) -> tuple[Instance, ...]:
-        """The (block, micro-batch) pairs in it, of as many micro-batches as the repetend has."""
+        """The (block, micro-batch) pairs of the phase, with the micro-batch indices of the repetend."""
         return tuple(self.query.start)
 
 
@@ -48,10 +48,10 @@ def cooldown(placement: Placement, indices: Indices, in_flight: int, budget: Bud
 
 
 def _some_phase(placement: Placement, blocks: list[Instance], held: list[int], budget: Budget) -> Phase:
-    """Return a phase that fits memory, if there is one.
+    """Return a phase with starts that fit the memory; its `answer` tells whether any were found.
 
-    Which blocks belong to it, and what they find in memory, follows from the repetend's micro-batches and
-    not from the order of its blocks. So it exists for all orders or for none.
+    Its blocks, and the memory held before them, follow from the micro-batches of the repetend's blocks and
+    not from their order. So a phase exists for all orders or for none.
 
     Raises:
         OutOfTimeError: The deadline came first.
@@ -83,11 +83,11 @@ def concatenate(
     repetend: Starts,
     after: Starts,
 ) -> Schedule:
-    """Return warmup, as many repetends as there is room for, and cooldown, in this order on every device.
+    """Return the schedule of warmup, ``num_micro_batches - in_flight + 1`` repetends, and cooldown.
 
-    The paper says only that they are put together; each block starts as early as this order allows, as the
-    order is all that a device knows when it runs (Tessel, Sec. IV-D). The cooldown is given as it is when the
-    repetend, of `in_flight` micro-batches, runs only once.
+    Every device keeps this order. The paper says only that the three are put together; each block starts
+    as early as the order allows, because a device knows only its order when it runs (Tessel, Sec. IV-D). The
+    cooldown's micro-batches are numbered as if the repetend, of `in_flight` micro-batches, ran once.
     """
     rounds = num_micro_batches - in_flight + 1
     orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]

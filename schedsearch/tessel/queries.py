@@ -25,7 +25,7 @@ from schedsearch.tessel.candidates import Indices, memory_at_entry
 
 @dataclass
 class Budget(Effort):
-    """The time that a search still has, and how often it asked the solver."""
+    """The time left to a search, and the number of its calls of the solver."""
 
     seed: int = 0
     calls: int = 0
@@ -46,9 +46,9 @@ class TesselQuery:
 
         Args:
             placement: What runs where.
-            instances: The blocks. Inputs from blocks that are not among them are there from the beginning.
-            held: What each device holds at the beginning.
-            budget: Time and counts.
+            instances: The blocks. Inputs from other blocks are available from the beginning.
+            held: Memory that each device holds at the beginning.
+            budget: Time left, and counts of calls.
         """
         self.placement, self.budget = placement, budget
         context = z3.Context()  # of its own, as searches may run in several threads
@@ -77,7 +77,7 @@ class TesselQuery:
                 self.solver.add(z3.Or(self.end[a] <= self.start[b], self.end[b] <= self.start[a]))
 
     def wait_for_inputs(self) -> None:
-        """A block starts after the blocks of its micro-batch that it waits for (Eq. 1, constraint 3)."""
+        """A block starts after its micro-batch's inputs, plus transfer times (Eq. 1, constraint 3)."""
         for name, micro_batch in self.start:
             for source in self.placement.by_name[name].after:
                 if (source, micro_batch) in self.start:
@@ -139,7 +139,7 @@ class TesselQuery:
 
     @property
     def busiest_device(self) -> int:
-        """Ticks of the blocks of the device that has most of them to do."""
+        """Ticks of work of the device that has most."""
         by_name = self.placement.by_name
         return max(
             sum(ticks for (name, _), ticks in self.time.items() if device in by_name[name].devices)

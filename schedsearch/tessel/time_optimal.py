@@ -1,4 +1,4 @@
-"""The time-optimal search over all blocks of all micro-batches at once: what Tessel calls TO."""
+"""The time-optimal search (Tessel's TO), over all blocks of all micro-batches at once."""
 
 from __future__ import annotations
 

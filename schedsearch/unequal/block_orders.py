@@ -1,4 +1,4 @@
-"""The blocks of one replica's micro-batches as those of a large one: their bound, and a solver's orders.
+"""One replica's micro-batches as a single large one: a bound, and orders of its blocks by a solver.
 
 Knows no assignment to replicas.
 """
@@ -28,14 +28,14 @@ WHOLE = 100
 """Blocks up to which all are ordered anew at once; with memory, models of more take a solver long to read."""
 
 _SMALL = 0.1
-"""Units of work of the solver's first steps where it orders all blocks: small batches are proved in it."""
+"""Units of work of the solver's first steps on all blocks of a small batch, enough to prove it."""
 
 Told = Callable[[int, int, str], None]
 """Told the best value, the bound and the move of an improvement."""
 
 
 class BlockOrders:
-    """The blocks of a batch, what is made less, and the solver's state."""
+    """The blocks of a batch, the objective, and the solver's state."""
 
     def __init__(self, batch: Problem, goal: FiniteObjective) -> None:
         """Take the micro-batches as one."""
@@ -50,9 +50,9 @@ class BlockOrders:
         return max(bound, _in_a_row(self.lowered)) if self.goal.one_clock else bound
 
     def solver(self, schedule: Schedule, bound: int, effort: Effort, seed: int, told: Told) -> Improvement:
-        """Return what orders parts of the best schedule anew, which is at least as good as that given.
+        """Return the improvement by a solver of the best schedule, which is `schedule` or a better one.
 
-        It stops at a bound that is no use to beat.
+        It stops at `bound`.
         """
         plain = self.lowered.lowered_schedule(schedule)
         if self.improvement is None:

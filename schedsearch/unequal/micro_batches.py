@@ -1,6 +1,6 @@
 """Micro-batches that differ, as a problem with one decision: its choices are the micro-batches.
 
-So all that knows modes knows them: the rules, memory, pictures, files. Knows no search.
+So all code for modes works on them: the rules, memory, pictures, files. Knows no search.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from schedsearch.core.problem import Problem
 from schedsearch.schedule import require_plain
 
 _OBJECTIVES = (Objective.MAKESPAN,)
-"""What a search of one batch makes least."""
+"""Objectives of a search of one batch."""
 
 _FINEST = 10_000
-"""Ticks of the shortest block from which on a tick is fine enough, if times are not whole numbers of it."""
+"""If times are not whole numbers of ticks, a tick is fine enough once the shortest block has this many."""
 
 
 class MicroBatchError(ValueError):
@@ -47,7 +47,7 @@ class MicroBatchRow:
 
 @dataclass(frozen=True)
 class MicroBatchTokensRow:
-    """A row of the other form: the length of a micro-batch, of which rules say what each block takes."""
+    """A row of the other form: a micro-batch's tokens, from which rules compute each block's costs."""
 
     micro_batch: Annotated[int, Meaning("number of the micro-batch, from 0 on", min=0, max=1e6)]
     tokens: Annotated[int, Meaning("tokens of its sequence", min=1, max=1e9)]
@@ -62,19 +62,19 @@ def read_micro_batches(
 ) -> Problem:
     """Return the micro-batches of a CSV file.
 
-    The columns are those of `MicroBatchRow`; what is not in the file is as in the placement. Or they
-    are those of `MicroBatchTokensRow`, and rules say what each block takes.
+    The columns are the fields of `MicroBatchRow`; blocks that are not in the file are as in the placement. Or
+    they are the fields of `MicroBatchTokensRow`, and rules compute each block's costs.
 
     Args:
         path: The file.
         placement: The blocks of a micro-batch.
-        num_micro_batches: How many there must be; None for those of the file.
-        unit_mib: MiB of a unit of the placement's memory; None where that is not known.
+        num_micro_batches: Required number of micro-batches; None for the file's own number.
+        unit_mib: MiB of a unit of the placement's memory; None if not known.
         length_rules: File of the rules, for lengths; see `placements.profiles.length_rules`.
 
     Raises:
         MicroBatchError: The file is wrong; the line names it, the row, the field and the remedy.
-        ProfileError: Likewise of the rules.
+        ProfileError: The file of rules is wrong.
         PlacementError: The placement has modes or streams.
     """
     rules = None if length_rules is None else read_length_rules(length_rules)
@@ -123,10 +123,10 @@ def _rows(path: str | Path) -> tuple[list[tuple[int, MicroBatchRow]], tuple[int,
 def _ruled_rows(
     placement: Placement, lengths: Sequence[int], rules: Mapping[str, LengthRule], unit_mib: float | None
 ) -> Iterator[MicroBatchRow]:
-    """Yield what rules say of the blocks of a placement in sequences of some lengths.
+    """Yield a row with time and memory of each block for each sequence length, by rules.
 
-    Memory is in whole units, and the last block of a device that releases some takes what is left over by
-    that. Rules of other blocks are not used.
+    Memory is in whole units, and the last block of a device that releases memory takes the rounding
+    difference. Rules of other blocks are not used.
     """
     blocks = placement.per_micro_batch.topological_order
     for block in blocks:
@@ -218,7 +218,7 @@ def _block(
     unit_mib: float | None,
     changed: Sequence[Mapping[str, Block]],
 ) -> Block:
-    """Return a block as a row says it runs."""
+    """Return a block with the time and memory of a row; with a time of 0 it does not run."""
     block = placement.by_name.get(row.block)
     where = f"line {line}, column block: {row.block}"
     if block is None:
@@ -240,7 +240,7 @@ def _block(
 
 
 def _check_memory(placement: Placement, micro_batch: int, blocks: Mapping[str, Block]) -> None:
-    """Check that a micro-batch releases what it allocates."""
+    """Check that a micro-batch releases all memory that it allocates, on every device."""
     for device in range(placement.num_devices) if blocks else ():
         here = [blocks.get(block.name, block) for block in placement.on(device)]
         if left := sum(block.memory_on(device) for block in here):

@@ -1,4 +1,4 @@
-"""What no assignment of micro-batches to replicas beats, in no order."""
+"""Lower bounds over all assignments of micro-batches to replicas, in any order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def replica_bound(work: ReplicaWork, span: bool = False) -> int:
     rows, limits = [], []
 
     def limit(replica: int, weights: NDArray[Any], ticks: float, most: float) -> None:
-        """Keep what a replica has, less so much for each tick, from being more than a number."""
+        """Add a row: a replica's summed weights, less `ticks` times the makespan, are at most `most`."""
         row = np.zeros((replicas, number))
         row[replica] = weights
         rows.append(np.append(row, -ticks))
@@ -71,11 +71,11 @@ def replica_bound(work: ReplicaWork, span: bool = False) -> int:
 def _shared(
     load: NDArray[np.int64], before: NDArray[np.int64], after: NDArray[np.int64], replicas: int
 ) -> int:
-    """Return ticks of some replica for a device, by the micro-batches that load it most.
+    """Return ticks that some replica needs at least, by the micro-batches that load a device most.
 
     Of the first k of them, one of R replicas has at least the average load, and one has at least k / R of
-    them. Before the first and after the last of these, there are at least their own least ends. Loads, and
-    what is before and after, are ticks of each micro-batch.
+    them. Before the first and after the last of these come at least their own least ends. `load`, `before`
+    and `after` are ticks of each micro-batch.
     """
     order = np.argsort(-load, kind="stable")
     order = order[load[order] > 0]
@@ -90,13 +90,13 @@ def _shared(
 
 
 def _lost(memory: NDArray[np.int64], times: NDArray[np.int64], free: int, ticks: float) -> float:
-    """Return ticks for which a device's memory cannot be full while it fills at first and empties at last.
+    """Return the ticks that a device's memory loses at least while it fills at first and empties at last.
 
-    Blocks allocate one after another. So after t ticks a device holds at most what the quickest of them
-    allocate in t ticks and what one allocates; likewise before the end.
+    Blocks allocate one after another. So after t ticks a device holds at most the memory that the quickest
+    of them allocate in t ticks, plus one block's; likewise before the end.
 
     Args:
-        memory: What the blocks of the device allocate or, below 0, release; shape ``(kinds, number)``.
+        memory: Units that the device's blocks allocate or, below 0, release; shape ``(kinds, number)``.
         times: Their ticks; likewise.
         free: The memory of the device.
         ticks: A bound from the first to the last of them; 0 is returned if filling and emptying take longer.
@@ -115,7 +115,7 @@ def _lost(memory: NDArray[np.int64], times: NDArray[np.int64], free: int, ticks:
 
 
 def _paths(work: ReplicaWork) -> NDArray[np.int64]:
-    """Return ticks from the start of each kind to that of each, -1 for none.
+    """Return the least ticks between the starts of each two kinds of blocks; -1 if the second does not wait.
 
     The shape is ``(replicas, kinds, kinds, number)``.
     """
@@ -138,11 +138,11 @@ def _paths(work: ReplicaWork) -> NDArray[np.int64]:
 def _held(
     work: ReplicaWork, replica: int, paths: NDArray[np.int64], kinds: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Return memory times the least ticks for which each micro-batch holds it on a device.
+    """Return for each micro-batch its memory on a device times the least ticks for which it is held.
 
-    It is held from the start of the block that allocates it to the end of that which releases it, as no other
-    block of the device runs meanwhile. What is allocated is matched with what is released, in any way: the
-    area is the sum over both, as the memory of a micro-batch sums to 0.
+    It is held from the start of the block that allocates it to the end of the block that releases it, as no
+    other block of the device runs meanwhile. Allocated units are matched with released ones, in any way:
+    the area is the sum over both, as the memory of a micro-batch sums to 0.
     """
     area = np.zeros(work.num_micro_batches)
     for n in range(work.num_micro_batches):

@@ -1,4 +1,4 @@
-"""The micro-batches of one batch on data-parallel replicas: what each takes where, and schedules of them.
+"""The micro-batches of one batch on data-parallel replicas: times and memory, and schedules of replicas.
 
 Knows no search. One pipeline is one replica.
 """
@@ -20,17 +20,17 @@ from schedsearch.unequal.micro_batches import MicroBatchError
 
 @dataclass(frozen=True, eq=False)
 class ReplicaWork:
-    """What each block of each micro-batch takes on each replica.
+    """Ticks and memory of each block of each micro-batch, by replica.
 
     Attributes:
-        placement: Of one replica; each block on one device where there are several replicas.
-        times: Ticks; 0 where a block does not run; shape ``(replicas, blocks, number)``. Blocks are in
+        placement: Placement of one replica; with several replicas, each block is on one device.
+        times: Ticks; 0 if a block does not run; shape ``(replicas, blocks, number)``. Blocks are in
             topological order.
-        memory: What it holds; shape ``(blocks, number)``.
-        transient: What it holds while it runs; likewise.
-        part: Returns some micro-batches on a replica as a batch, by the replica and their numbers.
-        weights: What each micro-batch counts for a replica's room.
-        room: The most that a replica may have of these.
+        memory: Units that each block allocates or, below 0, releases; shape ``(blocks, number)``.
+        transient: Units that each block needs only while it runs; same shape.
+        part: Returns the batch of some micro-batches on a replica, by the replica and their numbers.
+        weights: Weight of each micro-batch, such as its tokens.
+        room: Most weight of one replica's micro-batches.
     """
 
     placement: Placement
@@ -43,12 +43,12 @@ class ReplicaWork:
 
     @property
     def num_replicas(self) -> int:
-        """How many replicas there are."""
+        """Number of replicas."""
         return len(self.times)
 
     @property
     def num_micro_batches(self) -> int:
-        """How many micro-batches there are on all replicas."""
+        """Number of micro-batches, over all replicas."""
         return int(self.times.shape[2])
 
     @property
@@ -70,11 +70,11 @@ class ReplicaSchedules:
     schedules: tuple[Schedule | None, ...]
 
     def values(self, objective: Objective) -> list[int]:
-        """Return the ticks of each replica; -1 of one without micro-batches."""
+        """Return the objective of each replica in ticks; -1 for a replica without micro-batches."""
         return [-1 if each is None else FINITE[objective].value(each) for each in self.schedules]
 
     def value(self, objective: Objective) -> int:
-        """Return the ticks of the slowest replica."""
+        """Return the objective of the slowest replica in ticks."""
         return max(self.values(objective))
 
     def of_slowest(self, objective: Objective) -> Schedule:
@@ -96,8 +96,8 @@ def replica_work(
     Args:
         batch: All micro-batches.
         num_replicas: At least 1.
-        max_micro_batches: The most that a replica may have; None for no limit.
-        max_tokens: The most tokens that a replica may have, in place of `max_micro_batches`; None likewise.
+        max_micro_batches: Most micro-batches of a replica; None for no limit.
+        max_tokens: Most tokens of a replica, in place of `max_micro_batches`; None for no limit.
 
     Raises:
         MicroBatchError: A block is on several devices, the replicas cannot have all micro-batches, or there

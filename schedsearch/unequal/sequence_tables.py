@@ -65,7 +65,7 @@ def sequences_of(work: ReplicaWork, order: Sequence[Sequence[int]], span: bool =
 
 
 def _flat(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each list begins and where the last ends, and all in a row."""
+    """Return the offsets of the lists in their concatenation, with its length last, and the concatenation."""
     return (
         np.cumsum([0, *map(len, lists)]).astype(np.int64),
         np.array(list(itertools.chain(*lists)), dtype=np.int64),
@@ -73,12 +73,12 @@ def _flat(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np
 
 
 def ticks_of(g: Sequences) -> float:
-    """Return the ticks of the slowest replica; infinite where idle devices come to a standstill."""
+    """Return the ticks of the slowest replica; infinite if idle devices deadlock."""
     return max(_run(g, replica)[0] for replica in range(len(g.times)))
 
 
 def _run(g: Sequences, replica: int) -> tuple[float, NDArray[np.int64]]:
-    """Return the ticks of a replica, and its kinds and places in the order in which they start."""
+    """Return the ticks of a replica, and its blocks as (kind, place) rows in the order of their starts."""
     from schedsearch.unequal.sequencing import run_of  # loads numba, which is slow
 
     kinds, number = g.times.shape[1], int(g.size[replica])
@@ -89,7 +89,7 @@ def _run(g: Sequences, replica: int) -> tuple[float, NDArray[np.int64]]:
 def resequenced(
     g: Sequences, effort: Effort, *, work: float, heat: float, seed: int, across: bool
 ) -> Iterator[float]:
-    """Change sequences for so much work in parts, and leave the best in them.
+    """Anneal sequences in parts of counted work, and leave the best ones in the arrays.
 
     Micro-batches go to other replicas too if `across`; see `schedsearch.robust.annealing.annealed`.
     """
@@ -103,7 +103,7 @@ def resequenced(
 
 
 def schedules_of(g: Sequences, work: ReplicaWork) -> ReplicaSchedules | None:
-    """Return the schedules of all replicas, whose micro-batches are numbered by their places in its sequence.
+    """Return the schedules of all replicas, with micro-batches numbered by their places in the sequences.
 
     None where idle devices come to a standstill.
     """
@@ -121,7 +121,7 @@ def schedules_of(g: Sequences, work: ReplicaWork) -> ReplicaSchedules | None:
 
 
 def _made(batch: Problem, ran: NDArray[np.int64], names: Sequence[str]) -> Schedule | None:
-    """Return the schedule of a batch whose kinds and places start in an order; None if that is not valid."""
+    """Return a batch's schedule with a given order of starts of (kind, place) rows; None if not valid."""
     orders: list[list[Instance]] = [[] for _ in range(batch.placement.num_devices)]
     for kind, place in ran.tolist():
         orders[batch.placement.by_name[names[kind]].devices[0]].append((names[kind], place))

@@ -1,4 +1,4 @@
-"""Annealing of the sequence of micro-batches, and of the replica that each is on; idle devices do the rest.
+"""Annealing of the sequences of micro-batches and of their replicas; idle devices choose the block orders.
 
 All blocks of a kind run the micro-batches of a replica in its sequence. A device takes the block that can
 start first and fits its memory; one kind waits some time for another. Compiled by numba.
@@ -23,35 +23,35 @@ _SLOWEST = 0.7
 """Share of the steps that change the slowest replica."""
 
 _ACROSS = 0.5
-"""Share of the steps that change which replica a micro-batch is on."""
+"""Share of the steps that move a micro-batch to another replica."""
 
 _PATIENCE = 0.1
-"""Share of the steps that change how long a kind of block waits for others."""
+"""Share of the steps that change the patience of a kind of block: its waiting time for others."""
 
 
 class Sequences(NamedTuple):
-    """Micro-batches, and where each is in the sequence of which replica.
+    """The sequence of micro-batches on each replica, with their times and memory.
 
     Kinds are the blocks of a micro-batch in topological order, each on one device. Lists of lists are a pair:
     where each list begins in the next array, and one entry more.
 
     Attributes:
         times: Ticks of each kind of each micro-batch on each replica; shape ``(replicas, kinds, number)``.
-        memory: What each kind of each micro-batch holds; shape ``(kinds, number)``.
-        transient: What it holds while it runs; likewise.
+        memory: Units that each kind of each micro-batch allocates; shape ``(kinds, number)``.
+        transient: Units that it needs only while it runs; same shape.
         tails: Ticks from the start of each kind of a micro-batch to its last end; of the shape of `times`.
-        free: What each device can hold.
+        free: Free memory of each device.
         device: The device of each kind.
         first_kind, kinds: The kinds of each device.
         first_input, inputs: The kinds that each kind waits for.
         delays: Ticks from the end of each input to the start.
         first_output, outputs: The kinds that wait for each kind.
         order: The micro-batches of each replica in their sequence, then -1; shape ``(replicas, number)``.
-        size: How many each replica has; shape ``(replicas,)``.
+        size: Number of micro-batches of each replica; shape ``(replicas,)``.
         patience: Ticks for which each kind waits for others.
-        weights: What each micro-batch counts for a replica's room.
-        room: The most that each replica may have of these.
-        span: Whether a device's own time counts, and not that of the whole.
+        weights: Weight of each micro-batch, such as its tokens.
+        room: Most weight of one replica's micro-batches.
+        span: Whether the longest device span counts, and not the makespan.
     """
 
     times: _Floats
@@ -77,7 +77,7 @@ class Sequences(NamedTuple):
 
 @compiled
 def _ready(g: Sequences, at: _Ints, ends: _Floats, kind: int, count: int) -> float:
-    """Return when the next of a kind has all its inputs; infinite where that is not known yet."""
+    """Return the tick at which a kind's next block has all its inputs; infinite if not yet known."""
     if at[kind] >= count:
         return np.inf
     start = 0.0
@@ -90,7 +90,7 @@ def _ready(g: Sequences, at: _Ints, ends: _Floats, kind: int, count: int) -> flo
 
 @compiled
 def _unchanged(g: Sequences, ran: _Ints, total: int, place: int) -> int:
-    """Return how many blocks start before any of a place could; they stay where later places change."""
+    """Return the number of first blocks that stay as they are if only this place and later ones change."""
     if place == 0:
         return 0
     for done in range(total):
@@ -101,14 +101,14 @@ def _unchanged(g: Sequences, ran: _Ints, total: int, place: int) -> int:
 
 @compiled
 def run_of(g: Sequences, replica: int, ends: _Floats, ran: _Ints, same: int, limit: float) -> float:
-    """Return the ticks of a replica in its sequence; infinite where idle devices come to a standstill.
+    """Run a replica's sequence and return its ticks; infinite if idle devices deadlock.
 
     Args:
         g: Sequences.
-        replica: Whose.
+        replica: Number of the replica.
         ends: The end of each kind at each place; shape ``(kinds, number)``; filled in.
         ran: Kinds and places in the order in which they start; shape ``(kinds * number, 2)``; filled in.
-        same: How many of these, and of their ends, are in place already.
+        same: Number of first rows of `ran`, with their ends, that are filled in already.
         limit: Ticks of which only more is said where it is more; no limit for `span`.
     """
     num_kinds, count, devices = g.times.shape[1], g.size[replica], len(g.free)
@@ -208,15 +208,15 @@ def _load(g: Sequences, replica: int) -> float:
 def anneal_sequences(
     g: Sequences, steps: int, heat: float, cooling: float, seed: int, scale: float, across: bool
 ) -> float:
-    """Change sequences in so many steps, leave the best in the arrays, and return its ticks.
+    """Anneal sequences for `steps` steps, leave the best in the arrays, and return its ticks.
 
     Args:
         g: Sequences; changed.
-        steps: Changes that are tried.
+        steps: Changes to try.
         heat: Share of the value by which a step may be worse at first, on average.
-        cooling: What that falls by with each step.
+        cooling: Decrease of the heat with each step.
         seed: Seed of the random choices.
-        scale: Ticks of the longest patience that is tried.
+        scale: Ticks of the longest patience to try.
         across: Whether micro-batches may go to other replicas.
     """
     np.random.seed(seed)

@@ -1,4 +1,4 @@
-"""Schedules to begin with: by hand, by idle devices, one by one; micro-batches by their work, or on replicas.
+"""Schedules to begin with: hand-made, by idle devices, and serial, for several orders and assignments.
 
 Knows no search.
 """
@@ -22,19 +22,19 @@ from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork
 from schedsearch.validate import InvalidScheduleError, validate
 
 Orders = Sequence[Sequence[Instance]]
-"""For each device the blocks of micro-batches in the order in which it runs them."""
+"""For each device its (block, micro-batch) pairs in the order in which they run."""
 
 AS_GIVEN = "as given"
-"""Name of the order of micro-batches in which they are numbered."""
+"""Name of the order of micro-batches by their numbers."""
 
 USUAL = (AS_GIVEN, "short first", "long first")
-"""Orders of micro-batches that people use."""
+"""Names of the common orders of micro-batches."""
 
 
 def hand_made_orders(batch: Problem, names: Iterable[str] = tuple(HAND_MADE)) -> Iterator[tuple[str, Orders]]:
-    """Yield the orders of schedules made by hand, which do not depend on times, with their names.
+    """Yield the orders of hand-made schedules, which do not depend on times, with their names.
 
-    Those that are not defined for the placement are left out.
+    Schedules that are not defined for the placement are left out.
     """
     usual = replace(batch.placement, decisions=(), memory=None, static_memory=())
     for name in names:
@@ -43,7 +43,7 @@ def hand_made_orders(batch: Problem, names: Iterable[str] = tuple(HAND_MADE)) ->
 
 
 def one_by_one(batch: Problem) -> Orders:
-    """Return orders in which a micro-batch begins when the one before has ended; none need less memory."""
+    """Return serial orders: each micro-batch begins at the end of the one before, with least memory."""
     each, number = batch.placement.per_micro_batch, batch.num_micro_batches
     return [
         [(b.name, n) for n in range(number) for b in each.topological_order if device in b.devices]
@@ -52,7 +52,7 @@ def one_by_one(batch: Problem) -> Orders:
 
 
 def numberings(batch: Problem) -> Iterator[tuple[str, list[int]]]:
-    """Yield orders of the micro-batches, with their names; the first is that in which they are numbered."""
+    """Yield orders of the micro-batches, with their names; the first is by their numbers."""
     numbers = list(range(batch.num_micro_batches))
     yield AS_GIVEN, numbers
     if not batch.chosen:
@@ -73,7 +73,7 @@ def numberings(batch: Problem) -> Iterator[tuple[str, list[int]]]:
 
 
 def executed(batch: Problem, orders: Orders, numbers: Sequence[int]) -> Schedule | None:
-    """Return the orders of micro-batches 0, 1, ... run with others in their places; None if not valid."""
+    """Run orders of micro-batches 0, 1, ... with the micro-batches `numbers` instead; None if not valid."""
     placement, last = batch.placement, batch.num_micro_batches - 1
     runs = [placement.as_run(each).by_name for each in batch.chosen]
     optimizer = {block.name for block in placement.optimizer_blocks}
@@ -92,9 +92,9 @@ def executed(batch: Problem, orders: Orders, numbers: Sequence[int]) -> Schedule
 
 
 def packings(work: ReplicaWork) -> Iterator[tuple[str, list[list[int]]]]:
-    """Yield assignments that people use, with their names, of those that keep to the replicas' room.
+    """Yield the common assignments of micro-batches to replicas that keep each replica's room, with names.
 
-    The sequence of each replica is that of the numbers, or sorted.
+    Each replica's sequence is by numbers, or sorted.
     """
     replicas, number = work.num_replicas, work.num_micro_batches
     total = work.times.sum(axis=1).min(axis=0)
@@ -132,9 +132,9 @@ def _packed(
 
 
 def by_hand(batch: Problem, names: Iterable[str]) -> dict[str, Schedule | None]:
-    """Return schedules made by hand with the micro-batches as they come and sorted, by name and order.
+    """Return hand-made schedules for the micro-batches in given order and sorted, by name and order.
 
-    None is one that is not valid for these micro-batches, or does not fit their memory.
+    A schedule is None if it is not valid for these micro-batches, or does not fit their memory.
     """
     return {
         f"{name}, {how}": executed(batch, orders, numbers)
@@ -163,9 +163,9 @@ def replicas_by_hand(work: ReplicaWork, names: Sequence[str]) -> dict[str, Repli
 
 
 def dispatched(lowered: Lowered, numbers: Sequence[int]) -> Schedule | None:
-    """Return the schedule of the plain placement in which idle devices run what is ready and fits.
+    """Return the plain placement's schedule in which idle devices run ready blocks that fit; None if stuck.
 
-    The micro-batches come first in an order; of one, backward blocks do.
+    Earlier micro-batches of the order come first; within one micro-batch, backward blocks.
     """
     place = {n: i for i, n in enumerate(numbers)}
     each = lowered.plain.per_micro_batch

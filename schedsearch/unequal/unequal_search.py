@@ -1,8 +1,8 @@
 """The least makespan of one batch of unequal micro-batches, on one or several replicas, with a bound.
 
-The replicas end together, so the slowest one counts. Usual assignments and orders begin. Then micro-batches
-change replicas and places in sequences that all devices keep (simulated annealing), and a solver orders
-blocks of a single pipeline anew. All in rounds of counted work.
+The replicas end together, so the slowest one counts. The search begins with common assignments and orders.
+Then micro-batches change replicas and places in sequences that all devices keep (simulated annealing), and
+a solver orders blocks of a single pipeline anew. All this is in rounds of counted work.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from schedsearch.unequal.sequencing import Sequences
 
 _FIRST_ROUND = (0.25, 0.5)
-"""Units of work after which the first round of several replicas ends, and that of one; each later one ends at
-twice as much."""
+"""Work at the end of the first round, for several replicas and for one; each later round ends at twice the
+work of the one before."""
 
 _SEQUENCED, _SEQUENCED_OF_SMALL = 0.9, 0.6
 """Shares of a round in which micro-batches change places in sequences, before a solver orders parts of a
@@ -56,7 +56,7 @@ _HEAT, _HEAT_OF_LONG = 0.004, 0.03
 """Share of the value by which a step of that may be worse at first, on average."""
 
 _WORK_OF_BLOCK = 1.2e-4
-"""Units of work for a block of a schedule that is made by a rule and checked."""
+"""Units of work per block of a schedule made by a rule and checked."""
 
 
 def solve_unequal(problem: Problem, on_progress: SearchReport) -> Answer:
@@ -96,10 +96,10 @@ def replica_search(
         objective: ``makespan`` or ``device_span``.
         given: The micro-batches of each replica, which stay there; None to assign them too.
         begin_with: Schedules of this work: the answer is no longer.
-        time_limit_s: As of `schedsearch.core.problem.Problem`, as for the rest.
-        work_limit: Likewise.
-        seed: Likewise.
-        on_progress: Called whenever something better is found or proved.
+        time_limit_s: As in `schedsearch.core.problem.Problem`.
+        work_limit: As in `Problem`.
+        seed: As in `Problem`.
+        on_progress: Called whenever a better schedule or bound is found.
 
     Returns:
         The schedules, None where none fits the memory, and the answer for the slowest of them.
@@ -154,7 +154,7 @@ class _BatchSearch:
 
     @property
     def proved(self) -> bool:
-        """Whether none is better."""
+        """Whether the best schedules meet the bound."""
         return self.value <= self.bound
 
     def answer(self, begin_with: ReplicaSchedules | None, too_large: str = "") -> Answer:
@@ -165,7 +165,7 @@ class _BatchSearch:
         return self.result(ending, too_large)
 
     def run(self, begin_with: ReplicaSchedules | None) -> None:
-        """Go on until the best is proved, or nothing fits.
+        """Search in rounds until the best is proved, or no schedule fits.
 
         Raises:
             OutOfTimeError: The limit of time or of work is reached.
@@ -193,7 +193,7 @@ class _BatchSearch:
     def begin(self) -> None:
         """Offer schedules to begin with.
 
-        Idle devices run what is ready, with micro-batches in several orders or assignments.
+        Idle devices run ready blocks, with micro-batches in several orders or assignments.
 
         Raises:
             MicroBatchError: No assignment within the limit of a replica was found.
@@ -219,7 +219,7 @@ class _BatchSearch:
                 self.offer(how, self.of_one(validate(self.blocks.lowered.schedule(plain))))
 
     def ways(self) -> Mapping[str, Sequence[Sequence[int]]]:
-        """Return sequences of the micro-batches on each replica to begin with, by name."""
+        """Return by name the sequences of micro-batches per replica to begin with."""
         if self.is_single:
             return {how: [numbers] for how, numbers in numberings(self.batch)}
         ways = dict(packings(self.work)) if self.given is None else {AS_GIVEN: self.given}
@@ -231,11 +231,11 @@ class _BatchSearch:
         return ways if self.best is None else {**ways, "given": self.best.assigned}
 
     def of_one(self, schedule: Schedule | None) -> ReplicaSchedules | None:
-        """Return the schedule of the only replica."""
+        """Wrap a schedule as the schedule of the only replica; None stays None."""
         return None if schedule is None else ReplicaSchedules((self.numbers,), (schedule,))
 
     def offer(self, name: str, found: ReplicaSchedules | None) -> None:
-        """Keep schedules if they are better."""
+        """Keep the schedules of all replicas if they are better than the best so far."""
         if found is None:
             return
         if self.is_single and found.assigned != (self.numbers,):
@@ -247,7 +247,7 @@ class _BatchSearch:
             self.tell(found.value(self.objective))
 
     def numbered(self, found: ReplicaSchedules) -> Schedule:
-        """Return the only replica's schedule with micro-batches as they are numbered."""
+        """Return the only replica's schedule with the batch's numbers of micro-batches."""
         (numbers,), schedule = found.assigned, found.of_slowest(self.objective)
         optimizer = {block.name for block in self.batch.placement.optimizer_blocks}
         blocks = tuple(
@@ -264,7 +264,7 @@ class _BatchSearch:
             self.on_progress(SearchProgress(*progress))
 
     def is_solved(self, end: float) -> bool:
-        """Return whether a round is for the solver too; of large batches only long ones are."""
+        """Return whether a round also uses the solver; for large batches, only long rounds do."""
         return self.blocks is not None and (self.is_small or self.sequences is None or end > _LONG)
 
     def sequence(self, number: int, end: float) -> None:
@@ -299,13 +299,13 @@ class _BatchSearch:
                 self.offer(self.found_by, self.of_one(validate(self.blocks.lowered.schedule(solver.best))))
 
     def told(self, best: int, bound: int, move: str) -> None:
-        """Take what the solver found."""
+        """Take the solver's best value and bound, and report them."""
         self.found_by = move if best < self.value else self.found_by
         self.bound = max(self.bound, bound)
         self.tell(min(best, self.value))
 
     def result(self, ending: Ending, too_large: str) -> Answer:
-        """Return the answer as it stands, for the slowest replica."""
+        """Return the current answer, with the schedule of the slowest replica."""
         proved = self.proved and not ending.interrupted
         schedule = None if self.best is None else self.best.of_slowest(self.objective)
         status = Status.OPTIMAL if proved else Status.FEASIBLE if schedule else Status.UNKNOWN

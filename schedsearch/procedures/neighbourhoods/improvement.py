@@ -28,27 +28,27 @@ _GROWTH = 1.03
 """Factor by which a band grows after one that was solved to the optimum."""
 
 _WORK_OF_BLOCK = 1e-5
-"""Units of work that a step takes beside the solver's, for each block of the schedule."""
+"""Units of work of a step beside the solver's, per block of the schedule."""
 
 _WORK_OF_STATE = 1.8e-6
-"""Units of work to look at a state."""
+"""Units of work per state."""
 
 _SMALLEST = 20.0
 """Blocks of the smallest band."""
 
 QUERIES, STATES, NEIGHBOURHOODS = "queries", "states", "neighbourhoods"
-"""Names of what an improvement may use: questions about all blocks, states, and parts ordered anew."""
+"""Names of the methods of an improvement: queries about all blocks, states, and neighbourhoods."""
 
 IMPROVEMENTS = frozenset({QUERIES, STATES, NEIGHBOURHOODS})
 """All of these names."""
 
 Step = tuple[str, Callable[[], None]]
-"""A step of an improvement, with the name of what it is part of."""
+"""The name of a step's method, one of `IMPROVEMENTS`, and the function that makes the step."""
 
 
 @dataclass(frozen=True)
 class RoundBudget:
-    """What the first round may spend; each later one has twice the work and blocks.
+    """Work and sizes of the first round; each later round has twice the work and blocks.
 
     Attributes:
         work: Work of one step, in CP-SAT's deterministic time of about a second: a first look, in which most
@@ -75,7 +75,7 @@ class RoundBudget:
 
 
 class Improvement:
-    """The state of one improvement, which can be gone on with: the best schedule and bound so far.
+    """The state of one improvement, which can be continued: the best schedule and the bound so far.
 
     Attributes:
         best: The best schedule.
@@ -94,19 +94,19 @@ class Improvement:
         uses: Collection[str] = IMPROVEMENTS,
         counted: Callable[[str], AbstractContextManager[None]] = lambda name: contextlib.nullcontext(),
     ) -> None:
-        """Begin with a valid schedule; the steps depend on the seed, and the limits say how many there are.
+        """Begin with a valid schedule; the seed determines the steps, and the limits their number.
 
         Args:
             schedule: A valid schedule.
-            effort: What was done, and when to stop.
-            objective: What is made less.
-            bound: A lower bound that is known.
+            effort: Work done so far, and the limits.
+            objective: Objective to make less: makespan or device span.
+            bound: A known lower bound.
             seed: Seed of the solver's random choices.
             on_progress: Called with the best value, the bound and the name of the last move, at first and
                 whenever a value changes.
-            first_round: What the first round may spend.
+            first_round: Work and sizes of the first round.
             uses: Some of `IMPROVEMENTS`.
-            counted: Counts what is done inside as the work of a name.
+            counted: Charges the work done inside to a name.
         """
         self.effort, self.objective, self.first_round = effort, objective, first_round
         self.uses, self.counted = uses, counted
@@ -130,11 +130,11 @@ class Improvement:
 
     @property
     def proved(self) -> bool:
-        """Whether no schedule is shorter than the best."""
+        """Whether the best schedule meets the bound."""
         return self.value <= self.bound
 
     def go_on(self, until: float = math.inf) -> None:
-        """Take one step after another, with ever more work, until proved; the next call goes on from there.
+        """Take steps with ever more work, until the optimum is proved; the next call continues from there.
 
         Args:
             until: Work after which to stop.
@@ -151,7 +151,7 @@ class Improvement:
                 step()
 
     def _all_steps(self) -> Iterator[Step]:
-        """Yield steps until a round does nothing; each is taken before the next is asked for."""
+        """Yield steps until a round spends no work; each step is made before the next is asked for."""
         if NEIGHBOURHOODS in self.uses:
             yield NEIGHBOURHOODS, self._gather
         for doublings in itertools.count():
@@ -163,7 +163,7 @@ class Improvement:
                 return
 
     def _round(self, more: float) -> Iterator[Step]:
-        """Yield the steps of a round, which may take so many times as much as in the first.
+        """Yield the steps of a round, with `more` times the work of the first round.
 
         The states are searched, then the whole is ordered anew where it is small: first to be shorter, then
         to prove that it cannot be. Then come neighbourhoods where it is large: warmup, cooldown, along all
@@ -206,14 +206,14 @@ class Improvement:
             yield anew("some devices anew", since, since + long, 1.0, *range(top, top + width))
 
     def _gather(self) -> None:
-        """Gather shared blocks, if that is shorter."""
+        """Gather shared blocks at the ends, if the schedule becomes shorter."""
         gathered = self.objective.settled(neighbourhood.gathered(self.current))
         if self.objective.value(gathered) < self.objective.value(self.current):
             self.move = "shared blocks gathered"
             self._keep(gathered)
 
     def _search_states(self, more: float) -> None:
-        """Search the states, which may find the least makespan, or raise the bound; they know no updates."""
+        """Search the least makespan over states, or raise the bound; only without optimizer blocks."""
         placement, first = self.best.placement, self.first_round
         has_many = len(placement.blocks) > first.blocks_with_states
         if not self.objective.one_clock or placement.optimizer_blocks or has_many:
@@ -235,9 +235,9 @@ class Improvement:
                 self._keep(found.schedule)
 
     def _step(self, move: str, take: Callable[[], Neighbourhood], aim: Aim, work: float) -> None:
-        """Ask a neighbourhood's model for starts and a bound, and keep what is better.
+        """Ask a neighbourhood's model for starts and a bound, and keep a better schedule and a better bound.
 
-        Where starts make an equally long schedule, it goes on from there: that leads off a plateau.
+        Starts of an equally long schedule are taken too: this leads off a plateau.
 
         Raises:
             OutOfTimeError: There is no time for it.
@@ -268,13 +268,13 @@ class Improvement:
         return neighbourhood.between(self.current, begin, end, self.bound, clocks, devices)
 
     def _raise_bound(self, bound: int) -> None:
-        """Take note of a lower bound."""
+        """Raise the lower bound, and report it."""
         if bound > self.bound:
             self.bound = bound
             self.on_progress(self.value, self.bound, self.move)
 
     def _keep(self, schedule: Schedule) -> None:
-        """Go on from a schedule unless it is longer."""
+        """Continue from a schedule unless its objective is worse; keep it as the best if it is better."""
         value = self.objective.value(schedule)
         if value <= self.objective.value(self.current):
             self.current = schedule

@@ -80,7 +80,7 @@ class NeighbourhoodModel:
             rules.respect_memory(v, device)
 
     def solve(self, aim: Aim, budget: SolverBudget) -> tuple[Starts | None, int]:
-        """Return starts of a makespan at most the given one, or None, and a bound that no order beats."""
+        """Return starts with a makespan at most the given one, or None, and a lower bound over all orders."""
         self.model.minimize(self._with_early_ends() if aim is Aim.SHORTEN else self.makespan)
         solver = within(budget)
         for name, value in _PARAMETERS[aim].items():
@@ -95,7 +95,7 @@ class NeighbourhoodModel:
         return {instance: solver.value(start) for instance, start in self.start.items()}, bound
 
     def _with_early_ends(self) -> Term:
-        """Return the makespan and then the ends of other devices, which may help the next neighbourhood."""
+        """Return the makespan, with all devices' ends as a tie-break that may help the next neighbourhood."""
         if self.neighbourhood.horizon is not None:
             return self.makespan
         most, ends = self.neighbourhood.makespan, []

@@ -1,7 +1,7 @@
-"""Neighbourhoods: some blocks of a schedule to be ordered anew, and the schedules made of new orders.
+"""Neighbourhoods: blocks of a schedule to be ordered anew, and the schedules made of the new orders.
 
-Outside a neighbourhood every device keeps its order: what runs before gives its blocks a release time, what
-runs after a tail, so that a gain inside is a gain of the whole. Knows no solver.
+Outside a neighbourhood every device keeps its order: earlier runs give its blocks release times, later runs
+tails, so that a gain inside is a gain of the whole. Knows no solver.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 
 class Aim(Enum):
-    """What a neighbourhood is solved for.
+    """The aim in solving a neighbourhood: a shorter schedule, or a bound.
 
     SHORTEN: the least makespan, and of those with equal ones the earliest ends. SHORTEN_QUICKLY: any shorter
     one, with more guesses than reasoning. PROVE: a bound. PROVE_BY_CONFLICTS: likewise, by learning which
@@ -33,17 +33,17 @@ class Aim(Enum):
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Blocks to be ordered anew, and all that must be known of the rest of the schedule.
+    """Blocks to be ordered anew, with the constraints from the rest of the schedule.
 
     Attributes:
         placement: What runs where.
         start: Starts as they are, in ticks, of each (block, micro-batch) of it; of each block,
             consecutive micro-batches.
-        release: Earliest start of each, because of what runs before.
-        tail: Least ticks from the end of each to the end of the schedule, because of what runs after; less
+        release: Earliest start of each, given the runs before.
+        tail: Least ticks from the end of each to the end of the schedule, given the runs after; less
             the tick at which the clock of the device began that is last by its own clock.
-        ran: How many micro-batches of each block run before.
-        bound: Ticks that the makespan is known to need.
+        ran: Number of micro-batches of each block that run before.
+        bound: Known lower bound on the makespan, in ticks.
         makespan: Makespan with these starts, by the devices' clocks; to be beaten, or kept.
         devices: Devices whose blocks are ordered anew; those of others keep their order, and only move.
         horizon: Tick by which a whole schedule has ended, in which each device's clock begins with its first
@@ -101,7 +101,7 @@ def gathered(schedule: Schedule) -> Schedule:
 
 
 def with_starts(schedule: Schedule, starts: Mapping[Instance, int]) -> Schedule:
-    """Return the schedule with what `between` took out ordered by other starts."""
+    """Return the schedule in which the instances that `between` took out have the order of new starts."""
     names = [b.block for b in schedule.blocks]
     inside = [i for i, b in enumerate(schedule.blocks) if (b.block, b.micro_batch) in starts]
     first, last = inside[0], inside[-1] + 1
@@ -157,7 +157,7 @@ def between(
                 bound = max(bound, idle_from[device] - clocks[device])
 
     def release(instance: Instance) -> int:
-        """Earliest start because of what starts before."""
+        """Return an instance's earliest start, given the runs before the neighbourhood."""
         name, micro_batch = instance
         block = placement.by_name[name]
         return max(
@@ -188,7 +188,7 @@ def between(
 def _tails(
     schedule: Schedule, end: int, clocks: Sequence[int]
 ) -> tuple[dict[Instance, int], dict[Instance, int]]:
-    """Return the ticks that must follow, because of what starts at a tick or later.
+    """Return the tail of each instance: the ticks that must follow it, given the runs from tick `end` on.
 
     Returns:
         For each instance that starts before the tick, the least ticks from its end to the schedule's end;

@@ -22,13 +22,13 @@ from schedsearch.repetend import Repetend
 
 @dataclass(frozen=True)
 class Refutation:
-    """No repetend has a period; where `RepetendLimits.keep_monotone`, none has a shorter one either.
+    """The claim that no repetend has a period, nor a shorter one if `RepetendLimits.keep_monotone`.
 
     Attributes:
         name: Name of its kind in files.
         micro_batches: Per repetend.
         period: Ticks.
-        solver: Who says so.
+        solver: Solver that refuted the period.
     """
 
     name: ClassVar[str] = "refutation"
@@ -38,7 +38,7 @@ class Refutation:
 
 
 class CertificateError(ValueError):
-    """A certificate is wrong; the message says in one line which of its claims is false."""
+    """A certificate is wrong; the message names the false claim in one line."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class RepetendLimits:
     Attributes:
         span: Longest time from first start to last end of one round's micro-batches, in ticks.
         latency: Longest time from first start to last end of each single micro-batch, in ticks.
-        memory: The most that any device may hold, static memory included.
+        memory: Most memory of any device, static memory included.
     """
 
     span: int | None = None
@@ -57,7 +57,7 @@ class RepetendLimits:
 
     @property
     def keep_monotone(self) -> bool:
-        """Whether a period that cannot be reached shows that no shorter one can.
+        """Whether an infeasible period proves all shorter periods infeasible.
 
         Proof. Let an idle tick be added at the end of each round of a repetend: a block that starts
         ``start`` ticks into round q starts at ``q * (T + 1) + start`` instead of ``q * T + start``. Starts
@@ -69,7 +69,7 @@ class RepetendLimits:
         return self.span is None and self.latency is None
 
     def on(self, placement: Placement) -> Placement:
-        """Return the placement's part that repeats, with no more memory than the limit."""
+        """Return the repeating part of a placement, with no more memory than the limit."""
         each = placement.per_micro_batch
         if self.memory is None:
             return each
@@ -77,7 +77,7 @@ class RepetendLimits:
         return each.with_memory(min(most, c) for c in each.memory or (most,) * each.num_devices)
 
     def in_words(self, placement: Placement) -> str:
-        """Return them with a placement's times; empty where there are none."""
+        """Return the limits in words, with times in ms; empty without limits."""
         times = (("span", self.span), ("latency", self.latency))
         kept = [f"{name} at most {placement.ms(value):.10g} ms" for name, value in times if value is not None]
         kept += [] if self.memory is None else [f"memory at most {self.memory}"]
@@ -86,15 +86,15 @@ class RepetendLimits:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The claim that a repetend is valid, and that none of the sizes asked for beats a bound.
+    """The claim that a repetend is valid, and that no repetend of the sizes asked for beats a bound.
 
     Attributes:
         placement: What runs where.
         sizes: The numbers of micro-batches per repetend that the bound is for, ascending.
         repetend: Repetend of the placement without its optimizer blocks.
         period_bound: Ticks per micro-batch that no repetend of these sizes within the limits beats.
-        reasons: Why; what they prove together, see `min_period`.
-        limits: What is demanded of the repetends.
+        reasons: The proof of the bound; `min_period` combines them.
+        limits: Limits that the repetends keep.
     """
 
     placement: Placement
@@ -110,7 +110,7 @@ class Certificate:
         return Fraction(self.repetend.period, self.repetend.micro_batches)
 
     def in_ms(self, ticks: int | Fraction) -> str:
-        """Return ticks, in which it counts, as people read them."""
+        """Return ticks as text in ms."""
         return f"{self.placement.ms(ticks):.10g} ms"
 
     @property
@@ -119,7 +119,7 @@ class Certificate:
         return [reason for reason in self.reasons if isinstance(reason, Refutation)]
 
     def bounds(self) -> Iterator[tuple[Bound, Fraction]]:
-        """Yield each reason for any number of micro-batches per repetend, with what it proves.
+        """Yield each bound that holds for any number of micro-batches per repetend, with its value.
 
         Raises:
             CertificateError: One of them is not about this placement, or proves nothing.
@@ -159,7 +159,7 @@ def certificate_to_dict(certificate: Certificate) -> dict[str, Any]:
 
 
 def certificate_from_dict(data: object, placement: Placement, repetend: Repetend) -> Certificate:
-    """Build a certificate from its file form; what it claims may still be false.
+    """Build a certificate from its file form; its claims are not checked here.
 
     Raises:
         CertificateError: A field is missing, unknown or of the wrong type; the message names it.

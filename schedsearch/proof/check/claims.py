@@ -1,7 +1,7 @@
-"""Checks what a file claims, one claim after the other: the repetend by the rules, bounds by adding up.
+"""Checks of a file's claims, one by one: the repetend by the rules, bounds by adding up.
 
-What a bound relies on besides, and refutations, are shown by programs of this room. Where there is no time
-for these, a claim is said not to be rechecked.
+The assumptions of bounds, and refutations, are checked by programs of this room. If these have no time, a
+claim is reported as not rechecked.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from schedsearch.schedule import Instance, Schedule, ScheduledBlock
 from schedsearch.validate import InvalidScheduleError, validate
 
 _MAX_BLOCKS = 200_000
-"""Blocks of the longest schedule that is unrolled to check a repetend."""
+"""Most blocks of a schedule unrolled to check a repetend."""
 
 _MAX_INSTANCES = 1_000
-"""Instances of the largest question that is put to Z3: it has a rule for each pair."""
+"""Most instances in a query to Z3: the query has a rule for each pair of them."""
 
 
 @dataclass(frozen=True)
 class CheckedClaim:
-    """One thing that is claimed, and whether it was shown again.
+    """One claim of a certificate, and whether it was shown again.
 
     Attributes:
-        text: What, in one line.
+        text: The claim in one line.
         holds: Whether it was shown; otherwise there was no time or means to, and it may be true or not.
     """
 
@@ -46,7 +46,7 @@ class CheckedClaim:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The result of checking a certificate in which nothing is false.
+    """The result of checking a certificate without a false claim.
 
     Attributes:
         claims: The repetend's, one for each reason, then the bound.
@@ -63,12 +63,12 @@ class CheckReport:
 
     @property
     def optimal(self) -> bool:
-        """Whether it was shown that no repetend of the sizes has a lesser period per micro-batch."""
+        """Whether the period is shown to be the least for the sizes: all claims hold and the bound is met."""
         return self.holds and self.meets_bound
 
 
 def check(certificate: Certificate, *, time_limit_s: float = 60.0) -> CheckReport:
-    """Check every claim of a certificate from any source; those with no answer in time are not rechecked.
+    """Check every claim of a certificate from any source; claims without an answer in time do not fail.
 
     Raises:
         CertificateError: A claim is false, or the bound does not follow from the reasons.
@@ -142,7 +142,7 @@ def _check_form(certificate: Certificate) -> None:
 
 
 def _check_repetend(certificate: Certificate) -> CheckedClaim:
-    """Check by the rules of a schedule that enough rounds of the repetend keep them, and so all do.
+    """Check that enough rounds of a repetend keep the rules of a schedule, so that all rounds do.
 
     Proof. Let F be the rounds in flight; 3 * F are looked at. Starts of one round lie within F periods, and
     no block is longer than a period, or it would run into itself in the next round. So two instances that
@@ -172,7 +172,7 @@ def _validate_rounds(
     rounds: int,
     chosen: tuple[Chosen, ...],
 ) -> None:
-    """Check so many rounds in which each instance of round 0 comes again every period."""
+    """Check `rounds` rounds in which each instance of round 0 comes again every period."""
     origin = min(first.values())
     blocks = (
         ScheduledBlock(ticks - origin + n * period, n * number + micro_batch, name)
@@ -183,7 +183,7 @@ def _validate_rounds(
 
 
 def _check_refutation(certificate: Certificate, refutation: Refutation, time_limit_s: float) -> CheckedClaim:
-    """Ask once more whether there is none."""
+    """Check a refutation: ask Z3 again whether a repetend of its period exists."""
     limits, placement = certificate.limits, certificate.limits.on(certificate.placement)
     size, period = refutation.micro_batches, refutation.period
     if size < 1:

@@ -1,8 +1,8 @@
-"""Shows once more that no schedule of some micro-batches is so short, by trying all orders of starts.
+"""A check that no schedule of some micro-batches is as short as a limit, by trying all orders of starts.
 
 Shares nothing with the searches: blocks are started one after the other, in the order of time, each as soon
-as it can. Of the orders that have started each block equally often, those are dropped that are in no way
-ahead of another one. Knows nothing of periods.
+as it can. Of orders that have started each block equally often, an order that is in no way ahead of
+another one is dropped. Knows nothing of periods.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from placements import Kind, Placement
 
 _MAX_COUNTS = 200_000
-"""Sets of orders, by how often they have started each block, beyond which the memory might not do."""
+"""Most sets of orders, one for each count of started blocks, so that memory is not used up."""
 
 Counts = tuple[int, ...]
-"""How often each block has started."""
+"""Number of starts of each block."""
 
 Ends = tuple[int, ...]
 """Ticks: the latest start so far, then of each block the end of its latest run.
@@ -28,7 +28,7 @@ An end so early that even a transfer from there has ended by the latest start is
 def no_shorter_schedule(
     placement: Placement, num_micro_batches: int, makespan: int, time_limit_s: float
 ) -> bool | None:
-    """Return whether every schedule takes so long; None where this cannot be seen, or takes too long to see.
+    """Return True if every schedule takes at least `makespan`; None if this is not shown, or not in time.
 
     Proof. Each block may run the micro-batches in order: give its k-th run to micro-batch k, then starts and
     memory of each device stay, and inputs are there (Tessel, Property IV.1). Sort a schedule's blocks by
@@ -58,7 +58,7 @@ def no_shorter_schedule(
 
 
 class _Walk:
-    """The walk through all orders that may end by a limit."""
+    """The walk through all orders that may end within a limit."""
 
     def __init__(self, placement: Placement, num_micro_batches: int, limit: int) -> None:
         self.limit, self.free = limit, placement.free_memory
@@ -79,10 +79,10 @@ class _Walk:
         ]
 
     def followers(self, counts: Counts, several: list[Ends]) -> Iterator[tuple[Counts, Ends]]:
-        """Yield what one more start makes of orders that have started each block equally often.
+        """Yield the orders after one more start, from orders that have started each block equally often.
 
-        Nothing starts as late as another block would have ended that never allocates memory: the devices of
-        that one are idle until then, so it may run at once, where it does no harm.
+        No block starts as late as another block could end that never allocates memory: the devices of this
+        other block are idle until then, so it may run at once without harm.
         """
         after_of = {
             i: (*counts[:i], counts[i] + 1, *counts[i + 1 :])
@@ -104,11 +104,11 @@ class _Walk:
                         yield after_of[i], tuple(new)
 
     def _needed(self, counts: Counts, i: int, j: int) -> int:
-        """Return how often an input of a block must have run: an optimizer block waits for every run."""
+        """Return the runs that an input of a block must have had: an optimizer block waits for all runs."""
         return self.runs[j] if self.runs[i] == 1 else counts[i] + 1
 
     def _can_start(self, counts: Counts, i: int) -> bool:
-        """Return whether there is an input for one more run of a block, and memory."""
+        """Return whether one more run of a block has its inputs and its memory."""
         block = self.blocks[i]
         if counts[i] == self.runs[i] or any(counts[j] < self._needed(counts, i, j) for j, _ in self.after[i]):
             return False
@@ -126,7 +126,7 @@ class _Walk:
         return max(ends[0], *free, *(ends[j + 1] + ticks for j, ticks in needed))
 
     def _can_end(self, counts: Counts, ends: list[int]) -> bool:
-        """Return whether each device has time left for its work, and what waits for the last of it."""
+        """Return whether each device's remaining work, and the least tail after it, end within the limit."""
         for here in self.on:
             left = [i for i in here if counts[i] < self.runs[i]]
             if left:

@@ -1,4 +1,4 @@
-"""Asks Z3 once more whether a repetend of a period exists, without anything that the search does.
+"""A second question to Z3 whether a repetend of a period exists, with an encoding independent of the search.
 
 The textbook's modulo schedule: the block instances of round 0 get integer starts, and run again every
 period T. Each start is written as a number of two digits in base T, a round and a tick of the clock's face,
@@ -31,7 +31,7 @@ def find_starts(
     span: int | None = None,
     latency: int | None = None,
 ) -> tuple[bool | None, dict[Instance, int], tuple[Chosen, ...]]:
-    """Return whether there is a repetend, the starts of its first round in ticks, of any sign, and its modes.
+    """Return whether a repetend exists, the starts of its first round (ticks, of any sign), and its modes.
 
     Args:
         placement: What runs where, without optimizer blocks; its capacities count.
@@ -53,10 +53,10 @@ def find_starts(
 
 
 def verdict(solver: Any, time_limit_s: float) -> str:
-    """Return what Z3 says of a solver's constraints within some seconds: ``sat``, ``unsat`` or ``unknown``.
+    """Return Z3's verdict on a solver's constraints within a time limit: ``sat``, ``unsat`` or ``unknown``.
 
     Raises:
-        KeyboardInterrupt: Z3 was interrupted from the keyboard, of which Python is told nothing.
+        KeyboardInterrupt: Ctrl-C reached Z3, which does not tell Python of it.
     """
     solver.set("timeout", max(1, int(time_limit_s * 1000)))
     found = str(solver.check())
@@ -90,7 +90,7 @@ class _Encoding:
         ]
 
     def choose_modes(self) -> None:
-        """Each decision has one choice, in which every block fits in the period: or it would meet itself."""
+        """Each decision has one choice, and no block in it is longer than the period, to not meet itself."""
         for choices in itertools.chain(*self.choices):
             self.solver.add(z3.PbEq([(choice, 1) for choice in choices], 1))
         for instance in self.start:
@@ -111,7 +111,7 @@ class _Encoding:
                     self.solver.add(z3.Implies(choice, _at_most(ready, start)))
 
     def run_one_at_a_time(self) -> None:
-        """On the clock's face one of two instances ends before the other starts, and that before it returns.
+        """Of two instances on a lane, one ends before the other starts, which ends before the first returns.
 
         This is ``start(c) + k * T + time(c) <= start(b)`` and ``start(b) + time(b) <= start(c) + (k + 1) *
         T`` for some whole k, which is the rounds' difference, less one where c has the later tick: of all
@@ -194,14 +194,14 @@ class _Encoding:
         return first, tuple(chosen) if self.placement.decisions else ()
 
     def _alternatives(self, instance: Instance) -> Iterator[tuple[Any, Block]]:
-        """Yield an instance as each choice runs it, with the term that is true if it does."""
+        """Yield each mode of an instance as a block, with the term that is true if the mode is chosen."""
         name, n = instance
         decision = self.placement.decision_of.get(name)
         choices = [z3.BoolVal(True, self.context)] if decision is None else self.choices[n][decision]
         yield from zip(choices, self.placement.alternatives(name), strict=True)
 
     def _value(self, instance: Instance, of: Callable[[Block], int], times: Any = 1) -> Any:
-        """Return a number of an instance as it is run, so many times."""
+        """Return a figure of an instance in its chosen mode, multiplied by `times`."""
         runs = list(self._alternatives(instance))
         if len({of(run) for _, run in runs}) == 1:
             return z3.IntVal(of(runs[0][1]), self.context) * times
@@ -211,7 +211,7 @@ class _Encoding:
         return set(self.placement.lanes_of(self.by_name[instance[0]]))
 
     def _plus(self, a: Instance, ticks: int) -> Digits:
-        """Return so many ticks after an instance's start, by adding digits with a carry."""
+        """Return the time `ticks` after an instance's start, by adding digits with a carry."""
         rounds, rest = divmod(ticks, self.period)
         round_, tick = self.start[a]
         carry = tick + rest >= self.period

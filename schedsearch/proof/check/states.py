@@ -1,8 +1,8 @@
-"""The states of a steady state, gone through one by one, and the two kinds of claims that they show.
+"""Enumeration of a steady state's states, and the two kinds of claims that are checked by it.
 
-A state says how often each block has started, less what all blocks of its component have, and for how many
-ticks each still runs. `schedsearch.state_space` and `schedsearch.proof.device_states` find what is claimed;
-this shares nothing with them.
+A state counts the starts of each block, less the starts that all blocks of its component share, and the ticks
+for which each still runs. `schedsearch.state_space` and `schedsearch.proof.device_states` make the claims;
+this module shares nothing with them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_LENGTH = 2**62
 """Length of a path beyond which 64 bits might not do."""
 
 State = tuple[tuple[int, ...], tuple[int, ...]]
-"""How often each step has started, and for how many ticks it still runs."""
+"""Starts of each step, and the ticks for which it still runs."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class MinCycleRatio(Bound):
     Every repetend is a cycle of states; node potentials show that no cycle's ratio is below the period.
 
     Attributes:
-        period: That time, in ticks.
-        devices: What runs on others is left out: a repetend of all has one of the others in it, in which what
-            waited for another through it still waits.
+        period: Least mean ticks per micro-batch.
+        devices: Devices whose blocks count. Other blocks are left out: a repetend of the placement contains
+            one of the rest, in which waits through a block left out remain.
         cut_out: Blocks that run on all these devices and have no memory there. No other runs while one does,
             so these intervals can be cut out of every repetend, and what waited for others through such a
             block still waits; transfers may have gone on meanwhile, so nothing is left of them.
@@ -49,11 +49,11 @@ class MinCycleRatio(Bound):
     cut_out: tuple[str, ...] = ()
 
     def value(self, placement: Placement) -> Fraction:
-        """Return the period, which `is_shown` shows."""
+        """Return the claimed period in ticks, which `is_shown` checks."""
         return self.period
 
     def is_shown(self, placement: Placement, time_limit_s: float) -> bool | None:
-        """Go through all states."""
+        """Check by enumeration of all states that no cycle's ratio is below the period; None if too slow."""
         placement, here = placement.per_micro_batch, frozenset(self.devices)
         if not here or not here <= set(range(placement.num_devices)):
             raise ValueError(f"devices {sorted(here)} are not some of the {placement.num_devices}")
@@ -79,16 +79,16 @@ class MinCycleRatio(Bound):
 
 @dataclass(frozen=True)
 class HeldLimit:
-    """A limit of how many micro-batches are between blocks of a device, weighed.
+    """A limit on the weighted sum of micro-batches that are between two blocks of a device.
 
     The sum is at most `limit` at any time, and at most ``limit - spare[b]`` while b runs, its start included.
 
     Attributes:
-        device: Device whose limit it is.
-        between: Two blocks each of which the second waits for the first, and what a micro-batch counts from
-            the first one's start to the second one's. All blocks with memory on the device are in some.
+        device: Device of the limit.
+        between: Pairs of blocks, the second of which waits for the first, with a micro-batch's weight between
+            the starts of the two. All blocks with memory on the device are in some pair.
         limit: Limit of the sum.
-        spare: What is left of the limit while a block of the device runs; 0 for those not named.
+        spare: Part of the limit that is unused while a block of the device runs; 0 for blocks not named.
     """
 
     device: int
@@ -98,7 +98,7 @@ class HeldLimit:
 
     @property
     def weight(self) -> dict[str, int]:
-        """What a start of each block adds to the sum."""
+        """Change of the sum at a start of each block."""
         found: dict[str, int] = {}
         for first, second, amount in self.between:
             found[first] = found.get(first, 0) + amount
@@ -106,13 +106,13 @@ class HeldLimit:
         return found
 
     def is_shown(self, placement: Placement, time_limit_s: float) -> bool | None:
-        """Return whether the limit is kept; None if it takes too long to see.
+        """Return whether every state keeps the limit; None if checking takes too long.
 
-        Only states count from which the device can come to hold nothing: what has begun ends in every
-        schedule, and would without what begins later too, since a micro-batch never holds less than nothing.
+        Only states count from which the device can become empty: every micro-batch that has begun ends in a
+        schedule, and would also end without later ones, since a micro-batch never holds less than nothing.
 
         Raises:
-            ValueError: It is not about this placement, which has no optimizer blocks, but capacities.
+            ValueError: The limit is not of this placement, which has capacities and no optimizer blocks.
         """
         import networkx as nx
 
@@ -158,7 +158,7 @@ class HeldLimit:
         return max(above) <= self.limit
 
     def _above_limit_fits(self, placement: Placement, walk: _Walk, time_limit_s: float) -> bool:
-        """Return whether numbers of starts above the limit fit the capacity, as far as Z3 sees in time.
+        """Return whether Z3 cannot exclude in time that numbers of starts above the limit fit the capacity.
 
         The device may never come to those: then all states are gone through.
         """
@@ -195,7 +195,7 @@ class _Step(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """From state to state, by number, at the next end of a step: the ticks, the progress and what started."""
+    """A move between numbered states, up to the next end of a step: ticks, progress, and started steps."""
 
     source: int
     target: int
@@ -205,7 +205,7 @@ class _Move(NamedTuple):
 
 
 def _steps(placement: Placement, here: frozenset[int], kept: Set[str], transfers: bool) -> Iterator[_Step]:
-    """Yield some blocks and their transfers; what waited through a block left out waits for its inputs."""
+    """Yield steps of kept blocks and transfers; a wait for a block left out becomes waits for its inputs."""
     waits: dict[str, list[str]] = {}
     for block in placement.topological_order:
         after: list[str] = []
@@ -227,8 +227,8 @@ class _Walk:
     Attributes:
         steps: The blocks and transfers.
         components: Numbers of steps that wait for each other, directly or not.
-        number: States that were reached, with their numbers; 0 is that in which nothing has started.
-        moves: From each of them to those that may follow.
+        number: Reached states with their numbers; 0 is the state in which no step has started.
+        moves: From each state to the states that may follow.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class _Walk:
         self.moves: list[_Move] = []
 
     def go(self, deadline: float) -> bool:
-        """Go through all states; return whether there was time and room for it."""
+        """Enumerate all states; return whether time and room sufficed."""
         todo = [*self.number]
         while todo:
             state = todo.pop()
@@ -265,7 +265,7 @@ class _Walk:
         return True
 
     def _followers(self, state: State) -> Iterator[tuple[State, int, int, tuple[int, ...]]]:
-        """Yield the state at the next end of a step, for each choice of what to start now."""
+        """Yield the state at the next end of a step, for each choice of steps to start now."""
         started, left = state
         can = [i for i in range(len(self.steps)) if self._can_start(started, left, i)]
         at_once = [i for i in can if not self.steps[i].devices]
@@ -293,7 +293,7 @@ class _Walk:
     def _run(
         self, started: tuple[int, ...], left: tuple[int, ...], chosen: tuple[int, ...]
     ) -> tuple[State, int, int, tuple[int, ...]]:
-        """Return the state after some starts, the ticks until then, the progress, and what was started."""
+        """Return the state after some starts, the ticks until then, the progress, and the started steps."""
         counts, rest = list(started), list(left)
         for i in chosen:
             counts[i] += 1
@@ -308,7 +308,7 @@ class _Walk:
 
 
 def _has_potentials(walk: _Walk, period: Fraction, deadline: float) -> bool | None:
-    """Return whether no cycle has fewer ticks than the period gives for its progress; None if unseen.
+    """Return whether no cycle takes fewer ticks than its progress times the period; None if not decided.
 
     A move's length is its ticks less what the period gives. Shortest lengths of paths to each state are
     potentials; where none are, the states by which the paths came go round a cycle.
