@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from placements import Kind, Placement
 from placements.block import COMPUTE
 from runtime.models.body import Body
-from runtime.models.core.compiling import check_compile
 from runtime.models.core.layer_counts import max_shards
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
@@ -65,12 +64,6 @@ def zoo_blocks(placement: Placement, options: ModelOptions) -> Mapping[str, Laye
     if placement.num_slices > 1 and options.name != "gpt":
         raise cannot_be_cut(f"the model {options.name!r}")
     for block in placement.blocks:
-        if block.kind is Kind.W and options.checkpoints is not None:
-            raise ModelError(
-                f"{options.checkpoints} segments are computed again in whole backwards, and that of "
-                f"{placement.name} is split ({block.name}); use null",
-                "checkpoints",
-            )
         if block.kind is not Kind.F:
             continue
         if (count := len(block.groups[0])) > options.vocab_size:
@@ -187,11 +180,11 @@ def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | 
             f"runtime.Pipeline; start that script, or use the model {USER_MODEL!r}",
             "name",
         )
-    check_compile(options, placement)
     if options.name != USER_MODEL:
         body = Body(options, placement, ZooSource(options, placement))
     else:
-        body = Body(options, placement, UserFile(options), None if options.handed_over is None else own)
+        own = None if options.handed_over is None else own
+        body = Body(options, placement, UserFile(options, gives_away=own is not None), own)
         if options.handed_over is None:
             trace(body)
         else:

@@ -21,7 +21,7 @@ class UserModelOptions:
     None stands for what the plan, the placement or the size of the model decide. `num_layers` is for ``gpt``
     over all stages, for ``mt5`` in the encoder and as many in the decoder, for ``flava`` in each of the two
     encoders. Of the parameter groups the first that matches a parameter counts; other parameters have the
-    optimizer's options. Each update is a step of `lr_schedule`. `precision` and `compile` are explained in
+    optimizer's options. Each update is a step of `lr_schedule`. `precision` is explained in
     `runtime.models.core`.
     """
 
@@ -96,27 +96,10 @@ class UserModelOptions:
     lr_schedule_options: Mapping[Any, Any] | None = option(
         None, "options of that class, as in {T_max: 100}", hash=False
     )
-    checkpoints: int | None = option(
-        None,
-        "segments of layers in which a recomputed block of gpt, mt5 or flava is computed again; null: one, "
-        "the block",
-        min=1,
-    )
     zero: int = option(
         0,
-        "1: each copy holds the optimizer's state of a part of the parameters | 3: each data-parallel group "
-        "also a part of parameters and gradients (FSDP) | 0: off",
-    )
-    sharded_blocks: Sequence[str] | None = option(
-        None,
-        "forward blocks of zero=3; null: all in data-parallel groups, or those that a plan shards; []: none",
-        hash=False,
+        "1: each copy holds the optimizer's state of a part of the parameters | 0: off",
     )
     slice_lengths: Sequence[int] | None = option(
         None, "tokens of each slice, where sequences are cut into some; null: even ones", hash=False, min=1
-    )
-    compile: str | None = option(
-        None,
-        "torch's compiler for each forward block: inductor | aot_eager | eager; null: not compiled",
-        choices=("inductor", "aot_eager", "eager"),
     )

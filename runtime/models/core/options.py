@@ -31,9 +31,6 @@ SGD_RATE = 0.1
 OF_BRANCHES = ("synthetic", "flava")
 """The models whose micro-batches may leave out blocks."""
 
-LAYERED = ("gpt", "mt5", "flava")
-"""The models whose blocks are layers one after the other, so that segments of them can be computed again."""
-
 _OF_USER = (USER_MODEL, GIVEN_MODEL)
 """The models whose sizes only the user's modules know."""
 
@@ -147,9 +144,8 @@ class ModelOptions(UserModelOptions):
 
     def _check_training(self) -> None:
         """Refuse options of the training that others exclude; PyTorch's own are tried with the parameters."""
-        momentum, compiled, layered = self.momentum, self.compile is not None, self.name in LAYERED
-        is_wrong = bool(momentum) and self.optimizer == "adamw"
-        _refuse(is_wrong, "momentum", f"{momentum} is of sgd, not of adamw; use optimizer=sgd")
+        is_wrong = bool(self.momentum) and self.optimizer == "adamw"
+        _refuse(is_wrong, "momentum", f"{self.momentum} is of sgd, not of adamw; use optimizer=sgd")
         _refuse("lr" in self.optimizer_options, "optimizer_options", "has an 'lr'; give it as learning_rate")
         is_wrong = bool(self.lr_schedule_options) and self.lr_schedule is None
         _refuse(is_wrong, "lr_schedule_options", "are of no use without a schedule; give lr_schedule")
@@ -158,19 +154,7 @@ class ModelOptions(UserModelOptions):
             "precision",
             f"{self.precision} keeps parameters in float32, not {self.dtype}; use dtype=float32",
         )
-        _refuse(self.zero not in (0, 1, 3), "zero", f"{self.zero!r} is not known; use 0, 1 or 3")
-        unlike = "compiled blocks" if compiled else "experts, of which each group may use others"
-        is_wrong = self.zero == 3 and (compiled or self.name == "moe")
-        _refuse(is_wrong, "zero", f"3 cannot be run with {unlike}; use 1, or 0")
-        is_wrong = bool(self.sharded_blocks) and self.zero != 3
-        _refuse(is_wrong, "sharded_blocks", "are those of zero=3; leave them out, or use it")
-        other = "compile" if layered else f"model {self.name!r}"
-        _refuse(
-            self.checkpoints is not None and (compiled or not layered),
-            "checkpoints",
-            f"{self.checkpoints} segments are for layers of {', '.join(LAYERED)} that are not compiled, not "
-            f"for {other}; leave one of them out",
-        )
+        _refuse(self.zero not in (0, 1), "zero", f"{self.zero!r} is not known; use 0 or 1")
         at_once = {
             "clip_grad_norm": self.clip_grad_norm,
             "lr_schedule": self.lr_schedule,
