@@ -19,7 +19,6 @@ from runtime.models import (
     ModelError,
     ModelOptions,
     body_of,
-    check_parameters,
     suitable_model,
     traced,
 )
@@ -173,7 +172,6 @@ def choose_model(
             sizes = {each.name: each.numel for name in forward for each in body.parameters(name)}
             rate = usual_learning_rate(model.optimizer, sum(sizes.values()))
             model = dataclasses.replace(model, learning_rate=rate)
-        check_parameters(model, placement, body)
         if options.load_weights is not None:
             check_state_dict_file(options.load_weights, model, placement)
     except StateDictError as error:
@@ -195,8 +193,6 @@ def in_options(error: ModelError) -> OptionError:
 def _model_options(options: RuntimeOptions, name: str, placement: Placement | None = None) -> ModelOptions:
     given: dict[str, Any] = dataclasses.asdict(options)
     given["name"] = name
-    for field_name in ("optimizer_options", "lr_schedule_options"):
-        given[field_name] = given[field_name] or {}
     given["handed_over"] = None
     if options.learning_rate is None:
         given["learning_rate"] = SGD_RATE

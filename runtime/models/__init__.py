@@ -13,7 +13,6 @@ the parameters of one device, `state_dict` reads and writes them in files, `opti
 from runtime.models.architectures import (
     MODEL_NAMES,
     body_of,
-    check_parameters,
     fits,
     suitable_model,
     traced,
@@ -45,7 +44,6 @@ __all__ = [
     "Text",
     "Tokens",
     "body_of",
-    "check_parameters",
     "cut",
     "fits",
     "load_state_dict_file",

@@ -18,7 +18,6 @@ from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, Mod
 from runtime.models.core.parameters import description_of, initial_values
 from runtime.models.core.slices import cannot_be_cut
 from runtime.models.core.tokens import Text
-from runtime.models.optimizer import Optimizer
 from runtime.models.user.packing import Forms
 from runtime.models.user.sources import Batches, ModuleSource
 from runtime.models.user.tracing import forms_from_plain, forms_to_plain, trace
@@ -200,26 +199,6 @@ def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | 
                     "weight_versions",
                 )
     return body
-
-
-def check_parameters(options: ModelOptions, placement: Placement, body: Body) -> None:
-    """Ensure that the optimizer's options are for the parameters that a model has.
-
-    Raises:
-        ModelError: A group matches no parameter, or the optimizer does not take the parameters, or parts of
-            them.
-    """
-    found = {each.name: each for block in body.names for each in body.parameters(block)}
-    cut = [
-        each.name
-        for block in body.names
-        for each in body.parameters(block)
-        if each.split is not None and len(placement.by_name[block].groups[0]) > 1
-    ]
-    options.check_parameters(list(found), cut)
-    if options.uses_torch_optimizer:
-        values = [torch.empty(each.shape, device="meta").requires_grad_() for each in found.values()]
-        Optimizer(options, values, list(found))
 
 
 def traced(options: ModelOptions, placement: Placement) -> ModelOptions:

@@ -153,7 +153,7 @@ class Model:
                 if parameter.name not in self._weights:
                     self._add(parameter, shards[block])
         held = [self.parameters[shard] for shard in self._shard_of.values()]
-        self.optimizer = Optimizer(options, held, list(self._weights))
+        self.optimizer = Optimizer(options, held)
 
     def _check_streams(self) -> None:
         """Ensure that the gradients of a parameter come from one stream, so in one order."""
