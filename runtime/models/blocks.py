@@ -199,11 +199,17 @@ class Blocks:
         """
         is_share = (producer, consumer) in self._in_shares
         num_shares = self._placement.by_name[producer].num_shares if is_share else 1
-        return self._spec(self._output_between(producer, consumer), num_shares, micro_batch)
+        forward, sample = self._output_between(producer, consumer), None
+        if micro_batch is not None and self.varies:
+            sample = self._data.read(forward, self._iteration, micro_batch)
+        whole = self._model.body.output_shape(forward, sample)
+        return TensorSpec.of(self.dtype, share_shape(whole, num_shares))
 
     def spec_of(self, producer: str, consumer: str, micro_batch: int, spec: TensorSpec) -> TensorSpec:
-        """Return the form between two blocks in a micro-batch of the iteration begun last."""
-        return self._sized(spec, self._output_between(producer, consumer), micro_batch)
+        """Return a form between two blocks in a micro-batch of the iteration begun last."""
+        tokens = self._model.options.tokens_of(self._iteration, micro_batch, self._num_micro_batches)
+        branches = self._model.branches(self._output_between(producer, consumer))
+        return spec.with_tokens(tokens * max(1, len(self._running(branches, micro_batch))))
 
     def max_bytes(self, producer: str, consumer: str) -> int:
         """Return the most bytes that a block hands to another for one micro-batch."""
@@ -215,19 +221,6 @@ class Blocks:
         """Return the forward block whose output, or the gradient of it, is handed over."""
         is_forward = self._placement.by_name[producer].kind is Kind.F
         return producer if is_forward else self._forward_of[consumer]
-
-    def _spec(self, forward: str, num_shares: int, micro_batch: int | None) -> TensorSpec:
-        sample = None
-        if micro_batch is not None and self.varies:
-            sample = self._data.read(forward, self._iteration, micro_batch)
-        whole = self._model.body.output_shape(forward, sample)
-        return TensorSpec.of(self.dtype, share_shape(whole, num_shares))
-
-    def _sized(self, spec: TensorSpec, forward: str, micro_batch: int) -> TensorSpec:
-        """Return a form with the positions that a forward block has in a micro-batch."""
-        tokens = self._model.options.tokens_of(self._iteration, micro_batch, self._num_micro_batches)
-        branches = self._model.branches(forward)
-        return spec.with_tokens(tokens * max(1, len(self._running(branches, micro_batch))))
 
     def gathered(self, consumer: str, part: Tensor, shape: Sequence[int]) -> Tensor:
         """Return a tensor of which each device of a block's group received a part; all of them call it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any
 
 from placements.forms.meaning import declared_fields, inherited
@@ -196,8 +196,6 @@ class ModelOptions(UserModelOptions):
 
 
 RARE: Mapping[str, Any] = {
-    each.name: each.default if each.default_factory is MISSING else each.default_factory()
-    for each in fields(ModelOptions)
-    if each.name not in _ALWAYS_WRITTEN
+    each.name: each.default for each in fields(ModelOptions) if each.name not in _ALWAYS_WRITTEN
 }
 """Options that plain data has only where they are not as by default, with their defaults."""

@@ -29,13 +29,10 @@ process needs memory for the whole model while ``blocks()`` runs, and with ``bui
 
 from __future__ import annotations
 
-import itertools
 import runpy
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -45,18 +42,6 @@ from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import description_of, initial_values
 from runtime.models.user.seeds import digest, seeded
 from runtime.models.user.sources import Batches, ModuleSource
-
-_numbers = itertools.count()
-"""Numbers of files that were run."""
-
-
-def _run(path: Path) -> dict[str, Any]:
-    """Return a file's definitions, in a module of its own: torch's compiler looks its functions up there."""
-    module = ModuleType(f"{path.stem}_{next(_numbers)}_of_schedsearch")
-    defined = runpy.run_path(str(path), run_name=module.__name__)
-    vars(module).update(defined)
-    sys.modules[module.__name__] = module
-    return defined
 
 
 class UserFile(ModuleSource):
@@ -79,7 +64,7 @@ class UserFile(ModuleSource):
         if not self._path.is_file():
             raise ModelError(f"{self._path} is not a file; give the Python file of the model", "path")
         with self._seeded("file"):
-            defined = _run(self._path)
+            defined = runpy.run_path(str(self._path))
         names = "build", "blocks", "data", "loss", "loss_weight"
         self._build, self._blocks, self._data, self.loss, self.loss_weight = (
             found if callable(found := defined.get(name)) else None for name in names
@@ -103,9 +88,10 @@ class UserFile(ModuleSource):
         if blocks is not None:
             with self._seeded("blocks"):
                 found = dict(blocks())
-        for name in names if build is not None else ():
-            with self._seeded(name):
-                found[name] = build(name)
+        if build is not None:
+            for name in names:
+                with self._seeded(name):
+                    found[name] = build(name)
         for name in names:
             if not isinstance(found.get(name), nn.Module):
                 given = ", ".join(found) if blocks is not None else type(found[name]).__name__
@@ -164,7 +150,7 @@ class UserFile(ModuleSource):
 
 
 def _memory(module: object) -> Iterator[torch.UntypedStorage]:
-    """Yield the memory of a module's parameters and buffers; nothing of what is no module."""
+    """Yield the memory of a module's parameters and buffers."""
     if isinstance(module, nn.Module):
         for tensor in (*module.parameters(), *module.buffers()):
             yield tensor.untyped_storage()
