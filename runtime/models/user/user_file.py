@@ -29,10 +29,13 @@ process needs memory for the whole model while ``blocks()`` runs, and with ``bui
 
 from __future__ import annotations
 
+import itertools
 import runpy
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -42,6 +45,18 @@ from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import description_of, initial_values
 from runtime.models.user.seeds import digest, seeded
 from runtime.models.user.sources import Batches, ModuleSource
+
+_numbers = itertools.count()
+"""Numbers of files that were run."""
+
+
+def _run(path: Path) -> dict[str, Any]:
+    """Return a file's definitions, in a module of its own, where libraries look its classes up."""
+    module = ModuleType(f"{path.stem}_{next(_numbers)}_of_schedsearch")
+    defined = runpy.run_path(str(path), run_name=module.__name__)
+    vars(module).update(defined)
+    sys.modules[module.__name__] = module
+    return defined
 
 
 class UserFile(ModuleSource):
@@ -64,7 +79,7 @@ class UserFile(ModuleSource):
         if not self._path.is_file():
             raise ModelError(f"{self._path} is not a file; give the Python file of the model", "path")
         with self._seeded("file"):
-            defined = runpy.run_path(str(self._path))
+            defined = _run(self._path)
         names = "build", "blocks", "data", "loss", "loss_weight"
         self._build, self._blocks, self._data, self.loss, self.loss_weight = (
             found if callable(found := defined.get(name)) else None for name in names
