@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -450,3 +452,25 @@ def test_a_job_for_more_processes_is_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delenv("RANK")
     with pytest.raises(ValueError, match=r"start all with: torchrun --nproc-per-node NUM_DEVICES SCRIPT"):
         runtime.Pipeline(None, folder)
+
+
+@pytest.mark.skipif(
+    "LINES_RUN" in os.environ,
+    reason="code with marks on its lines cannot be compiled; .ci/run runs this without",
+)
+def test_compiled_modules_train_as_the_others(tmp_path: Path) -> None:
+    folder = job(v_shape(2), tmp_path)
+
+    def train(rank: int, *, compiles: bool) -> tuple[list[float], list[Tensor]]:
+        modules = cut(network(), AT[2])
+        for module in modules if compiles else ():
+            module.compile(backend="eager")
+        with runtime.Pipeline(modules, folder, loss=cross_entropy) as pipeline:
+            losses = [pipeline.step(batch) for batch in DataLoader(SAMPLES, batch_size=12)]
+            return losses, [weight.grad for weight in pipeline.parameters() if weight.grad is not None]
+
+    plain, compiled = (join(2, partial(train, compiles=each), tmp_path) for each in (False, True))
+    for (losses, gradients), (others, found) in zip(plain, compiled, strict=True):
+        assert others == pytest.approx(losses, rel=1e-12)
+        assert gradients
+        torch.testing.assert_close(found, gradients)
