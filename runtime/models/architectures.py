@@ -118,10 +118,8 @@ class ZooSource(ModuleSource):
 
     def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
         """Return a function that gives each block that reads its part of a slice of the text."""
-        text, num_graphs = (
-            Text(self._options, num_micro_batches, device),
-            len(forward_graphs(self._placement)),
-        )
+        text = Text(self._options, num_micro_batches, device)
+        num_graphs = len(forward_graphs(self._placement))
         each = num_micro_batches // num_graphs
         self._options.check_num_micro_batches(each)
 

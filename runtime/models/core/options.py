@@ -30,7 +30,8 @@ _SIZES = ("hidden_size", "sequence_length", "micro_batch_size")
 """Options that a model of ours needs."""
 
 _OF_LAYERS = (
-    *(*_SIZES, "sequence_lengths", "num_layers", "layers_per_block", "num_heads", "vocab_size", "text"),
+    *_SIZES,
+    *("sequence_lengths", "num_layers", "layers_per_block", "num_heads", "vocab_size", "text"),
 )
 """Options without effect on a user's model."""
 
