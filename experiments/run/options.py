@@ -55,11 +55,6 @@ class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
     receive_memory: int | None = option(
         None, "memory per device of receives posted early; null: no bound", "bytes", min=0
     )
-    gathered_runs: int = option(
-        1,
-        "with zero=3, runs of a block for which its weights stay gathered; 0: all of an iteration",
-        min=0,
-    )
     scatter: str = option(
         "auto",
         "a tensor goes in parts to GPUs that compute a block together, which gather it: auto: from node to "

@@ -8,7 +8,6 @@ from dataclasses import replace
 from experiments.config.options import OptionError
 from experiments.run.options import RuntimeOptions
 from experiments.search.kinds.kind import RunPlan
-from placements import Kind, Placement
 from placements.planners.division import in_proportion
 from placements.planners.hybrid.plan import Plan, PlanError
 from runtime.models import ModelOptions
@@ -40,22 +39,6 @@ def with_planned_layers(options: RuntimeOptions, planned: RunPlan) -> RuntimeOpt
     return replace(options, layers_per_block=counts)
 
 
-def with_planned_shards(options: RuntimeOptions, planned: RunPlan, placement: Placement) -> RuntimeOptions:
-    """Return the options with ZeRO-3 for the blocks that have a layer with it in the plan.
-
-    Args:
-        options: Options of the run; where they say anything of ZeRO, they stay, also with no sharded_blocks.
-        planned: What its placement is made of.
-        placement: What runs where.
-    """
-    if options.zero or options.sharded_blocks is not None:
-        return options
-    wanted = {f"F{i}" for i in _pieces_with(planned.plan, 3)}
-    groups = {block.name for block in placement.blocks if block.kind is Kind.F and block.data_parallel > 1}
-    names = sorted(wanted & groups)
-    return replace(options, zero=3, sharded_blocks=names) if names else options
-
-
 def _pieces_with(plan: Plan, *stages: int) -> list[int]:
     """Return the pieces of a plan that have a transformer layer with a stage of ZeRO."""
 
@@ -74,7 +57,7 @@ def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
         plan: Plan of the planner.
         model: Options of the model of the run.
     """
-    zero = _zero_of_run(plan, model)
+    zero = _zero_of_run(plan)
     if model.layers_per_block is None:
         return [f"run: {model.name} has none of the plan's layers, only its blocks and their groups", *zero]
     return [_layers_in_words(plan, model.layers_per_block), *zero, *_vocabulary_left_out(plan)]
@@ -90,20 +73,17 @@ def _layers_in_words(plan: Plan, counts: Mapping[str, int]) -> str:
     )
 
 
-def _zero_of_run(plan: Plan, model: ModelOptions) -> list[str]:
-    sharded = list(model.sharded_blocks or ())
-    names = [name for i in _pieces_with(plan, 1, 2, 3) if (name := f"F{i}") not in sharded]
-    ends = {"F0", f"F{len(plan.pieces) - 1}"}
+def _zero_of_run(plan: Plan) -> list[str]:
+    """Return a line if the plan has ZeRO, which no block of a run has."""
+    names = [f"F{i}" for i in _pieces_with(plan, 1, 2, 3)]
     vocabulary = plan.strategies[0]
-    if vocabulary.zero and vocabulary.num_gpus > vocabulary.matrix_parallel and not ends.issubset(sharded):
+    if vocabulary.zero and vocabulary.num_gpus > vocabulary.matrix_parallel:
         names.append("embedding and output layer")
-    said = [f"run: {', '.join(sharded)} with ZeRO-3, as planned"] if sharded else []
-    if not names or (model.zero == 3 and model.sharded_blocks is None):
-        return said
+    if not names:
+        return []
     return [
-        *said,
         f"run: without the plan's ZeRO of {', '.join(names)}: plain data parallel, every group holds all "
-        "states of its own",
+        "states of its own"
     ]
 
 

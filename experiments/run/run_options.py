@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.config.options import OptionError
 from experiments.run.options import NO_LAUNCHER, RuntimeOptions
-from experiments.run.planned_model import what_is_run, with_planned_layers, with_planned_shards
+from experiments.run.planned_model import what_is_run, with_planned_layers
 from experiments.search.kinds.kind import RunPlan
 from placements import Kind, Placement
 from runtime.execution.process import check_device
@@ -19,13 +19,11 @@ from runtime.models import (
     ModelError,
     ModelOptions,
     body_of,
-    check_parameters,
     suitable_model,
     traced,
 )
 from runtime.models.core.options import SGD_RATE
 from runtime.models.optimizer import usual_learning_rate
-from runtime.models.sharded_weights import sharded_parameters
 from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
 from runtime.models.zoo.moe import BLOCKS_OF_LAYER
 from runtime.options.run import UserRunOptions
@@ -70,10 +68,6 @@ def _check_given(options: RuntimeOptions) -> None:
         raise OptionError(
             f"runtime.model: {GIVEN_MODEL} has no modules to run here; use runtime.launcher={NO_LAUNCHER}, "
             "which only writes the job, and start your own script"
-        )
-    if options.zero == 3:
-        raise OptionError(
-            "runtime.zero: 3 cannot be run in a loop of one's own; use 0, and `Pipeline.zero1` there"
         )
     if options.receive_memory is not None:
         raise OptionError(
@@ -160,8 +154,6 @@ def choose_model(
         name = suitable_model(placement, options.num_heads)
     if plan is not None and name == "gpt":
         options = with_planned_layers(options, plan)
-    if plan is not None:
-        options = with_planned_shards(options, plan, placement)
     model = _model_options(options, name, placement)
     each = model.micro_batches_per_update
     if model.weight_versions != WeightMode.FLUSH and num_micro_batches % each:
@@ -180,8 +172,6 @@ def choose_model(
             sizes = {each.name: each.numel for name in forward for each in body.parameters(name)}
             rate = usual_learning_rate(model.optimizer, sum(sizes.values()))
             model = dataclasses.replace(model, learning_rate=rate)
-        check_parameters(model, placement, body)
-        sharded_parameters(model, body, placement)
         if options.load_weights is not None:
             check_state_dict_file(options.load_weights, model, placement)
     except StateDictError as error:
@@ -203,8 +193,6 @@ def in_options(error: ModelError) -> OptionError:
 def _model_options(options: RuntimeOptions, name: str, placement: Placement | None = None) -> ModelOptions:
     given: dict[str, Any] = dataclasses.asdict(options)
     given["name"] = name
-    for field_name in ("optimizer_options", "lr_schedule_options"):
-        given[field_name] = given[field_name] or {}
     given["handed_over"] = None
     if options.learning_rate is None:
         given["learning_rate"] = SGD_RATE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
@@ -21,12 +21,10 @@ from runtime.clocks.periodic_clocks import ScriptClocks, clocks_of_rounds
 from runtime.codegen.codegen import generate
 from runtime.codegen.header import PICTURE_WIDTH
 from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
-from runtime.models.sharded_weights import sharded_parameters
 from runtime.plans.planned import PlannedIteration
 from runtime.program.deadlock import check, check_updates
-from runtime.program.instructions import Programs, Run
+from runtime.program.instructions import Programs
 from runtime.program.lower import (
-    keeping_weights,
     lower,
     recomputed,
     scattered,
@@ -35,7 +33,7 @@ from runtime.program.lower import (
 )
 from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
-from runtime.program.tensor_flow import OFFLOAD, pair_backward
+from runtime.program.tensor_flow import pair_backward
 from runtime.program.tensor_spec import TensorSpec
 from schedsearch.picture import fitted
 from schedsearch.schedule import CyclicOrderError, Schedule
@@ -135,8 +133,7 @@ def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) 
     if model.weight_versions != WeightMode.FLUSH:
         check_updates(programs, model.micro_batches_per_update)
     stages, copies = as_stages(programs.placement), copies_in(programs.placement)
-    built = Model(model, stages, {})
-    blocks = Blocks(stages, built, 1)
+    blocks = Blocks(stages, Model(model, stages, {}), 1)
 
     def stage(name: str) -> str:
         return copies[name].stage if copies else name
@@ -147,7 +144,6 @@ def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) 
     def size_bytes(producer: str, consumer: str) -> int:
         return blocks.max_bytes(stage(producer), stage(consumer))
 
-    programs = _with_shards(programs, sharded_parameters(model, built.body, stages), options)
     programs = programs.with_specs(spec_between)
     programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)
     check(programs)
@@ -167,22 +163,6 @@ def _of_each_micro_batch(schedule: Schedule, clocks: ScriptClocks) -> ScriptCloc
         )
         found[name] = [own.get(n, 0) for n in range(number)]
     return found
-
-
-def _with_shards(programs: Programs, sharded: Collection[str], options: RuntimeOptions) -> Programs:
-    """Return programs whose sharded weights stay gathered as long as was asked for.
-
-    Raises:
-        OptionError: A sharded block is offloaded.
-    """
-    runs = [each for program in programs.instructions for each in program if isinstance(each, Run)]
-    away = next((run.block for run in runs if run.mode == OFFLOAD and run.block in sharded), None)
-    if away is not None:
-        raise OptionError(
-            f"runtime.zero: 3 cannot be run with {away} in the mode {OFFLOAD}; use other modes, or leave the "
-            "block out of runtime.sharded_blocks"
-        )
-    return keeping_weights(programs, sharded, options.gathered_runs) if sharded else programs
 
 
 def planned_scripts(

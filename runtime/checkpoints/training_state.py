@@ -120,9 +120,7 @@ def places_of(parameters: Mapping[ParameterShard, Tensor], collect: Collect) -> 
         CheckpointError: No device holds some shard.
     """
     own = {
-        tuple(shard): value.shape[shard.dim]
-        for shard, value in parameters.items()
-        if shard.num_shards > 1 or shard.num_shares > 1
+        tuple(shard): value.shape[shard.dim] for shard, value in parameters.items() if shard.num_shards > 1
     }
     lengths = {shard: length for others in collect(own) for shard, length in others.items()}
     return {shard.name: _place(shard, value, lengths) for shard, value in parameters.items()}
@@ -131,12 +129,10 @@ def places_of(parameters: Mapping[ParameterShard, Tensor], collect: Collect) -> 
 def _place(shard: ParameterShard, value: Tensor, lengths: Mapping[tuple[Any, ...], int]) -> TensorPlace:
     offsets, size = [0] * value.dim(), list(value.shape)
     if tuple(shard) in lengths:
-        numbers = (divmod(n, shard.num_shares) for n in range(shard.num_shards * shard.num_shares))
-        of_all = [lengths.get(tuple(shard._replace(shard=n, share=share)), -1) for n, share in numbers]
+        of_all = [lengths.get(tuple(shard._replace(shard=n)), -1) for n in range(shard.num_shards)]
         if -1 in of_all:
             raise CheckpointError(f"no device holds shard {of_all.index(-1)} of {shard.name}")
-        number = shard.shard * shard.num_shares + shard.share
-        offsets[shard.dim], size[shard.dim] = sum(of_all[:number]), sum(of_all)
+        offsets[shard.dim], size[shard.dim] = sum(of_all[: shard.shard]), sum(of_all)
     return TensorPlace(tuple(offsets), tuple(size))
 
 

@@ -108,20 +108,15 @@ class NvmlClock(_ControlledClock):
 
     Args:
         dwell_ms: Least time between a change and a lowering after it.
-        zeusd: Socket of Zeus's daemon, which then locks the clock in place of the controller.
 
     Raises:
         ClockError: There is no driver, no such GPU, or no right to lock its clock.
     """
 
-    def __init__(self, gpu: str, dwell_ms: float = 0.0, zeusd: str | None = None) -> None:
+    def __init__(self, gpu: str, dwell_ms: float = 0.0) -> None:
         """Start the controller and wait until it says that it can lock clocks."""
-        by = "NVML" if zeusd is None else f"Zeus's daemon at {zeusd}"
-        self.description = f"clocks of GPU {gpu} are locked through {by}; if one stays locked, run: {REPAIR}"
-        options = [] if zeusd is None else ["--zeusd", zeusd]
-        process = start_controller(
-            gpu, os.getpid(), dwell_ms, *options, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        self.description = f"clocks of GPU {gpu} are locked through NVML; if one stays locked, run: {REPAIR}"
+        process = start_controller(gpu, os.getpid(), dwell_ms, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None and process.stdout is not None
         self._process, self.controller_pid = process, process.pid
         super().__init__("the clock controller", process.stdin.fileno(), process.stdout.fileno())
@@ -182,14 +177,14 @@ class HelperClock(_ControlledClock):
                 _LOG.warning("%s does not say that it gave the clock back", self._name)
 
 
-def start_controller(gpu: str, script: int, dwell_ms: float, *options: str, **files: Any) -> Any:
+def start_controller(gpu: str, script: int, dwell_ms: float, **files: Any) -> Any:
     """Start a controller (`runtime.clocks.controller`), with its standard input and output in `files`.
 
     It gives the clock back at the end of the process `script`, or of this one.
     """
     line = [sys.executable, "-m", "runtime.clocks.controller", gpu, str(os.getpid()), str(script)]
     return subprocess.Popen(
-        [*line, "--dwell-ms", str(dwell_ms), *options],
+        [*line, "--dwell-ms", str(dwell_ms)],
         start_new_session=True,
         env=os.environ | import_paths(),
         **files,

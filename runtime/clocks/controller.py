@@ -23,7 +23,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtime.clocks.access.zeusd import ZeusdGpu
 from runtime.clocks.nvml import NvmlError, NvmlGpu
 
 CLOCK = struct.Struct("<I")
@@ -116,7 +115,7 @@ def _hold(uuid: str, gpu: str) -> int:
     return held
 
 
-def _follow(device: NvmlGpu | ZeusdGpu, follower: Follower, ends: Sequence[int]) -> None:
+def _follow(device: NvmlGpu, follower: Follower, ends: Sequence[int]) -> None:
     """Lock the clocks that arrive on standard input, until that ends or one of some files can be read."""
     unread = b""
     while True:
@@ -150,11 +149,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("gpu", help="NVML's index or UUID")
     parser.add_argument("processes", type=int, nargs="+", help="processes each of which ends it by its end")
     parser.add_argument("--dwell-ms", type=float, default=0.0, help="see Follower")
-    parser.add_argument("--zeusd", help="socket of Zeus's daemon, which then locks the clock")
     parsed = parser.parse_args(arguments)
     try:
-        gpu = NvmlGpu(parsed.gpu)
-        device = gpu if parsed.zeusd is None else ZeusdGpu(gpu, parsed.zeusd)
+        device = NvmlGpu(parsed.gpu)
         ends = [_watched(process) for process in parsed.processes]
         held = _hold(device.uuid, parsed.gpu)
         # Unlocking needs the same right as locking, and makes what was locked by a killed controller good.

@@ -47,11 +47,6 @@ class NvmlGpu:
         """Return its unique name, as NVML writes it."""
         return _text(self._ask("read the UUID", "nvmlDeviceGetUUID"))
 
-    @property
-    def index(self) -> int:
-        """Return its number among the GPUs of the machine."""
-        return int(self._ask("read the index", "nvmlDeviceGetIndex"))
-
     def lock(self, clock_mhz: int) -> None:
         """Ask the driver for a clock, or the supported one next to it, from soon on."""
         self._ask("control the clock", "nvmlDeviceSetGpuLockedClocks", clock_mhz, clock_mhz)

@@ -142,13 +142,12 @@ class IterationText:
             clock = self._clock(each, number)
             mode = "" if each.mode == KEEP else f", mode={string_literal(each.mode)}"
             stream = "" if each.stream == COMPUTE else f", stream={string_literal(each.stream)}"
-            keep = ", keep_weights=True" if each.keep_weights else ""
             together = ""
             if len(block.devices) > 1:
                 is_on_all = len(block.devices) == self._placement.num_devices
                 on = "all devices" if is_on_all else f"devices {', '.join(map(str, block.devices))}"
                 together = f"  # on {on}"
-            arguments = f"{string_literal(each.block)}, {number}{clock}{mode}{stream}{keep}"
+            arguments = f"{string_literal(each.block)}, {number}{clock}{mode}{stream}"
             return f"device.{VERBS[block.kind]}({arguments}){together}"
         ends = f"{string_literal(each.producer)}, {string_literal(each.consumer)}, {number}"
         part = "" if each.part is None else f", part={each.part}"

@@ -100,7 +100,7 @@ class Device(Verbs):
         self._told = _Listeners((*places, *observers))
         self._standing_at = _Listeners(places).reach
         self._beside = _Listeners([observer for observer in observers if observer.is_told_beside])
-        self._steps: dict[tuple[str, int, int | None, str, str, bool], _Step] = {}
+        self._steps: dict[tuple[str, int, int | None, str, str], _Step] = {}
         self._messages: dict[tuple[str, str, int, int, int, Part | None], Message] = {}
         self._forms: dict[Message, _Form] = {}
         self._varies = False
@@ -160,7 +160,6 @@ class Device(Verbs):
         clock_mhz: int | None = None,
         mode: str = KEEP,
         stream: str = COMPUTE,
-        keep_weights: bool = False,
     ) -> None:
         """Wait for a block's tensors and run it, together with its other devices.
 
@@ -171,12 +170,11 @@ class Device(Verbs):
                 GPU.
             mode: How a forward block runs; see `runtime.program.tensor_flow.MODES`.
             stream: Stream that it runs on.
-            keep_weights: Whether weights that its data-parallel groups gather for it stay for its next run.
 
         Raises:
             TransferError: A tensor did not arrive.
         """
-        key = block, micro_batch, clock_mhz, mode, stream, keep_weights
+        key = block, micro_batch, clock_mhz, mode, stream
         step = self._steps.get(key) or self._new_step(BlockCall(*key))
         self.order.append((block, micro_batch))
         side, is_beside = self._side, stream != COMPUTE and self._side is not None
@@ -213,7 +211,7 @@ class Device(Verbs):
         arrived = [self._arrived(run.block, given, told) for given in taken]
         for tell in told.start:
             tell(run, arrived)
-        made = self._blocks.run(run.block, run.micro_batch, arrived, run.mode, keep_weights=run.keep_weights)
+        made = self._blocks.run(run.block, run.micro_batch, arrived, run.mode)
         for tell in told.stop:
             tell(run, made.values())
         return made

@@ -18,7 +18,7 @@ TOLERANCE = 1e-12
 
 INEXACT_DIGITS = 0.5
 """Share of the digits of a type within which a run that is not exact equals the unpipelined model: its sums
-over devices are made in any order, or its blocks are compiled."""
+over devices are made in any order."""
 
 
 class ReferenceComparison(NamedTuple):
@@ -65,7 +65,6 @@ class Measurement:
         first_iteration: The first that was run; above 0 where the run went on from a checkpoint.
         peak_posted_bytes: The most memory of receives that were posted and not yet taken.
         peak_host_bytes: The most that the host kept of offloaded blocks.
-        peak_gathered_bytes: The most of sharded weights that was gathered at one time.
         records: The last iterations, if the run was recorded.
         verify: Which iterations were compared: one of `runtime.execution.run_options.VERIFY`.
         exact: Whether sums over devices were made in the order of the devices.
@@ -87,7 +86,6 @@ class Measurement:
     first_iteration: int = 0
     peak_posted_bytes: tuple[int, ...] = ()
     peak_host_bytes: tuple[int, ...] = ()
-    peak_gathered_bytes: tuple[int, ...] = ()
     records: tuple[tuple[Record, ...], ...] = ()
     verify: str = "none"
     verify_reason: str = ""

@@ -25,7 +25,6 @@ class Backend(Protocol):
         clock_mhz: int | None = ...,
         mode: str = ...,
         stream: str = ...,
-        keep_weights: bool = ...,
     ) -> None:
         """Run a block, once all that it takes is there; at a clock, or at whatever clock there is."""
 
@@ -60,7 +59,6 @@ def interpret(
                 clock_mhz=next(clocks, None),
                 mode=each.mode,
                 stream=each.stream,
-                keep_weights=each.keep_weights,
             )
         elif isinstance(each, Send):
             backend.send(each.producer, each.consumer, each.micro_batch, target=each.target, part=each.part)

@@ -70,10 +70,7 @@ _LOG = logging.getLogger(__name__)
 _EXTRA_TIMEOUT_S = 60.0
 """Extra time that a device waits beyond its watcher, which knows the positions of all."""
 
-_BY_DEVICE = (
-    *("peak_posted_bytes", "peak_host_bytes", "peak_gathered_bytes"),
-    *("peak_rss_mib", "rss_after_import_mib"),
-)
+_BY_DEVICE = ("peak_posted_bytes", "peak_host_bytes", "peak_rss_mib", "rss_after_import_mib")
 """Figures that a measurement takes from each device's summary as they are."""
 
 
@@ -196,8 +193,8 @@ def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measu
     model = ModelOptions(**first["model"])
     iterations = 1 if extent.verify == "first" else first["first_iteration"] + len(first["time_ms"])
     shared = (placement_from_dict(first["placement"]), first["num_micro_batches"], iterations, where)
-    how = (options.load_weights, options.is_exact, model.compile is not None, frozenset(first["left_out"]))
-    case = ReferenceCase(replace(model, compile=None), *shared, *how)
+    how = (options.load_weights, options.is_exact, frozenset(first["left_out"]))
+    case = ReferenceCase(model, *shared, *how)
 
     def of_devices(name: str) -> tuple[Any, ...]:
         return tuple(summary[name] for summary in summaries if name in summary)

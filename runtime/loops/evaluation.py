@@ -101,7 +101,6 @@ class Evaluation:
         calls = partial(_carry_out, programs.instructions[process.device])
         forward = Script(calls, script.model_data, programs.placement, num_micro_batches, script.channels)
         self.blocks = Blocks(programs.placement, context.model, num_micro_batches)
-        self.blocks.keeps_pace = context.blocks.keeps_pace
         self._script, position = forward, Position(None, process.device)
         self._device = Device(forward, process, context.transport, self.blocks, position)
 

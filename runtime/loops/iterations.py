@@ -19,7 +19,7 @@ from runtime.orders.offered import ProgramSwitch
 from runtime.plans.plan_client import DeployedPlan
 from runtime.program.tensor_flow import computes_loss
 from runtime.training.update import Update
-from runtime.transport.agreement import not_finite, tell_all
+from runtime.transport.agreement import not_finite
 from runtime.transport.protocol import Transport
 
 BlockLoss = tuple[str, int, float]
@@ -87,7 +87,7 @@ class Iterations:
             finite_in: The step whose losses must be finite, in words; empty if they need not be.
 
         Raises:
-            PipelineError: A block failed on some device, or a loss is not finite and has to be.
+            PipelineError: A loss is not finite and has to be.
         """
         placement, index = self._script.placement, self._context.process.device
         sinks = [block for block in placement.blocks if computes_loss(placement, block.name)]
@@ -97,10 +97,7 @@ class Iterations:
             float(blocks.losses[instance]) if instance[0] in own and instance in blocks.losses else 0.0
             for instance in instances
         ]
-        failure = blocks.take_failure()
-        *losses, num_failed = self._context.transport.add_up([*values, float(failure is not None)])
-        if num_failed:
-            tell_all(self._context.transport, failure)
+        losses = self._context.transport.add_up(values)
         for (block, n), loss in zip(instances, losses, strict=True):
             if finite_in and not math.isfinite(loss):
                 raise not_finite(placement.by_name[block].devices[0], finite_in, block, n, loss)

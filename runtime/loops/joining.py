@@ -32,11 +32,13 @@ from runtime.models.user.given import (
     type_of,
 )
 from runtime.models.user.packing import Forms
-from runtime.models.user.shapes import KnownForms, ReadShapes
 from runtime.models.user.user_file import UserFile
 from runtime.program.calls import ScriptError
 from runtime.transport.agreement import PipelineError, agreed, succeeded
 from runtime.transport.protocol import Transport
+
+ReadShapes = tuple[tuple[tuple[int, ...], ...], ...]
+"""The shapes of the data of a micro-batch, by process."""
 
 
 def own_process(options: RunOptions) -> Process:
@@ -58,7 +60,6 @@ class Given(NamedTuple):
     loss: Loss | None
     loss_weight: LossWeight | None
     precision: str | None
-    compile: str | None
     unequal: bool
 
     def source(self, script: Script, own: Sequence[str]) -> GivenSource:
@@ -69,7 +70,7 @@ class Given(NamedTuple):
             made = own_modules(self.modules, placement, own)
             return GivenSource(made, seed, self.loss, self.loss_weight)
         file = UserFile(ModelOptions(USER_MODEL, path=str(Path(self.modules).resolve()), seed=seed))
-        made = own_modules(file.modules_with_values(own), placement, own)
+        made = own_modules(file.modules(own), placement, own)
         return GivenSource(made, seed, self.loss or file.loss, self.loss_weight or file.loss_weight)
 
 
@@ -93,8 +94,7 @@ def join(given: Given, script: Script, process: Process, transport: Transport) -
     if len(found) > 1:
         raise PipelineError(f"modules: are of several types ({', '.join(found)}); convert them to one")
     dtype = found[0] if found and script.specs is None else job.dtype
-    compiler = given.compile or job.compile
-    model = ModelOptions(GIVEN_MODEL, seed=job.seed, dtype=dtype, precision=given.precision, compile=compiler)
+    model = ModelOptions(GIVEN_MODEL, seed=job.seed, dtype=dtype, precision=given.precision)
     body, described = agreed(
         transport,
         process.device,
@@ -136,7 +136,7 @@ class Intake:
     def __init__(self, context: DeviceContext, body: GivenModules | None) -> None:
         """Read nothing yet."""
         self._context, self._body, self._script = context, body, context.script
-        self._known = KnownForms()
+        self._known: dict[ReadShapes, Mapping[str, Forms]] = {}
         self._all = context.transport, context.process.device
         if body is None:
             self.data = _batch_data(self._script, context.process, context.transport)
@@ -201,12 +201,11 @@ class Intake:
         """Find the shapes of each micro-batch, or of the first where all are alike."""
         is_first = not body.has_shapes
         for n, shapes in enumerate(read if self.data.varies else read[:1]):
-            if self._known.of(shapes) is None:
-                self._known.add(shapes, self._found(body, n))
-        forms = [found for shapes in read if (found := self._known.of(shapes)) is not None]
-        body.set_shapes(forms[0])
+            if shapes not in self._known:
+                self._known[shapes] = self._found(body, n)
+        body.set_shapes(self._known[read[0]])
         if self.data.varies:
-            self.data.know(forms)
+            self.data.know([self._known[shapes] for shapes in read])
         if is_first:
             index, spec_of = self._context.process.device, self._context.device.spec_of_model
             succeeded(*self._all, lambda: check_specs(self._script, index, spec_of))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from runtime.checkpoints.saving import Checkpoints
 
 SHARED = "optimizer"
-"""Name of the loop's own addition to a checkpoint: the number of updates, and with fp16 the loss scale."""
+"""Name of the loop's own addition to a checkpoint: with fp16 the loss scale."""
 
 
 class LoopState:

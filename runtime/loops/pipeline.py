@@ -71,10 +71,8 @@ class Pipeline:
         finite: Whether a loss that is not finite ends all processes.
         exact: Whether sums over devices, of copies, shards and the norm, are made in the order of the
             devices, so that they have the bits of the model in one piece; otherwise the library adds up.
-        compile: Backend of `torch.compile` for the own blocks' modules: ``inductor``, ``aot_eager`` or
-            ``eager``; None for the job's own.
         unequal: Whether each micro-batch may have shapes of its own, as samples of another length. The
-            processes then tell each other what they read before each step. The five options of modules need
+            processes then tell each other what they read before each step. The four options of modules need
             `modules`.
         programs: Source of other programs for a step: a folder (see `runtime.orders.offered`), or a function
             that device 0 calls with the number of the step; None to run the job's own alone.
@@ -97,7 +95,6 @@ class Pipeline:
         timeout_s: float = 300.0,
         finite: bool = True,
         exact: bool = False,
-        compile: str | None = None,
         unequal: bool = False,
         programs: str | Path | ProgramSource | None = None,
         profile_online: bool = False,
@@ -107,7 +104,7 @@ class Pipeline:
         process = own_process(replace(RunOptions.of_environment(), **options))  # type: ignore[arg-type]
         script = read_script_of(job, process.device, process.num_devices).of_stages
         check_script(script, process.device, process.num_devices)
-        given = Given(modules, loss, loss_weight, precision, compile, unequal)
+        given = Given(modules, loss, loss_weight, precision, unequal)
         with ExitStack() as stack:
             transport = stack.enter_context(connected(script, process))
             body = None
@@ -131,9 +128,6 @@ class Pipeline:
             self._state = LoopState(context, body)
             self._evaluations: dict[int, Evaluation] = {}
             self.num_steps = 0
-            context.blocks.keeps_pace = all(
-                len(block.devices) == block.data_parallel for block in script.placement.blocks
-            )
             source = ProgramFolder(programs) if isinstance(programs, (str, Path)) else programs
             self._switch = ProgramSwitch(context, source)
             self.note = self._iterations.follow_program(self._switch, 0)
@@ -159,10 +153,8 @@ class Pipeline:
         """Compute all micro-batches forward and backward in the proved order, and add up the gradients.
 
         Gradients of the mean over the micro-batches are added to ``.grad``. The processes meet once beside
-        the schedule, in a sum of a few numbers over gloo at its end: losses, and whether something failed. A
-        process with a wrong batch or a module that fails goes through the schedule all the same, with zeros,
-        so that no other waits for it; the gradients are then of no use. In the first step, with `unequal`,
-        and where a block of the job's own model is cut over devices, they also meet before the schedule.
+        the schedule, in a sum of a few numbers over gloo at its end: the losses. In the first step, and with
+        `unequal`, they also meet before the schedule.
 
         Args:
             batch: See `runtime.loops.batches`; None where this process reads nothing.
@@ -171,21 +163,21 @@ class Pipeline:
             The mean loss of the micro-batches, the same on every process.
 
         Raises:
-            PipelineError: The batch of some process is wrong, a module fails, or a loss is not finite.
-            TransferError: A tensor did not arrive or could not be sent, or a process did not come.
+            BatchError: The batch of this process is wrong.
+            PipelineError: A loss is not finite, or in the first step the batch of some process is wrong.
+            TransferError: A tensor did not arrive or could not be sent, or a process did not come, as its
+                batch was wrong or its module failed.
         """
-        number, blocks = self._context.script.num_micro_batches, self._context.blocks
+        number = self._context.script.num_micro_batches
         if not self._intake.has_shapes:
             self._intake.take_together(batch, number)
-        elif blocks.keeps_pace:
-            blocks.attempt(lambda: self._intake.take(batch, number))
         else:
-            self._succeeded(lambda: self._intake.take(batch, number))
+            self._intake.take(batch, number)
         self._iterations.follow_plan()
         self._iterations.run_to_add(self.num_steps)
         self.num_steps += 1
         step = f"step {self.num_steps - 1}" if self._finite else ""
-        loss = self._iterations.mean_loss(blocks, number, step)
+        loss = self._iterations.mean_loss(self._context.blocks, number, step)
         self.note = self._iterations.follow_program(self._switch, self.num_steps)
         return loss
 

@@ -283,7 +283,6 @@ def _summary(context: DeviceContext) -> dict[str, Any]:
     return {
         "peak_posted_bytes": context.device.peak_posted_bytes,
         "peak_host_bytes": context.blocks.peak_host_bytes,
-        "peak_gathered_bytes": context.model.peak_gathered_bytes,
         **profile,
         **records,
         "model": asdict(script.model),

@@ -6,15 +6,13 @@ nor messages. `core` has the options and the layers, `zoo` the modules of the mo
 project, `user` the ways in which a user's module comes in. At the root: `architectures` are the models by
 name, and make of options the `body` that calls the modules; `loss_shares` weighs losses, `model` has
 the parameters of one device, `state_dict` reads and writes them in files, `optimizer` moves them,
-`weight_versions` keeps older versions while they are read, `sharded_weights` gathers parameters in parts,
-`split_backward` cuts a backward in two halves, `offloading` puts saved tensors on the host, and `blocks` runs
-forward and backward blocks one by one.
+`weight_versions` keeps older versions while they are read, `split_backward` cuts a backward in two halves,
+`offloading` puts saved tensors on the host, and `blocks` runs forward and backward blocks one by one.
 """
 
 from runtime.models.architectures import (
     MODEL_NAMES,
     body_of,
-    check_parameters,
     fits,
     suitable_model,
     traced,
@@ -46,7 +44,6 @@ __all__ = [
     "Text",
     "Tokens",
     "body_of",
-    "check_parameters",
     "cut",
     "fits",
     "load_state_dict_file",

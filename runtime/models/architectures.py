@@ -12,14 +12,12 @@ from torch import Tensor, nn
 from placements import Kind, Placement
 from placements.block import COMPUTE
 from runtime.models.body import Body
-from runtime.models.core.compiling import check_compile
 from runtime.models.core.layer_counts import max_shards
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.parameters import description_of, initial_values
 from runtime.models.core.slices import cannot_be_cut
 from runtime.models.core.tokens import Text
-from runtime.models.optimizer import Optimizer
 from runtime.models.user.packing import Forms
 from runtime.models.user.sources import Batches, ModuleSource
 from runtime.models.user.tracing import forms_from_plain, forms_to_plain, trace
@@ -65,12 +63,6 @@ def zoo_blocks(placement: Placement, options: ModelOptions) -> Mapping[str, Laye
     if placement.num_slices > 1 and options.name != "gpt":
         raise cannot_be_cut(f"the model {options.name!r}")
     for block in placement.blocks:
-        if block.kind is Kind.W and options.checkpoints is not None:
-            raise ModelError(
-                f"{options.checkpoints} segments are computed again in whole backwards, and that of "
-                f"{placement.name} is split ({block.name}); use null",
-                "checkpoints",
-            )
         if block.kind is not Kind.F:
             continue
         if (count := len(block.groups[0])) > options.vocab_size:
@@ -126,10 +118,8 @@ class ZooSource(ModuleSource):
 
     def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
         """Return a function that gives each block that reads its part of a slice of the text."""
-        text, num_graphs = (
-            Text(self._options, num_micro_batches, device),
-            len(forward_graphs(self._placement)),
-        )
+        text = Text(self._options, num_micro_batches, device)
+        num_graphs = len(forward_graphs(self._placement))
         each = num_micro_batches // num_graphs
         self._options.check_num_micro_batches(each)
 
@@ -187,11 +177,11 @@ def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | 
             f"runtime.Pipeline; start that script, or use the model {USER_MODEL!r}",
             "name",
         )
-    check_compile(options, placement)
     if options.name != USER_MODEL:
         body = Body(options, placement, ZooSource(options, placement))
     else:
-        body = Body(options, placement, UserFile(options), None if options.handed_over is None else own)
+        own = None if options.handed_over is None else own
+        body = Body(options, placement, UserFile(options, gives_away=own is not None), own)
         if options.handed_over is None:
             trace(body)
         else:
@@ -207,26 +197,6 @@ def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | 
                     "weight_versions",
                 )
     return body
-
-
-def check_parameters(options: ModelOptions, placement: Placement, body: Body) -> None:
-    """Ensure that the optimizer's options are for the parameters that a model has.
-
-    Raises:
-        ModelError: A group matches no parameter, or the optimizer does not take the parameters, or parts of
-            them.
-    """
-    found = {each.name: each for block in body.names for each in body.parameters(block)}
-    cut = [
-        each.name
-        for block in body.names
-        for each in body.parameters(block)
-        if each.split is not None and len(placement.by_name[block].groups[0]) > 1
-    ]
-    options.check_parameters(list(found), cut)
-    if options.uses_torch_optimizer:
-        values = [torch.empty(each.shape, device="meta").requires_grad_() for each in found.values()]
-        Optimizer(options, values, list(found))
 
 
 def traced(options: ModelOptions, placement: Placement) -> ModelOptions:

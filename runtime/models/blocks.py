@@ -16,16 +16,15 @@ the samples, and put together again, here, outside of autograd: the gradient of 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import NamedTuple, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from placements import Kind, Placement
 from placements.block import COMPUTE
-from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import OF_BRANCHES, ModelError
 from runtime.models.loss_shares import LossShares
 from runtime.models.model import Model
@@ -48,8 +47,6 @@ from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.shards import of_parts, share_of, share_shape, sum_in_order
 from schedsearch.semantics.versions import WeightMode
 
-T = TypeVar("T")
-
 Instance = tuple[str, int]
 """A block of one micro-batch: (block name, micro-batch)."""
 
@@ -71,14 +68,12 @@ class Saved(NamedTuple):
 class _Forward(NamedTuple):
     """A forward block of a micro-batch whose backward is to come.
 
-    Inputs are leaves of the output's graph. One that is computed again has no output, but its state before;
-    of one whose segments of layers are, the inputs of the segments are kept.
+    Inputs are leaves of the output's graph. One that is computed again has no output, but its state before.
     """
 
     inputs: list[Tensor]
     output: Tensor | None = None
     before: _State | None = None
-    segments: tuple[Tensor, ...] = ()
     offloaded: Offloaded | None = None
 
 
@@ -91,10 +86,6 @@ class Blocks:
         store: The weights that they read.
         losses: Loss of each (loss-computing block, micro-batch) that ran in this iteration; scalars. Their
             mean over the micro-batches is the update's, also where they are weighted.
-        keeps_pace: Whether a block that fails ends nothing: from then on all blocks hand over zeros and
-            compute nothing, so that no other device waits in vain. For placements without blocks that are cut
-            over several devices: their shards wait for each other while they compute.
-        failure: The first error, where the pace is kept.
         peak_host_bytes: Peak of the host's memory for offloaded blocks, of all iterations.
 
     Args:
@@ -154,8 +145,6 @@ class Blocks:
             )
         self._loss_shares = None if weight is None else LossShares(weight, self._data, placement, each)
         self.losses: dict[Instance, Tensor] = {}
-        self.keeps_pace = False
-        self.failure: Exception | None = None
         self.peak_host_bytes = 0
         self._iteration = 0
         self._kept: dict[Instance, _Forward] = {}
@@ -165,8 +154,6 @@ class Blocks:
 
     def begin(self, iteration: int) -> None:
         """Read the micro-batches of an iteration from now on."""
-        if self.failure is not None:
-            return
         assert not self._kept and not self._halfway, "a forward block of the last iteration had no backward"
         for name in self._model.groups:
             if (sliced := self._model.body.slice_of(name)) is not None:
@@ -175,8 +162,6 @@ class Blocks:
         self.losses = {}
         self._have_gradient = set()
         self.store.begin()
-        for sharded in self._model.sharded_blocks.values():
-            sharded.release()  # the whole would lack the last update
         if self._loss_shares is not None:
             self._loss_shares.begin(iteration)
 
@@ -197,8 +182,7 @@ class Blocks:
             if kept.output is None:
                 yield Saved(block, tuple(kept.inputs), False)
             else:
-                has_graph = kept.offloaded is None and not kept.segments
-                yield Saved(block, (*kept.inputs, kept.output, *kept.segments), has_graph)
+                yield Saved(block, (*kept.inputs, kept.output), kept.offloaded is None)
         for (block, _), half in list(self._halfway.items()):
             yield Saved(block, tuple(half.held), False)
 
@@ -215,11 +199,17 @@ class Blocks:
         """
         is_share = (producer, consumer) in self._in_shares
         num_shares = self._placement.by_name[producer].num_shares if is_share else 1
-        return self._spec(self._output_between(producer, consumer), num_shares, micro_batch)
+        forward, sample = self._output_between(producer, consumer), None
+        if micro_batch is not None and self.varies:
+            sample = self._data.read(forward, self._iteration, micro_batch)
+        whole = self._model.body.output_shape(forward, sample)
+        return TensorSpec.of(self.dtype, share_shape(whole, num_shares))
 
     def spec_of(self, producer: str, consumer: str, micro_batch: int, spec: TensorSpec) -> TensorSpec:
-        """Return the form between two blocks in a micro-batch of the iteration begun last."""
-        return self._sized(spec, self._output_between(producer, consumer), micro_batch)
+        """Return a form between two blocks in a micro-batch of the iteration begun last."""
+        tokens = self._model.options.tokens_of(self._iteration, micro_batch, self._num_micro_batches)
+        branches = self._model.branches(self._output_between(producer, consumer))
+        return spec.with_tokens(tokens * max(1, len(self._running(branches, micro_batch))))
 
     def max_bytes(self, producer: str, consumer: str) -> int:
         """Return the most bytes that a block hands to another for one micro-batch."""
@@ -232,31 +222,12 @@ class Blocks:
         is_forward = self._placement.by_name[producer].kind is Kind.F
         return producer if is_forward else self._forward_of[consumer]
 
-    def _spec(self, forward: str, num_shares: int, micro_batch: int | None) -> TensorSpec:
-        sample = None
-        if micro_batch is not None and self.varies:
-            sample = self._data.read(forward, self._iteration, micro_batch)
-        whole = self._model.body.output_shape(forward, sample)
-        return TensorSpec.of(self.dtype, share_shape(whole, num_shares))
-
-    def _sized(self, spec: TensorSpec, forward: str, micro_batch: int) -> TensorSpec:
-        """Return a form with the positions that a forward block has in a micro-batch."""
-        tokens = self._model.options.tokens_of(self._iteration, micro_batch, self._num_micro_batches)
-        branches = self._model.branches(forward)
-        return spec.with_tokens(tokens * max(1, len(self._running(branches, micro_batch))))
-
     def gathered(self, consumer: str, part: Tensor, shape: Sequence[int]) -> Tensor:
         """Return a tensor of which each device of a block's group received a part; all of them call it."""
         return of_parts(self._model.shards[self._forward_of[consumer]].gather(part), shape)
 
     def run(
-        self,
-        block: str,
-        micro_batch: int,
-        arrived: Sequence[Tensor],
-        mode: str = KEEP,
-        *,
-        keep_weights: bool = False,
+        self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = KEEP
     ) -> Mapping[str, Tensor]:
         """Run one block.
 
@@ -267,20 +238,14 @@ class Blocks:
                 each group hands over its share, else for all.
             mode: How a forward block runs; with ``recompute`` it keeps its inputs alone, and its backward
                 computes it again; with ``offload`` it keeps its inputs and its output, and the host the rest.
-            keep_weights: Whether its sharded weights stay gathered for its next run.
 
         Returns:
             For each consumer the contiguous tensor to hand over, likewise.
         """
-        made, what = None, f"{block} of micro-batch {micro_batch}"
-        if self.failure is None:
-            with self._weights_of(block, keep_weights):
-                made = self.attempt(lambda: self._run(block, micro_batch, arrived, mode), what)
-        tensors, loss = self._zeros(block, micro_batch) if made is None else made
+        tensors, loss = self._run(block, micro_batch, arrived, mode)
         groups = self._model.groups[self._forward_of[block]]
         if loss is not None:
-            # It travels in float64, as a group that failed knows no type.
-            total = sum_in_order([each.to(loss.dtype) for each in groups.gather(loss.double())])
+            total = sum_in_order(groups.gather(loss))
             self.losses[block, micro_batch] = total / (groups.count if self._loss_shares is None else 1)
         found: dict[str, Tensor] = {}
         for tensor, consumers in tensors:
@@ -291,53 +256,6 @@ class Blocks:
                 parts = groups.gather(tensor)
                 found |= dict.fromkeys(others, tensor if len(parts) == 1 else torch.cat(parts))
         return found
-
-    def _weights_of(self, block: str, keep: bool) -> AbstractContextManager[None]:
-        """Return a context in which the sharded weights of a block are gathered."""
-        sharded = self._model.sharded_blocks.get(self._forward_of[block])
-        kind = self._placement.by_name[block].kind
-        return nullcontext() if sharded is None else sharded.running(kind, keeps=keep)
-
-    def attempt(self, compute: Callable[[], T], what: str = "") -> T | None:
-        """Return the result of a computation, or None if it fails where the pace is kept.
-
-        The message names it as said, unless the error does that itself.
-        """
-        try:
-            return compute()
-        except Exception as error:  # whatever a user's module or batch raises
-            if not self.keeps_pace:
-                raise
-            self.failure = error
-            if what and not isinstance(error, ModelError):
-                self.failure = ModelError(f"{what}: {type(error).__name__}: {error}")
-                self.failure.__cause__ = error
-            return None
-
-    def take_failure(self) -> Exception | None:
-        """Return the failure, and forget it and all that blocks had saved; None if nothing failed."""
-        failure, self.failure = self.failure, None
-        if failure is not None:
-            self.discard()
-        return failure
-
-    def discard(self) -> None:
-        """Forget the tensors that blocks have saved for their backward."""
-        self._kept, self._halfway = {}, {}
-
-    def _zeros(self, block: str, micro_batch: int) -> _Made:
-        """Return a stand-in for the work of a block after a failure, in the forms of its results."""
-        model, num_shares = self._model, self._placement.by_name[block].num_shares
-        if block in self._computes_loss:
-            return [], torch.zeros((), device=model.device)
-        consumers = self._running(self._consumers[block], micro_batch)
-        is_forward = self._placement.by_name[block].kind is Kind.F
-        made: list[tuple[Tensor, Sequence[str]]] = []
-        for takers in [consumers] if is_forward else [(name,) for name in consumers]:
-            forward = block if is_forward else self._forward_of[takers[0]]
-            spec = self._sized(self._spec(forward, num_shares, micro_batch), forward, micro_batch)
-            made.append((torch.zeros(spec.shape, dtype=self.dtype, device=model.device), takers))
-        return made, None
 
     def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str) -> _Made:
         kind, forward = self._placement.by_name[block].kind, self._forward_of[block]
@@ -398,27 +316,18 @@ class Blocks:
         trains = block in self._trained
         own = self._own_shares(block, arrived, micro_batch)
         inputs = [value.detach().requires_grad_(trains) for value in own]
-        checkpoints = self._model.options.checkpoints
-        is_cut = trains and mode == RECOMPUTE and checkpoints is not None
-        again = trains and mode == RECOMPUTE and not is_cut
+        again = trains and mode == RECOMPUTE
         before = _State(self._model, block) if again else None
-        segments: list[Tensor] = []
         offloaded: Offloaded | None = None
         with torch.set_grad_enabled(trains and not again):
-            if is_cut:
-                module = self._model.body.modules[block]
-                assert isinstance(module, LayeredBlock) and checkpoints is not None
-                with module.in_segments(checkpoints) as segments:
-                    output = self._computed(block, micro_batch, inputs)
-            elif trains and mode == OFFLOAD:
+            if trains and mode == OFFLOAD:
                 offloaded = Offloaded([*inputs, *self.store.weights(block, micro_batch).values()])
                 with offloaded.saving():
                     output = self._computed(block, micro_batch, inputs)
             else:
                 output = self._computed(block, micro_batch, inputs)
         if trains:
-            kept = _Forward(inputs, None if again else output, before, tuple(segments), offloaded)
-            self._kept[block, micro_batch] = kept
+            self._kept[block, micro_batch] = _Forward(inputs, None if again else output, before, offloaded)
         if offloaded is not None:
             on_host = [each.offloaded for each in list(self._kept.values()) if each.offloaded is not None]
             self.peak_host_bytes = max(self.peak_host_bytes, sum(each.host_bytes for each in on_host))

@@ -16,13 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from placements import Kind, Placement
-from runtime.models.core.compiling import compiled
 from runtime.models.core.layers import ShardedLayer
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter, Weights, description_of
 from runtime.models.core.precision import compute_type
 from runtime.models.core.slices import SlicedBlock, cannot_be_cut
-from runtime.models.user.calling import Call, CalledModule, call
+from runtime.models.user.calling import CalledModule
 from runtime.models.user.cut import INPUT_NAMES, TARGET_NAMES, names_in_model
 from runtime.models.user.packing import Forms, forms_of, packed, packed_shape, unpacked
 from runtime.models.user.reading import INPUTS, TARGETS, ModelData, Reading, Sample, SourceData, several
@@ -92,7 +91,6 @@ class Body:
         for module in () if pair_backward(placement) else self.modules.values():
             module.eval()
         self._called = {block: CalledModule(module) for block, module in self.modules.items()}
-        self._how = {block: compiled(call, block, options.compile) for block in self.modules}
         self._held: dict[str, dict[str, Tensor]] = {}
         self._changes_buffers: dict[str, bool] = {}
         self._loaded: dict[str, Tensor] = {}
@@ -158,10 +156,6 @@ class Body:
     def parameters(self, block: str) -> tuple[Parameter, ...]:
         """Return the different parameters of a block's module; of a block computed elsewhere perhaps none."""
         return tuple({each.name: each for each in self._parameters.get(block, {}).values()}.values())
-
-    def local_names(self, block: str) -> dict[str, str]:
-        """Return the names of the block's parameters by the names in its module."""
-        return {local: each.name for local, each in self._parameters[block].items()}
 
     def initial(self, parameter: Parameter) -> Tensor:
         """Return the values that the modules' code gives the parameter, for the caller to keep."""
@@ -236,7 +230,7 @@ class Body:
         # A captured graph makes tensors on the default device; modules without a seed make none.
         is_default = sample.seed is not None and device.type == "cuda"
         with seeded(sample.seed, device), device if is_default else nullcontext():
-            outputs = self.call(block, inputs, sample, parameters, buffers, self._how[block])
+            outputs = self.call(block, inputs, sample, parameters, buffers)
         changed = {
             name: value
             for name, value in buffers.items()
@@ -267,7 +261,6 @@ class Body:
             raise ModelError(
                 f"module: {block} returned {found}, and {wanted} was expected from other micro-batches; let "
                 "it return the same types and shapes for every one"
-                + ("" if sample.forms is None else ", or sizes that are linear in those that are read")
             )
         return packed(outputs, self._carried_dtype)
 
@@ -278,9 +271,8 @@ class Body:
         sample: Sample,
         parameters: Mapping[str, Tensor],
         buffers: dict[str, Tensor],
-        how: Call = call,
     ) -> tuple[Tensor, ...]:
-        """Return the outputs of the module, called in a given way, or of the loss after it.
+        """Return the outputs of the module, or of the loss after it.
 
         Buffers that the module replaces are replaced.
         """
@@ -297,7 +289,7 @@ class Body:
         if ends and takes_targets:
             arguments += sample.targets
         given = {**parameters, **buffers}
-        outputs = several(self._called[block](given, tuple(arguments), how))
+        outputs = several(self._called[block](given, tuple(arguments)))
         buffers.update({name: given[name] for name in buffers})
         if not ends or loss is None:
             return outputs

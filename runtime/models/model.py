@@ -16,7 +16,6 @@ from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter, Weights
 from runtime.models.core.precision import autocast, compute_type
 from runtime.models.optimizer import Optimizer
-from runtime.models.sharded_weights import ShardedBlock, ShardedWeight, sharded_parameters
 from runtime.models.user.reading import ModelData, Sample
 from runtime.transport.protocol import Team
 from runtime.transport.shards import WHOLE, Shards
@@ -26,22 +25,16 @@ ReplicaGroups = tuple[Team, ...]
 
 
 class ParameterShard(NamedTuple):
-    """Part of a parameter: a shard of `num_shards` along a dimension, and a share of the shard.
-
-    Shares are cut along the same dimension, where data-parallel groups hold one each (ZeRO-3).
-    """
+    """Part of a parameter: a shard of `num_shards` along a dimension."""
 
     name: str
     shard: int
     num_shards: int
     dim: int
-    share: int = 0
-    num_shares: int = 1
 
     def of(self, full: Tensor) -> Tensor:
         """Return this part of a full tensor."""
-        shard = full if self.num_shards == 1 else full.tensor_split(self.num_shards, self.dim)[self.shard]
-        return shard if self.num_shares == 1 else shard.tensor_split(self.num_shares, self.dim)[self.share]
+        return full if self.num_shards == 1 else full.tensor_split(self.num_shards, self.dim)[self.shard]
 
 
 def replicated_parameters(body: Body, placement: Placement) -> dict[ReplicaGroups, list[str]]:
@@ -121,8 +114,6 @@ class Model:
         groups: Data-parallel groups of each of its forward blocks.
         replicas: The names of the parameters with replicas, by the teams that hold them; of all devices.
         buckets: The same, by the blocks that have them.
-        sharded_blocks: The forward blocks of which it holds a part with ZeRO-3.
-        peak_gathered_bytes: Peak of the sharded parameters gathered at one time.
 
     Args:
         groups: Data-parallel groups; blocks that it leaves out are computed for all samples.
@@ -153,36 +144,16 @@ class Model:
         self.body = body or body_of(options, placement, tuple(shards))
         self.body.place(self.shards)
         self._check_streams()
-        sharded = sharded_parameters(options, self.body, placement)
-        self._names_sharded = {name for names in sharded.values() for name in names}
-        self.replicas = {
-            teams: [name for name in names if name not in self._names_sharded]
-            for teams, names in replicated_parameters(self.body, placement).items()
-        }
+        self.replicas = replicated_parameters(self.body, placement)
         self.buckets = replica_buckets(self.replicas, self.body)
         self._weights: dict[str, Tensor] = {}
         self._shard_of: dict[str, ParameterShard] = {}
-        self._sharded: dict[str, ShardedWeight] = {}
         for block in self._by_team():
             for parameter in self.body.parameters(block):
                 if parameter.name not in self._weights:
-                    self._add(parameter, shards[block], self.groups[block])
-        self.peak_gathered_bytes = 0
-        self.sharded_blocks = {
-            block: ShardedBlock(
-                self.body.modules[block],
-                {
-                    local: self._sharded[name]
-                    for local, name in self.body.local_names(block).items()
-                    if name in self._sharded
-                },
-                self._count_gathered,
-            )
-            for block in shards
-            if sharded.get(block) and self.groups[block].count > 1
-        }
+                    self._add(parameter, shards[block])
         held = [self.parameters[shard] for shard in self._shard_of.values()]
-        self.optimizer = Optimizer(options, held, list(self._weights))
+        self.optimizer = Optimizer(options, held)
 
     def _check_streams(self) -> None:
         """Ensure that the gradients of a parameter come from one stream, so in one order."""
@@ -203,7 +174,7 @@ class Model:
         order = list(dict.fromkeys(teams.values()))
         return sorted(teams, key=lambda name: order.index(teams[name]))
 
-    def _add(self, parameter: Parameter, shards: Shards, groups: Shards) -> None:
+    def _add(self, parameter: Parameter, shards: Shards) -> None:
         name, dim = parameter.name, parameter.split
         values = self.body.initial(parameter).to(getattr(torch, self.options.dtype))
         shard = ParameterShard(name, 0, 1, 0)
@@ -213,35 +184,16 @@ class Model:
             values = shards.of(values, dim).clone()
         weight = values.detach().to(self.device).requires_grad_(parameter.trains)
         self._weights[name] = weight
-        if name in self._names_sharded and groups.count > 1:
-            if shard.num_shards == 1:  # along the longest dimension its parts differ least
-                shard = shard._replace(dim=max(range(weight.dim()), key=lambda each: weight.shape[each]))
-            sharded = self._sharded[name] = ShardedWeight(weight, shard.dim, groups)
-            shard, weight = shard._replace(share=groups.index, num_shares=groups.count), sharded.piece
         self.parameters[shard] = weight
         self._shard_of[name] = shard
-
-    def _count_gathered(self) -> None:
-        now = sum(each.num_bytes for each in self._sharded.values() if each.is_gathered)
-        self.peak_gathered_bytes = max(self.peak_gathered_bytes, now)
 
     @property
     def draws_nothing(self) -> bool:
         """Whether blocks draw no random numbers, of which there is one series for all streams."""
         return self.body.source.seed is None
 
-    def whole_weights(self) -> list[Tensor]:
-        """Return the tensors that modules compute with; of sharded parameters their memory comes and goes."""
-        return list(self._weights.values())
-
     def hold(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on with these leaf tensors, one for each parameter, which take its values and its place.
-
-        Raises:
-            ModelError: Parameters are sharded.
-        """
-        if self._sharded:
-            raise ModelError("3 cannot be run in a loop of one's own; use runtime.zero=1, or 0", "zero")
+        """Go on with these leaf tensors, one for each parameter, which take its values and its place."""
         for name, tensor in tensors.items():
             tensor.data = self._weights[name].detach()
             self._replace(name, tensor)

@@ -159,12 +159,11 @@ def _own_tensors(model: Model) -> dict[str, _OwnTensor]:
         names = model.body.state_names(block)
         full = {each.name: each.shape for each in model.body.parameters(block)}
         for shard, weight in model.parameters.items():
-            is_copy = groups.index > 0 and shard.num_shares == 1
-            if shard.name not in full or is_copy or (shard.num_shards == 1 and model.shards[block].index):
+            is_copy = groups.index > 0 or (shard.num_shards == 1 and model.shards[block].index > 0)
+            if shard.name not in full or is_copy:
                 continue
             shape = full[shard.name]
-            is_cut = shard.num_shards * shard.num_shares > 1
-            place = (shard.dim, _place(shard, shape)[-1].start) if is_cut else ()
+            place = (shard.dim, _place(shard, shape)[-1].start) if shard.num_shards > 1 else ()
             own = _OwnTensor(TensorSpec.of(weight.dtype, shape), weight, *place)
             found |= dict.fromkeys(names[shard.name], own)
         for name, (key, value) in model.body.state_buffers(block).items() if not groups.index else ():
@@ -192,7 +191,7 @@ def _num_bytes(spec: TensorSpec) -> int:
 
 def _place(shard: ParameterShard, shape: Sequence[int]) -> tuple[Any, ...]:
     """Return the index of a shard in the whole tensor, as `torch.tensor_split` cuts."""
-    if shard.num_shards == shard.num_shares == 1:
+    if shard.num_shards == 1:
         return (...,)
     rows = shard._replace(dim=0).of(torch.arange(shape[shard.dim]))
     begin = int(rows[0]) if len(rows) else 0

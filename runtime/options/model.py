@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 from placements.forms.meaning import Verbatim, option
 from schedsearch.semantics.versions import WeightMode
@@ -20,9 +19,7 @@ class UserModelOptions:
 
     None stands for what the plan, the placement or the size of the model decide. `num_layers` is for ``gpt``
     over all stages, for ``mt5`` in the encoder and as many in the decoder, for ``flava`` in each of the two
-    encoders. Of the parameter groups the first that matches a parameter counts; other parameters have the
-    optimizer's options. Each update is a step of `lr_schedule`. `precision` and `compile` are explained in
-    `runtime.models.core`.
+    encoders. `precision` is explained in `runtime.models.core`.
     """
 
     num_layers: int | None = option(
@@ -63,7 +60,7 @@ class UserModelOptions:
     path: Verbatim | None = option(
         None, "Python file of your own model; see runtime/models/user/user_file.py"
     )
-    optimizer: str = option("adamw", "adamw | sgd | a class of torch.optim, as Adam")
+    optimizer: str = option("adamw", "adamw | sgd", choices=("adamw", "sgd"))
     weight_decay: float = option(0.0, "weight decay of the optimizer", min=0, below=inf)
     momentum: float = option(0.0, "momentum of sgd", min=0, below=inf)
     weight_versions: str = option(
@@ -82,41 +79,10 @@ class UserModelOptions:
     clip_grad_norm: float | None = option(
         None, "largest norm of all gradients together; null: no limit", above=0
     )
-    optimizer_options: Mapping[Any, Any] | None = option(
-        None, "further options of that class, as in {betas: [0.9, 0.95]}", hash=False
-    )
-    parameter_groups: Sequence[Any] = option(
-        (),
-        "as in [{match: 'norm|bias', options: {weight_decay: 0}}]; match: part of a name",
-        hash=False,
-    )
-    lr_schedule: str | None = option(
-        None, "a class of torch.optim.lr_scheduler, as CosineAnnealingLR; null: one rate"
-    )
-    lr_schedule_options: Mapping[Any, Any] | None = option(
-        None, "options of that class, as in {T_max: 100}", hash=False
-    )
-    checkpoints: int | None = option(
-        None,
-        "segments of layers in which a recomputed block of gpt, mt5 or flava is computed again; null: one, "
-        "the block",
-        min=1,
-    )
     zero: int = option(
         0,
-        "1: each copy holds the optimizer's state of a part of the parameters | 3: each data-parallel group "
-        "also a part of parameters and gradients (FSDP) | 0: off",
-    )
-    sharded_blocks: Sequence[str] | None = option(
-        None,
-        "forward blocks of zero=3; null: all in data-parallel groups, or those that a plan shards; []: none",
-        hash=False,
+        "1: each copy holds the optimizer's state of a part of the parameters | 0: off",
     )
     slice_lengths: Sequence[int] | None = option(
         None, "tokens of each slice, where sequences are cut into some; null: even ones", hash=False, min=1
-    )
-    compile: str | None = option(
-        None,
-        "torch's compiler for each forward block: inductor | aot_eager | eager; null: not compiled",
-        choices=("inductor", "aot_eager", "eager"),
     )

@@ -103,7 +103,7 @@ class ActivationMemory:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             yield
         self._unknown.remove(block)
-        known = [*arrived, *self._model.whole_weights()]
+        known = [*arrived, *self._model.parameters.values()]
         known += [tensor for kept in self._blocks.saved() if kept.block == block for tensor in kept.tensors]
         self._saved_bytes[block] = sum(saved[each] for each in saved.keys() - _storages(known).keys())
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from placements import Kind, Placement
+from placements import Placement
 from placements.forms.texts import write_text
 from runtime.plans.planned import PlannedIteration
 from runtime.profiling.records import BlockRecord, Record, aligned
@@ -28,16 +28,6 @@ THREAD_NAMES = dict(enumerate(("planned", "free transfers", "measured", "waiting
 """The threads of a device, by their numbers."""
 
 PLANNED, ZERO_COMM, MEASURED, WAITING = THREAD_NAMES
-
-_KIND_COLOR = {
-    Kind.F: "thread_state_running",
-    Kind.B: "thread_state_iowait",
-    Kind.I: "thread_state_uninterruptible",
-    Kind.W: "rail_load",
-    Kind.R: "thread_state_runnable",
-    Kind.O: "grey",
-}
-"""Names of Chrome's colours; Perfetto takes a colour from the name of the block instead."""
 
 
 class _Slice(NamedTuple):
@@ -159,13 +149,12 @@ class _Drawing:
             point = self._planned.points[instance]
             facts |= {"planned_mhz": point.clock_mhz, "planned_ms": point.time_ms}
             facts |= {"planned_mj": point.energy_mj}
-        color = _KIND_COLOR[self._placement.by_name[instance[0]].kind]
-        self._slice(_name(instance), at, color, {**first, **facts, **last})
+        self._slice(_name(instance), at, {**first, **facts, **last})
 
-    def _slice(self, name: str, at: _Slice, color: str, args: Mapping[str, object]) -> None:
+    def _slice(self, name: str, at: _Slice, args: Mapping[str, object]) -> None:
         begin_us = _us(at.begin_ms)
         times = {"ts": begin_us, "dur": round(_us(at.end_ms) - begin_us, 3)}
-        self._add("X", name, at.place, **times, cname=color, args=args)
+        self._add("X", name, at.place, **times, args=args)
 
     def _draw_waiting(self, record: Record, offset_ms: float) -> None:
         """Draw the wait of every block that takes a message, however short."""
@@ -174,7 +163,7 @@ class _Drawing:
             if row.instance in taken:
                 at = _Slice(record.device, WAITING, offset_ms + row.reached_ms, offset_ms + row.ready_ms)
                 args = {"block": row.block, "micro_batch": row.micro_batch}
-                self._slice(f"waits for {_name(row.instance)}", at, "terrible", args)
+                self._slice(f"waits for {_name(row.instance)}", at, args)
 
     def _draw_messages(self, record: Record, offset_ms: float) -> None:
         """Draw both ends of each message from when they were posted; they may overlap."""

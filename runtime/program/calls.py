@@ -84,7 +84,6 @@ class BlockCall(NamedTuple):
     clock_mhz: int | None
     mode: str = KEEP
     stream: str = COMPUTE
-    keep_weights: bool = False
 
     def __str__(self) -> str:
         """Return the block as errors name it."""
@@ -148,10 +147,9 @@ class Calls(Verbs):
         clock_mhz: int | None = None,
         mode: str = KEEP,
         stream: str = COMPUTE,
-        keep_weights: bool = False,
     ) -> None:
         """Write down a run of any block; a ScriptError refuses its clock or its mode."""
-        run = BlockCall(block, micro_batch, clock_mhz, mode, stream, keep_weights)
+        run = BlockCall(block, micro_batch, clock_mhz, mode, stream)
         if mode not in MODES:
             raise ScriptError(f"line {_line()}: {run} has mode={mode!r}; write one of {', '.join(MODES)}")
         if clock_mhz is not None and (type(clock_mhz) is not int or clock_mhz < 1):
@@ -162,7 +160,7 @@ class Calls(Verbs):
                 "of other clocks; leave the clocks of the script out"
             )
         self.runs.append(run)
-        self._add(Run(block, micro_batch, mode, stream, keep_weights))
+        self._add(Run(block, micro_batch, mode, stream))
 
     def send(
         self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None

@@ -21,7 +21,6 @@ from runtime.program.handover import (
     check_needed,
     check_runs,
     check_shares,
-    check_weights,
     run_text,
 )
 from runtime.program.instructions import Programs, Run
@@ -35,8 +34,6 @@ def check(programs: Programs) -> Programs:
 
     - Every block of every micro-batch runs once on each of its devices, on its stream.
     - A forward block runs in a mode of the placement; what one decision is about all runs in the same.
-    - Weights that data-parallel groups gather stay for a next run alone. All devices of a block keep them
-      after the same runs, as they run a block alike, so they gather them at the same runs.
     - Every message has one send and one receive, which know it as a tensor of the same shape and type, where
       the programs say that. Somebody needs it; of a block in data-parallel groups, it is of the right group.
     - Every block runs after its inputs and after what it follows on its devices; nothing is sent before
@@ -61,7 +58,6 @@ def check(programs: Programs) -> Programs:
     """
     check_runs(programs)
     check_modes(programs)
-    check_weights(programs)
     check_needed(programs)
     ends = check_matched(programs)
     check_local_order(programs)

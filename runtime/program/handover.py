@@ -106,21 +106,6 @@ def check_modes(programs: Programs) -> None:
             raise fault(programs, text, [other, position])
 
 
-def check_weights(programs: Programs) -> None:
-    """Ensure that weights stay gathered for a next run alone, and in data-parallel groups alone."""
-    stages = pair_backward(programs.placement)
-    last: dict[tuple[int, str], tuple[ProgramPosition, Run]] = {}
-    for position, run in all_of(programs, Run):
-        if run.keep_weights and programs.placement.by_name[run.block].data_parallel == 1:
-            text = f"device {position[0]} keeps the weights of {run_text(run)}, which no groups gather"
-            raise fault(programs, text, [position])
-        last[position[0], stages.get(run.block, run.block)] = position, run
-    for position, run in last.values():
-        if run.keep_weights:
-            text = f"device {position[0]} keeps the weights of {run_text(run)}, after which none needs them"
-            raise fault(programs, text, [position])
-
-
 _Messages = dict[Message, ProgramPosition]
 
 

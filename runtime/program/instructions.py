@@ -56,20 +56,17 @@ class Run:
     Attributes:
         mode: How a forward block runs, one of `MODES`; its backward follows it.
         stream: Stream of its devices that it runs on, as the placement says.
-        keep_weights: Whether weights that its data-parallel groups gather for it stay for their next run.
     """
 
     block: str
     micro_batch: int
     mode: str = KEEP
     stream: str = COMPUTE
-    keep_weights: bool = False
 
     def __str__(self) -> str:
         """Return the one-line text that `parse_instruction` reads; `keep` and `compute` go without saying."""
         how = "" if self.mode == KEEP else f" {self.mode}"
         how += "" if self.stream == COMPUTE else f" on {quoted(self.stream)}"
-        how += " keeping weights" if self.keep_weights else ""
         return f"run {quoted(self.block)} #{self.micro_batch}{how}"
 
 
@@ -92,7 +89,7 @@ Instruction = Receive | Run | Send
 
 
 _NAME = r'([\w.@]+|"(?:[^"\\]|\\.)*")'
-_RUN = re.compile(rf"run {_NAME} #(-?\d+)(?: ({'|'.join(MODES[1:])}))?(?: on {_NAME})?( keeping weights)?")
+_RUN = re.compile(rf"run {_NAME} #(-?\d+)(?: ({'|'.join(MODES[1:])}))?(?: on {_NAME})?")
 _MESSAGE = re.compile(
     rf"(?:(receive)|send) {_NAME} -> {_NAME} #(-?\d+) (?(1)from|to) (\d+)(?: part (\d+) of (\d+))?"
 )
@@ -111,11 +108,11 @@ def parse_instruction(line: str) -> Instruction:
     >>> str(parse_instruction('run "my block" #3'))
     'run "my block" #3'
     >>> parse_instruction("run F1 #2 recompute")
-    Run(block='F1', micro_batch=2, mode='recompute', stream='compute', keep_weights=False)
+    Run(block='F1', micro_batch=2, mode='recompute', stream='compute')
     """
     if found := _RUN.fullmatch(line.strip()):
-        block, n, mode, stream, keeps = found.groups()
-        return Run(_unquoted(block), int(n), mode or KEEP, _unquoted(stream) or COMPUTE, bool(keeps))
+        block, n, mode, stream = found.groups()
+        return Run(_unquoted(block), int(n), mode or KEEP, _unquoted(stream) or COMPUTE)
     if found := _MESSAGE.fullmatch(line.strip()):
         receives, producer, consumer, n, device, index, count = found.groups()
         part = (int(index), int(count)) if count else None

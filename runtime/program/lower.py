@@ -6,7 +6,7 @@ And programs as a schedule again, of which more can be told.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
@@ -265,29 +265,6 @@ def scattered_in_words(programs: Programs) -> str:
     if not parts:
         return ""
     return f"parts of tensors: {', '.join(parts)}" + (f"; whole: {', '.join(whole)}" if whole else "")
-
-
-def keeping_weights(programs: Programs, sharded: Collection[str], uses: int) -> Programs:
-    """Return programs in which sharded weights stay gathered over several runs of a block and its backward.
-
-    Args:
-        programs: Any.
-        sharded: Forward blocks whose weights are sharded.
-        uses: Runs for which they stay; 1 to gather them for each, 0 to gather them once an iteration.
-    """
-    stages = pair_backward(programs.placement)
-    runs = Counter((device, stages.get(run.block, run.block)) for (device, _), run in all_of(programs, Run))
-    done = Counter[tuple[int, str]]()
-
-    def changed(device: int, each: Instruction) -> Instruction:
-        if not isinstance(each, Run) or (stage := stages.get(each.block, each.block)) not in sharded:
-            return each
-        done[device, stage] += 1
-        count = done[device, stage]
-        is_last = count == runs[device, stage] or (uses > 0 and count % uses == 0)
-        return replace(each, keep_weights=not is_last)
-
-    return programs.changed(changed)
 
 
 class RecomputeError(ValueError):

@@ -162,7 +162,7 @@ class Service:
         Any other version is an older one, even if its number is higher: it may be of another database.
         """
         if self.due_in_s(job) <= 0:
-            with self._changing(job) as rows:
+            with self._changing(job, is_quick=True) as rows:
                 self._deploy(rows, _find(rows, job)["number"])
         with self.database.reading() as rows:
             row = _find_ready(rows, job)
@@ -180,7 +180,7 @@ class Service:
 
     def set_straggler(self, job: str, body: StragglerMessage) -> Deployed:
         """Tell of a straggler (Perseus, Table 2); before the job is ready it counts once it is."""
-        with self._changing(job) as rows:
+        with self._changing(job, is_quick=True) as rows:
             number = _find(rows, job)["number"]
             self._settle(rows, number)  # a degree that is due by now stays in force until this message is due
             rows.execute(
@@ -200,9 +200,9 @@ class Service:
         self._workers.cancel(job)
 
     @contextmanager
-    def _changing(self, job: str) -> Iterator[Connection]:
-        """Write to a job, and let all know."""
-        with self.database.writing() as rows:
+    def _changing(self, job: str, *, is_quick: bool = False) -> Iterator[Connection]:
+        """Write to a job, and let all know; see `Database.writing`."""
+        with self.database.writing(is_quick=is_quick) as rows:
             yield rows
         self.on_news(job)
 

@@ -1,15 +1,18 @@
 """The server's memory: one SQLite file, whose rows are all that it knows.
 
-Every change is one transaction, on disk before its request is answered, so that the server, or its machine,
-may end at any time. Every transaction has a connection of its own. One server at a time owns a file.
+Every change is one transaction, made before its request is answered, so that the server may be killed at any
+time. Most are on disk by then and outlast the machine's end; what must be quick gets there right afterwards.
+Every transaction has a connection of its own. One server at a time owns a file.
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO
@@ -53,6 +56,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         """Take the file, and make the tables that it lacks."""
         self._alone = threading.Lock()
+        self._disk, self._is_to_sync = ThreadPoolExecutor(1, "database"), threading.Event()
         self._path, self._owner = path, _own(path)
         # Held until the end: SQLite removes its log when the last connection is closed.
         self._first = self._connect()
@@ -77,16 +81,29 @@ class Database:
             yield rows
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """Open a transaction that is the only one to write, and commit it if nothing is raised."""
+    def writing(self, *, is_quick: bool = False) -> Iterator[sqlite3.Connection]:
+        """Open a transaction that is the only one to write, and commit it if nothing is raised.
+
+        It is on disk then; a quick one does not wait for that.
+        """
         with self._alone, closing(self._connect()) as rows:
-            rows.execute("PRAGMA synchronous=FULL")
+            rows.execute(f"PRAGMA synchronous={'NORMAL' if is_quick else 'FULL'}")
             rows.execute("BEGIN IMMEDIATE")
             yield rows
             rows.execute("COMMIT")
+        if is_quick and not self._is_to_sync.is_set():
+            self._is_to_sync.set()
+            self._disk.submit(self._sync)
+
+    def _sync(self) -> None:
+        """Wait until the disk has all that was committed before; changes from now on ask for it again."""
+        self._is_to_sync.clear()
+        with Path(f"{self._path}-wal").open("rb") as log:
+            os.fsync(log.fileno())
 
     def close(self) -> None:
-        """Close the file and let others own it."""
+        """Wait for the disk, close the file and let others own it."""
+        self._disk.shutdown()
         self._first.close()
         self._owner.close()
 

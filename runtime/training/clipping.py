@@ -27,7 +27,7 @@ Squares = Mapping[str, Sequence[tuple[str, int, float]]]
 
 def squares(model: Model, *, exact: bool = True) -> dict[str, list[tuple[str, int, float]]]:
     """Return the squares of a device's gradients, by its forward blocks; shared parameters in each."""
-    shards = {shard.name: shard.shard * shard.num_shares + shard.share for shard in model.parameters}
+    shards = {shard.name: shard.shard for shard in model.parameters}
     grads = {shard.name: each.grad for shard, each in model.parameters.items() if each.grad is not None}
     found = {name: _square(grad.detach().to_dense(), exact) for name, grad in grads.items()}
     values = dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True)) if found else {}

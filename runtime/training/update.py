@@ -41,8 +41,7 @@ class Update:
         self.is_skipped = False
         blocks.store.on_complete, blocks.store.on_update = self._sums.complete, self._sums.begin_update
         if model.options.zero:
-            own = self.owners.own
-            model.optimizer = Optimizer(model.options, list(own.values()), [shard.name for shard in own])
+            model.optimizer = Optimizer(model.options, list(self.owners.own.values()))
 
     def complete(self) -> None:
         """Give every copy the sum of the gradients; with fp16 scale all down, or forget them on overflow."""

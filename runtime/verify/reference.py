@@ -57,7 +57,6 @@ class ReferenceCase:
         torch_device: Where the references compute: the same kind of device as the run.
         load_weights: File of a state dict that it began with, or None.
         exact: Whether its sums over devices were made in the order of the devices.
-        is_compiled: Whether its blocks were compiled; those of the references are not.
         left_out: The (block, micro-batch) pairs that did not run.
     """
 
@@ -68,17 +67,15 @@ class ReferenceCase:
     torch_device: str = "cpu"
     load_weights: Path | None = None
     exact: bool = True
-    is_compiled: bool = False
     left_out: frozenset[Instance] = frozenset()
 
     @property
     def tolerance(self) -> float:
         """The relative error up to which a run counts as equal: half of the digits, if not made to be exact.
 
-        It is not where sums over devices are made in any order, nor where blocks are compiled, which may
-        merge and reorder what they compute.
+        It is not where sums over devices are made in any order.
         """
-        if self.exact and not self.is_compiled:
+        if self.exact:
             return TOLERANCE
         return float(torch.finfo(getattr(torch, self.options.dtype)).eps ** INEXACT_DIGITS)
 

@@ -1,7 +1,7 @@
-"""Ways to lock a clock without being root: a helper of this project on a Unix socket, or Zeus's daemon.
+"""The way to lock a clock without being root: a helper of this project on a Unix socket.
 
 It does not know schedules. Nothing here listens on a network.
 
 Read `allowed` (who may set which clocks of which GPUs), `helper` (serves them: ``python -m runtime.clock
-serve``), `zeusd` (a GPU through Zeus's daemon) and `opening` (the way that this machine offers).
+serve``) and `opening` (the way that this machine offers).
 """

@@ -1,11 +1,10 @@
-"""The clock of a GPU by the way that this machine offers: the helper, Zeus's daemon, or one's own right."""
+"""The clock of a GPU by the way that this machine offers: the helper, or one's own right."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from runtime.clocks.access.zeusd import ZEUSD_VARIABLE
 from runtime.clocks.clock import ClockBackend, ClockError, HelperClock, NvmlClock, RecordingClock
 
 SOCKET_VARIABLE = "SCHEDSEARCH_CLOCK_SOCKET"
@@ -24,7 +23,7 @@ def lock_clock(gpu: str, dwell_ms: float = 0.0) -> ClockBackend:
     given = os.environ.get(SOCKET_VARIABLE)
     if given or (given is None and DEFAULT_SOCKET.exists()):
         return HelperClock(gpu, given or DEFAULT_SOCKET, dwell_ms)
-    return NvmlClock(gpu, dwell_ms, os.environ.get(ZEUSD_VARIABLE) or None)
+    return NvmlClock(gpu, dwell_ms)
 
 
 def open_clock(gpu: str | None, dwell_ms: float = 0.0) -> ClockBackend:

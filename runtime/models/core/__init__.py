@@ -1,6 +1,6 @@
 """Parts of models: options, the text that ours read, and layers that are whole or cut into shards.
 
-It does not know which layers which model has. `torch_optimizers` and `precision` say how one can be trained.
-Then `options`, `compiling`, `parameters`, `tokens`, `layers`, `attention`, `layered_block` and `slices` of
+It does not know which layers which model has. `precision` says how one can be trained.
+Then `options`, `parameters`, `tokens`, `layers`, `attention`, `layered_block` and `slices` of
 sequences; `chains` and `layer_counts` say which blocks of a placement share the transformer layers.
 """

@@ -6,21 +6,14 @@ micro-batch that it reads, then with the targets if it computes the loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.utils.checkpoint import checkpoint
 
 from runtime.models.core.layers import Output
 from runtime.models.core.options import ModelOptions
 from runtime.program.tensor_spec import TOKENS
-
-Step = tuple[nn.Module, tuple[Tensor, ...]]
-"""A module, and its arguments after the hidden values."""
 
 
 class LayeredBlock(nn.Module):
@@ -39,7 +32,6 @@ class LayeredBlock(nn.Module):
     start: nn.Module | None
     output: Output | None
     branches: tuple[str, ...] = ()
-    _kept: list[Tensor] | None = None
 
     def __init__(self, options: ModelOptions) -> None:
         super().__init__()
@@ -67,31 +59,9 @@ class LayeredBlock(nn.Module):
     def forward(self, *given: Tensor) -> Any:
         """Return the hidden values after the last layer, or the scalar loss."""
         hidden, truth = self.started(given)
-        if self._kept is None:
-            for layer in self.layers:
-                hidden = layer(hidden)
-            return hidden if self.output is None else self.output(hidden, truth)
-        count, number = len(self.layers), max(1, min(self._segments, len(self.layers)))
-        for first, last in pairwise(count * i // number for i in range(number + 1)):
-            self._kept.append(hidden)
-            steps: list[Step] = [(layer, ()) for layer in self.layers[first:last]]
-            if last == count and self.output is not None:
-                steps.append((self.output, (truth,)))
-            hidden = _computed_again(steps, hidden)
-        return hidden
-
-    @contextmanager
-    def in_segments(self, number: int) -> Iterator[list[Tensor]]:
-        """Keep the inputs of so many segments of layers alone: each is computed again in its backward.
-
-        Yields:
-            The inputs, which a call fills in.
-        """
-        self._kept, self._segments = [], number
-        try:
-            yield self._kept
-        finally:
-            self._kept = None
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return hidden if self.output is None else self.output(hidden, truth)
 
     def join(self, inputs: Sequence[Tensor]) -> Tensor:
         """Return one tensor of the outputs of all blocks before.
@@ -102,19 +72,3 @@ class LayeredBlock(nn.Module):
         for position, other in enumerate(inputs[1:], start=2):
             hidden = hidden + other / position
         return hidden
-
-
-def _computed_again(steps: Sequence[Step], hidden: Tensor) -> Tensor:
-    """Return a tensor after some modules, one after the other; autograd keeps their input alone.
-
-    They are computed again with the parameters of now, which may stand elsewhere by then.
-    """
-    given = [dict[str, Tensor](module.named_parameters()) for module, _ in steps]
-
-    def run(value: Tensor) -> Tensor:
-        for (module, others), parameters in zip(steps, given, strict=True):
-            value = functional_call(module, parameters, (value, *others))
-        return value
-
-    result: Tensor = checkpoint(run, hidden, use_reentrant=False)
-    return result

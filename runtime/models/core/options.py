@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any
 
 from placements.forms.meaning import declared_fields, inherited
 from placements.forms.reading import Field
-from runtime.models.core.torch_optimizers import (
-    OF_WHOLE_PARAMETERS,
-    PLAIN,
-    TorchOptionError,
-    group_of,
-    optimizer_class,
-)
 from runtime.options.model import UserModelOptions
 from schedsearch.semantics.versions import WeightMode
 
@@ -31,9 +23,6 @@ SGD_RATE = 0.1
 OF_BRANCHES = ("synthetic", "flava")
 """The models whose micro-batches may leave out blocks."""
 
-LAYERED = ("gpt", "mt5", "flava")
-"""The models whose blocks are layers one after the other, so that segments of them can be computed again."""
-
 _OF_USER = (USER_MODEL, GIVEN_MODEL)
 """The models whose sizes only the user's modules know."""
 
@@ -41,7 +30,8 @@ _SIZES = ("hidden_size", "sequence_length", "micro_batch_size")
 """Options that a model of ours needs."""
 
 _OF_LAYERS = (
-    *(*_SIZES, "sequence_lengths", "num_layers", "layers_per_block", "num_heads", "vocab_size", "text"),
+    *_SIZES,
+    *("sequence_lengths", "num_layers", "layers_per_block", "num_heads", "vocab_size", "text"),
 )
 """Options without effect on a user's model."""
 
@@ -102,9 +92,7 @@ class ModelOptions(UserModelOptions):
     micro_batch_size: int = inherited(UserModelOptions, "micro_batch_size", 1)
     num_heads: int = inherited(UserModelOptions, "num_heads", 1)
     learning_rate: float = inherited(UserModelOptions, "learning_rate", SGD_RATE)
-    optimizer: str = "sgd"
-    optimizer_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    lr_schedule_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    optimizer: str = inherited(UserModelOptions, "optimizer", "sgd")
 
     def __post_init__(self) -> None:
         """Read every field as it is declared; check those that depend on others."""
@@ -116,7 +104,6 @@ class ModelOptions(UserModelOptions):
             if isinstance(value, tuple) or type(given) is float:
                 object.__setattr__(self, each.name, value)
         self._check_model()
-        self._check_groups()
         self._check_training()
 
     def _check_model(self) -> None:
@@ -146,34 +133,17 @@ class ModelOptions(UserModelOptions):
             _refuse(self.handed_over is not None, "handed_over", f"{name} is no {USER_MODEL}; leave it out")
 
     def _check_training(self) -> None:
-        """Refuse options of the training that others exclude; PyTorch's own are tried with the parameters."""
-        momentum, compiled, layered = self.momentum, self.compile is not None, self.name in LAYERED
-        is_wrong = bool(momentum) and self.optimizer == "adamw"
-        _refuse(is_wrong, "momentum", f"{momentum} is of sgd, not of adamw; use optimizer=sgd")
-        _refuse("lr" in self.optimizer_options, "optimizer_options", "has an 'lr'; give it as learning_rate")
-        is_wrong = bool(self.lr_schedule_options) and self.lr_schedule is None
-        _refuse(is_wrong, "lr_schedule_options", "are of no use without a schedule; give lr_schedule")
+        """Refuse options of the training that others exclude."""
+        is_wrong = bool(self.momentum) and self.optimizer == "adamw"
+        _refuse(is_wrong, "momentum", f"{self.momentum} is of sgd, not of adamw; use optimizer=sgd")
         _refuse(
             self.precision is not None and self.dtype != "float32",
             "precision",
             f"{self.precision} keeps parameters in float32, not {self.dtype}; use dtype=float32",
         )
-        _refuse(self.zero not in (0, 1, 3), "zero", f"{self.zero!r} is not known; use 0, 1 or 3")
-        unlike = "compiled blocks" if compiled else "experts, of which each group may use others"
-        is_wrong = self.zero == 3 and (compiled or self.name == "moe")
-        _refuse(is_wrong, "zero", f"3 cannot be run with {unlike}; use 1, or 0")
-        is_wrong = bool(self.sharded_blocks) and self.zero != 3
-        _refuse(is_wrong, "sharded_blocks", "are those of zero=3; leave them out, or use it")
-        other = "compile" if layered else f"model {self.name!r}"
-        _refuse(
-            self.checkpoints is not None and (compiled or not layered),
-            "checkpoints",
-            f"{self.checkpoints} segments are for layers of {', '.join(LAYERED)} that are not compiled, not "
-            f"for {other}; leave one of them out",
-        )
+        _refuse(self.zero not in (0, 1), "zero", f"{self.zero!r} is not known; use 0 or 1")
         at_once = {
             "clip_grad_norm": self.clip_grad_norm,
-            "lr_schedule": self.lr_schedule,
             "precision": self.precision if self.precision == "fp16" else None,
             "zero": self.zero or None,
         }
@@ -184,20 +154,6 @@ class ModelOptions(UserModelOptions):
                 f"{value} needs all gradients of an update at once, and {self.weight_versions} updates every "
                 f"block by itself; use weight_versions={WeightMode.FLUSH}",
             )
-        try:
-            optimizer_class(self.optimizer)
-        except TorchOptionError as error:
-            raise ModelError(error.reason, error.field) from None
-
-    def _check_groups(self) -> None:
-        """Ensure that each group of parameters is a mapping of ``match`` and ``options``."""
-        for group in _Option(self.parameter_groups, "parameter_groups", ModelError).items():
-            match = group.only(("match",), ("options",))["match"]
-            group.get("options", {}).mapping("a mapping of options", "write as in {eps: 1e-6}")
-            try:
-                re.compile(match.text())
-            except re.error as error:
-                raise match.mistake(f"{match.value!r} is no regular expression: {error}") from None
 
     def tokens_of(self, iteration: int, micro_batch: int, num_micro_batches: int) -> int:
         """Return the length of a micro-batch's samples, in tokens."""
@@ -215,55 +171,6 @@ class ModelOptions(UserModelOptions):
                 f"has {len(self.sequence_lengths)} lengths for {number} micro-batches; give one for each, of "
                 "one iteration or of several",
                 "sequence_lengths",
-            )
-
-    @property
-    def uses_torch_optimizer(self) -> bool:
-        """Whether a class of `torch.optim` moves the parameters, rather than functions that load faster."""
-        plain = self.optimizer in PLAIN and self.lr_schedule is None
-        return not plain or bool(self.optimizer_options) or bool(self.parameter_groups)
-
-    @property
-    def torch_options(self) -> dict[str, Any]:
-        """Options of the optimizer's class in `torch.optim`; AdamW's own weight decay there is not 0."""
-        given = {"weight_decay": self.weight_decay, "momentum": self.momentum}
-        always = "weight_decay" if self.optimizer == "adamw" else None
-        chosen = {name: value for name, value in given.items() if value or name == always}
-        return {"lr": self.learning_rate, **chosen, **self.optimizer_options}
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """The regular expressions of the parameter groups."""
-        return tuple(group["match"] for group in self.parameter_groups)
-
-    @property
-    def group_options(self) -> list[Mapping[str, Any]]:
-        """The options of each group of parameters; the last group has those that match nothing."""
-        return [*(group.get("options", {}) for group in self.parameter_groups), {}]
-
-    def check_parameters(self, names: Sequence[str], cut: Sequence[str]) -> None:
-        """Ensure that the optimizer's options are for the parameters that there are.
-
-        Args:
-            names: Names of all parameters of the model.
-            cut: Names of the parameters that are cut into shards.
-
-        Raises:
-            ModelError: A group matches no parameter, or the optimizer cannot move a part of a parameter.
-        """
-        used = {group_of(name, self.patterns) for name in names}
-        for index, pattern in enumerate(self.patterns):
-            if index not in used:
-                raise ModelError(
-                    f"{pattern!r} is the first to match no parameter; they are named as "
-                    f"{', '.join(names[:4])}",
-                    "parameter_groups",
-                )
-        if cut and self.optimizer in OF_WHOLE_PARAMETERS:
-            raise ModelError(
-                f"{self.optimizer} needs whole parameters, and {cut[0]} is cut over several devices; use an "
-                "optimizer that works element by element, as adamw",
-                "optimizer",
             )
 
     @classmethod
@@ -290,8 +197,6 @@ class ModelOptions(UserModelOptions):
 
 
 RARE: Mapping[str, Any] = {
-    each.name: each.default if each.default_factory is MISSING else each.default_factory()
-    for each in fields(ModelOptions)
-    if each.name not in _ALWAYS_WRITTEN
+    each.name: each.default for each in fields(ModelOptions) if each.name not in _ALWAYS_WRITTEN
 }
 """Options that plain data has only where they are not as by default, with their defaults."""

@@ -3,7 +3,6 @@
 `sources` is the interface of all sources of modules; `user_file` is a Python file that makes a module for
 each block; `given` are modules that a script of the user's own gives, of this process's blocks alone.
 `calling` calls a module with given tensors; `reading` picks a block's data; `packing` hands several tensors
-over as one; `late_values` builds modules without memory and makes the values of some, from the `seeds` of
-random numbers; `tracing` finds the forms of tensors between blocks and tries data-parallel ones, `shapes`
-finds the forms of micro-batches that differ; `cut` cuts a module into blocks.
+over as one; `seeds` are those of random numbers; `tracing` finds the forms of tensors between blocks and
+tries data-parallel ones; `cut` cuts a module into blocks.
 """

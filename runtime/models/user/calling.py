@@ -6,21 +6,12 @@ puts the module's own tensors back; for a small module that takes longer than th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
 
-Call = Callable[[nn.Module, tuple[Any, ...]], Any]
-"""Calls a module with arguments."""
-
 _Place = tuple[dict[str, Any], str, str, Tensor]
 """A place of a tensor: the module's table and the name in it, the tensor's full name, and the tensor."""
-
-
-def call(module: nn.Module, arguments: tuple[Any, ...]) -> Any:
-    """Return a module's outputs."""
-    return module(*arguments)
 
 
 class CalledModule:
@@ -38,19 +29,18 @@ class CalledModule:
                 places += [(tensors, name, names[id(value)], value) for name, value in own]
         self._tensors = parameters + self._buffers
 
-    def __call__(self, given: dict[str, Tensor], arguments: tuple[Any, ...], how: Call = call) -> Any:
+    def __call__(self, given: dict[str, Tensor], arguments: tuple[Any, ...]) -> Any:
         """Return the module's outputs.
 
         Args:
             given: The tensor of each parameter and buffer by its full name; a buffer in whose place the
                 module puts another one is replaced by that.
             arguments: Arguments of the module.
-            how: Calls it.
         """
         for tensors, name, full, _ in self._tensors:
             tensors[name] = given[full]
         try:
-            return how(self._module, arguments)
+            return self._module(*arguments)
         finally:
             for tensors, name, full, own in self._buffers:
                 given[full], tensors[name] = tensors[name], own

@@ -24,7 +24,6 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from runtime.models.core.options import ModelError
@@ -255,7 +254,7 @@ def _captured(model: nn.Module, example: Mapping[str, Any]) -> fx.GraphModule:
         return tuple(_tensors(forward(*arguments, **named, **constants)))
 
     try:
-        with _ONE_AT_A_TIME, _disable_current_modes(), patch.object(model, "forward", plain):
+        with _ONE_AT_A_TIME, patch.object(model, "forward", plain):
             graph = torch.export.export(model, (), given, strict=False).module()
     except ModelError:
         raise

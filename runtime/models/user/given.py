@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from placements import Kind, Placement
 from runtime.models.body import Body
-from runtime.models.core.compiling import check_compile
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter
 from runtime.models.user.packing import Forms, packed_shape
@@ -154,7 +153,6 @@ class GivenModules(Body):
         own: Sequence[str],
         keeps_names: bool = False,
     ) -> None:
-        check_compile(options, placement)
         super().__init__(options, placement, source, keeps_names=keeps_names)
         self.modules = {name: source.given[name] for name in self.names if name in own}
         self._parameters = {name: self._parameters[name] for name in self.modules}

@@ -22,9 +22,9 @@ number), as far as `runtime.models.user.tracing` finds that it can; with fewer s
 must have layers that are cut over devices, as those of `runtime.models.core.layers`.
 
 Random numbers depend on the seed, the iteration, the block and the micro-batch, never on the order of blocks.
-Without backward blocks the modules are put into eval mode. A process has values only of its own blocks:
-``build`` is called for these, and modules of ``blocks()`` take no memory until the values of a parameter are
-made, see `runtime.models.user.late_values`.
+Without backward blocks the modules are put into eval mode. A process keeps the values of its own blocks
+alone: ``build`` is called for these, and what ``blocks()`` made for others gives its memory back. So every
+process needs memory for the whole model while ``blocks()`` runs, and with ``build`` for its own part.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from __future__ import annotations
 import itertools
 import runpy
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -43,7 +43,6 @@ from torch import Tensor, nn
 
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import description_of, initial_values
-from runtime.models.user.late_values import build_late, fill_attributes
 from runtime.models.user.seeds import digest, seeded
 from runtime.models.user.sources import Batches, ModuleSource
 
@@ -52,7 +51,7 @@ _numbers = itertools.count()
 
 
 def _run(path: Path) -> dict[str, Any]:
-    """Return a file's definitions, in a module of its own: torch's compiler looks its functions up there."""
+    """Return a file's definitions, in a module of its own, where libraries look its classes up."""
     module = ModuleType(f"{path.stem}_{next(_numbers)}_of_schedsearch")
     defined = runpy.run_path(str(path), run_name=module.__name__)
     vars(module).update(defined)
@@ -63,17 +62,20 @@ def _run(path: Path) -> dict[str, Any]:
 class UserFile(ModuleSource):
     """The file of the options' path, run once.
 
+    Args:
+        gives_away: Whether one model is made of it, which takes the modules' own tensors.
+
     Raises:
         ModelError: The file cannot be run, or lacks a function.
     """
 
     seed: int
 
-    def __init__(self, options: ModelOptions) -> None:
+    def __init__(self, options: ModelOptions, *, gives_away: bool = False) -> None:
         assert options.path is not None, "the options of a module have a path"
         self._path, self.seed = Path(options.path), options.seed
         self.name = str(self._path)
-        self._values: dict[int, tuple[Tensor, Callable[[Tensor], Tensor]]] = {}
+        self._gives_away = gives_away
         if not self._path.is_file():
             raise ModelError(f"{self._path} is not a file; give the Python file of the model", "path")
         with self._seeded("file"):
@@ -88,30 +90,10 @@ class UserFile(ModuleSource):
                 "path",
             )
 
-    def modules_with_values(self, names: Sequence[str]) -> dict[str, nn.Module]:
-        """Return `modules`, with the values of these blocks' parameters and buffers in them.
-
-        Raises:
-            ModelError: The file does not make one for each.
-        """
-        found = self.modules(names)
-        made: dict[int, Tensor] = {}
-        for module in (found[name] for name in names):
-            for parameter in module.parameters():
-                if id(parameter) not in made:
-                    values = nn.Parameter(self.values(parameter), requires_grad=parameter.requires_grad)
-                    made[id(parameter)] = values
-            made |= {id(each): self.values(each) for each in module.buffers() if id(each) not in made}
-        for inner in (inner for module in found.values() for inner in module.modules()):
-            held: dict[str, Any]
-            for held in (inner._parameters, inner._buffers):
-                held |= {name: made.get(id(tensor), tensor) for name, tensor in held.items()}
-        return found
-
     def modules(self, names: Sequence[str]) -> dict[str, nn.Module]:
-        """Return the modules of some forward blocks, and of all if the file builds all; without memory.
+        """Return the modules of some forward blocks, and of all if the file builds all.
 
-        ``build`` is called for these blocks alone. The modules have no values, see `values`.
+        ``build`` is called for these blocks alone. Modules of other blocks have no values any more.
 
         Raises:
             ModelError: The file does not make one for each.
@@ -119,9 +101,12 @@ class UserFile(ModuleSource):
         build, blocks = self._build, self._blocks
         found: dict[str, Any] = {}
         if blocks is not None:
-            found = self._built(lambda: dict(blocks()), "blocks")
-        for name in names if build is not None else ():
-            found |= self._built(lambda name=name: {name: build(name)}, name)  # type: ignore[misc]
+            with self._seeded("blocks"):
+                found = dict(blocks())
+        if build is not None:
+            for name in names:
+                with self._seeded(name):
+                    found[name] = build(name)
         for name in names:
             if not isinstance(found.get(name), nn.Module):
                 given = ", ".join(found) if blocks is not None else type(found[name]).__name__
@@ -130,24 +115,18 @@ class UserFile(ModuleSource):
                     "forward block of the placement",
                     "path",
                 )
+            for parameter in found[name].parameters():
+                if (description := description_of(parameter)) is not None:
+                    parameter.data = initial_values(description, self.seed, parameter.dtype)
+        own = {memory.data_ptr() for name in names for memory in _memory(found[name])}
+        for memory in (memory for name in found.keys() - set(names) for memory in _memory(found[name])):
+            if memory.data_ptr() not in own and memory.resizable():
+                memory.resize_(0)
         return found
 
     def values(self, tensor: Tensor) -> Tensor:
         """Return the values of a tensor of one of the modules, which belong to the caller alone."""
-        if (description := description_of(tensor)) is not None:
-            return initial_values(description, self.seed, tensor.dtype)
-        return self._values[id(tensor)][1](tensor)
-
-    def _built(self, build: Callable[[], dict[str, Any]], what: str) -> dict[str, Any]:
-        """Return the modules of a function of the file, without values; keep the maker of these."""
-        with self._seeded(what):
-            found, values = build_late(build, digest(self.seed, what), f"{self._path}: {what}")
-        for module in found.values():
-            if isinstance(module, nn.Module):
-                for tensor in (*module.parameters(), *module.buffers()):
-                    self._values[id(tensor)] = tensor, values
-                fill_attributes(module, values)
-        return found
+        return tensor.detach() if self._gives_away else tensor.detach().clone()
 
     def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
         """Return a function that makes inputs and targets of a micro-batch, on the CPU."""
@@ -183,3 +162,10 @@ class UserFile(ModuleSource):
             raise
         except (Exception, SystemExit) as error:  # whatever the file raises
             raise ModelError(f"{self._path} fails with {type(error).__name__}: {error}", "path") from error
+
+
+def _memory(module: object) -> Iterator[torch.UntypedStorage]:
+    """Yield the memory of a module's parameters and buffers."""
+    if isinstance(module, nn.Module):
+        for tensor in (*module.parameters(), *module.buffers()):
+            yield tensor.untyped_storage()

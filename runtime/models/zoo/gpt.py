@@ -70,8 +70,6 @@ def _sliced(
     placement: Placement, chains: Sequence[Sequence[Block]], options: ModelOptions
 ) -> dict[str, LayeredBlock]:
     """Return the module of each block of slices, without layers."""
-    if options.compile is not None:
-        raise ModelError("slices of a sequence are not compiled; leave it out (null)", "compile")
     number = placement.num_slices
     spans = slice_spans(options, number)
     found: dict[str, LayeredBlock] = {}

@@ -116,8 +116,7 @@ def test_a_plan_runs_with_its_uneven_stages_and_strategies(run_plan, tmp_path: P
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert "run: runtime.layers_per_block={F0: 1, F1: 2, F2: 1, F3: 1}, as planned" in said
-    assert "run: F0 with ZeRO-3, as planned" in said
-    assert not any("without the plan's ZeRO" in line for line in said)
+    assert any(line.startswith("run: without the plan's ZeRO of F0: plain data parallel") for line in said)
     cut = "cut over 1 and 2 GPUs, as the layers beside them, and not as planned (vtp 2, vsp 0)"
     assert f"run: embedding and output layer are {cut}" in said
     out = tmp_path / "out"
@@ -128,7 +127,6 @@ def test_a_plan_runs_with_its_uneven_stages_and_strategies(run_plan, tmp_path: P
     assert (again, script.model.micro_batch_size) == ({"F2"}, 4)
     groups = {name: script.placement.by_name[name].data_parallel for name in first}
     assert groups == {"F0": 2, "F1": 1, "F2": 1}
-    assert (script.model.zero, script.model.sharded_blocks) == (3, ("F0",))
     ends = [body_of(script.model, script.placement).parameters(name) for name in ("F0", "F3")]
     assert [[each.name for each in end if ".tokens" in each.name] for end in ends] == [
         ["embedding.tokens"],
@@ -136,7 +134,6 @@ def test_a_plan_runs_with_its_uneven_stages_and_strategies(run_plan, tmp_path: P
     ]
     data = json.loads((out / "measurement.json").read_text())
     assert data["bitwise_equal"] is True and data["iterations"] == 2
-    assert [each > 0 for each in data["peak_gathered_bytes"]] == [True, True, False, False]
     assert max(data["max_loss_error"], data["max_gradient_error"], data["max_parameter_error"]) <= 1e-12
 
 

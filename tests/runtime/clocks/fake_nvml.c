@@ -263,7 +263,6 @@ int nvmlDeviceGetMigMode(device_t device, unsigned *current, unsigned *pending) 
     return SUCCESS;
 }
 
-int nvmlDeviceGetIndex(device_t device, unsigned *index) { *index = (unsigned)((size_t)device - 1); return SUCCESS; }
 
 int nvmlDeviceGetName(device_t device, char *text, unsigned length) {
     (void)device;

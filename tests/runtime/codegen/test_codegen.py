@@ -52,7 +52,6 @@ def assert_calls_equal_programs(
                 clock_mhz[run.block][run.micro_batch] if clock_mhz else None,
                 run.mode,
                 run.stream,
-                run.keep_weights,
             )
             for run in program
             if isinstance(run, Run)

@@ -84,10 +84,8 @@ def simulated(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
         micro_batch: int,
         arrived: Sequence[Tensor],
         mode: str = "keep",
-        *,
-        keep_weights: bool = False,
     ) -> Mapping[str, Tensor]:
-        made = run(self, block, micro_batch, arrived, mode, keep_weights=keep_weights)
+        made = run(self, block, micro_batch, arrived, mode)
         if own:
             own[0].cycles(CYCLES[block])
         return made

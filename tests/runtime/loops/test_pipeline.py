@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -325,16 +325,6 @@ ON_ALL = {
         lacks_one,
         "device 1: state: has no '6.bias'; give the state of the whole model",
     ),
-    "length": (
-        other_length,
-        "device 0: batch: the inputs of a micro-batch of F0 are of shapes [(2, 12)], and were [(2, 6)] in "
-        "the first step, as its messages are; pad or cut them to these",
-    ),
-    "nothing": (
-        lambda pipeline: pipeline.step(SAMPLES[:8] if pipeline.is_last else None),
-        "device 0: batch: is None, but this process reads inputs or targets; give it one",
-    ),
-    "later": (fails_later, "device 1: F1 of micro-batch 0: RuntimeError: lost its way"),
     "nan": (
         endless,
         "device 1: step 0: the loss of F1, micro-batch 0, is nan; lower the learning rate, or look at the "
@@ -343,6 +333,10 @@ ON_ALL = {
     "module": (
         lambda pipeline: pipeline.step((SAMPLES[:8][0][:, :5], SAMPLES[:8][1])),
         "device 0: module: F0 fails with tensors of shapes [(2, 5)]: RuntimeError: mat1 and mat2",
+    ),
+    "nothing": (
+        lambda pipeline: pipeline.step(SAMPLES[:8] if pipeline.is_last else None),
+        "device 0: batch: is None, but this process reads inputs or targets; give it one",
     ),
 }
 
@@ -358,69 +352,26 @@ def test_what_is_wrong_on_one_process_ends_all_with_one_line(
         assert "\n" not in line
 
 
-class Failing(nn.Module):
-    """Fails where it is told to."""
-
-    where = ""
-
-    def forward(self, value: Tensor) -> Tensor:
-        if self.where == "forward":
-            raise RuntimeError("lost its way")
-        if value.requires_grad:
-            value.register_hook(self.pass_back)
-        return value
-
-    def pass_back(self, gradient: Tensor) -> None:
-        if self.where == "backward":
-            raise RuntimeError("lost its way back")
+IN_A_STEP = {
+    "length": (
+        other_length,
+        0,
+        "BatchError: batch: the inputs of a micro-batch of F0 are of shapes [(2, 12)], and were [(2, 6)] in "
+        "the first step, as its messages are; pad or cut them to these",
+    ),
+    "module": (fails_later, 1, "RuntimeError: lost its"),
+}
 
 
-@pytest.mark.parametrize(
-    ("device", "exact", "precision"),
-    [(0, True, "bf16"), (1, False, None), (2, False, "bf16")],
-)
-def test_a_copy_that_fails_is_named_by_all_and_the_loop_goes_on(
-    device: int, exact: bool, precision: str | None, tmp_path: Path
+@pytest.mark.parametrize(("train", "device", "reason"), IN_A_STEP.values(), ids=IN_A_STEP)
+def test_what_fails_in_a_later_step_is_named_by_all(
+    train: Callable[[runtime.Pipeline], object], device: int, reason: str, tmp_path: Path
 ) -> None:
-    """The first block has two copies, which gather and add up with each other: no one waits in vain."""
-    shape = v_shape(2)
-    copies = [replace(block, data_parallel=2 if block.name.endswith("0") else 1) for block in shape.blocks]
-    folder = job(replace(shape, num_gpus=(2, 1), blocks=tuple(copies)), tmp_path / "job")
-    inputs, targets = SAMPLES[:8]
-    batch = inputs.float(), targets
-
-    def train(rank: int) -> list[str]:
-        torch.manual_seed(3)
-        model = nn.Sequential(nn.Linear(6, 6), Failing(), nn.Linear(6, 6), Failing(), nn.Linear(6, 3))
-        with runtime.Pipeline(
-            cut(model, ["2"]), folder, loss=cross_entropy, exact=exact, precision=precision
-        ) as pipeline:
-
-            def trained() -> tuple[float, list[Tensor]]:
-                pipeline.zero_grad()
-                loss = pipeline.step(batch)
-                return loss, [
-                    weight.grad.clone() for weight in pipeline.parameters() if weight.grad is not None
-                ]
-
-            (loss, gradients), reasons = trained(), []
-            evaluation = ("forward", pipeline.eval_step)
-            for where, run in (evaluation, ("forward", pipeline.step), ("backward", pipeline.step)):
-                Failing.where = where if rank == device else ""
-                with pytest.raises(ValueError, match="lost its way") as error:
-                    run(batch)
-                reasons.append(str(error.value))
-            Failing.where = ""
-            again, found = trained()
-            assert again == loss
-            assert len(found) == 2 * (1 + (rank == 2))
-            torch.testing.assert_close(found, gradients, rtol=0, atol=0)
-            return reasons
-
-    block = 0 if device < 2 else 1
-    forward = f"device {device}: F{block} of micro-batch 0: RuntimeError: lost its way"
-    backward = f"device {device}: B{block} of micro-batch 0: RuntimeError: lost its way back"
-    assert join(3, train, tmp_path) == [[forward, forward, backward]] * 3
+    """The process that fails says its own error, and the other that it waits for it in vain."""
+    found = failing(job(v_shape(2), tmp_path / "job"), train, cut(network(), AT[2]), tmp_path)
+    assert found[device].startswith(reason)
+    other = found[1 - device]
+    assert other.startswith("TransferError: device ") and f"device {device}: {reason}" in other
 
 
 def test_modules_that_do_not_fit_are_refused(tmp_path: Path) -> None:
@@ -510,12 +461,15 @@ def test_a_job_for_more_processes_is_refused(tmp_path: Path, monkeypatch: pytest
 def test_compiled_modules_train_as_the_others(tmp_path: Path) -> None:
     folder = job(v_shape(2), tmp_path)
 
-    def train(compile: str | None) -> tuple[list[float], list[Tensor]]:
-        with runtime.Pipeline(cut(network(), AT[2]), folder, loss=cross_entropy, compile=compile) as pipeline:
+    def train(rank: int, *, compiles: bool) -> tuple[list[float], list[Tensor]]:
+        modules = cut(network(), AT[2])
+        for module in modules if compiles else ():
+            module.compile(backend="eager")
+        with runtime.Pipeline(modules, folder, loss=cross_entropy) as pipeline:
             losses = [pipeline.step(batch) for batch in DataLoader(SAMPLES, batch_size=12)]
             return losses, [weight.grad for weight in pipeline.parameters() if weight.grad is not None]
 
-    plain, compiled = (join(2, lambda _, how=how: train(how), tmp_path) for how in (None, "eager"))
+    plain, compiled = (join(2, partial(train, compiles=each), tmp_path) for each in (False, True))
     for (losses, gradients), (others, found) in zip(plain, compiled, strict=True):
         assert others == pytest.approx(losses, rel=1e-12)
         assert gradients

@@ -153,7 +153,7 @@ def options_of(name: str, tmp_path: Path, **more: object) -> ModelOptions:
 def in_torch(options: ModelOptions) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return gradients of those parameters that have one, and buffers, after an iteration in torch alone."""
     file = UserFile(options)
-    modules = file.modules_with_values(["F0", "F1", "F2", "F3"])
+    modules = file.modules(["F0", "F1", "F2", "F3"])
     chain = nn.ModuleDict(modules).double()
     for micro_batch in range(NUM_MICRO_BATCHES):
         inputs, target = file.data(0, micro_batch)

@@ -9,18 +9,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import SMALL_GPT, SYNTHETIC, blocks_of, compared, edited, launched, with_modes
+from small_runs import SMALL_GPT, SYNTHETIC, blocks_of, compared, edited, with_modes
 from torch import Tensor
 
 from placements import Kind, Placement
-from placements.shapes import m_shape, v_shape
+from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
 from runtime.models import Blocks, ModelOptions
 from runtime.models.core.layers import FeedForward
-from runtime.models.core.options import ModelError
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Run
-from runtime.program.lower import RecomputeError, blocks_to_recompute, lower, recomputed
+from runtime.program.lower import RecomputeError, blocks_to_recompute, lower
 from runtime.program.tensor_flow import KEEP, MODES, RECOMPUTE, UnrunnablePlacementError, pair_backward
 from schedsearch.baselines import gpipe
 
@@ -44,46 +43,6 @@ def test_only_inputs_are_kept() -> None:
     assert saved_bytes(blocks, "F1", [value], KEEP) > 10 * value.nbytes
     assert saved_bytes(blocks, "F1", [value], RECOMPUTE) == 0
     assert saved_bytes(blocks, "F0", [], KEEP) > saved_bytes(blocks, "F0", [], RECOMPUTE) == 0
-
-
-LAYERED = {**SYNTHETIC, "name": "gpt", "num_layers": 8, "num_heads": 2}
-
-
-@pytest.mark.parametrize(("shape", "checkpoints"), [(v_shape(2), 2), (m_shape(2), 3)])
-def test_segments_change_no_bit(shape: Placement, checkpoints: int, tmp_path: Path) -> None:
-    found = []
-    for recompute, model in (([], LAYERED), ("all", LAYERED | {"checkpoints": checkpoints})):
-        folder = tmp_path / str(len(found))
-        generate(recomputed(lower(gpipe(shape, 3)), recompute), {}, model, folder)
-        measured = launched(folder, 2, 2, launcher="in_process", verify="all")
-        assert measured.comparison is not None and measured.comparison.bitwise_equal
-        assert measured.comparison.is_equal
-        found.append(measured.losses)
-    assert found[0] == found[1]
-
-
-def test_segments_keep_their_inputs_alone() -> None:
-    blocks, _ = blocks_of(v_shape(2), LAYERED | {"checkpoints": 2})
-    value = torch.randn(1, 4, 4, dtype=torch.float64)
-    assert saved_bytes(blocks, "F1", [value], RECOMPUTE) < 4 * value.nbytes
-    (saved,) = blocks.saved()
-    assert len(saved.tensors) == 1 + 1 + 2 and not saved.has_graph
-
-
-@pytest.mark.parametrize(
-    ("options", "placement", "message"),
-    [
-        ({"checkpoints": 0}, v_shape(2), "checkpoints: 0 is not a whole number of 1 or more"),
-        ({"name": "synthetic"}, v_shape(2), "2 segments are for layers of gpt, mt5, flava .* 'synthetic'"),
-        ({"compile": "eager"}, v_shape(2), "not for compile; leave one of them out"),
-        ({}, v_shape(2, split_backward=True), r"that of .* is split \(W1\); use null"),
-    ],
-)
-def test_segments_that_cannot_be_are_refused(
-    options: dict[str, object], placement: Placement, message: str
-) -> None:
-    with pytest.raises(ModelError, match=message):
-        blocks_of(placement, LAYERED | {"checkpoints": 2} | options)
 
 
 def with_dropout(self: FeedForward, hidden: Tensor) -> Tensor:

@@ -113,7 +113,6 @@ def test_keys_and_values_of_earlier_slices_are_not_kept_once_more_by_each_later_
         ({"slice_lengths": [3, 3]}, sliced(v_shape(2), 2), "slice_lengths: .3, 3. are not 2 slices"),
         ({"slice_lengths": [7]}, v_shape(2), "slice_lengths: v_shape has whole sequences; leave it out"),
         ({}, sliced(v_shape(2), 8), "sequence_length: .* are not 8 slices of one token or more"),
-        ({"compile": "eager"}, sliced(v_shape(2), 2), "slices of a sequence are not compiled"),
     ],
 )
 def test_what_cannot_be_cut_is_refused_in_one_line(options, placement, message):

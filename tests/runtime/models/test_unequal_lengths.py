@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from moe_layers import moe_schedule, moe_stages
 from small_runs import SMALL_GPT, compared, launched
 
@@ -15,7 +14,7 @@ from placements import Block, Kind, Placement
 from placements.forms.texts import write_json
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
-from runtime.models import WHOLE, ModelError, ModelOptions, body_of
+from runtime.models import ModelError, ModelOptions, body_of
 from runtime.models.blocks import Blocks
 from runtime.models.model import Model
 from runtime.program.deadlock import UnsafeProgramsError, check
@@ -240,12 +239,3 @@ def test_what_cannot_be_left_out_is_refused(blocks: tuple[str, ...], error: str)
 def test_a_gpt_leaves_out_no_block() -> None:
     with pytest.raises(ModelError, match="gpt needs all blocks in each micro-batch, and F0 is left out"):
         Blocks(ENCODED, Model(replace(GPT, name="gpt"), v_shape(2), {}), 3, left_out={("F0", 1)})
-
-
-def test_zeros_that_stand_for_a_failed_block_have_the_length_of_the_micro_batch() -> None:
-    placement = v_shape(2)
-    blocks = Blocks(placement, Model(GPT, placement, {"F0": WHOLE}), 4)
-    blocks.begin(0)
-    blocks.failure = ValueError()
-    made = blocks.run("F0", 1, [])
-    assert made["F1"].shape == torch.Size([2, 6, 8])

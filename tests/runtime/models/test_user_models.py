@@ -8,12 +8,13 @@ import pytest
 import torch
 from places import CNN
 from small_runs import TIED, launched
+from torch import nn
 
 from placements import Block, Kind, Placement
 from placements.shapes import m_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import ReferenceComparison
-from runtime.models import WHOLE, Model, ModelError, ModelOptions, ParameterShard, body_of, traced
+from runtime.models import WHOLE, Model, ModelError, ModelOptions, body_of, traced
 from runtime.program.instructions import Programs
 from runtime.program.lower import lower, recomputed
 from runtime.verify.reference import ReferenceCase, plain
@@ -360,7 +361,10 @@ def test_any_cut_gives_the_same_weights_and_losses(
         assert known.handed_over is not None
         found: dict[str, torch.Tensor] = {}
         for block in at:  # each as the only one of a process
-            own = Model(known, placement, {block: WHOLE}).parameters
+            part = Model(known, placement, {block: WHOLE})
+            own, modules = part.parameters, nn.ModuleDict(dict(part.body.modules))
+            held = [value for value in modules.parameters() if value.untyped_storage().nbytes()]
+            assert len(held) == len(own), "of other blocks' weights nothing is kept"
             found |= {shard.name.partition(".")[2]: weight for shard, weight in own.items()}
         weights.append(found)
         generate(lower(one_f_one_b(placement, 4)), {}, model.to_dict(), tmp_path / str(i))
@@ -370,25 +374,6 @@ def test_any_cut_gives_the_same_weights_and_losses(
     assert other.keys() == first.keys()
     assert all(torch.equal(other[name], first[name]) for name in first)
     assert losses[0] == losses[1]
-
-
-NEEDS_VALUES = NETWORK.replace(
-    "self.head = nn", "self.scale.data *= float(self.scale.detach().numpy()[0])\n        self.head = nn"
-)
-
-
-def test_what_cannot_be_built_without_values_is_built_with_them_and_that_is_said(
-    options: Callable[..., ModelOptions], caplog: pytest.LogCaptureFixture
-) -> None:
-    at = {"F0": None, "F1": "layers.2"}
-    known = traced(options(NEEDS_VALUES + f"\nAT = {at}\n"), v_shape(2))
-    with caplog.at_level("WARNING"):
-        model = Model(known, v_shape(2), {"F1": WHOLE})
-    assert "model.py: blocks is built with all its values in every process, because" in caplog.text
-    again = Model(known, v_shape(2), {"F1": WHOLE})
-    for shard, weight in model.parameters.items():
-        assert isinstance(shard, ParameterShard)
-        assert torch.equal(weight, again.parameters[shard])
 
 
 def test_the_options_of_a_module_are_its_own() -> None:

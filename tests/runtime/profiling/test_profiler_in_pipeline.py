@@ -84,12 +84,10 @@ class Pipeline:
                 super()._receive(*arguments)
                 self._gpu.wait(700.0)
 
-        def run_block(
-            blocks: Blocks, block: str, micro_batch: int, arrived: Any, mode: str, *, keep_weights: bool
-        ) -> Any:
+        def run_block(blocks: Blocks, block: str, micro_batch: int, arrived: Any, mode: str) -> Any:
             position = pipeline.running.pop()
             pipeline.gpus[position].cycles(cycles(pipeline.placement, block))
-            return compute(blocks, block, micro_batch, arrived, mode, keep_weights=keep_weights)
+            return compute(blocks, block, micro_batch, arrived, mode)
 
         begin = Profiler.begin
 

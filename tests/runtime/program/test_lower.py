@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, v_shape
 from runtime.program.instructions import Instruction, ProgramTextError, Receive, Run, Send, parse_instruction
-from runtime.program.lower import keeping_weights, lower, messages
+from runtime.program.lower import lower, messages
 from runtime.program.tensor_flow import MODES
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import as_soon_as_possible
@@ -86,9 +86,3 @@ def test_a_message_stands_where_its_producer_ends() -> None:
         "receive long -> end #0 from 0",
         "run end #0",
     ]
-
-
-@pytest.mark.parametrize(("uses", "kept"), [(0, "111110"), (1, "000000"), (2, "101010"), (4, "111010")])
-def test_sharded_weights_stay_for_so_many_runs(uses: int, kept: str) -> None:
-    first = keeping_weights(lower(gpipe(v_shape(2), 3)), ["F0"], uses).instructions[0]
-    assert [run.keep_weights for run in first if isinstance(run, Run)] == [digit == "1" for digit in kept]
