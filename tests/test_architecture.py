@@ -82,7 +82,6 @@ OWNERS = {
     "starlette": ["runtime/server/"],  # comes with fastapi
     "pydantic": ["runtime/server/"],
     "uvicorn": ["runtime/server/"],
-    "cvxpy": ["experiments/benchmarks/others/cvxpy_programs.py"],
     "lowtime": ["experiments/benchmarks/others/lowtime_plans.py"],
 }
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from graphlib import CycleError
 from pathlib import Path
@@ -46,22 +45,19 @@ class BestKnown:
     """A row of ``best_known.csv``.
 
     Attributes:
-        micro_batches: Of the whole schedules.
-        best: Least value of each figure that something reaches; a device span is not always of the schedule
-            of the best makespan.
+        micro_batches: Micro-batches of the whole schedules.
+        best: Least known value of each figure; a device span is not always of the schedule of the best
+            makespan.
         bound: Lower bound of each figure; for the period, of any number of micro-batches per repetend.
         found_by: Search or rule that found each figure, in their order, with ``/`` between.
-        status: OPTIMAL where period and makespan meet their bounds, whatever the device span does; FEASIBLE
-            where an answer is known; INFEASIBLE where it is proved that there is none; else UNKNOWN.
         seconds: Wall-clock time of the search that last made a figure better.
-        version: Its version.
+        version: Version of that search.
     """
 
     micro_batches: int
     best: Mapping[str, Fraction]
     bound: Mapping[str, Fraction]
     found_by: str = "-/-/-"
-    status: str = "UNKNOWN"
     seconds: float = 0.0
     version: str = ""
 
@@ -73,61 +69,22 @@ class BestKnown:
             {name: Fraction(row.text(f"best_{name}")) for name in FIGURES if f"best_{name}" in row},
             {name: Fraction(row.text(f"{name}_bound")) for name in FIGURES},
             row.text("found_by"),
-            row.text("status"),
             row["seconds"].number(),
             row.cells.get("version", ""),
         )
 
     def row(self, instance: str) -> list[Any]:
         """Return the cells of its row."""
-        figures = [each for name in FIGURES for each in (self.best.get(name), self.bound[name])]
-        return [
-            instance,
-            self.micro_batches,
-            *figures,
-            self.status,
-            self.found_by,
-            self.seconds,
-            self.version,
-        ]
+        figures = [value for name in FIGURES for value in (self.best.get(name), self.bound[name])]
+        end = [self.status, self.found_by, self.seconds, self.version]
+        return [instance, self.micro_batches, *figures, *end]
 
-    def judged(self, is_infeasible: bool) -> BestKnown:
-        """Return it with the status that its figures have."""
-        nothing = "INFEASIBLE" if is_infeasible else "UNKNOWN"
-        is_optimal = all(self.best.get(name) == self.bound[name] for name in ("period", "makespan"))
-        known = "OPTIMAL" if is_optimal else "FEASIBLE"
-        return replace(self, status=known if {"period", "makespan"} & self.best.keys() else nothing)
-
-
-@dataclass(frozen=True)
-class InstanceAnswer:
-    """Answer of a search or a rule to an instance.
-
-    Attributes:
-        found_by: What found it: ``search``, or a hand-made schedule's name.
-        version: Version of what found it.
-        seconds: Wall-clock time that it took.
-        repetend: The steady state; None for none.
-        schedules: Whole schedules, each of which may be the best by one figure.
-        bound: Proved lower bounds of some figures, as in `BestKnown`.
-        is_infeasible: It is proved that there is no schedule.
-    """
-
-    found_by: str
-    version: str
-    seconds: float = 0.0
-    repetend: Repetend | None = None
-    schedules: tuple[Schedule, ...] = ()
-    bound: Mapping[str, Fraction] = field(default_factory=dict)
-    is_infeasible: bool = False
-
-
-def fraction_not_above(bound: float) -> Fraction:
-    """Return a bound that is known as a float as the simple fraction that it is, or as one that is less."""
-    simple = Fraction(bound).limit_denominator(1000)
-    if abs(simple - Fraction(bound)) <= Fraction(1, 10**9) * simple:
-        return simple
-    return Fraction(math.floor(bound * 10**6), 10**6)
+    @property
+    def status(self) -> str:
+        """OPTIMAL where period and makespan meet their bounds, FEASIBLE where one is known, else UNKNOWN."""
+        if all(self.best.get(name) == self.bound[name] for name in ("period", "makespan")):
+            return "OPTIMAL"
+        return "FEASIBLE" if {"period", "makespan"} & self.best.keys() else "UNKNOWN"
 
 
 def orders_as_text(schedule: Schedule) -> list[str]:
@@ -280,8 +237,23 @@ class Library:
         nothing = BestKnown(number, {}, dict(zip(FIGURES, map(Fraction, bounds), strict=True)))
         return self.best.get(instance.name, nothing)
 
-    def offer(self, instance: Instance, found: InstanceAnswer) -> list[str]:
-        """Keep and write an answer where it is better than the known one; return the better figures.
+    def offer(
+        self,
+        instance: Instance,
+        candidates: Sequence[Repetend | Schedule],
+        bound: Mapping[str, Fraction],
+        seconds: float,
+        version: str,
+    ) -> list[str]:
+        """Keep and write the answers of a search that are better than the known ones; return their figures.
+
+        Args:
+            instance: The instance that was searched.
+            candidates: Repetends for the period, and whole schedules, each of which may be the best by one
+                figure.
+            bound: Proved lower bounds of some figures, as in `BestKnown`.
+            seconds: Wall-clock time of the search.
+            version: Version of the search.
 
         Raises:
             AnswerError: An answer breaks a rule, or is better than a bound.
@@ -291,14 +263,15 @@ class Library:
         best, bounds, finders = dict(known.best), dict(known.bound), known.found_by.split("/")
         better = []
         for i, figure in enumerate(FIGURES):
-            candidates = found.schedules if figure != "period" else [found.repetend] if found.repetend else []
             for candidate in candidates:
+                if isinstance(candidate, Repetend) != (figure == "period"):
+                    continue
                 answer = _written(figure, candidate)
                 value = rebuilt(instance, figure, answer)
                 if figure not in best or value < best[figure]:
-                    answers[figure], finders[i], best[figure] = answer, found.found_by, value
+                    answers[figure], finders[i], best[figure] = answer, "search", value
                     better.append(figure)
-            bounds[figure] = max(bounds[figure], found.bound.get(figure, Fraction(0)))
+            bounds[figure] = max(bounds[figure], bound.get(figure, Fraction(0)))
             if figure in best and best[figure] < bounds[figure]:
                 raise AnswerError(
                     f"{instance.name}: {figure}: {best[figure]} is below the bound, {bounds[figure]}; "
@@ -306,8 +279,7 @@ class Library:
                 )
         now = replace(known, best=best, bound=bounds, found_by="/".join(finders))
         if better:
-            now = replace(now, seconds=found.seconds, version=found.version)
-        now = now.judged(found.is_infeasible)
+            now = replace(now, seconds=seconds, version=version)
         if now != known:
             self.best[instance.name] = now
             self.answers(instance.group)[instance.name] = answers
@@ -335,8 +307,6 @@ class Library:
                 )
             if value is not None and value < known.bound[figure]:
                 raise AnswerError(f"{instance.name}: {figure}: {value} is below its bound; one is wrong")
-        if known != known.judged(known.status == "INFEASIBLE"):
-            raise AnswerError(f"{instance.name}: status: {known.status} is not what the figures say")
 
     def _path(self, group: str) -> Path:
         return self._folder / "answers" / f"{group}.json.gz"
