@@ -58,6 +58,7 @@ def run_jobs(options: ClusterCommandOptions, directory: Callable[[], Path]) -> R
     Raises:
         OptionError: An option does not fit a real run.
     """
+    for_simulation, for_run = (chosen_policy(options.policy, options.policy_options) for _ in range(2))
     work = read_workload(options)
     jobs, command = _jobs(work, options), _command(str(options.run.command))
     folder = directory()
@@ -66,14 +67,18 @@ def run_jobs(options: ClusterCommandOptions, directory: Callable[[], Path]) -> R
     left = [replace(job, steps=job.steps - starts[job.name].done) for job in unfinished]
     if not left:
         raise OptionError(f"hydra.run.dir: all jobs of {folder} are done; give another folder")
-    policy = chosen_policy(options.policy, options.policy_options)
     recorded = replace(work.rules, records_rounds=True)
-    simulated = simulate_cluster(left, work.cluster, work.throughputs, policy, recorded)
+    simulated = simulate_cluster(left, work.cluster, work.throughputs, for_simulation, recorded)
     planned = steps_of_rounds(simulated.recorded, [one.job.name for one in simulated.jobs], work.cluster)
     run = LeasedRun(
-        *(left, work.cluster, work.throughputs),
-        chosen_policy(options.policy, options.policy_options),  # a fresh one
-        *(work.rules, starts, LocalProcesses(work.cluster), log.warning),
+        left,
+        work.cluster,
+        work.throughputs,
+        for_run,
+        work.rules,
+        starts,
+        LocalProcesses(work.cluster),
+        log.warning,
         retries=options.run.retries,
         timeout_s=math.inf if options.run.timeout_s is None else options.run.timeout_s,
     )

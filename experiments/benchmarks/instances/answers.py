@@ -1,6 +1,6 @@
 """The best answers known: their figures in ``best_known.csv``, the answers themselves in ``answers``.
 
-Whatever is kept was rebuilt from what is written and passed `validate`: a repetend as a schedule of its own
+All that is kept was rebuilt from its written form and passed `validate`: a repetend as a schedule of its own
 period, a schedule from the orders of its devices. Bounds are what a search proved; they are not proved again.
 """
 
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from graphlib import CycleError
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,12 @@ from experiments.benchmarks.instances.instance_file import FOLDER, Instance
 from placements import Placement
 from placements.forms.tables import Row, csv_rows
 from placements.forms.texts import csv_text, write_bytes, write_text
-from schedsearch.device_span import device_spans, first_starts, with_least_device_span
+from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.proof.ends import device_span_bound
 from schedsearch.proof.load_and_path import load_bound
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance as BlockInstance
-from schedsearch.schedule import Schedule, ScheduledBlock, earliest_starts, waits_in_order
+from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 
 FIGURES = ("period", "makespan", "device_span")
@@ -124,53 +123,22 @@ def orders_from_text(texts: Iterable[str]) -> list[list[BlockInstance]]:
 
 
 def rebuilt(instance: Instance, figure: str, answer: Mapping[str, Any]) -> Fraction:
-    """Return the figures of a stored answer, rebuilt from its file and validated.
+    """Return the figure of a stored answer, rebuilt from its file and validated.
 
     Raises:
         AnswerError: It breaks a rule of the instance.
     """
-    placement, number = instance.placement, instance.num_micro_batches
     try:
         if figure == "period":
-            return _repetend_value(placement, answer)
+            return _repetend_value(instance.placement, answer)
         orders = orders_from_text(answer["orders"])
-        first = answer.get("first_starts", [0] * placement.num_devices)
-        schedule = validate(starting_from(placement, number, orders, first))
-    except CycleError:
-        raise AnswerError(
-            f"{instance.name}: {figure}: the answer is wrong: its orders make a cycle; remove it"
-        ) from None
+        schedule = validate(as_soon_as_possible(instance.placement, instance.num_micro_batches, orders))
+        if figure == "makespan":
+            return Fraction(schedule.makespan)
+        return Fraction(int(device_spans(validate(with_least_device_span(schedule))).max()))
     except (KeyError, ValueError) as error:
         text = error.reason if isinstance(error, InvalidScheduleError) else error
         raise AnswerError(f"{instance.name}: {figure}: the answer is wrong: {text}; remove it") from None
-    return Fraction(schedule.makespan if figure == "makespan" else int(device_spans(schedule).max()))
-
-
-def starting_from(
-    placement: Placement,
-    num_micro_batches: int,
-    orders: Sequence[Sequence[BlockInstance]],
-    first_starts: Sequence[int],
-) -> Schedule:
-    """Return the schedule of these orders that starts each block as soon as it can.
-
-    No device starts its first block before its first start, in ticks.
-    """
-    waits: dict[Hashable, list[tuple[Hashable, int]]] = {
-        instance: list(before)
-        for instance, before in waits_in_order(placement, num_micro_batches, orders).items()
-    }
-    begin = object()
-    waits[begin] = []
-    for order, ticks in zip(orders, first_starts, strict=True):
-        if order:
-            waits[order[0]].append((begin, ticks))
-    starts = earliest_starts(waits)
-    blocks = (
-        ScheduledBlock(starts[name, n], n, name)
-        for name, n in waits_in_order(placement, num_micro_batches, orders)
-    )
-    return Schedule(placement, num_micro_batches, tuple(blocks))
 
 
 def _repetend_value(placement: Placement, answer: Mapping[str, Any]) -> Fraction:
@@ -185,17 +153,12 @@ def _repetend_value(placement: Placement, answer: Mapping[str, Any]) -> Fraction
     return Fraction(period, size)
 
 
-def _written(figure: str, found: Repetend | Schedule) -> dict[str, Any]:
+def _written(found: Repetend | Schedule) -> dict[str, Any]:
     """Return an answer as it is stored."""
-    if isinstance(found, Repetend):
-        starts = {
-            name: [found.first_starts[name, n] for n in range(found.micro_batches)] for name in found.start
-        }
-        return {"micro_batches": found.micro_batches, "period": found.period, "first_starts": starts}
-    answer: dict[str, Any] = {"orders": orders_as_text(found)}
-    if figure == "device_span":
-        answer["first_starts"] = list(first_starts(with_least_device_span(found)))
-    return answer
+    if isinstance(found, Schedule):
+        return {"orders": orders_as_text(found)}
+    starts = {name: [found.first_starts[name, n] for n in range(found.micro_batches)] for name in found.start}
+    return {"micro_batches": found.micro_batches, "period": found.period, "first_starts": starts}
 
 
 class Library:
@@ -266,7 +229,7 @@ class Library:
             for candidate in candidates:
                 if isinstance(candidate, Repetend) != (figure == "period"):
                     continue
-                answer = _written(figure, candidate)
+                answer = _written(candidate)
                 value = rebuilt(instance, figure, answer)
                 if figure not in best or value < best[figure]:
                     answers[figure], finders[i], best[figure] = answer, "search", value
@@ -317,7 +280,7 @@ class Library:
         for name, answers in sorted(self.answers(group).items()):
             span = answers.get("device_span")
             if span and span["orders"] == answers.get("makespan", {}).get("orders"):
-                answers = answers | {"device_span": {"first_starts": span["first_starts"]}}
+                answers = answers | {"device_span": {}}
             stored[name] = answers
         text = json.dumps(stored, separators=(",", ":"))
         write_bytes(self._path(group), gzip.compress(text.encode(), mtime=0))
