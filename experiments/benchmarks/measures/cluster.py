@@ -5,10 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from experiments.benchmarks.inputs.loads import SCALE_FACTORS, ClusterLoad, load, random_throughputs
+from experiments.benchmarks.inputs.loads import moments_of, random_throughputs
 from experiments.benchmarks.timing import timed
 from experiments.reproduce.gavel.options import cluster_of
 from schedsearch.cluster.allocation import Allocation, check_allocation
+from schedsearch.cluster.jobs import ActiveJob
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.registry import policy_of
 
@@ -18,8 +19,7 @@ _MOMENTS = 6
 
 def prepare() -> None:
     """Decide once about a few jobs, so that no case pays for imports."""
-    few = load(random_throughputs(4, 0), cluster_of(max(SCALE_FACTORS)), 4, 1, seed=0)
-    _decision_seconds(few, [policy_of("las")])
+    allocation(policy="las", jobs=32, throughputs="random")
 
 
 def allocation(*, policy: str, jobs: int, throughputs: str) -> dict[str, float]:
@@ -34,23 +34,17 @@ def allocation(*, policy: str, jobs: int, throughputs: str) -> dict[str, float]:
     """
     has_pairs = throughputs == "random pairs"
     rates = random_throughputs(26 if has_pairs else jobs, 0, shares_space=has_pairs)
-    active = load(rates, cluster_of(round(jobs / 4)), jobs, _MOMENTS, seed=1)
-    cold = _decision_seconds(active, [policy_of(policy) for _ in active.moments])
-    warm = _decision_seconds(active, [policy_of(policy)] * _MOMENTS)
-    return {"warm_s": statistics.median(warm[1:]), "cold_s": statistics.median(cold[1:])}
+    cluster, moments = cluster_of(round(jobs / 4)), moments_of(rates, jobs, _MOMENTS, seed=1)
 
-
-def _decision_seconds(jobs: ClusterLoad, policies: Sequence[Policy]) -> list[float]:
-    """Return the CPU seconds of the decision at each moment by the policy of that moment, with its demand."""
-    seconds = []
-    for active, policy in zip(jobs.moments, policies, strict=True):
-
+    def decision_s(decider: Policy, active: Sequence[ActiveJob]) -> float:
         def decide() -> Allocation:
-            shares_space = policy.shares_space  # noqa: B023
-            demand = jobs.throughputs.demand(jobs.cluster, active, shares_space=shares_space)  # noqa: B023
-            return policy.allocate(demand)  # noqa: B023
+            return decider.allocate(rates.demand(cluster, active, shares_space=decider.shares_space))
 
-        decision, decision_s = timed(decide)
+        decision, seconds = timed(decide)
         check_allocation(decision)
-        seconds.append(decision_s)
-    return seconds
+        return seconds
+
+    cold = [decision_s(policy_of(policy), active) for active in moments]
+    kept = policy_of(policy)
+    warm = [decision_s(kept, active) for active in moments]
+    return {"warm_s": statistics.median(warm[1:]), "cold_s": statistics.median(cold[1:])}

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
-from torch.multiprocessing import start_processes
+from torch.multiprocessing.spawn import start_processes
 
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
@@ -94,7 +94,9 @@ def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> 
         table.write_text(str(torch_order(schedule)), encoding="utf-8")
         arguments = (scripts, table, rounds + 2)
         warm_up(torch.device("cpu"))
-        start_processes(_measure, arguments, len(scripts), start_method="fork")
+        start_processes(  # type: ignore[no-untyped-call]
+            _measure, arguments, len(scripts), start_method="fork"
+        )
         per_device = [pickle.loads((table.parent / f"{n}.pkl").read_bytes()) for n in range(len(scripts))]
     times = torch.tensor([costs for costs, _ in per_device])[:, 2:]  # device, round, runtime, ms and s
     (our_ms, torch_ms), (our_cpu_s, torch_cpu_s) = times[..., 0].amax(0).T, times[..., 1].sum(0).T

@@ -11,11 +11,10 @@ import pytest
 
 from experiments.benchmarks.frame import GROUPS, Case, measured, read_cases
 from experiments.benchmarks.inputs.clock_tasks import made_up, synthetic_profile
-from experiments.benchmarks.inputs.loads import JOBS_THAT_END, PASSED_S, load, random_throughputs
+from experiments.benchmarks.inputs.loads import JOBS_THAT_END, PASSED_S, moments_of, random_throughputs
 from experiments.benchmarks.measures import peers
 from experiments.benchmarks.measures.frontier import orders, shares_above
 from experiments.benchmarks.others.torch_schedules import SHIPPED, torch_schedule
-from experiments.reproduce.gavel.options import cluster_of
 from placements.shapes import v_shape
 from schedsearch.validate import validate
 
@@ -71,7 +70,7 @@ def test_the_made_up_profile_is_the_same_every_time() -> None:
 
 
 def test_jobs_come_and_end_between_moments() -> None:
-    moments = load(random_throughputs(20, 0), cluster_of(8), 20, 3, seed=0).moments
+    moments = moments_of(random_throughputs(20, 0), 20, 3, seed=0)
     for before, after in itertools.pairwise(moments):
         left = {active.name: active for active in before}
         stayed = [active for active in after if active.name in left]
