@@ -36,19 +36,6 @@ without that wait; or as in Gavel's text, by priority in one queue."""
 
 
 @dataclass(frozen=True)
-class JobTypeData:
-    """Throughputs and sizes of types of jobs.
-
-    Attributes:
-        throughputs: By type, scale factor and GPU type.
-        types: Whether each type may run on more than one GPU, in the order in which jobs are drawn.
-    """
-
-    throughputs: Throughputs
-    types: Mapping[str, bool]
-
-
-@dataclass(frozen=True)
 class Workload:
     """Inputs of a simulation.
 
@@ -74,12 +61,16 @@ class Workload:
 Trace = GeneratedTraceOptions | FileTraceOptions
 
 
-def read_data(given: str | None, *, unconsolidated: bool = False) -> JobTypeData:
-    """Return the throughputs and types of a folder, or of a file and the job types beside it.
+def read_data(given: str | None, *, unconsolidated: bool = False) -> tuple[Throughputs, dict[str, bool]]:
+    """Return the throughputs and job types of a folder, or of a file and the types beside it.
 
     Args:
         given: Path of the folder or file.
         unconsolidated: Whether to read what jobs get on several servers too.
+
+    Returns:
+        The throughputs; and whether each type may run on more than one GPU, in the order in which jobs are
+        drawn.
 
     Raises:
         OptionError: Neither is there.
@@ -94,10 +85,10 @@ def read_data(given: str | None, *, unconsolidated: bool = False) -> JobTypeData
     throughputs = read_throughputs(file, unconsolidated=unconsolidated)
     types = file.parent / JOB_TYPES
     if types.exists():
-        return JobTypeData(throughputs, read_job_types(types))
+        return throughputs, read_job_types(types)
     names = dict.fromkeys(name for name, _ in throughputs.alone)
     several = {name for name, gpus in throughputs.alone if gpus > 1}
-    return JobTypeData(throughputs, {name: name in several for name in names})
+    return throughputs, {name: name in several for name in names}
 
 
 def trace_options(given: Mapping[str, Any]) -> Trace:
@@ -130,24 +121,24 @@ def read_workload(options: ClusterCommandOptions) -> Workload:
         ClusterError: A number of GPUs, the throughputs or the trace are wrong.
     """
     trace, cluster, window = trace_options(options.trace), gpu_cluster(options.cluster), window_of(options)
-    data = read_data(options.data, unconsolidated=options.placement_sensitive)
+    throughputs, types = read_data(options.data, unconsolidated=options.placement_sensitive)
     if options.placement_sensitive:
         servers = options.cluster.gpus_per_server
         require(servers is not None, "cluster.gpus_per_server", None, "known", "give it, as in 4:4:8")
     rules = simulation_options(options, trace)
     if isinstance(trace, FileTraceOptions):
-        found = read_trace(trace.path, data.throughputs, seed=options.seed or 0, cluster=cluster)
+        found = read_trace(trace.path, throughputs, seed=options.seed or 0, cluster=cluster)
         left_out = found.skipped_text()
         wanted = "a trace with jobs that have throughputs"
         require(bool(found.jobs), "trace", trace.path, wanted, f"{left_out}; see data")
         _check_window(window, len(found.jobs))
-        return Workload(cluster, data.throughputs, found.jobs, rules, None, found.skipped, left_out)
+        return Workload(cluster, throughputs, found.jobs, rules, None, found.skipped, left_out)
     number = trace.num_jobs if trace.num_jobs is not None else window[1] if window is not None else None
     if number is None:
         raise OptionError("trace.num_jobs: None is not a number of jobs; give one, or a window of them")
     _check_window(window, number)
-    jobs = generated(_types(trace, data), data.throughputs, trace)
-    return Workload(cluster, data.throughputs, jobs, rules, trace.seed)
+    jobs = generated(_types_of(trace, types), throughputs, trace)
+    return Workload(cluster, throughputs, jobs, rules, trace.seed)
 
 
 def _check_window(window: tuple[int, int] | None, num_jobs: int) -> None:
@@ -156,14 +147,14 @@ def _check_window(window: tuple[int, int] | None, num_jobs: int) -> None:
     require(is_within, "window", where, f"within the trace, which has {num_jobs} jobs", "end it there")
 
 
-def _types(trace: GeneratedTraceOptions, data: JobTypeData) -> dict[str, bool]:
+def _types_of(trace: GeneratedTraceOptions, known: Mapping[str, bool]) -> dict[str, bool]:
     """Return the types that are drawn from."""
     if trace.types is None:
-        return dict(data.types)
+        return dict(known)
     wanted = [str(name) for name in trace.types]
     for name in wanted:
-        require_known("trace.types", name, [*data.types, *(_model_of(each) for each in data.types)])
-    return {name: several for name, several in data.types.items() if {name, _model_of(name)} & {*wanted}}
+        require_known("trace.types", name, [*known, *map(_model_of, known)])
+    return {name: several for name, several in known.items() if {name, _model_of(name)} & {*wanted}}
 
 
 def _model_of(job_type: str) -> str:
