@@ -123,15 +123,11 @@ def torch_runtime(*, micro_batches: int, width: int, rows: int, rounds: int) -> 
     from experiments.benchmarks.others.torch_runtime import run_beside_torch
 
     schedule = one_f_one_b(v_shape(4), micro_batches)
-    found = run_beside_torch(schedule, width, rows, rounds)
+    (our_ms, torch_ms), (our_cpu_s, torch_cpu_s), error = run_beside_torch(schedule, width, rows, rounds)
     size = {"task": "torch's runtime", "blocks": len(schedule.blocks)}
-    figures = beside_peer(found.our_cpu_s, found.torch_cpu_s)
-    wall = MedianRatio.of(found.our_ms, found.torch_ms).figures("wall")
-    times_s = {
-        "wall_s": statistics.median(found.our_ms) / 1000,
-        "peer_wall_s": statistics.median(found.torch_ms) / 1000,
-    }
-    return size | figures | wall | times_s | {"off": found.error}
+    wall = MedianRatio.of(our_ms, torch_ms).figures("wall")
+    wall |= {"wall_s": statistics.median(our_ms) / 1000, "peer_wall_s": statistics.median(torch_ms) / 1000}
+    return size | beside_peer(our_cpu_s, torch_cpu_s) | wall | {"off": error}
 
 
 def torch_schedule(

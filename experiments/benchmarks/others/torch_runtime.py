@@ -7,7 +7,6 @@ import runpy
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -60,29 +59,17 @@ _Runner = tuple[Callable[[], float], Callable[[], list[Tensor]]]
 """On a device: runs an iteration with gradients from nothing, and returns its ms; returns the gradients."""
 
 
-@dataclass(frozen=True)
-class BesideTorch:
-    """Both runtimes, as they were measured, by iteration.
-
-    Attributes:
-        our_ms: Milliseconds of the slowest device, from a common start.
-        torch_ms: Likewise of torch's runtime.
-        our_cpu_s: CPU seconds of all devices together, user and system time.
-        torch_cpu_s: Likewise of torch's runtime.
-        error: The largest difference between gradients of the two, over the largest absolute value of each.
-    """
-
-    our_ms: list[float]
-    torch_ms: list[float]
-    our_cpu_s: list[float]
-    torch_cpu_s: list[float]
-    error: float
-
-
-def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> BesideTorch:
+def run_beside_torch(
+    schedule: Schedule, width: int, rows: int, rounds: int
+) -> tuple[list[list[float]], list[list[float]], float]:
     """Run a schedule of one stage per device in both runtimes in turn, after two rounds not counted.
 
     Each stage has two linear layers of ``width`` x ``width``; a micro-batch has ``rows`` rows.
+
+    Returns:
+        Milliseconds of the slowest device from a common start, for our runtime and torch's, by round; CPU
+        seconds of all devices together, likewise; and the largest difference between gradients of the two,
+        over the largest absolute value of each.
     """
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:
         path = Path(name, "model.py")
@@ -99,9 +86,8 @@ def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> 
         )
         per_device = [pickle.loads((table.parent / f"{n}.pkl").read_bytes()) for n in range(len(scripts))]
     times = torch.tensor([costs for costs, _ in per_device])[:, 2:]  # device, round, runtime, ms and s
-    (our_ms, torch_ms), (our_cpu_s, torch_cpu_s) = times[..., 0].amax(0).T, times[..., 1].sum(0).T
-    found = (our_ms.tolist(), torch_ms.tolist(), our_cpu_s.tolist(), torch_cpu_s.tolist())
-    return BesideTorch(*found, max(error for _, error in per_device))
+    slowest_ms, cpu_s = times[..., 0].amax(0).T, times[..., 1].sum(0).T
+    return slowest_ms.tolist(), cpu_s.tolist(), max(error for _, error in per_device)
 
 
 def _measure(device: int, scripts: list[Script], table: Path, rounds: int) -> None:
