@@ -51,8 +51,9 @@ def collect(*directories: str | Path) -> pd.DataFrame:
             figures |= dict.fromkeys(record.figures)
             ends = {"status": record.status, "version": record.version, "message": record.message or None}
             rows.append({"directory": str(run), "command": record.command, **given, **ends, **record.figures})
+    own = [name for name in figures if name not in options]  # a figure may repeat an option, as policy
     return pd.DataFrame(
-        rows, columns=["directory", "command", *options, "status", *figures, "version", "message"]
+        rows, columns=["directory", "command", *options, "status", *own, "version", "message"]
     )
 
 

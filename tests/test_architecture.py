@@ -52,7 +52,6 @@ OWNERS = {
     "safetensors": ["runtime/models/state_dict.py"],
     "torch": [
         "runtime/",
-        "experiments/benchmarks/inputs/processes.py",
         "experiments/benchmarks/others/torch_runtime.py",
         "experiments/benchmarks/others/torch_schedules.py",
     ],
@@ -69,7 +68,6 @@ OWNERS = {
         "schedsearch/energy/baselines/perseus.py",
         "schedsearch/energy/programs.py",
         "schedsearch/unequal/replica_bound.py",
-        "experiments/cluster/loads.py",
         "experiments/reproduce/galvatron/tables.py",
         "placements/profiles/length_rules.py",
     ],
@@ -82,7 +80,6 @@ OWNERS = {
     "starlette": ["runtime/server/"],  # comes with fastapi
     "pydantic": ["runtime/server/"],
     "uvicorn": ["runtime/server/"],
-    "cvxpy": ["experiments/benchmarks/others/cvxpy_programs.py"],
     "lowtime": ["experiments/benchmarks/others/lowtime_plans.py"],
 }
 

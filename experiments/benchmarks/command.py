@@ -14,7 +14,6 @@ from experiments.benchmarks.frame import (
     GROUPS,
     BenchmarkError,
     Case,
-    Row,
     beside,
     line,
     measured,
@@ -49,9 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = [case for case in cases if options.case in case.name]
         chosen = [case for case in chosen if not options.parts or case.part in options.parts]
         measures = measures_of(options.group)
-        return run(
-            options.group, chosen, options, *(getattr(measures, name, None) for name in ("prepare", "draw"))
-        )
+        return run(options.group, chosen, options, measures.prepare)
     except BenchmarkError as error:
         parser.error(str(error))
 
@@ -71,12 +68,11 @@ def run(
     group: str,
     cases: Sequence[Case],
     options: argparse.Namespace,
-    prepare: Callable[[], None] | None = load_solvers,
-    draw: Callable[[Sequence[Row], Path], None] | None = None,
+    prepare: Callable[[], None] = load_solvers,
 ) -> int:
     """Measure cases one by one, write the rows so far after each, and print how they compare.
 
-    What is to be prepared first is part of no case; in the end the rows may be drawn beside the output.
+    The preparation is part of no case.
 
     Raises:
         BenchmarkError: No case is left, a file is wrong, or cannot be written.
@@ -94,8 +90,7 @@ def run(
     write = partial(write_rows, output, about, rows)
     try:
         write()
-        if prepare is not None:
-            prepare()
+        prepare()
         with StepBar(f"{group} benchmark") as bar:
             for i, case in enumerate(cases):
                 bar(f"{case.part}: {case.name}", i, len(cases))
@@ -104,8 +99,6 @@ def run(
                     write()
                     bar.write(line(rows[-1]))
             bar("done", len(cases), len(cases))
-        if draw is not None:
-            draw(rows, output)
     except KeyboardInterrupt:
         sys.stderr.write(f"{group} benchmark: interrupted; {output} has the rows done, --resume goes on\n")
         return INTERRUPTED

@@ -23,10 +23,8 @@ SHARED_DATA = Path(__file__).parents[3] / "shared" / "data"
 def lacking(need: str) -> str:
     """Return why something is not to be had here; empty where it is.
 
-    That is ``gpu``, a file of `SHARED_DATA` by its path there, or a package, with its version after ``==``.
+    It is a file of `SHARED_DATA` by its path there, or a package, with its version after ``==``.
     """
-    if need == "gpu":
-        return "" if Path("/dev/nvidia0").exists() else "there is no GPU"
     if "/" in need:
         path = SHARED_DATA / need
         return "" if path.is_file() else f"{path.name} is not there"

@@ -57,7 +57,7 @@ class Case:
         part: Part of the group that it is in.
         name: Unique in its part.
         reach: Conditions such as ``period <= 8``, of which all must hold; `holds` reads them.
-        needs: Packages, files and devices without which it is skipped; `lacking` reads them.
+        needs: Packages and files without which it is skipped; `lacking` reads them.
         is_quick: Whether it is the smallest of its part, which tests run.
     """
 

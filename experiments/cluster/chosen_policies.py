@@ -1,8 +1,7 @@
-"""Policies by name, with their own options."""
+"""A policy by its name, with its own options."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,19 +10,6 @@ from experiments.config.options import require
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.policies.water_filling import Entity
-
-
-def names_of(given: str | Sequence[str]) -> list[str]:
-    """Return the names of the policies that an option gives.
-
-    Raises:
-        OptionError: There are none, one is no name, or one is there twice.
-    """
-    names = [given] if isinstance(given, str) else list(given)
-    require(bool(names), "policy", given, "a name of a policy, or a list of names", "give one, as in las")
-    for name in names:
-        require(names.count(name) == 1, "policy", name, "named once", "leave the other out")
-    return names
 
 
 def chosen_policy(name: str, options: PolicyOptions) -> Policy:

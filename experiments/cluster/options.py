@@ -121,9 +121,7 @@ TRACES: Mapping[str, tuple[Option, ...]] = {
 class ClusterCommandOptions:
     """All of `experiments.cluster`; which options the trace has says its kind."""
 
-    policy: str | tuple[str, ...] = option(
-        "las", "policy that decides where each job runs; [las, las_agnostic] compares several"
-    )
+    policy: str = option("las", "policy that decides where each job runs; -m policy=las,fifo compares two")
     data: Verbatim | None = option(
         None,
         "Gavel's folder of throughputs and job types, or a CSV: job_type,scale_factor,gpu_type,steps_per_s",
@@ -133,13 +131,6 @@ class ClusterCommandOptions:
     )
     window: tuple[int, ...] | None = option(
         None, "jobs that are measured, [4000, 5000] for 4000 to 4999; null: all of the trace"
-    )
-    loads: tuple[int | float, ...] | None = option(
-        None, "jobs per hour: one simulation each, and a figure of the completion time by load", above=0
-    )
-    seeds: tuple[int, ...] | None = option(
-        None,
-        "list of seeds of generated traces: one simulation each, and confidence intervals; null: trace.seed",
     )
     round_s: float = option(360, "length of a round, in s")
     recompute_s: float = option(1920, "minimum time between two decisions of the policy, in s")
@@ -169,5 +160,5 @@ COMMAND = Command(
     "cluster",
     ClusterCommandOptions,
     task="experiments.cluster.task",
-    first="data policy trace trace.path trace.num_jobs cluster.workers allocate loads",
+    first="data policy trace trace.path trace.num_jobs cluster.workers allocate window",
 )

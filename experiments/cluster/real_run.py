@@ -8,21 +8,20 @@ import re
 import shlex
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from experiments.cluster.chosen_policies import chosen_policy
-from experiments.cluster.running import Setting, SimulationPoint
-from experiments.cluster.workload import simulation_options, work_of
+from experiments.cluster.options import ClusterCommandOptions
+from experiments.cluster.workload import Workload, read_workload
 from experiments.config.options import OptionError, require
 from experiments.report.result import Result, Table
 from placements.forms.texts import text_columns
 from runtime.leases.engine import LocalProcesses
 from runtime.leases.leased_run import JobStart, LeasedRun, LeasedSteps, start_of, steps_of_rounds
 from schedsearch.cluster.jobs import Job
-from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.solver.interrupts import INTERRUPTS
 
@@ -49,79 +48,86 @@ class ShareRow(NamedTuple):
     share: float
 
 
-def run_jobs(points: Sequence[SimulationPoint], setting: Setting, directory: Callable[[], Path]) -> Result:
-    """Run the jobs of a simulation as well.
+def run_jobs(options: ClusterCommandOptions, directory: Callable[[], Path]) -> Result:
+    """Simulate the jobs of a trace, and run them as well.
 
     Args:
-        points: The one simulation.
-        setting: Cluster, trace, throughputs and options of the simulation.
+        options: Options of the command.
         directory: Makes the folder of the files and jobs; jobs go on from the checkpoints there.
 
     Raises:
         OptionError: An option does not fit a real run.
     """
-    jobs, options = _jobs(points, setting)
-    command = _command(str(setting.options.run.command))
+    for_simulation, for_run = (chosen_policy(options.policy, options.policy_options) for _ in range(2))
+    work = read_workload(options)
+    jobs, command = _jobs(work, options), _command(str(options.run.command))
     folder = directory()
-    starts = {
-        job.name: start_of(folder / "jobs" / _folder_name(number, job.name), _of_job(command, job))
-        for number, job in enumerate(jobs)
-    }
-    left = [
-        replace(job, steps=job.steps - starts[job.name].done)
-        for job in jobs
-        if job.steps > starts[job.name].done
-    ]
+    starts = {job.name: _start_of(folder, number, job, command) for number, job in enumerate(jobs)}
+    unfinished = (job for job in jobs if job.steps > starts[job.name].done)
+    left = [replace(job, steps=job.steps - starts[job.name].done) for job in unfinished]
     if not left:
         raise OptionError(f"hydra.run.dir: all jobs of {folder} are done; give another folder")
-    simulated = _simulated(points[0], setting, left, options)
-    run = _run(points[0], setting, left, options, starts)
-    shares = _shares(simulated, run.steps_done)
-    found = Result(
-        figures={
-            "policy": points[0].policy,
-            "jobs": len(left),
-            "rounds": len(run.recorded),
-            "moves": _moves(run.steps_done),
-        },
-        tables={
-            "rounds": Table(LeaseRow, _leases(simulated, run.steps_done)),
-            "shares": Table(ShareRow, shares),
-        },
-        sentences=[_as_table(shares), _agreement(simulated, run.steps_done)],
+    recorded = replace(work.rules, records_rounds=True)
+    simulated = simulate_cluster(left, work.cluster, work.throughputs, for_simulation, recorded)
+    planned = steps_of_rounds(simulated.recorded, [one.job.name for one in simulated.jobs], work.cluster)
+    run = LeasedRun(
+        left,
+        work.cluster,
+        work.throughputs,
+        for_run,
+        work.rules,
+        starts,
+        LocalProcesses(work.cluster),
+        log.warning,
+        retries=options.run.retries,
+        timeout_s=math.inf if options.run.timeout_s is None else options.run.timeout_s,
     )
+    with INTERRUPTS.answered():
+        run.run(None)
+    done, moves = run.steps_done, _moves(run.steps_done)
+    leases, shares = _leases(planned, done), _share_rows(planned, done)
+    same = sum(row.steps == row.simulated_steps for row in leases)
+    agreement = f"{same} of {len(planned)} leases as simulated"
+    total = sum(each.steps for each in done)
+    shown = [[row.job, row.gpu_type, f"{row.simulated_share:.2%}", f"{row.share:.2%}"] for row in shares]
+    interrupted, failed = "", run.reason
     if run.stopped_at:
         at = ", ".join(f"{name} at step {steps}" for name, steps in run.stopped_at.items())
-        return replace(found, interrupted=f"each job has a checkpoint ({at}); go on with hydra.run.dir =")
-    if run.given_up:
+        interrupted = f"each job has a checkpoint ({at}); go on with hydra.run.dir ="
+    elif run.given_up:
         names, logs = ", ".join(run.given_up), f"see log.txt in {folder / 'jobs'}"
         failed = f"{len(run.given_up)} of {len(left)} jobs are given up: {names}; {logs}"
-        return replace(found, failed=failed)
-    return replace(found, failed=run.reason)
+    return Result(
+        figures={"policy": options.policy, "jobs": len(left), "rounds": len(run.recorded), "moves": moves},
+        tables={"rounds": Table(LeaseRow, leases), "shares": Table(ShareRow, shares)},
+        sentences=[
+            *text_columns([["job", "GPU type", "simulated", "run"], *shown]),
+            f"{agreement}, {total} steps, {moves} moves",
+        ],
+        interrupted=interrupted,
+        failed=failed,
+    )
 
 
-def _jobs(points: Sequence[SimulationPoint], setting: Setting) -> tuple[list[Job], SimulationOptions]:
-    """Return the jobs and how their rounds are made.
+def _jobs(work: Workload, options: ClusterCommandOptions) -> list[Job]:
+    """Return the jobs with whole numbers of steps.
 
     Raises:
-        OptionError: An option is not of a real run, or a job has no whole steps in a round.
+        OptionError: An option is not of a real run, or a job has no whole step in a round.
     """
-    given = setting.options
-    require(len(points) == 1, "run.command", len(points), "for one simulation", "give one policy and seed")
-    require(given.window is None, "window", given.window, "null for a real run", "leave it out")
-    timeout_s = given.run.timeout_s
+    if options.window is not None:
+        raise OptionError(f"window: {[*options.window]} is not null for a real run; leave it out")
+    timeout_s = options.run.timeout_s
     require(timeout_s is None or timeout_s > 0, "run.timeout_s", timeout_s, "above 0", "give seconds")
-    work = work_of(setting.trace, setting.data, setting.cluster, given)
     if work.skipped_in_words:
         log.warning("%s", work.skipped_in_words)
     jobs = [replace(job, steps=float(math.ceil(job.steps))) for job in work.jobs]
-    options = simulation_options(given, setting.trace, points[0].policy)
     shortest_s = options.round_s - options.checkpoint_s - options.restart_s
     for job in jobs:
-        rate = setting.data.throughputs.slowest(job.type, job.scale_factor)
+        rate = work.throughputs.slowest(job.type, job.scale_factor)
         wanted = f"as long as a step of job {job.name}, {1 / rate:.4g} s and its start"
         require(rate * shortest_s >= 1, "round_s", options.round_s, wanted, "give more")
-    return jobs, options
+    return jobs
 
 
 def _command(given: str) -> list[str]:
@@ -129,91 +135,43 @@ def _command(given: str) -> list[str]:
         command = shlex.split(given)
     except ValueError as cause:
         raise OptionError(f"run.command: {given!r} cannot be read ({cause}); close it") from None
-    wanted = "a program that is there"
-    require(
-        bool(command) and shutil.which(command[0]) is not None, "run.command", given, wanted, "correct it"
-    )
+    is_there = bool(command) and shutil.which(command[0]) is not None
+    require(is_there, "run.command", given, "a program that is there", "correct it")
     return command
 
 
-def _of_job(command: Iterable[str], job: Job) -> list[str]:
-    return [part.replace("{job}", job.name).replace("{type}", job.type) for part in command]
+def _start_of(folder: Path, number: int, job: Job, command: Iterable[str]) -> JobStart:
+    """Return how a job is started in its own folder."""
+    name = f"{number}_{re.sub('[^A-Za-z0-9_.-]', '_', job.name)}"
+    words = [word.replace("{job}", job.name).replace("{type}", job.type) for word in command]
+    return start_of(folder / "jobs" / name, words)
 
 
-def _folder_name(number: int, name: str) -> str:
-    return f"{number}_{re.sub('[^A-Za-z0-9_.-]', '_', name)}"
-
-
-def _simulated(
-    point: SimulationPoint, setting: Setting, jobs: Sequence[Job], options: SimulationOptions
-) -> list[LeasedSteps]:
-    found = simulate_cluster(
-        jobs,
-        setting.cluster,
-        setting.data.throughputs,
-        chosen_policy(point.policy, setting.options.policy_options),
-        replace(options, records_rounds=True),
-    )
-    return steps_of_rounds(found.recorded, [one.job.name for one in found.jobs], setting.cluster)
-
-
-def _run(
-    point: SimulationPoint,
-    setting: Setting,
-    jobs: Sequence[Job],
-    options: SimulationOptions,
-    starts: Mapping[str, JobStart],
-) -> LeasedRun:
-    asked = setting.options.run
-    run = LeasedRun(
-        jobs,
-        setting.cluster,
-        setting.data.throughputs,
-        chosen_policy(point.policy, setting.options.policy_options),
-        options,
-        starts,
-        LocalProcesses(setting.cluster),
-        log.warning,
-        retries=asked.retries,
-        timeout_s=math.inf if asked.timeout_s is None else asked.timeout_s,
-    )
-    with INTERRUPTS.answered():
-        run.run(None)
-    return run
-
-
-_Key = tuple[int, str, str, tuple[int, ...]]
-
-
-def _by_key(steps: Iterable[LeasedSteps]) -> dict[_Key, LeasedSteps]:
-    return {each[:4]: each for each in steps}
-
-
-def _leases(simulated: Sequence[LeasedSteps], real: Sequence[LeasedSteps]) -> list[LeaseRow]:
+def _leases(simulated: Iterable[LeasedSteps], done: Iterable[LeasedSteps]) -> list[LeaseRow]:
     """Return a row for each lease, simulated or run."""
-    planned, done = _by_key(simulated), _by_key(real)
+    planned, real = ({each[:4]: each.steps for each in steps} for steps in (simulated, done))
     return [
-        LeaseRow(
-            *key[:3],
-            " ".join(map(str, key[3])),
-            *(side[key].steps if key in side else None for side in (planned, done)),
-        )
-        for key in sorted({**planned, **done})
+        LeaseRow(*key[:3], " ".join(map(str, key[3])), planned.get(key), real.get(key))
+        for key in sorted({**planned, **real})
     ]
 
 
-def _shares(simulated: Sequence[LeasedSteps], real: Sequence[LeasedSteps]) -> list[ShareRow]:
+def _share_rows(simulated: Iterable[LeasedSteps], done: Iterable[LeasedSteps]) -> list[ShareRow]:
+    planned, real = _shares(simulated), _shares(done)
+    return [
+        ShareRow(*key, round(planned.get(key, 0.0), 6), round(real.get(key, 0.0), 6))
+        for key in sorted({**planned, **real})
+    ]
+
+
+def _shares(steps: Iterable[LeasedSteps]) -> dict[tuple[str, str], float]:
     """Return the share of the time of each job that it spends on each type."""
-    sides = []
-    for steps in (simulated, real):
-        by_type: dict[tuple[str, str], float] = defaultdict(float)
-        by_job: dict[str, float] = defaultdict(float)
-        for each in steps:
-            by_type[each.job, each.gpu_type] += each.duration_s
-            by_job[each.job] += each.duration_s
-        sides.append({key: s / by_job[key[0]] if by_job[key[0]] else 0.0 for key, s in by_type.items()})
-    keys = sorted({**sides[0], **sides[1]})
-    return [ShareRow(*key, *(round(side.get(key, 0.0), 6) for side in sides)) for key in keys]
+    by_type: dict[tuple[str, str], float] = defaultdict(float)
+    by_job: dict[str, float] = defaultdict(float)
+    for each in steps:
+        by_type[each.job, each.gpu_type] += each.duration_s
+        by_job[each.job] += each.duration_s
+    return {(job, name): s / by_job[job] if by_job[job] else 0.0 for (job, name), s in by_type.items()}
 
 
 def _moves(steps: Iterable[LeasedSteps]) -> int:
@@ -225,16 +183,3 @@ def _moves(steps: Iterable[LeasedSteps]) -> int:
         moves += last.get(each.job, place) != place
         last[each.job] = place
     return moves
-
-
-def _as_table(shares: Sequence[ShareRow]) -> str:
-    """Return for a terminal the share of its time of each job by GPU type."""
-    rows = [[row.job, row.gpu_type, f"{row.simulated_share:.2%}", f"{row.share:.2%}"] for row in shares]
-    return "\n".join(text_columns([["job", "GPU type", "simulated", "run"], *rows]))
-
-
-def _agreement(simulated: Sequence[LeasedSteps], real: Sequence[LeasedSteps]) -> str:
-    planned, done = _by_key(simulated), _by_key(real)
-    same = sum(key in done and done[key].steps == each.steps for key, each in planned.items())
-    total = sum(each.steps for each in real)
-    return f"{same} of {len(planned)} leases as simulated, {total} steps, {_moves(real)} moves"

@@ -1,13 +1,14 @@
-"""Inputs of the options: throughputs and types of jobs, the jobs of a trace, and how they are simulated."""
+"""Inputs of a simulation: GPUs, throughputs and types of jobs, jobs of a trace, and rules of rounds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.cluster.gpu_numbers import gpu_cluster
 from experiments.cluster.options import (
     ClusterCommandOptions,
     FileTraceOptions,
@@ -35,42 +36,41 @@ without that wait; or as in Gavel's text, by priority in one queue."""
 
 
 @dataclass(frozen=True)
-class JobTypeData:
-    """Throughputs and sizes of types of jobs.
+class Workload:
+    """Inputs of a simulation.
 
     Attributes:
-        throughputs: By type, scale factor and GPU type.
-        types: Whether each type may run on more than one GPU, in the order in which jobs are drawn.
-    """
-
-    throughputs: Throughputs
-    types: Mapping[str, bool]
-
-
-@dataclass(frozen=True)
-class Work:
-    """The jobs of one simulation.
-
-    Attributes:
+        cluster: The GPUs.
+        throughputs: Throughputs of all jobs.
         jobs: In the order of their arrival; without end where they are generated for a window.
-        skipped: How many were left out, by type and scale factor.
+        rules: How the jobs are simulated.
+        trace_seed: Seed of a generated trace; None for a file.
+        skipped: How many jobs were left out, by type and scale factor.
         skipped_in_words: The same on one line, with what else was left out; empty where nothing was.
     """
 
+    cluster: GpuCluster
+    throughputs: Throughputs
     jobs: Iterable[Job]
-    skipped: Mapping[tuple[str, int], int]
+    rules: SimulationOptions
+    trace_seed: int | None = None
+    skipped: Mapping[tuple[str, int], int] = field(default_factory=dict)
     skipped_in_words: str = ""
 
 
 Trace = GeneratedTraceOptions | FileTraceOptions
 
 
-def read_data(given: str | None, *, unconsolidated: bool = False) -> JobTypeData:
-    """Return the throughputs and types of a folder, or of a file and the job types beside it.
+def read_data(given: str | None, *, unconsolidated: bool = False) -> tuple[Throughputs, dict[str, bool]]:
+    """Return the throughputs and job types of a folder, or of a file and the types beside it.
 
     Args:
         given: Path of the folder or file.
         unconsolidated: Whether to read what jobs get on several servers too.
+
+    Returns:
+        The throughputs; and whether each type may run on more than one GPU, in the order in which jobs are
+        drawn.
 
     Raises:
         OptionError: Neither is there.
@@ -85,10 +85,10 @@ def read_data(given: str | None, *, unconsolidated: bool = False) -> JobTypeData
     throughputs = read_throughputs(file, unconsolidated=unconsolidated)
     types = file.parent / JOB_TYPES
     if types.exists():
-        return JobTypeData(throughputs, read_job_types(types))
+        return throughputs, read_job_types(types)
     names = dict.fromkeys(name for name, _ in throughputs.alone)
     several = {name for name, gpus in throughputs.alone if gpus > 1}
-    return JobTypeData(throughputs, {name: name in several for name in names})
+    return throughputs, {name: name in several for name in names}
 
 
 def trace_options(given: Mapping[str, Any]) -> Trace:
@@ -113,26 +113,32 @@ def window_of(options: ClusterCommandOptions) -> tuple[int, int] | None:
     raise OptionError(f"window: {[*options.window]} is not [FIRST, LAST + 1]; write as in window=[4000,5000]")
 
 
-def work_of(trace: Trace, data: JobTypeData, cluster: GpuCluster, options: ClusterCommandOptions) -> Work:
-    """Return the jobs of a trace.
+def read_workload(options: ClusterCommandOptions) -> Workload:
+    """Return the inputs of the simulation that the options ask for.
 
     Raises:
         OptionError: An option is wrong.
-        ClusterError: The trace is wrong.
+        ClusterError: A number of GPUs, the throughputs or the trace are wrong.
     """
+    trace, cluster, window = trace_options(options.trace), gpu_cluster(options.cluster), window_of(options)
+    throughputs, types = read_data(options.data, unconsolidated=options.placement_sensitive)
+    if options.placement_sensitive:
+        servers = options.cluster.gpus_per_server
+        require(servers is not None, "cluster.gpus_per_server", None, "known", "give it, as in 4:4:8")
+    rules = simulation_options(options, trace)
     if isinstance(trace, FileTraceOptions):
-        found = read_trace(trace.path, data.throughputs, seed=options.seed or 0, cluster=cluster)
-        left = f"{found.skipped_text()}; see data"
-        require(bool(found.jobs), "trace", trace.path, "a trace with jobs that have throughputs", left)
-        _check_window(window_of(options), len(found.jobs))
-        return Work(found.jobs, found.skipped, found.skipped_text())
-    window = window_of(options)
+        found = read_trace(trace.path, throughputs, seed=options.seed or 0, cluster=cluster)
+        left_out = found.skipped_text()
+        wanted = "a trace with jobs that have throughputs"
+        require(bool(found.jobs), "trace", trace.path, wanted, f"{left_out}; see data")
+        _check_window(window, len(found.jobs))
+        return Workload(cluster, throughputs, found.jobs, rules, None, found.skipped, left_out)
     number = trace.num_jobs if trace.num_jobs is not None else window[1] if window is not None else None
-    require(number is not None, "trace.num_jobs", None, "a number of jobs", "give one, or a window of them")
-    assert number is not None
+    if number is None:
+        raise OptionError("trace.num_jobs: None is not a number of jobs; give one, or a window of them")
     _check_window(window, number)
-    types = _types(trace, data)
-    return Work(generated(types, data.throughputs, trace), {})
+    jobs = generated(_types_of(trace, types), throughputs, trace)
+    return Workload(cluster, throughputs, jobs, rules, trace.seed)
 
 
 def _check_window(window: tuple[int, int] | None, num_jobs: int) -> None:
@@ -141,14 +147,14 @@ def _check_window(window: tuple[int, int] | None, num_jobs: int) -> None:
     require(is_within, "window", where, f"within the trace, which has {num_jobs} jobs", "end it there")
 
 
-def _types(trace: GeneratedTraceOptions, data: JobTypeData) -> dict[str, bool]:
+def _types_of(trace: GeneratedTraceOptions, known: Mapping[str, bool]) -> dict[str, bool]:
     """Return the types that are drawn from."""
     if trace.types is None:
-        return dict(data.types)
+        return dict(known)
     wanted = [str(name) for name in trace.types]
     for name in wanted:
-        require_known("trace.types", name, [*data.types, *(_model_of(each) for each in data.types)])
-    return {name: several for name, several in data.types.items() if {name, _model_of(name)} & {*wanted}}
+        require_known("trace.types", name, [*known, *map(_model_of, known)])
+    return {name: several for name, several in known.items() if {name, _model_of(name)} & {*wanted}}
 
 
 def _model_of(job_type: str) -> str:
@@ -156,13 +162,8 @@ def _model_of(job_type: str) -> str:
     return job_type.partition(" (")[0]
 
 
-def simulation_options(options: ClusterCommandOptions, trace: Trace, policy: str) -> SimulationOptions:
-    """Return how a trace is simulated.
-
-    Args:
-        options: Options of the command.
-        trace: Options of the trace; its seed is the simulator's, where that has none of its own.
-        policy: Its name; it says how GPUs are given where the options do not.
+def simulation_options(options: ClusterCommandOptions, trace: Trace) -> SimulationOptions:
+    """Return how a trace is simulated; its seed is the simulator's, where that has none of its own.
 
     Raises:
         OptionError: The window is wrong.
@@ -173,7 +174,7 @@ def simulation_options(options: ClusterCommandOptions, trace: Trace, policy: str
         round_s=options.round_s,
         reset_s=options.recompute_s,
         seed=seed if options.seed is None else options.seed,
-        types_in_turn=rounds_of(options, policy) != ONE_QUEUE,
+        types_in_turn=rounds_of(options) != ONE_QUEUE,
         skips_to_arrivals=options.rounds == GAVEL,
         window=window_of(options),
         stop_at_s=math.inf if options.stop_at_h is None else 3600 * options.stop_at_h,
@@ -182,23 +183,8 @@ def simulation_options(options: ClusterCommandOptions, trace: Trace, policy: str
     )
 
 
-def rounds_of(options: ClusterCommandOptions, policy: str) -> str:
-    """Return how GPUs are given under a policy; see `GAVEL`."""
+def rounds_of(options: ClusterCommandOptions) -> str:
+    """Return how GPUs are given under the policy; see `GAVEL`."""
     if options.rounds is None:
-        return ONE_QUEUE if policy_entry(policy).idles_on_purpose else IN_TURN
+        return ONE_QUEUE if policy_entry(options.policy).idles_on_purpose else IN_TURN
     return options.rounds
-
-
-def at_load(trace: Trace, jobs_per_hour: float | None, seed: int | None) -> Trace:
-    """Return a trace at another load and with another seed; None for its own.
-
-    Raises:
-        OptionError: It is of a file.
-    """
-    if jobs_per_hour is None and seed is None:
-        return trace
-    if isinstance(trace, FileTraceOptions):
-        name = "loads" if seed is None else "seeds"
-        raise OptionError(f"{name}: are of generated traces, not of {trace.path}; leave them out")
-    trace = trace if jobs_per_hour is None else replace(trace, lam_s=3600 / jobs_per_hour)
-    return trace if seed is None else replace(trace, seed=seed)

@@ -82,14 +82,6 @@ def read_unequal(options: CompareOptions, stages: StageChain) -> UnequalModel | 
         require(limit is None, "search.max_micro_batches", limit, "used", remedy)
         return UnequalModel(chains)
     require_least("search.replicas", replicas, 1)
-    least = -(-len(chains) // replicas)
-    require(
-        limit is None or limit >= least,
-        "search.max_micro_batches",
-        limit,
-        f"enough for {len(chains)} on {replicas} replicas",
-        f"give at least {least}",
-    )
     return UnequalModel(chains, replicas, limit)
 
 

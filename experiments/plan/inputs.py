@@ -5,7 +5,7 @@ The module does not plan.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -126,7 +126,7 @@ def inputs_of(question: PlanQuestion) -> PlanInputs:
     model, cluster = model_of(question), cluster_of(question)
     model = in_bf16(model) if question.precision is None else model
     costs = computed_costs(question, model, cluster)
-    return PlanInputs(model, cluster, costs, "; ".join(_in_words(question, costs)))
+    return PlanInputs(model, cluster, costs, _source_of_costs(question, costs))
 
 
 def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) -> FrameworkCosts:
@@ -163,15 +163,14 @@ def _measured_rates(question: PlanQuestion, cluster: Cluster, precision: Precisi
     return read_machine(question.machine, cluster.whole.gpu)
 
 
-def _in_words(question: PlanQuestion, costs: FrameworkCosts) -> Iterator[str]:
-    """Yield where computed costs are from."""
+def _source_of_costs(question: PlanQuestion, costs: FrameworkCosts) -> str:
+    """Return the source of computed costs in words."""
     if question.machine is not None:
-        yield f"costs: computed from shapes, and rates measured, of {question.machine}"
-        return
+        return f"costs: computed from shapes, and rates measured, of {question.machine}"
     has_experts = any(layer.num_routes for _, layer in costs.model.runs)
     experts = ", those with experts operator by operator, none of it measured" if has_experts else ""
     share = f"{question.model_flops_utilisation:.0%}"
-    yield f"costs: computed from shapes and data sheets, layers at {share} of the peak{experts}"
+    return f"costs: computed from shapes and data sheets, layers at {share} of the peak{experts}"
 
 
 def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:

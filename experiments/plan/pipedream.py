@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from experiments.config.options import OptionError
@@ -52,11 +53,7 @@ def task(question: PlanQuestion, planner: PipeDreamPlanner) -> Result:
         rows.append(plan_row("straight", straight, memory_mib, batch))
     except PlanError as error:
         rows.append(dict.fromkeys(_COLUMNS) | {"name": "straight", "batch": batch, "note": str(error)})
-    lines = []
-    for row in rows:
-        time = "" if row["note"] else f"{row['time_ms']:.5g} ms"
-        found = f"{row['configuration']}, {time}, bound by {row['bottleneck']}"
-        lines.append(f"{row['name']}: {row['note'] or found}")
+    lines = [f"{row['name']}: {row['note'] or _in_words(row)}" for row in rows]
     for number, stage in enumerate(best.stages):
         lines.append(f"stage {number} on {stage.replicas} workers: {', '.join(stage.nodes)}")
     rate = batch / best.time_ms * 1e3
@@ -66,6 +63,10 @@ def task(question: PlanQuestion, planner: PipeDreamPlanner) -> Result:
         files={"placement.yaml": placement_to_yaml(plan_placement(best, memory_mib))},
         sentences=[*lines, f"costs: as measured, of {path}"],
     )
+
+
+def _in_words(row: Mapping[str, Any]) -> str:
+    return f"{row['configuration']}, {row['time_ms']:.5g} ms, bound by {row['bottleneck']}"
 
 
 def levels_of(cluster: Cluster, *, is_flat: bool = False) -> list[Level]:

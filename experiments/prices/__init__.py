@@ -1,6 +1,6 @@
 """The saving of a job that moves among spot prices: ``schedsearch prices``.
 
-- `options`; `disturbances`: the part of a reduction left by restarts and preemptions
+- `options`
 - `tables`: CSV files and a table for people
 - `drawings`: figures like those of the dissertation's chapter 6
 - `task`: all of it

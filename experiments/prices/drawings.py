@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.prices.disturbances import Disturbed
-from experiments.prices.tables import mean_of_undisturbed
-from schedsearch.cluster.prices.study import BASELINE, DYNAMIC, MULTI_CLOUD, Reduction
+from schedsearch.cluster.prices.study import DYNAMIC, MULTI_CLOUD, Reduction
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
@@ -57,27 +55,8 @@ def save_durations(found: Sequence[Reduction], path: Path) -> None:
         curves.setdefault(model, []).append(CurvePoint(days, ratio))
     panels = [Panel(model.replace("batch size ", ""), {"dynamic": curve}) for model, curve in curves.items()]
     title = "Cost of staying with the best offer at the start over that of moving (batch size)"
-    _save(panels, "length (days)", "staying / moving", title, path)
-
-
-def save_disturbed(found: Sequence[Disturbed], path: Path) -> None:
-    """Draw the savings left under restarts and preemptions, as geometric means over models."""
-    panels = []
-    for restart_s in dict.fromkeys(each.restart_s for each in found):
-        here = [each for each in found if each.restart_s == restart_s]
-        curves: dict[str, list[CurvePoint]] = {}
-        for rate in sorted({each.preemptions_per_day for each in here}):
-            at = [each for each in here if each.preemptions_per_day == rate]
-            for name in dict.fromkeys(each.found.strategy for each in at):
-                shown = SHOWN.get(name, "the baseline itself" if name == BASELINE.name else name)
-                curves.setdefault(shown, []).append(CurvePoint(rate, mean_of_undisturbed(at, name)))
-        panels.append(Panel(f"restart of {restart_s:g} s", curves))
-    title = "Cost of the undisturbed baseline over that under restarts and preemptions (mean of models)"
-    _save(panels, "preemptions per day", "reduction", title, path)
-
-
-def _save(panels: Sequence[Panel], x_label: str, y_label: str, title: str, path: Path) -> None:
     wide, column = (
-        draw_panels(panels, x_label, y_label, title, width=width) for width in (None, COLUMN_INCHES)
+        draw_panels(panels, "length (days)", "staying / moving", title, width=width)
+        for width in (None, COLUMN_INCHES)
     )
     save_widths(wide, column, path)

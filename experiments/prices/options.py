@@ -52,15 +52,6 @@ class PricesOptions:
         above=0,
         max=3650,
     )
-    sweep_restart_s: tuple[float, ...] = option(
-        [0, 600, 3600],
-        "restart times for the figure of costs by restarts and preemptions, in s; empty: no figure",
-        min=0,
-        below=86_400,
-    )
-    sweep_preemptions_per_day: tuple[float, ...] = option(
-        [0, 2, 6, 12, 24], "preemptions in a day, for the same figure", min=0, below=86_400
-    )
 
 
 COMMAND = Command(

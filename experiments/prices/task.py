@@ -8,12 +8,11 @@ from pathlib import Path
 
 from experiments.config.options import require, require_known, require_once, require_path
 from experiments.prices import tables
-from experiments.prices.disturbances import disturbed
 from experiments.prices.options import PricesOptions
 from experiments.report.result import Result
 from schedsearch.cluster.prices.days import PriceConditions
 from schedsearch.cluster.prices.price_files import CLOUDS, read_market, read_speeds
-from schedsearch.cluster.prices.study import BASELINE, DYNAMIC, LADDER, MULTI_CLOUD, Study, study
+from schedsearch.cluster.prices.study import DYNAMIC, LADDER, MULTI_CLOUD, Study, study
 
 SPEEDS = "throughputs.csv"
 """The file of a folder with the speeds of models."""
@@ -28,35 +27,32 @@ def task(options: PricesOptions) -> Result:
         require_known("models", model, speeds)
     speeds = {model: speeds[model] for model in options.models or speeds}
     starts = (options.start_days[0], options.start_days[1])
-    study_of = partial(study, market, speeds, baseline_gpu=options.baseline_gpu, starts=starts)
-    found = study_of(conditions)
-    sweep = options.sweep_restart_s, options.sweep_preemptions_per_day
-    under = list(disturbed(study_of, conditions, *sweep, options.days[0]))
+    found = study(market, speeds, conditions, baseline_gpu=options.baseline_gpu, starts=starts)
     from experiments.prices import drawings  # loads matplotlib
 
     reductions = list(found.reductions(options.days, hindsight=options.hindsight))
-    files = {"reductions.csv": tables.reductions_csv(reductions), "costs.csv": tables.costs_csv(reductions)}
+    result_tables = {
+        "reductions": tables.reductions_table(reductions),
+        "costs": tables.costs_table(reductions),
+    }
     pictures: dict[str, Callable[[Path], object]] = {
         "reductions": partial(drawings.save_reductions, reductions)
     }
-    lines = [*_comparison_in_words(folder, options.clouds, found), tables.to_table(reductions)]
     if DYNAMIC in found.strategies and options.durations:
         of_length = found.reductions(options.durations)
         moving = [each for each in of_length if each.strategy in (MULTI_CLOUD.name, DYNAMIC.name)]
-        files["durations.csv"] = tables.reductions_csv(moving)
+        result_tables["durations"] = tables.reductions_table(moving)
         pictures["durations"] = partial(drawings.save_durations, moving)
-    if under:
-        files["disturbances.csv"] = tables.disturbances_csv(under)
-        pictures["disturbances"] = partial(drawings.save_disturbed, under)
-        of = f"{options.days[0]:g} days, geometric means over models"
-        lines += [f"{of} against the undisturbed {BASELINE.name}:", *tables.means_by_strategy(under)]
     most = max(reductions, key=lambda each: each.reduction)
-    largest = round(most.reduction, 4)
     return Result(
-        figures={"largest_reduction": largest, "of_model": most.model, "of_strategy": most.strategy},
-        files=files,
+        figures={
+            "largest_reduction": round(most.reduction, 4),
+            "of_model": most.model,
+            "of_strategy": most.strategy,
+        },
+        tables=result_tables,
         pictures=pictures,
-        sentences=lines,
+        sentences=[*_comparison_in_words(folder, options.clouds, found), *tables.to_lines(reductions)],
     )
 
 
@@ -68,7 +64,7 @@ def _conditions(options: PricesOptions) -> PriceConditions:
     for cloud in options.clouds:
         require_known("clouds", cloud, CLOUDS)
     require("aws" in options.clouds, "clouds", list(options.clouds), "with aws, of which the baseline is")
-    for name in ("models", "clouds", "days", "durations", "sweep_restart_s", "sweep_preemptions_per_day"):
+    for name in ("models", "clouds", "days", "durations"):
         require_once(name, list(getattr(options, name)))
     return PriceConditions(**{name: getattr(options, name) for name in PriceConditions.__dataclass_fields__})
 

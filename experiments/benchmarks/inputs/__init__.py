@@ -6,5 +6,4 @@
 - `batches`: micro-batches that differ
 - `clock_tasks`: schedules with profiles of their blocks
 - `loads`: jobs that come and go on a cluster
-- `processes`: forked devices
 """

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from experiments.reproduce.gavel.options import DOLLARS_PER_HOUR
-from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 
@@ -23,15 +21,6 @@ PASSED_S = 1920.0
 """Time between two moments: the least between two of Gavel's decisions."""
 
 _Alone = dict[tuple[str, int], dict[str, tuple[JobOperatingPoint, ...]]]
-
-
-@dataclass(frozen=True)
-class ClusterLoad:
-    """Jobs on a cluster at several moments, the same number at each, with the throughputs of their types."""
-
-    throughputs: Throughputs
-    cluster: GpuCluster
-    moments: tuple[tuple[ActiveJob, ...], ...]
 
 
 def random_throughputs(num_types: int, seed: int, *, shares_space: bool = False) -> Throughputs:
@@ -68,12 +57,12 @@ def _pairs(
     return found
 
 
-def load(
-    throughputs: Throughputs, cluster: GpuCluster, num_jobs: int, num_moments: int, seed: int
-) -> ClusterLoad:
-    """Return jobs of random types, scale factors and lengths; some end between two moments, and some come.
+def moments_of(
+    throughputs: Throughputs, num_jobs: int, num_moments: int, seed: int
+) -> list[tuple[ActiveJob, ...]]:
+    """Return the jobs at each moment: of random types, scale factors and lengths, as many at each.
 
-    There are as many jobs at each moment.
+    Between two moments some end, and as many come.
     """
     random = np.random.default_rng(seed)
     arrivals = _arrivals(throughputs, random)
@@ -84,7 +73,7 @@ def load(
         jobs = [_later(active, random) for index, active in enumerate(jobs) if index not in ended]
         jobs += itertools.islice(arrivals, JOBS_THAT_END)
         moments.append(tuple(jobs))
-    return ClusterLoad(throughputs, cluster, tuple(moments))
+    return moments
 
 
 def _arrivals(throughputs: Throughputs, random: np.random.Generator) -> Iterator[ActiveJob]:

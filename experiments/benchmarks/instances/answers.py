@@ -1,6 +1,6 @@
 """The best answers known: their figures in ``best_known.csv``, the answers themselves in ``answers``.
 
-Whatever is kept was rebuilt from what is written and passed `validate`: a repetend as a schedule of its own
+All that is kept was rebuilt from its written form and passed `validate`: a repetend as a schedule of its own
 period, a schedule from the orders of its devices. Bounds are what a search proved; they are not proved again.
 """
 
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from graphlib import CycleError
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +18,12 @@ from experiments.benchmarks.instances.instance_file import FOLDER, Instance
 from placements import Placement
 from placements.forms.tables import Row, csv_rows
 from placements.forms.texts import csv_text, write_bytes, write_text
-from schedsearch.device_span import device_spans, first_starts, with_least_device_span
+from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.proof.ends import device_span_bound
 from schedsearch.proof.load_and_path import load_bound
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance as BlockInstance
-from schedsearch.schedule import Schedule, ScheduledBlock, earliest_starts, waits_in_order
+from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 
 FIGURES = ("period", "makespan", "device_span")
@@ -46,22 +44,19 @@ class BestKnown:
     """A row of ``best_known.csv``.
 
     Attributes:
-        micro_batches: Of the whole schedules.
-        best: Least value of each figure that something reaches; a device span is not always of the schedule
-            of the best makespan.
+        micro_batches: Micro-batches of the whole schedules.
+        best: Least known value of each figure; a device span is not always of the schedule of the best
+            makespan.
         bound: Lower bound of each figure; for the period, of any number of micro-batches per repetend.
         found_by: Search or rule that found each figure, in their order, with ``/`` between.
-        status: OPTIMAL where period and makespan meet their bounds, whatever the device span does; FEASIBLE
-            where an answer is known; INFEASIBLE where it is proved that there is none; else UNKNOWN.
         seconds: Wall-clock time of the search that last made a figure better.
-        version: Its version.
+        version: Version of that search.
     """
 
     micro_batches: int
     best: Mapping[str, Fraction]
     bound: Mapping[str, Fraction]
     found_by: str = "-/-/-"
-    status: str = "UNKNOWN"
     seconds: float = 0.0
     version: str = ""
 
@@ -73,61 +68,22 @@ class BestKnown:
             {name: Fraction(row.text(f"best_{name}")) for name in FIGURES if f"best_{name}" in row},
             {name: Fraction(row.text(f"{name}_bound")) for name in FIGURES},
             row.text("found_by"),
-            row.text("status"),
             row["seconds"].number(),
             row.cells.get("version", ""),
         )
 
     def row(self, instance: str) -> list[Any]:
         """Return the cells of its row."""
-        figures = [each for name in FIGURES for each in (self.best.get(name), self.bound[name])]
-        return [
-            instance,
-            self.micro_batches,
-            *figures,
-            self.status,
-            self.found_by,
-            self.seconds,
-            self.version,
-        ]
+        figures = [value for name in FIGURES for value in (self.best.get(name), self.bound[name])]
+        end = [self.status, self.found_by, self.seconds, self.version]
+        return [instance, self.micro_batches, *figures, *end]
 
-    def judged(self, is_infeasible: bool) -> BestKnown:
-        """Return it with the status that its figures have."""
-        nothing = "INFEASIBLE" if is_infeasible else "UNKNOWN"
-        is_optimal = all(self.best.get(name) == self.bound[name] for name in ("period", "makespan"))
-        known = "OPTIMAL" if is_optimal else "FEASIBLE"
-        return replace(self, status=known if {"period", "makespan"} & self.best.keys() else nothing)
-
-
-@dataclass(frozen=True)
-class InstanceAnswer:
-    """Answer of a search or a rule to an instance.
-
-    Attributes:
-        found_by: What found it: ``search``, or a hand-made schedule's name.
-        version: Version of what found it.
-        seconds: Wall-clock time that it took.
-        repetend: The steady state; None for none.
-        schedules: Whole schedules, each of which may be the best by one figure.
-        bound: Proved lower bounds of some figures, as in `BestKnown`.
-        is_infeasible: It is proved that there is no schedule.
-    """
-
-    found_by: str
-    version: str
-    seconds: float = 0.0
-    repetend: Repetend | None = None
-    schedules: tuple[Schedule, ...] = ()
-    bound: Mapping[str, Fraction] = field(default_factory=dict)
-    is_infeasible: bool = False
-
-
-def fraction_not_above(bound: float) -> Fraction:
-    """Return a bound that is known as a float as the simple fraction that it is, or as one that is less."""
-    simple = Fraction(bound).limit_denominator(1000)
-    if abs(simple - Fraction(bound)) <= Fraction(1, 10**9) * simple:
-        return simple
-    return Fraction(math.floor(bound * 10**6), 10**6)
+    @property
+    def status(self) -> str:
+        """OPTIMAL where period and makespan meet their bounds, FEASIBLE where one is known, else UNKNOWN."""
+        if all(self.best.get(name) == self.bound[name] for name in ("period", "makespan")):
+            return "OPTIMAL"
+        return "FEASIBLE" if {"period", "makespan"} & self.best.keys() else "UNKNOWN"
 
 
 def orders_as_text(schedule: Schedule) -> list[str]:
@@ -167,53 +123,22 @@ def orders_from_text(texts: Iterable[str]) -> list[list[BlockInstance]]:
 
 
 def rebuilt(instance: Instance, figure: str, answer: Mapping[str, Any]) -> Fraction:
-    """Return the figures of a stored answer, rebuilt from its file and validated.
+    """Return the figure of a stored answer, rebuilt from its file and validated.
 
     Raises:
         AnswerError: It breaks a rule of the instance.
     """
-    placement, number = instance.placement, instance.num_micro_batches
     try:
         if figure == "period":
-            return _repetend_value(placement, answer)
+            return _repetend_value(instance.placement, answer)
         orders = orders_from_text(answer["orders"])
-        first = answer.get("first_starts", [0] * placement.num_devices)
-        schedule = validate(starting_from(placement, number, orders, first))
-    except CycleError:
-        raise AnswerError(
-            f"{instance.name}: {figure}: the answer is wrong: its orders make a cycle; remove it"
-        ) from None
+        schedule = validate(as_soon_as_possible(instance.placement, instance.num_micro_batches, orders))
+        if figure == "makespan":
+            return Fraction(schedule.makespan)
+        return Fraction(int(device_spans(validate(with_least_device_span(schedule))).max()))
     except (KeyError, ValueError) as error:
         text = error.reason if isinstance(error, InvalidScheduleError) else error
         raise AnswerError(f"{instance.name}: {figure}: the answer is wrong: {text}; remove it") from None
-    return Fraction(schedule.makespan if figure == "makespan" else int(device_spans(schedule).max()))
-
-
-def starting_from(
-    placement: Placement,
-    num_micro_batches: int,
-    orders: Sequence[Sequence[BlockInstance]],
-    first_starts: Sequence[int],
-) -> Schedule:
-    """Return the schedule of these orders that starts each block as soon as it can.
-
-    No device starts its first block before its first start, in ticks.
-    """
-    waits: dict[Hashable, list[tuple[Hashable, int]]] = {
-        instance: list(before)
-        for instance, before in waits_in_order(placement, num_micro_batches, orders).items()
-    }
-    begin = object()
-    waits[begin] = []
-    for order, ticks in zip(orders, first_starts, strict=True):
-        if order:
-            waits[order[0]].append((begin, ticks))
-    starts = earliest_starts(waits)
-    blocks = (
-        ScheduledBlock(starts[name, n], n, name)
-        for name, n in waits_in_order(placement, num_micro_batches, orders)
-    )
-    return Schedule(placement, num_micro_batches, tuple(blocks))
 
 
 def _repetend_value(placement: Placement, answer: Mapping[str, Any]) -> Fraction:
@@ -228,17 +153,12 @@ def _repetend_value(placement: Placement, answer: Mapping[str, Any]) -> Fraction
     return Fraction(period, size)
 
 
-def _written(figure: str, found: Repetend | Schedule) -> dict[str, Any]:
+def _written(found: Repetend | Schedule) -> dict[str, Any]:
     """Return an answer as it is stored."""
-    if isinstance(found, Repetend):
-        starts = {
-            name: [found.first_starts[name, n] for n in range(found.micro_batches)] for name in found.start
-        }
-        return {"micro_batches": found.micro_batches, "period": found.period, "first_starts": starts}
-    answer: dict[str, Any] = {"orders": orders_as_text(found)}
-    if figure == "device_span":
-        answer["first_starts"] = list(first_starts(with_least_device_span(found)))
-    return answer
+    if isinstance(found, Schedule):
+        return {"orders": orders_as_text(found)}
+    starts = {name: [found.first_starts[name, n] for n in range(found.micro_batches)] for name in found.start}
+    return {"micro_batches": found.micro_batches, "period": found.period, "first_starts": starts}
 
 
 class Library:
@@ -280,8 +200,23 @@ class Library:
         nothing = BestKnown(number, {}, dict(zip(FIGURES, map(Fraction, bounds), strict=True)))
         return self.best.get(instance.name, nothing)
 
-    def offer(self, instance: Instance, found: InstanceAnswer) -> list[str]:
-        """Keep and write an answer where it is better than the known one; return the better figures.
+    def offer(
+        self,
+        instance: Instance,
+        candidates: Sequence[Repetend | Schedule],
+        bound: Mapping[str, Fraction],
+        seconds: float,
+        version: str,
+    ) -> list[str]:
+        """Keep and write the answers of a search that are better than the known ones; return their figures.
+
+        Args:
+            instance: The instance that was searched.
+            candidates: Repetends for the period, and whole schedules, each of which may be the best by one
+                figure.
+            bound: Proved lower bounds of some figures, as in `BestKnown`.
+            seconds: Wall-clock time of the search.
+            version: Version of the search.
 
         Raises:
             AnswerError: An answer breaks a rule, or is better than a bound.
@@ -291,14 +226,15 @@ class Library:
         best, bounds, finders = dict(known.best), dict(known.bound), known.found_by.split("/")
         better = []
         for i, figure in enumerate(FIGURES):
-            candidates = found.schedules if figure != "period" else [found.repetend] if found.repetend else []
             for candidate in candidates:
-                answer = _written(figure, candidate)
+                if isinstance(candidate, Repetend) != (figure == "period"):
+                    continue
+                answer = _written(candidate)
                 value = rebuilt(instance, figure, answer)
                 if figure not in best or value < best[figure]:
-                    answers[figure], finders[i], best[figure] = answer, found.found_by, value
+                    answers[figure], finders[i], best[figure] = answer, "search", value
                     better.append(figure)
-            bounds[figure] = max(bounds[figure], found.bound.get(figure, Fraction(0)))
+            bounds[figure] = max(bounds[figure], bound.get(figure, Fraction(0)))
             if figure in best and best[figure] < bounds[figure]:
                 raise AnswerError(
                     f"{instance.name}: {figure}: {best[figure]} is below the bound, {bounds[figure]}; "
@@ -306,8 +242,7 @@ class Library:
                 )
         now = replace(known, best=best, bound=bounds, found_by="/".join(finders))
         if better:
-            now = replace(now, seconds=found.seconds, version=found.version)
-        now = now.judged(found.is_infeasible)
+            now = replace(now, seconds=seconds, version=version)
         if now != known:
             self.best[instance.name] = now
             self.answers(instance.group)[instance.name] = answers
@@ -335,8 +270,6 @@ class Library:
                 )
             if value is not None and value < known.bound[figure]:
                 raise AnswerError(f"{instance.name}: {figure}: {value} is below its bound; one is wrong")
-        if known != known.judged(known.status == "INFEASIBLE"):
-            raise AnswerError(f"{instance.name}: status: {known.status} is not what the figures say")
 
     def _path(self, group: str) -> Path:
         return self._folder / "answers" / f"{group}.json.gz"
@@ -347,7 +280,7 @@ class Library:
         for name, answers in sorted(self.answers(group).items()):
             span = answers.get("device_span")
             if span and span["orders"] == answers.get("makespan", {}).get("orders"):
-                answers = answers | {"device_span": {"first_starts": span["first_starts"]}}
+                answers = answers | {"device_span": {}}
             stored[name] = answers
         text = json.dumps(stored, separators=(",", ":"))
         write_bytes(self._path(group), gzip.compress(text.encode(), mtime=0))

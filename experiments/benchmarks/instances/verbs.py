@@ -1,8 +1,9 @@
-"""The verbs of the library: search its instances, check the stored answers, add one found elsewhere."""
+"""The verbs of the library: search its instances, and check the stored answers."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Collection, Sequence
 from fractions import Fraction
@@ -14,17 +15,12 @@ from experiments.benchmarks.command import add_options, run
 from experiments.benchmarks.frame import BenchmarkError, Case
 from experiments.benchmarks.instances.answers import (
     AnswerError,
-    InstanceAnswer,
     Library,
-    fraction_not_above,
 )
 from experiments.benchmarks.instances.instance_file import FOLDER, Instance, InstanceError, read_instances
 from experiments.benchmarks.measures.search import result_figures
 from experiments.config.machine import commit
-from schedsearch.core.answer import Status
 from schedsearch.device_span import device_spans, with_least_device_span
-from schedsearch.schedule import Schedule
-from schedsearch.schedule_file import ScheduleFileError, read_schedule
 from schedsearch.searches.search import search
 from schedsearch.validate import validate
 
@@ -56,10 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     searching.add_argument("--update", action="store_true", help="keep answers better than the best known")
     checking = verb("check", _check, "rebuild every stored answer and compare it with best_known.csv")
     checking.add_argument("instances", nargs="*", metavar="name", help=NAMES_HELP)
-    adding = verb("add", _add, "keep a schedule found elsewhere, where it is better")
-    adding.add_argument("instance", help="its name")
-    adding.add_argument("schedule", type=Path, help="a schedule.json")
-    adding.add_argument("--found-by", required=True, help="who or what found it")
     options = parser.parse_args(arguments)
     for name in ("limit", "work", "seeds"):
         value = getattr(options, name, None)
@@ -67,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--{name}: {value:g} is not a positive number")
     try:
         return int(options.do(options))
-    except (BenchmarkError, InstanceError, AnswerError, ScheduleFileError) as error:
+    except (BenchmarkError, InstanceError, AnswerError) as error:
         parser.error(str(error))
     except OSError as error:
         parser.error(f"{error.filename}: {error.strerror}")
@@ -116,20 +108,7 @@ def searched(
     if result.repetend is not None:
         schedules.append(validate(result.repetend.unroll(number)))
         figures["period"] = Fraction(result.repetend.period, result.repetend.micro_batches)
-    answer = InstanceAnswer(
-        "search",
-        commit(),
-        round(result.seconds, 2),
-        result.repetend,
-        tuple(dict.fromkeys(schedules)),
-        {
-            "period": fraction_not_above(result.universal_bound),
-            "makespan": Fraction(result.makespan_bound),
-            "device_span": Fraction(result.device_span_bound),
-        },
-        result.status is Status.INFEASIBLE,
-    )
-    spans = (int(device_spans(with_least_device_span(each)).max()) for each in answer.schedules)
+    spans = (int(device_spans(with_least_device_span(schedule)).max()) for schedule in schedules)
     figures["device_span"] = min(spans, default=None)
     known = library.known(instance)
     for figure in known.best:
@@ -138,8 +117,24 @@ def searched(
             figures[f"{figure}_open"] = 100 * float(figures[figure] / known.bound[figure] - 1)
     figures["period"] = None if figures["period"] is None else float(figures["period"])
     if update:
-        figures["better"] = ", ".join(library.offer(instance, answer)) or None
+        repetends = [] if result.repetend is None else [result.repetend]
+        bound = {
+            "period": _fraction_not_above(result.universal_bound),
+            "makespan": Fraction(result.makespan_bound),
+            "device_span": Fraction(result.device_span_bound),
+        }
+        seconds = round(result.seconds, 2)
+        better = library.offer(instance, [*repetends, *schedules], bound, seconds, commit())
+        figures["better"] = ", ".join(better) or None
     return figures
+
+
+def _fraction_not_above(bound: float) -> Fraction:
+    """Return a float bound as the simple fraction that it is nearly equal to, or as one that is less."""
+    simple = Fraction(bound).limit_denominator(1000)
+    if abs(simple - Fraction(bound)) <= Fraction(1, 10**9) * simple:
+        return simple
+    return Fraction(math.floor(bound * 10**6), 10**6)
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -151,15 +146,4 @@ def _check(options: argparse.Namespace) -> int:
         library.check(instance)
     text = "every stored answer is valid and reaches what is written"
     sys.stdout.write(f"{len(instances)} instances: {text}\n")
-    return 0
-
-
-def _add(options: argparse.Namespace) -> int:
-    instances = _chosen(options.folder, [options.instance])
-    (instance,) = [each for each in instances if each.name == options.instance]
-    given = read_schedule(options.schedule)
-    schedule = Schedule(instance.placement, instance.num_micro_batches, given.blocks)
-    answer = InstanceAnswer(options.found_by, commit(), schedules=(schedule,))
-    better = Library(options.folder).offer(instance, answer)
-    sys.stdout.write(f"{instance.name}: {'better: ' + ', '.join(better) if better else 'no better'}\n")
     return 0

@@ -1,56 +1,33 @@
 """Ours beside every peer on small tasks of growing size, in one run: both in turn, ours first.
 
 ``over_peer`` is our answer over the peer's, less of it is better; ``cpu`` is the ratio of CPU seconds.
-Tessel's search and PipeDream's and Galvatron-BMW's programmes are of our own making from the papers; lowtime
-and torch are as they are installed.
+Tessel's search is of our own making from the paper; lowtime and torch are as they are installed.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.benchmarks.comparison import MedianRatio, beside_peer, in_turn
-from experiments.benchmarks.frame import Row
 from experiments.benchmarks.inputs.clock_tasks import clock_task
 from experiments.benchmarks.inputs.made_placements import placement_of
 from experiments.benchmarks.measures.frontier import prepare, shares_above
-from experiments.benchmarks.measures.planners import plan_options, random_chain
 from experiments.benchmarks.others.lowtime_plans import lowtime_clocks
-from experiments.benchmarks.others.recurrence import min_time_ms
 from experiments.benchmarks.timing import CpuClock, timed
 from placements import Placement
-from placements.cluster import read_cluster
-from placements.models.zoo import read_model
-from placements.planners.hybrid.search.plan_search import search_plans
-from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.planners.pipedream.plan import Level
-from placements.planners.pipedream.planner import best_plan
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.core.answer import Answer, SearchProgress
 from schedsearch.energy import simulate_at_clocks
-from schedsearch.figures.canvas import COLUMN_INCHES, save
-from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 from schedsearch.metrics import peak_memory
 from schedsearch.searches.search import search
 from schedsearch.tessel import tessel as tessel_search
 
-__all__ = [
-    "draw",
-    "galvatron",
-    "lowtime",
-    "pipedream",
-    "prepare",
-    "tessel",
-    "torch_runtime",
-    "torch_schedule",
-]
+__all__ = ["lowtime", "prepare", "tessel", "torch_runtime", "torch_schedule"]
 
 _ROUNDS = 3
 """Pairs of runs of each case; the least and the largest ratio are given beside the median."""
@@ -146,15 +123,11 @@ def torch_runtime(*, micro_batches: int, width: int, rows: int, rounds: int) -> 
     from experiments.benchmarks.others.torch_runtime import run_beside_torch
 
     schedule = one_f_one_b(v_shape(4), micro_batches)
-    found = run_beside_torch(schedule, width, rows, rounds)
+    (our_ms, torch_ms), (our_cpu_s, torch_cpu_s), error = run_beside_torch(schedule, width, rows, rounds)
     size = {"task": "torch's runtime", "blocks": len(schedule.blocks)}
-    figures = beside_peer(found.our_cpu_s, found.torch_cpu_s)
-    wall = MedianRatio.of(found.our_ms, found.torch_ms).figures("wall")
-    times_s = {
-        "wall_s": statistics.median(found.our_ms) / 1000,
-        "peer_wall_s": statistics.median(found.torch_ms) / 1000,
-    }
-    return size | figures | wall | times_s | {"off": found.error}
+    wall = MedianRatio.of(our_ms, torch_ms).figures("wall")
+    wall |= {"wall_s": statistics.median(our_ms) / 1000, "peer_wall_s": statistics.median(torch_ms) / 1000}
+    return size | beside_peer(our_cpu_s, torch_cpu_s) | wall | {"off": error}
 
 
 def torch_schedule(
@@ -177,56 +150,7 @@ def torch_schedule(
     return size | figures | _answers("makespan", _makespan(found), theirs.makespan)
 
 
-def galvatron(*, num_layers: int, rounds: int = _ROUNDS) -> dict[str, Any]:
-    """Search a plan exactly and with Galvatron-BMW's own division and stage programme."""
-    costs = ShapeCosts(read_model("bert_huge_32", num_layers=num_layers))
-    gpus = read_cluster("galvatron_titan_8")
-    options = replace(plan_options(12.0), num_stages=(1, 2, 4, 8), idle_gpus=False)
-    paper = replace(options, method="base", stage_method="paper")
-    ours, theirs, figures = in_turn(
-        rounds, lambda: search_plans(costs, gpus, 64, options), lambda: search_plans(costs, gpus, 64, paper)
-    )
-    times_ms = [found.plans[0].time_ms if found.plans else None for found in (ours, theirs)]
-    return {"task": "Galvatron-BMW", "layers": num_layers} | figures | _answers("iteration_ms", *times_ms)
-
-
-def pipedream(*, num_layers: int, workers: int, rounds: int = _ROUNDS) -> dict[str, Any]:
-    """Plan a chain as we do, with its plan, and by PipeDream's recurrence as printed, with its time only."""
-    graph, level = random_chain(num_layers, seed=num_layers), Level(workers, 1.25)
-    plan, theirs_ms, figures = in_turn(
-        rounds, lambda: best_plan(graph, [level]), lambda: min_time_ms(graph, level)
-    )
-    size = {"task": "PipeDream", "layers": num_layers, "configuration": plan.configuration}
-    return size | figures | _answers("input_ms", plan.time_ms, theirs_ms)
-
-
 def _answers(name: str, ours: float | None, theirs: float | None) -> dict[str, Any]:
     """Return both answers, and ours over the peer's where both have one."""
     figures = {name: ours, f"peer_{name}": theirs}
     return figures | {"over_peer": ours / theirs} if ours and theirs else figures
-
-
-def draw(rows: Sequence[Row], output: Path) -> None:
-    """Write a figure of CPU seconds for each thing that sizes count, as PNG and SVG at the width of a column.
-
-    Figures are beside the results file, as ``peers_devices.svg`` of ``peers.json``; tasks of one size are
-    left out.
-    """
-    for size in ("devices", "micro-batches", "layers", "blocks"):
-        tasks: dict[str, list[Row]] = {}
-        for row in sorted((row for row in rows if size in row.figures), key=lambda row: row.figures[size]):
-            tasks.setdefault(row.figures["task"], []).append(row)
-        panels = [
-            Panel(
-                task,
-                {
-                    who: [CurvePoint(row.figures[size], row.figures[name]) for row in some]
-                    for who, name in (("ours", "cpu_s"), ("the peer", "peer_cpu_s"))
-                },
-            )
-            for task, some in tasks.items()
-            if len(some) > 1
-        ]
-        if panels:
-            figure = draw_panels(panels, size, "CPU seconds", "Cost", logarithmic=True, width=COLUMN_INCHES)
-            save(figure, output.with_name(f"{output.stem}_{size.replace('-', '_')}"))

@@ -26,9 +26,6 @@ from schedsearch.unequal.starts import by_hand, replicas_by_hand
 from schedsearch.unequal.unequal_search import replica_search
 from schedsearch.validate import InvalidScheduleError, validate
 
-_REPLICAS = 8
-"""Pipelines side by side of which devices are lost."""
-
 _SEQUENCES = 4
 """Micro-batches of sequences in slices."""
 

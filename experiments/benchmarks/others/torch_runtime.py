@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import runpy
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+from torch.multiprocessing.spawn import start_processes
 
-from experiments.benchmarks.inputs.processes import on_devices
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, read_script
 from runtime.execution.device import Device
@@ -25,6 +25,7 @@ from runtime.execution.process import Process
 from runtime.execution.results import Position
 from runtime.loops.iterations import timed_iteration
 from runtime.models import USER_MODEL, Blocks, Model
+from runtime.models.blocks import warm_up
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
@@ -58,29 +59,17 @@ _Runner = tuple[Callable[[], float], Callable[[], list[Tensor]]]
 """On a device: runs an iteration with gradients from nothing, and returns its ms; returns the gradients."""
 
 
-@dataclass(frozen=True)
-class BesideTorch:
-    """Both runtimes, as they were measured, by iteration.
-
-    Attributes:
-        our_ms: Milliseconds of the slowest device, from a common start.
-        torch_ms: Likewise of torch's runtime.
-        our_cpu_s: CPU seconds of all devices together, user and system time.
-        torch_cpu_s: Likewise of torch's runtime.
-        error: The largest difference between gradients of the two, over the largest absolute value of each.
-    """
-
-    our_ms: list[float]
-    torch_ms: list[float]
-    our_cpu_s: list[float]
-    torch_cpu_s: list[float]
-    error: float
-
-
-def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> BesideTorch:
+def run_beside_torch(
+    schedule: Schedule, width: int, rows: int, rounds: int
+) -> tuple[list[list[float]], list[list[float]], float]:
     """Run a schedule of one stage per device in both runtimes in turn, after two rounds not counted.
 
     Each stage has two linear layers of ``width`` x ``width``; a micro-batch has ``rows`` rows.
+
+    Returns:
+        Milliseconds of the slowest device from a common start, for our runtime and torch's, by round; CPU
+        seconds of all devices together, likewise; and the largest difference between gradients of the two,
+        over the largest absolute value of each.
     """
     with tempfile.TemporaryDirectory(prefix="schedsearch_") as name:
         path = Path(name, "model.py")
@@ -90,11 +79,28 @@ def run_beside_torch(schedule: Schedule, width: int, rows: int, rounds: int) -> 
         scripts = [read_script(each) for each in generate(programs, {}, model, Path(name))]
         table = Path(name, "schedule.csv")
         table.write_text(str(torch_order(schedule)), encoding="utf-8")
-        per_device = on_devices(len(scripts), partial(_in_turn, scripts, table, rounds + 2), _TIMEOUT_S)
+        arguments = (scripts, table, rounds + 2)
+        warm_up(torch.device("cpu"))
+        start_processes(  # type: ignore[no-untyped-call]
+            _measure, arguments, len(scripts), start_method="fork"
+        )
+        per_device = [pickle.loads((table.parent / f"{n}.pkl").read_bytes()) for n in range(len(scripts))]
     times = torch.tensor([costs for costs, _ in per_device])[:, 2:]  # device, round, runtime, ms and s
-    (our_ms, torch_ms), (our_cpu_s, torch_cpu_s) = times[..., 0].amax(0).T, times[..., 1].sum(0).T
-    found = (our_ms.tolist(), torch_ms.tolist(), our_cpu_s.tolist(), torch_cpu_s.tolist())
-    return BesideTorch(*found, max(error for _, error in per_device))
+    slowest_ms, cpu_s = times[..., 0].amax(0).T, times[..., 1].sum(0).T
+    return slowest_ms.tolist(), cpu_s.tolist(), max(error for _, error in per_device)
+
+
+def _measure(device: int, scripts: list[Script], table: Path, rounds: int) -> None:
+    """Write the costs of a device and the error of its gradients beside the table, as one process of many."""
+    torch.set_num_threads(1)
+    meeting, timeout = f"file://{table.with_name('meeting')}", timedelta(seconds=_TIMEOUT_S)
+    dist.init_process_group(
+        "gloo", init_method=meeting, rank=device, world_size=len(scripts), timeout=timeout
+    )
+    costs = _in_turn(scripts, table, rounds, device)
+    table.with_name(f"{device}.pkl").write_bytes(pickle.dumps(costs))
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 def _in_turn(

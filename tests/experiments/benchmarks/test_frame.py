@@ -48,6 +48,9 @@ class Measures:
         return {"answer": arguments.get("size"), "cpu_s": 0.5}
 
     @staticmethod
+    def prepare() -> None: ...
+
+    @staticmethod
     def left_out(without: tuple[str, ...] = ()) -> dict[str, Any]:
         return {"answer": len(without)}
 
@@ -178,7 +181,7 @@ def test_strategies_are_left_out_where_a_measure_can(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["two"], "group: 'two' is not a group; use cluster, frontier, layouts"),
+        (["two"], "group: 'two' is not a group; use cluster, frontier, modes"),
         (["search", "large_ones"], "part: 'large_ones' is not a part; use small"),
         (["search", "--case", "no such"], "no case is left; leave out --quick or --case"),
         (["search", "--beside", "/no/such"], "/no/such: cannot be read"),

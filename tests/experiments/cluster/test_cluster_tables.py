@@ -5,20 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from experiments.cluster import pictures
 from experiments.cluster.decision import allocation_to_dict
-from experiments.cluster.loads import LoadRow, load_rows
-from experiments.cluster.outcome_files import figures_of, save_outcome
-from experiments.cluster.report import load_fact, outcome_facts
-from experiments.cluster.running import SimulationPoint
-from experiments.report.result import Table, fact_lines
+from experiments.cluster.facts import outcome_facts
+from experiments.cluster.outcome_tables import figures_of, jobs_table, outcome_to_dict, series_table
+from experiments.cluster.pictures import busy_gpus
+from experiments.report.result import Result, fact_lines
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import GpuCluster
@@ -81,7 +77,8 @@ def test_lines_of_an_outcome_tell_hours_shares_and_counts() -> None:
 
 
 def test_files_of_an_outcome_have_each_figure_under_its_name(tmp_path: Path) -> None:
-    save_outcome(OUTCOME, {("a", 8): 3}, {"seed": 7}, tmp_path)
+    tables = {"jobs": jobs_table(OUTCOME), "series": series_table(OUTCOME)}
+    Result(tables=tables, files={"cluster.json": outcome_to_dict(OUTCOME, {("a", 8): 3})}).write(tmp_path)
     jobs = list(csv.DictReader(io.StringIO((tmp_path / "jobs.csv").read_text())))
     assert [job["is_measured"] for job in jobs] == ["0", "1", "1", "0"]
     quick, slow, after = jobs[1:]
@@ -116,55 +113,21 @@ def test_files_of_an_outcome_have_each_figure_under_its_name(tmp_path: Path) -> 
         "missing": "",
         "skipped": [{"type": "a", "scale_factor": 8, "count": 3}],
     }
-    assert (data["preemptions"], data["lease_renewals"], data["seed"]) == (3, 14, 7)
+    assert (data["preemptions"], data["lease_renewals"]) == (3, 14)
     assert data["jct_percentiles_s"]["50"] == 10800.0 and data["finish_time_ratio_percentiles"]["50"] == 1.25
     figures = figures_of(OUTCOME)
     assert (figures["jct_p50_s"], figures["max_finish_time_ratio"]) == (10800.0, 2.0)
 
 
-def test_rows_of_loads_have_low_and_high_and_the_speedup_in_their_columns() -> None:
-    rows = load_rows(
-        {
-            SimulationPoint("fifo", 1.5, 0): [7200.0],
-            SimulationPoint("fifo", 1.5, 1): [14400.0],
-            SimulationPoint("las", 1.5, 0): [3600.0, 5400.0],
-            SimulationPoint("las", 1.5, 1): [6300.0],
-            SimulationPoint("isolated", 1.5, 0): [],
-        }
-    )
-    first, second, none = Table(LoadRow, rows).data
-    assert first["average_jct_s"] == 10800.0 and second["average_jct_s"] == 5400.0
-    assert (second["policy"], second["jobs_per_hour"], second["seeds"]) == ("las", 1.5, 2)
-    assert (second["baseline"], second["speedup"]) == ("fifo", 2.0)
-    assert (none["average_jct_s"], none["speedup"]) == (None, None)
-    half_s = 12.706204736 * 900  # t of one degree of freedom; 4500 and 6300 s are 900 from their mean
-    assert second["low_s"] == pytest.approx(5400 - half_s)
-    assert second["high_s"] == pytest.approx(5400 + half_s)
-    assert [" ".join(line.split()) for line in fact_lines(map(load_fact, rows))][1].endswith(
-        f"1.5 h (2 seeds, {(5400 - half_s) / 3600:.4g} h to {(5400 + half_s) / 3600:.4g} h; "
-        "fifo takes 2 times as long)"
-    )
-
-
-def test_figures_are_in_hours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    drawn: dict[str, Any] = {}
-
-    def keep(draw: Any, what: Any, path: Path) -> bytes:
-        drawn[path.name] = what
-        return b""
-
-    monkeypatch.setattr(pictures, "_save", keep)
-    pictures.save_pictures(OUTCOME, tmp_path)
-    assert drawn["completion_times"]["las"].tolist() == [2.0, 4.0]
-    jcts_s = {
-        SimulationPoint("fifo", 1.5, 0): [7200.0],
-        SimulationPoint("fifo", 3.0, 0): [9000.0],
-        SimulationPoint("las", 3.0, 0): [3600.0],
+def test_busy_gpus_are_averages_over_hours() -> None:
+    """Three V100s are busy in the first round of 360 s, and one GPU of each type in the second."""
+    busy = busy_gpus(OUTCOME)
+    assert (busy.begins_h[0], busy.begins_h[-1]) == (0.0, 6.0)
+    lengths = np.diff(busy.begins_h)
+    assert {name: float(values @ lengths) for name, values in busy.busy.items()} == {
+        "v100": pytest.approx(4 * 0.1),
+        "k80": pytest.approx(0.1),
     }
-    pictures.save_load_pictures(load_rows(jcts_s), jcts_s, tmp_path)
-    assert list(drawn["completion_times"].values()) == [[2.5], [1.0]], "those of the highest load"
-    assert [tuple(point)[:2] for point in drawn["loads"]["fifo"]] == [(1.5, 2.0), (3.0, 2.5)]
-    assert not math.isnan(drawn["loads"]["las"][0][2])
 
 
 def test_the_file_of_a_decision_has_each_clock_and_pair() -> None:

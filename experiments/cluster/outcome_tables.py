@@ -1,19 +1,16 @@
-"""Results of a simulation as files: its numbers, its jobs and the cluster over time."""
+"""The outcome of a simulation as data: its figures, its jobs and the cluster over time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
-from placements.forms.texts import csv_text, write_json, write_text
-from schedsearch.cluster.simulator.outcome import PERCENTILES, JobOutcome, Outcome
+from experiments.report.result import Table
+from schedsearch.cluster.simulator.outcome import PERCENTILES, Outcome
 
 SCHEMA_VERSION = 1
-
-CLUSTER, JOBS, SERIES = "cluster.json", "jobs.csv", "series.csv"
 
 _JOB_COLUMNS = (
     *("job", "type", "scale_factor", "weight", "entity", "is_measured", "arrival_s"),
@@ -28,23 +25,31 @@ def figures_of(found: Outcome) -> dict[str, float]:
     return {name: value for name, value in found.figures.items() if math.isfinite(value)}
 
 
-def save_outcome(
-    found: Outcome, skipped: Mapping[tuple[str, int], int], more: dict[str, object], directory: Path
-) -> None:
-    """Write ``jobs.csv``, ``series.csv``, and last ``cluster.json``, by which one sees that all is there."""
-    jobs = (_job_row(number, found) for number in range(len(found.jobs)))
-    write_text(directory / JOBS, csv_text(_JOB_COLUMNS, jobs))
-    columns = (
-        "start_s",
-        *(f"busy_{name}" for name in found.cluster.gpu_types),
-        "active_jobs",
-        "waiting_jobs",
-    )
-    series = found.rounds
-    counts = np.column_stack([series.busy_gpus, series.active_jobs, series.waiting_jobs]).tolist()
-    rows = [[start_s, *each] for start_s, each in zip(series.start_s.tolist(), counts, strict=True)]
-    write_text(directory / SERIES, csv_text(columns, rows))
-    write_json(directory / CLUSTER, outcome_to_dict(found, skipped) | more)
+def jobs_table(found: Outcome) -> Table:
+    """Return a row for each job, with its times, dollars and energy."""
+    first, last = found.window
+    rows = []
+    for number, one in enumerate(found.jobs):
+        row: dict[str, object] = {
+            "job": one.job.name,
+            "is_measured": int(first <= number < last),
+            "is_late": int(found.is_late(one)),
+        }
+        for name in _JOB_COLUMNS:
+            if name not in row:  # of its outcome, or of the job as submitted
+                value = getattr(one if hasattr(one, name) else one.job, name)
+                row[name] = _plain(value) if isinstance(value, float) else value
+        rows.append(row)
+    return Table(dict, rows, _JOB_COLUMNS)
+
+
+def series_table(found: Outcome) -> Table:
+    """Return a row for each round, with the busy GPUs of each type and the active and waiting jobs."""
+    series, columns = found.rounds, ["start_s"]
+    columns += [*(f"busy_{name}" for name in found.cluster.gpu_types), "active_jobs", "waiting_jobs"]
+    cells = (series.start_s, *series.busy_gpus.T, series.active_jobs, series.waiting_jobs)
+    rows = zip(*(values.tolist() for values in cells), strict=True)
+    return Table(dict, [dict(zip(columns, row, strict=True)) for row in rows], tuple(columns))
 
 
 def outcome_to_dict(found: Outcome, skipped: Mapping[tuple[str, int], int]) -> dict[str, object]:
@@ -96,22 +101,6 @@ def _percentiles(values: Sequence[float]) -> dict[str, float | None]:
         str(one): None if value is None else float(value)
         for one, value in zip(PERCENTILES, found, strict=True)
     }
-
-
-def _job_row(number: int, found: Outcome) -> list[object]:
-    """Return the cells of a job: fields of the row, of its outcome, or of the job as submitted."""
-    one = found.jobs[number]
-    own: dict[str, object] = {
-        "job": one.job.name,
-        "is_measured": int(found.window[0] <= number < found.window[1]),
-        "is_late": int(found.is_late(one)),
-    }
-    values = (own[name] if name in own else _field(one, name) for name in _JOB_COLUMNS)
-    return [_plain(value) if isinstance(value, float) else value for value in values]
-
-
-def _field(one: JobOutcome, name: str) -> object:
-    return getattr(one if hasattr(one, name) else one.job, name)
 
 
 def _plain(value: float) -> float | None:
