@@ -121,7 +121,7 @@ def dependences(item: Item, options: Any) -> dict[str, Any]:
     given = {
         name: list(value) if isinstance(value, tuple) else value for name, value in asdict(options).items()
     }
-    data = Path(given["data"]) if item.data and given.get("data") else None
+    data = Path(str(given["data"])) if item.data and given.get("data") else None
     inputs = {} if data is None else {"data": _hash_of(data, data.rglob("*") if data.is_dir() else [data])}
     return {"item": item.name, "options": given, "inputs": inputs, "code": code_hash()}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,12 +70,13 @@ def _made(item: Item, options: Any, common: ReproduceOptions, folder: Path) -> R
     if common.record and made.is_whole:
         record(item.name, common.size, manifest(made, common.size), made.rows)
         write_text(PAGE, results_page(ITEMS.values()))
+        log.info("kept in experiments/reproduce/results and %s", PAGE.name)
     return item_result(made, common.size)
 
 
 def _all_made(common: ReproduceOptions, data: str | None) -> Result:
     """Make every item in a folder of its own; one whose input is missing or wrong is left out and named."""
-    left_out, figures = list[str](), Counter[str](items=0, items_left_out=0, items_wrong=0)
+    left_out, made, num_wrong = list[str](), list[Mapping[str, Any]](), 0
     for number, item in enumerate(ITEMS.values(), 1):
         options, folder = _sized(item, common.size), output_directory() / item.name
         path = None if data is None else Path(data) / item.data
@@ -90,14 +91,14 @@ def _all_made(common: ReproduceOptions, data: str | None) -> Result:
             result = _made(item, options, common, folder)
         except ValueError as error:
             left_out.append(f"{item.name}: {error}")
-            figures["items_wrong"] += 1
+            num_wrong += 1
             continue
         result.write(folder)
         result.show(folder)
         if result.interrupted:
             return Result(interrupted=result.interrupted)
-        figures.update(items=1, **result.figures)  # type: ignore[arg-type] # all of them are numbers
-    figures["items_left_out"] = len(left_out)
-    figures["cpu_s"] = round(figures["cpu_s"], 2)
-    made = f"\n{figures['items']} of {len(ITEMS)} items are made"
-    return Result(figures=dict(figures), sentences=[made, *(f"left out: {line}" for line in left_out)])
+        made.append(result.figures)
+    counts = {"items": len(made), "items_left_out": len(left_out), "items_wrong": num_wrong}
+    sums = {name: round(sum(each[name] for each in made), 2) for name in (made[0] if made else ())}
+    count = f"\n{len(made)} of {len(ITEMS)} items are made"
+    return Result(figures=counts | sums, sentences=[count, *(f"left out: {line}" for line in left_out)])

@@ -81,7 +81,8 @@ def _static_parts(demand: Demand) -> FloatArray:
     weights = np.array([ENTITIES[name] / entities.count(name) / whole for name in entities])
     times = weights[:, None] * demand.workers
     times /= np.maximum(times.sum(axis=1, keepdims=True), 1)
-    return (demand.alone_steps_per_s * times).sum(axis=1) / demand.proportional_steps_per_s
+    parts: FloatArray = (demand.alone_steps_per_s * times).sum(axis=1) / demand.proportional_steps_per_s
+    return parts
 
 
 PARTS: dict[str, Callable[[Demand], FloatArray]] = {

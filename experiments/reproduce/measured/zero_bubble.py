@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from experiments.reproduce.item import Row, Trend, described
 from experiments.reproduce.measured import MeasuredOptions
 from experiments.reproduce.measured.stage_times import SCHEDULES, StageTimes
-from experiments.reproduce.rows import in_all, rows_with
+from experiments.reproduce.rows import in_all, rows_with, uninterrupted
 from placements.forms.meaning import option
 from placements.forms.tables import csv_records
 from placements.profiles.operating_point import ProfileError
@@ -76,7 +76,9 @@ def by_hand(times: StageTimes) -> dict[str, float]:
 def searched(times: StageTimes, name: str, work: float) -> float:
     """Return the bubble rate of the searched schedule in the memory of a heuristic of `SEARCHED`."""
     placement = times.with_split_backward(SEARCHED[name] * times.num_stages)
-    found = search(placement, times.num_micro_batches, objectives=["device_span"], work_limit=work)
+    found = uninterrupted(
+        search(placement, times.num_micro_batches, objectives=["device_span"], work_limit=work)
+    )
     assert found.schedule is not None, "there is room for a whole micro-batch"
     return bubble(times, int(device_spans(found.schedule).max()))
 
