@@ -37,7 +37,6 @@ from schedsearch.metrics import peak_memory
 
 # %%
 times = StageTimes(
-    line=1,
     num_stages=num_devices,
     num_micro_batches=num_micro_batches,
     forward_us=forward_us,
@@ -46,7 +45,6 @@ times = StageTimes(
     transfer_us=transfer_us,
     hidden_size=hidden_size,
     num_heads=num_heads,
-    published={},
 )
 placement = times.with_split_backward()
 

@@ -43,7 +43,7 @@ OWNERS = {
     ],
     "ortools": ["schedsearch/model/cpsat_model.py", "schedsearch/solver/cpsat.py"],
     "numba": ["schedsearch/graph/compiled.py"],
-    "joblib": ["experiments/reproduce/processes.py"],
+    "joblib": ["experiments/reproduce/run_item.py"],
     "bokeh": ["experiments/report/drawings.py"],
     "matplotlib": ["schedsearch/figures/"],
     "IPython": ["schedsearch/figures/"],  # where it runs already

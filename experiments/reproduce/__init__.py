@@ -7,8 +7,9 @@
 - `measured`: items of published measurements
 - `model_sizes`: tables of model sizes of several papers
 - `catalogue`: all items by name, and what to download for them
-- `run_item`: an item made case by case, kept in a file; `processes`: cases in several processes
+- `run_item`: an item made case by case, each kept on the disk
+- `item_result`: files and text of a made item
 - `recorded`: rows as CSV, and the results that the project keeps, in ``results``
-- `item_files`: files and text of a made item; `results_page`: the page of kept results
+- `results_page`: the page of kept results
 - `task`: an item, or all of them
 """

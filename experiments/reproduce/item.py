@@ -31,17 +31,6 @@ class Claim(StrEnum):
     TREND = "trend"
 
 
-class Basis(StrEnum):
-    """Kind of a published value.
-
-    PRINTED: a value that the paper prints, which ours does not begin with. FORMULA: a formula of the paper,
-    by which either the published value is computed, or ours from other printed values.
-    """
-
-    PRINTED = "printed value"
-    FORMULA = "formula of the paper"
-
-
 @dataclass(frozen=True)
 class Row:
     """One value of a table or figure.
@@ -54,7 +43,6 @@ class Row:
         ours: None where there is none; then `note` says why.
         published: None where the paper has none.
         digits: Digits after the point that are printed; of no use without `published`.
-        basis: Kind of the published value; None for the item's.
         note: Why the two differ, or what ours is; empty where nothing needs to be said.
         claim: Claim of this row; None for the item's.
         series: The curve or bar of the figure, or the method of the table; empty where the case says it.
@@ -65,10 +53,9 @@ class Row:
 
     label: str
     metric: str
-    ours: float | None
+    ours: float | None = None
     published: float | None = None
     digits: int = 4
-    basis: Basis | None = None
     note: str = ""
     claim: Claim | None = None
     series: str = ""
@@ -124,7 +111,6 @@ class Item:
         data: Folder of the item's data among all data; its path goes into the option ``data``. Empty where
             it needs nothing that the project does not contain.
         needs_data: Whether there are no rows without data; else the item is then made in another way.
-        basis: Kind of the published values.
         tolerance: Of `Claim.WITHIN`: the largest difference, as a part of the published value.
         margin: The same in the row's unit; a row is within the larger of the two.
         because: Why no more is claimed, and what differs from the paper; empty where all is as in the paper.
@@ -143,7 +129,6 @@ class Item:
     small: Any = CaseOptions()
     data: str = ""
     needs_data: bool = True
-    basis: Basis = Basis.PRINTED
     tolerance: float = 0.0
     margin: float = 0.0
     because: str = ""
@@ -153,6 +138,11 @@ class Item:
     def source(self) -> str:
         """Where it is from, as ``"Tessel, Table II"``."""
         return f"{self.paper}, {self.part}" if self.part else self.paper
+
+    @property
+    def origin(self) -> str:
+        """Downloads that it needs, in one line; empty where it needs none."""
+        return str(_texts()["origins"][self.data]) if self.data else ""
 
     @property
     def options(self) -> type[Any]:
@@ -165,15 +155,14 @@ class Item:
         Raises:
             ValueError: An option is not as declared, a list names something twice, or an input is missing.
         """
-        values = {each.name: getattr(options, each.name) for each in fields(options)}
-        read_fields(values, type(options), "")
+        read_fields({each.name: getattr(options, each.name) for each in fields(options)}, type(options), "")
         for each in fields(options):
-            if isinstance(value := values[each.name], tuple):
+            if isinstance(value := getattr(options, each.name), tuple):
                 require(bool(value) or each.default == (), each.name, [], "a list of at least one")
                 require_once(each.name, value)
         known = self.known(options) if callable(self.known) else self.known
-        cases = dict(known) if isinstance(known, Mapping) else dict(zip(known, known, strict=True))
-        only = values.get("only", ())
+        cases = dict(known) if isinstance(known, Mapping) else {name: name for name in known}
+        only = getattr(options, "only", ())
         for name in only:
             require_known("only", name, cases)
         return {name: case for name, case in cases.items() if not only or name in only}
@@ -207,11 +196,10 @@ class Item:
             return round(row.ours, row.digits) == round(row.published, row.digits)
         return abs(row.ours - row.published) <= max(self.tolerance * abs(row.published), self.margin)
 
-    def as_claimed(self, rows: Iterable[Row]) -> dict[Basis, tuple[int, int]]:
-        """Return how many compared rows are as claimed, and how many there are, of each kind of value."""
+    def as_claimed(self, rows: Iterable[Row]) -> tuple[int, int]:
+        """Return how many of the compared rows are as claimed, and how many are compared."""
         compared = self.compared(rows)
-        own = {basis: [row for row in compared if (row.basis or self.basis) is basis] for basis in Basis}
-        return {basis: (sum(map(self.is_as_claimed, rows)), len(rows)) for basis, rows in own.items()}
+        return sum(map(self.is_as_claimed, compared)), len(compared)
 
     @property
     def limits(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from omegaconf import DictConfig
@@ -23,7 +22,6 @@ class ReproduceOptions:
         "full: as in the paper; small: takes some seconds; options that you give are kept",
         choices=("full", "small"),
     )
-    num_processes: int | None = option(None, "number of processes; null: as many as processors", min=1)
     record: bool = option(
         False, "true: in a checkout, also keep the results there, and write its page of results again"
     )
@@ -64,18 +62,16 @@ perseus.frontiers: perseus_figure9
 perseus.timelines: perseus_figure10
 perseus.frontiers: perseus_figure11 perseus_figure12
 dissertation.configurations: dissertation_table2_2
-dissertation.closed_forms: dissertation_table4_1 dissertation_table4_2 dissertation_figure4_6
-dissertation.spot_markets: dissertation_table6_1 dissertation_table6_2 dissertation_table6_3
-  dissertation_figure6_5
-gavel.physical: gavel_physical
-gavel.policies: gavel_las gavel_finish_time gavel_makespan gavel_fifo gavel_cost gavel_space_sharing
+dissertation.spot_markets: dissertation_figure6_5
+gavel.policies: gavel_physical gavel_las gavel_finish_time gavel_makespan
+gavel.policies: gavel_fifo gavel_cost gavel_space_sharing
 gavel.hierarchical: gavel_hierarchical
 """
 """The items by the module that has them, in the order in which ``experiment=all`` makes them."""
 
 MODULE_OF = {
     item: module
-    for module, items in re.findall(r"^(\S+):([^:]*)$", _ITEMS, re.MULTILINE)
+    for module, items in (line.split(":") for line in _ITEMS.splitlines())
     for item in items.split()
 }
 """The module of each item; to load it takes seconds."""
@@ -94,7 +90,7 @@ COMMAND = Command(
     ReproduceOptions,
     task="experiments.reproduce.task",
     read=_of_item,
-    first="experiment size num_processes record",
+    first="experiment size record",
     items=(*MODULE_OF, ALL),
     catalogue="experiments.reproduce.catalogue",
     # the same at each start: what is made is kept

@@ -1,39 +1,30 @@
-"""An item made case by case; the cases stand in a file, so that an interrupted run goes on at the next one.
+"""An item made case by case, each kept on the disk: after an interruption the same call goes on at the next.
 
-Rows of other options, other inputs or another version of the project are never mixed with new ones: all cases
-are then made anew.
+Rows depend on the item's options, its data and the code of the project. joblib keeps each case by all of
+them, so that rows of others are never mixed in.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.reproduce.item import Basis, Claim, Item, Row, Trend
-from experiments.reproduce.processes import in_any_order
-from experiments.reproduce.recorded import FOLDER, rows_to_csv
-from placements.forms.texts import write_json, write_text
+from joblib import Memory
+
+from experiments.reproduce.item import Item, Row, Trend
+from experiments.reproduce.recorded import FOLDER, PROJECT
+from schedsearch.solver.interrupts import INTERRUPTS
 
 Report = Callable[[str, int, int], None]
 """Told the case that is made now, how many are done, and of how many."""
 
-LONG_S = 2.0
-"""CPU seconds of a case after which other processes make the next ones too; to start these takes as long."""
-
-PROJECT = Path(__file__).parents[2]
-
 LAYERS = ("placements", "schedsearch", "runtime", "experiments")
 """Folders of the code that makes rows."""
-
-_SCHEMA_VERSION = 3
-"""Version of the file of cases."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +43,25 @@ class MadeItem:
     Attributes:
         item: The item.
         of: Options, hashes of inputs and of the code; see `dependences`.
-        num_cases: Number of cases of the whole run.
+        num_cases: Number of cases of the whole item.
+        num_kept: Number of cases that an earlier run made.
         cases: The cases that are made, in their order.
-        kept: How many of them an earlier run made.
-        is_anew: Whether there were cases of other options, inputs or code, which are gone.
     """
 
     item: Item
     of: dict[str, Any]
     num_cases: int
+    num_kept: int
     cases: tuple[MadeCase, ...]
-    kept: int
-    is_anew: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all cases are made."""
+        return len(self.cases) == self.num_cases
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """The rows of all cases."""
+        """Rows of all cases."""
         return tuple(row for case in self.cases for row in case.rows)
 
     @property
@@ -78,85 +72,43 @@ class MadeItem:
     @property
     def trends(self) -> tuple[Trend, ...]:
         """The paper's conclusions; none of an item of which only a part is made."""
-        return self.item.trends(self.rows) if len(self.cases) == self.num_cases and self.rows else ()
+        return self.item.trends(self.rows) if self.is_whole and self.rows else ()
 
     @property
     def not_as_claimed(self) -> tuple[Row, ...]:
-        """The rows that are further from the paper than is claimed."""
+        """Rows that are further from the paper than is claimed."""
         return tuple(row for row in self.rows if not self.item.is_as_claimed(row))
 
 
-def run_item(
-    item: Item, options: Any, folder: Path, report: Report, num_processes: int | None = 1
-) -> MadeItem:
-    """Make the cases of an item that are not in its folder yet.
-
-    After each case ``NAME_cases.json`` and ``NAME_rows.csv`` have all that are made. Once a case took long,
-    several processes make the next ones: so many, or one for each processor.
+def run_item(item: Item, options: Any, folder: Path, report: Report) -> MadeItem:
+    """Make the cases of an item that are not in its folder yet; Ctrl-C ends it after those that are made.
 
     Raises:
         ValueError: An option or an input is wrong.
-        KeyboardInterrupt: From the keyboard; what was made is kept.
     """
     names, of = tuple(item.cases(options)), dependences(item, options)
-    path = folder / f"{item.name}_cases.json"
-    found = _read_cases(path, of) if path.exists() else {}
-    cases, before, is_anew = found or {}, len(found or ()), found is None
-
-    def made() -> MadeItem:
-        in_order = tuple(cases[name] for name in names if name in cases)
-        return MadeItem(item, of, len(names), in_order, before, is_anew)
-
-    missing = [name for name in names if name not in cases]
-    with contextlib.closing(_made_cases(item, options, tuple(missing), num_processes)) as new_cases:
-        while missing:
-            report(missing[0], len(names) - len(missing), len(names))
-            case = next(new_cases)
-            cases[case.name] = case
-            data = [asdict(each) for each in cases.values()]
-            write_json(path, {"schema_version": _SCHEMA_VERSION, "of": of, "cases": data})
-            write_text(folder / f"{item.name}_rows.csv", rows_to_csv(made().rows))
-            missing.remove(case.name)
-    if names:
-        report("all", len(names), len(names))
-    return made()
-
-
-def _read_cases(path: Path, of: dict[str, Any]) -> dict[str, MadeCase] | None:
-    """Return the cases of a file by name; None where it is broken, or they depend on something else."""
+    made_case = Memory(folder / "cases", verbose=0).cache(_made_case, ignore=["item", "options"])
+    num_kept = sum(made_case.check_call_in_cache(item, options, name, of) for name in names)
+    cases = list[MadeCase]()
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if (data["schema_version"], data["of"]) != (_SCHEMA_VERSION, of):
-            return None
-        return {
-            case["name"]: MadeCase(case["name"], case["cpu_s"], tuple(_row(**row) for row in case["rows"]))
-            for case in data["cases"]
-        }
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        for name in names:
+            report(name, len(cases), len(names))
+            cases.append(made_case(item, options, name, of))
+        report("all", len(cases), len(names))
+    except KeyboardInterrupt:
+        pass  # seen by `MadeItem.is_whole`
+    return MadeItem(item, of, len(names), num_kept, tuple(cases))
 
 
-def _row(claim: str | None, basis: str | None, **others: Any) -> Row:
-    return Row(claim=Claim(claim) if claim else None, basis=Basis(basis) if basis else None, **others)
+def _made_case(item: Item, options: Any, name: str, of: dict[str, Any]) -> MadeCase:
+    """Make a case, which joblib keeps by its name and `of`.
 
-
-def _made_cases(
-    item: Item, options: Any, names: Sequence[str], num_processes: int | None
-) -> Generator[MadeCase, None, None]:
-    """Yield the cases as they end: one after the other until one takes long, then from several processes."""
-    for done, name in enumerate(names, 1):
-        case = _made_case(item, options, name)
-        yield case
-        if case.cpu_s > LONG_S:
-            others = [partial(_made_case, item, options, each) for each in names[done:]]
-            yield from in_any_order(others, num_processes)
-            return
-
-
-def _made_case(item: Item, options: Any, name: str) -> MadeCase:
-    began = _cpu_s()
-    rows = item.rows(options, name)
-    return MadeCase(name, _cpu_s() - began, rows)
+    Solvers answer a Ctrl-C with the best so far. No row is made of that: the case ends as interrupted.
+    """
+    began_s = _cpu_s()
+    with INTERRUPTS.watched():
+        rows = item.rows(options, name)
+    return MadeCase(name, _cpu_s() - began_s, rows)
 
 
 def _cpu_s() -> float:
@@ -169,25 +121,25 @@ def dependences(item: Item, options: Any) -> dict[str, Any]:
     given = {
         name: list(value) if isinstance(value, tuple) else value for name, value in asdict(options).items()
     }
-    path = given.get("data") if item.data else None
-    inputs = {"data": _hash_of(Path(str(path)))} if path else {}
+    data = Path(str(given["data"])) if item.data and given.get("data") else None
+    inputs = {} if data is None else {"data": _hash_of(data, data.rglob("*") if data.is_dir() else [data])}
     return {"item": item.name, "options": given, "inputs": inputs, "code": code_hash()}
 
 
 @cache
 def code_hash() -> str:
     """Return the SHA-256 of all modules and tables of the layers."""
-    files = [path for layer in LAYERS for path in (PROJECT / layer).rglob("*.*")]
+    files = (path for layer in LAYERS for path in (PROJECT / layer).rglob("*.*"))
     return _hash_of(
-        PROJECT, [path for path in files if path.suffix in (".py", ".csv") and path.parent != FOLDER]
+        PROJECT, (path for path in files if path.suffix in (".py", ".csv") and path.parent != FOLDER)
     )
 
 
-def _hash_of(root: Path, paths: Sequence[Path] = ()) -> str:
-    """Return the SHA-256 of some files of a folder, or of all; or of a file."""
-    found = hashlib.sha256()
-    for path in sorted(paths or [root, *root.rglob("*")]):
+def _hash_of(root: Path, paths: Iterable[Path]) -> str:
+    """Return the SHA-256 of files with their places below a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(paths):
         if path.is_file():
-            found.update(f"{path.relative_to(root)}\0".encode())
-            found.update(path.read_bytes())
-    return found.hexdigest()
+            digest.update(f"{path.relative_to(root)}\0".encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -11,17 +11,17 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from experiments.config.command import Interrupted
 from experiments.config.option_list import kinds_of
 from experiments.config.options import OptionError, read_record, require
 from experiments.config.run_record import given_names, output_directory
-from experiments.reproduce.catalogue import ITEMS, origin_of
+from experiments.report.result import Result
+from experiments.reproduce.catalogue import ITEMS
 from experiments.reproduce.item import Item
-from experiments.reproduce.item_files import described, write_item
+from experiments.reproduce.item_result import item_result, manifest
 from experiments.reproduce.options import ALL, ReproduceAllOptions, ReproduceOptions
 from experiments.reproduce.recorded import record
 from experiments.reproduce.results_page import PAGE, results_page
-from experiments.reproduce.run_item import MadeItem, run_item
+from experiments.reproduce.run_item import run_item
 from placements.forms.texts import write_text
 from schedsearch.core.progress import StepBar
 
@@ -30,13 +30,12 @@ log = logging.getLogger(__name__)
 _COMMON = tuple(ReproduceOptions.__dataclass_fields__)
 
 
-def task(config: DictConfig) -> Mapping[str, float]:
+def task(config: DictConfig) -> Result:
     """Make an item, or all of them.
 
     Raises:
         OptionError: No item is chosen, or an option is wrong.
         ValueError: An input is wrong.
-        Interrupted: From the keyboard; what was made is kept, and the same command goes on there.
     """
     name = HydraConfig.get().runtime.choices.get("experiment")
     if name is None:
@@ -47,76 +46,59 @@ def task(config: DictConfig) -> Mapping[str, float]:
     wanted = "possible without a checkout, whose page of results it writes"
     require(not common.record or PAGE.parent.exists(), "record", common.record, wanted, "leave it out")
     if name == ALL:
-        return _make_all(common, read_record(config, ReproduceAllOptions, _COMMON).data)
+        return _all_made(common, read_record(config, ReproduceAllOptions, _COMMON).data)
     item = ITEMS[name]
-    options = _sized(item, common.size)
     given = read_record(config, item.options, _COMMON)
     names = set(given_names()) & set(item.options.__dataclass_fields__)
-    options = replace(options, **{name: getattr(given, name) for name in names})
+    options = replace(_sized(item, common.size), **{name: getattr(given, name) for name in names})
     try:
         item.cases(options)
     except ValueError as error:
         lacks_data = item.data and item.needs_data and options.data is None
-        raise type(error)(f"{error}; {origin_of(item)}") if lacks_data else error from None
-    return _figures([_make(item, options, common, output_directory())])
+        raise type(error)(f"{error}; {item.origin}") if lacks_data else error from None
+    return _made(item, options, common, output_directory())
 
 
 def _sized(item: Item, size: str) -> Any:
     return item.small if size == "small" else item.options()
 
 
-def _make_all(common: ReproduceOptions, data: str | None) -> Mapping[str, float]:
+def _made(item: Item, options: Any, common: ReproduceOptions, folder: Path) -> Result:
+    """Make an item in a folder, and keep it with ``record=true``."""
+    with StepBar(item.name) as bar:
+        made = run_item(item, options, folder, bar)
+    if common.record and made.is_whole:
+        record(item.name, common.size, manifest(made, common.size), made.rows)
+        write_text(PAGE, results_page(ITEMS.values()))
+        log.info("kept in experiments/reproduce/results and %s", PAGE.name)
+    return item_result(made, common.size)
+
+
+def _all_made(common: ReproduceOptions, data: str | None) -> Result:
     """Make every item in a folder of its own; one whose input is missing or wrong is left out and named."""
-    left_out, every = list[str](), list[MadeItem]()
-    num_wrong = 0
+    left_out, made, num_wrong = list[str](), list[Mapping[str, Any]](), 0
     for number, item in enumerate(ITEMS.values(), 1):
-        options = _sized(item, common.size)
+        options, folder = _sized(item, common.size), output_directory() / item.name
         path = None if data is None else Path(data) / item.data
         if item.data and path and path.exists():
             options = replace(options, data=str(path))
         elif item.data and item.needs_data:
             needed = f"{path}, which is not there" if path else f"{item.data}; give the folder that it is in"
-            left_out.append(f"{item.name}: needs {needed}, as in data=FOLDER; {origin_of(item)}")
+            left_out.append(f"{item.name}: needs {needed}, as in data=FOLDER; {item.origin}")
             continue
         log.info("\n%d of %d: %s", number, len(ITEMS), item.name)
         try:
-            every.append(_make(item, options, common, output_directory() / item.name))
+            result = _made(item, options, common, folder)
         except ValueError as error:
             left_out.append(f"{item.name}: {error}")
             num_wrong += 1
-    log.info("\n%d of %d items are made", len(every), len(ITEMS))
-    for line in left_out:
-        log.warning("left out: %s", line)
-    counts = {"items": len(every), "items_left_out": len(left_out), "items_wrong": num_wrong}
-    return counts | (_figures(every) if every else {})
-
-
-def _make(item: Item, options: Any, common: ReproduceOptions, folder: Path) -> MadeItem:
-    """Make an item in a folder, write its files, print its text, and keep it with ``record=true``."""
-    try:
-        with StepBar(item.name) as bar:
-            made = run_item(item, options, folder, bar, common.num_processes)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            f"interrupted; the cases of {item.name} that were made are in {folder}, "
-            f"and the same command goes on there with hydra.run.dir={output_directory()}"
-        ) from None
-    paths = write_item(made, common.size, folder)
-    log.info("%s\n%s in %s", described(made), ", ".join(path.name for path in paths), folder)
-    if common.record:
-        log.info("kept in %s", record(item.name, common.size, folder))
-        write_text(PAGE, results_page(ITEMS.values()))
-    return made
-
-
-def _figures(every: list[MadeItem]) -> dict[str, float]:
-    trends = [trend for made in every for trend in made.trends]
-    counts = [each for made in every for each in made.item.as_claimed(made.rows).values()]
-    return {
-        "rows": sum(len(made.rows) for made in every),
-        "rows_compared": sum(whole for _, whole in counts),
-        "rows_as_claimed": sum(good for good, _ in counts),
-        "trends": len(trends),
-        "trends_that_hold": sum(trend.holds for trend in trends),
-        "cpu_s": round(sum(made.cpu_s for made in every), 2),
-    }
+            continue
+        result.write(folder)
+        result.show(folder)
+        if result.interrupted:
+            return Result(interrupted=result.interrupted)
+        made.append(result.figures)
+    counts = {"items": len(made), "items_left_out": len(left_out), "items_wrong": num_wrong}
+    sums = {name: round(sum(each[name] for each in made), 2) for name in (made[0] if made else ())}
+    count = f"\n{len(made)} of {len(ITEMS)} items are made"
+    return Result(figures=counts | sums, sentences=[count, *(f"left out: {line}" for line in left_out)])

@@ -112,12 +112,4 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
             yield Trend(says, holds, listed(faster))
 
 
-TABLE_2_2_ITEM = described(
-    "dissertation_table2_2",
-    models_of,
-    _rows,
-    conclude=_trends,
-    small=ProfileOptions(),
-)
-
-ITEMS = (TABLE_2_2_ITEM,)
+ITEMS = (described("dissertation_table2_2", models_of, _rows, _trends, small=ProfileOptions()),)

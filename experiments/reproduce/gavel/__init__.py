@@ -2,7 +2,6 @@
 
 - `options`: options of the items, and Gavel's data
 - `study`: policies that schedule the same jobs beside each other, as an item
-- `physical`: the traces of the cluster that Gavel ran on
-- `policies`: LAS, finish times, makespan, FIFO, costs and space sharing
+- `policies`: the physical cluster's traces; LAS, finish times, makespan, FIFO, costs and space sharing
 - `hierarchical`: fairness between entities
 """

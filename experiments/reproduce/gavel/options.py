@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,10 +15,9 @@ from schedsearch.cluster.inputs.throughput_file import read_job_types, read_thro
 from schedsearch.cluster.throughputs import Throughputs
 
 THROUGHPUTS = "simulation_throughputs.json"
-"""File in the folder of Gavel's data."""
-
+PHYSICAL_THROUGHPUTS = "physical_cluster_throughputs.json"
 JOB_TYPES = "job_types.csv"
-"""File of the types from which jobs are drawn, in the same folder."""
+"""Files in the folder of Gavel's data; the last has the types from which jobs are drawn."""
 
 DOLLARS_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 """Google Cloud's prices of one GPU on demand, us-central1, 2020; the dissertation prints none."""
@@ -33,6 +32,25 @@ class SeedOptions(CaseOptions):
         "folder of Gavel's throughputs, job_types.csv, and traces where the item is of the physical cluster",
     )
     seeds: tuple[int, ...] = option((0, 1, 2), "seeds of what is drawn; each is a case", min=0)
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file of Gavel's data.
+
+        Raises:
+            OptionError: The folder is not given, or has no such file.
+        """
+        if not self.data:
+            raise OptionError(
+                f"data: has no value; give the folder of Gavel's {THROUGHPUTS}, as in data=FOLDER"
+            )
+        path = Path(self.data) / name
+        if not path.exists():
+            raise OptionError(f"data: {self.data} has no {name}; give the folder of Gavel's data")
+        return path
+
+    def cases(self, workloads: Iterable[str]) -> dict[str, tuple[str, int]]:
+        """Return the cases by name: each workload with each seed."""
+        return {f"{workload}_seed{seed}": (workload, seed) for workload in workloads for seed in self.seeds}
 
 
 @dataclass(frozen=True)
@@ -49,40 +67,16 @@ class ShorterTraceOptions(TraceOptions):
     jobs: int = option(500, "number of jobs that are simulated with each seed", min=5)
 
 
-def seeded(options: SeedOptions, workloads: Sequence[str]) -> dict[str, tuple[str, int]]:
-    """Return the cases: each workload with each seed, by name.
-
-    Raises:
-        OptionError: The data are not there.
-    """
-    file_of(options, THROUGHPUTS)
-    return {f"{workload}_seed{seed}": (workload, seed) for workload in workloads for seed in options.seeds}
-
-
-def file_of(options: SeedOptions, name: str) -> Path:
-    """Return the path of a file of Gavel's data.
-
-    Raises:
-        OptionError: The folder is not given, or has no such file.
-    """
-    if not options.data:
-        raise OptionError(f"data: has no value; give the folder of Gavel's {THROUGHPUTS}, as in data=FOLDER")
-    path = Path(options.data) / name
-    if not path.exists():
-        raise OptionError(f"data: {options.data} has no {name}; give the folder of Gavel's data")
-    return path
-
-
-@lru_cache(maxsize=1)
-def gavel_throughputs(folder: Path) -> Throughputs:
+@lru_cache(maxsize=2)
+def gavel_throughputs(path: Path) -> Throughputs:
     """Return Gavel's measured throughputs."""
-    return read_throughputs(folder / THROUGHPUTS)
+    return read_throughputs(path)
 
 
 @lru_cache(maxsize=1)
-def gavel_types(folder: Path) -> Mapping[str, bool]:
+def gavel_types(path: Path) -> Mapping[str, bool]:
     """Return whether each type of job may run on more than one GPU."""
-    return read_job_types(folder / JOB_TYPES)
+    return read_job_types(path)
 
 
 def cluster_of(gpus_per_type: int) -> GpuCluster:

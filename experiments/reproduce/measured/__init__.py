@@ -2,8 +2,7 @@
 
 - `stage_times`: the measured blocks of zero bubble's runs
 - `zero_bubble`: bubble rates of its schedules, and of searched ones
-- `measured_iterations`: runs of pipelines whose last stage has the output layer
-- `vocabulary_parallelism`: their predicted iterations, and what other placements of the output layer bring
+- `vocabulary_parallelism`: iterations of pipelines whose last stage has the output layer
 """
 
 from __future__ import annotations

@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import gcd
-from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from placements import Placement
 from placements.forms.meaning import Meaning
-from placements.forms.tables import csv_records
-from placements.profiles.operating_point import ProfileError
 from placements.shapes import v_shape
 
 SCHEDULES = ("1F1B", "ZB_H1", "ZB_H2", "ZB_1p", "ZB_2p")
@@ -24,55 +21,38 @@ SCHEDULES = ("1F1B", "ZB_H1", "ZB_H2", "ZB_1p", "ZB_2p")
 SEQUENCE_LENGTH = 1024
 """Tokens of a sample in all runs."""
 
-_MAX_BLOCKS = 1_000_000
-
 
 def _count(text: str, key: str, min: int = 1, max: int = 1_000_000_000) -> Meaning:
     return Meaning(text, key=key, min=min, max=max)
 
 
-class _Run(NamedTuple):
-    """A row of the file."""
+def _bubble(schedule: str) -> Meaning:
+    return Meaning("published bubble rate", key=f"bubble_{schedule}", min=0, max=1)
 
-    num_stages: Annotated[int, _count("stages", "p", max=100_000)]
-    num_micro_batches: Annotated[int, _count("micro-batches", "m", max=100_000)]
+
+@dataclass(frozen=True)
+class StageTimes:
+    """A run: times of one stage's blocks for one micro-batch, the model, and published bubble rates."""
+
+    num_stages: Annotated[int, _count("stages", "p", max=1_000)]
+    num_micro_batches: Annotated[int, _count("micro-batches", "m", max=10_000)]
     forward_us: Annotated[int, _count("a forward", "F_us")]
     input_us: Annotated[int, _count("gradient of the input", "B_us")]
     weight_us: Annotated[int, _count("gradient of the weights", "W_us")]
     transfer_us: Annotated[int, _count("a transfer", "comm_us", min=0)]
     hidden_size: Annotated[int, _count("width of the model", "hidden")]
     num_heads: Annotated[int, _count("attention heads", "heads")]
-    one_f_one_b: Annotated[float | None, Meaning("bubble", min=0, max=1, key="bubble_1F1B")] = None
-    zb_h1: Annotated[float | None, Meaning("bubble", min=0, max=1, key="bubble_ZB_H1")] = None
-    zb_h2: Annotated[float | None, Meaning("bubble", min=0, max=1, key="bubble_ZB_H2")] = None
-    zb_1p: Annotated[float | None, Meaning("bubble", min=0, max=1, key="bubble_ZB_1p")] = None
-    zb_2p: Annotated[float | None, Meaning("bubble", min=0, max=1, key="bubble_ZB_2p")] = None
-
-
-@dataclass(frozen=True)
-class StageTimes:
-    """A run, by its line in the file.
-
-    Times are those of one stage's forward, gradient of the input and gradient of the weights, for one
-    micro-batch, and of a transfer between two stages. Published are the bubble rates that the file gives, by
-    the name of the schedule.
-    """
-
-    line: int
-    num_stages: int
-    num_micro_batches: int
-    forward_us: int
-    input_us: int
-    weight_us: int
-    transfer_us: int
-    hidden_size: int
-    num_heads: int
-    published: Mapping[str, float]
+    one_f_one_b: Annotated[float | None, _bubble("1F1B")] = None
+    zb_h1: Annotated[float | None, _bubble("ZB_H1")] = None
+    zb_h2: Annotated[float | None, _bubble("ZB_H2")] = None
+    zb_1p: Annotated[float | None, _bubble("ZB_1p")] = None
+    zb_2p: Annotated[float | None, _bubble("ZB_2p")] = None
 
     @property
-    def name(self) -> str:
-        """Its name among the runs of a file."""
-        return f"line {self.line}: p={self.num_stages} m={self.num_micro_batches}"
+    def published(self) -> Mapping[str, float | None]:
+        """Published bubble rates by the name of the schedule."""
+        rates = (self.one_f_one_b, self.zb_h1, self.zb_h2, self.zb_1p, self.zb_2p)
+        return dict(zip(SCHEDULES, rates, strict=True))
 
     @property
     def work_us(self) -> int:
@@ -114,20 +94,3 @@ class StageTimes:
             if placement.by_name[before].devices != block.devices
         )
         return replace(placement, tick_ms=0.001, transfer=transfer)
-
-
-def read_stage_times(path: str | Path) -> tuple[StageTimes, ...]:
-    """Read the runs of a ``measured_times.csv``.
-
-    Raises:
-        ProfileError: The file cannot be read or is wrong; the message begins with its path.
-    """
-    found = []
-    for line, run in csv_records(Path(path), "run", ProfileError, _Run, others=True):
-        p, m = run.num_stages, run.num_micro_batches
-        if 3 * p * m > _MAX_BLOCKS:
-            blocks = f"{m} micro-batches on {p} stages are more than {_MAX_BLOCKS} blocks"
-            raise ProfileError(f"{path}: line {line}, column m: {blocks}; give fewer")
-        published = {name: rate for name, rate in zip(SCHEDULES, run[8:], strict=True) if rate is not None}
-        found.append(StageTimes(line, *run[:8], published))
-    return tuple(found)

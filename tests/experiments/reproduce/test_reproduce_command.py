@@ -12,25 +12,24 @@ import pytest
 
 
 @pytest.mark.always
-def test_a_case_of_an_item_has_its_rows_manifest_and_figure(
-    command: Callable[..., Any], tmp_path: Path
-) -> None:
-    done = command("reproduce", "experiment=dissertation_figure4_6", "only=[n32_b32]")
+def test_cases_of_an_item_have_their_rows_and_manifest(command: Callable[..., Any], tmp_path: Path) -> None:
+    done = command("reproduce", "experiment=dissertation_table2_2", "only=[vgg16,resnet50]")
     assert done.returncode == 0, done.stderr
-    with (tmp_path / "out/dissertation_figure4_6_rows.csv").open() as file:
+    with (tmp_path / "out/dissertation_table2_2_rows.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 6 and {row["case"] for row in rows} == {"n32_b32"}
-    found = json.loads((tmp_path / "out/dissertation_figure4_6.json").read_text())
-    assert found["rows_as_claimed"] == found["rows_compared"] == 6
-    assert found["trends"][0]["holds"] and found["options"] == {"only": ["n32_b32"]}
-    assert (tmp_path / "out/dissertation_figure4_6.svg").exists()
+    assert {row["case"] for row in rows} == {"vgg16", "resnet50"}
+    found = json.loads((tmp_path / "out/dissertation_table2_2.json").read_text())
+    record = json.loads((tmp_path / "out/result.json").read_text())
+    assert len(rows) == found["rows"] == record["figures"]["rows"] > found["rows_compared"] > 0
+    assert found["trends"][0]["holds"]
+    assert found["options"] == {"only": ["vgg16", "resnet50"]}
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (["experiment=gavel_las"], "as in data=FOLDER; download scheduler/simulation_throughputs.json, "),
-        ([], "experiment: has no value; give one of all, dissertation_figure4_6, "),
+        ([], "experiment: has no value; give one of all, dissertation_figure6_5, "),
         (
             ["tables=[II]"],
             "tables: is not an option of schedsearch reproduce as it is called; choose the item that ",
