@@ -7,7 +7,7 @@ Published savings are in ``savings.csv``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -133,11 +133,10 @@ def _table_3_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
     found = tuned(costs)
     plans = {OURS: found.frontier.shortest, ENVPIPE: found.envpipe}
     jitter = f"{costs.note}; simulated, without what transfers and other jitter add to a measured iteration"
-    metrics: tuple[tuple[str, str, Callable[[FrequencyPlan], float], str, Claim | None], ...] = (
+    for table, metric, percent, note, claim in (
         ("3", SAVING, found.percent, costs.note, costs.claim),
         ("3 slower", SLOWER, found.slower_percent, jitter, Claim.TREND),
-    )
-    for table, metric, percent, note, claim in metrics:
+    ):
         published = SAVINGS[table, workload.gpu, workload.model]
         for name, paper in ((OURS, published.perseus[0]), (ENVPIPE, published.envpipe[0])):
             label, ours = f"{workload.title}, {name}", percent(plans[name])

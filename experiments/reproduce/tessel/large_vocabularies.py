@@ -169,7 +169,7 @@ class ScheduledPlan:
         if communication is not Communication.BLOCKING:
             programs = check(prefetch_receives(programs, _RECEIVE_AHEAD))
         played = play(programs, communication, transfer_time=self.placement.transfer_time)
-        return self.placement.ms(played.time) / 1e3
+        return played.time * self.placement.tick_ms / 1e3
 
 
 def scheduled(case: LargeVocabularyCase, work_limit: float) -> dict[str, ScheduledPlan | str]:
