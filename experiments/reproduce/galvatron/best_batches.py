@@ -94,13 +94,13 @@ def best_batches(
     Raises:
         KeyboardInterrupt: From the keyboard.
     """
-    found = dict[str, Best | None]()
+    best_of = dict[str, Best | None]()
     for name, options in METHODS.items():
         if name in methods:
             limited = replace(options, memory_gib=memory_gib, reserve_gib=RESERVE_GIB)
-            others = {best.batch for best in found.values() if best is not None}
-            found[name] = _best_batch(costs, cluster, limited, others, most)
-    return found
+            others = {best.batch for best in best_of.values() if best is not None}
+            best_of[name] = _best_batch(costs, cluster, limited, others, most)
+    return best_of
 
 
 def _best_batch(

@@ -49,7 +49,7 @@ def _rows(_: CaseOptions, cells: Sequence[Cell]) -> Iterator[Row]:
             yield Row(method, _MOVED, None, note="nothing fits with the paper's batch and stages")
             continue
         plan, layers = plans[0].plan, cell.costs.model.layers
-        counts = [sum(isinstance(layers[i], TransformerLayer) for i in own.layers) for own in plan.stages]
+        counts = [sum(isinstance(layers[i], TransformerLayer) for i in stage.layers) for stage in plan.stages]
         pairs = [*zip(counts, published, strict=True)]
         for number, (ours, printed) in enumerate(pairs, 1):
             yield Row(f"{method}, stage {number}", _LAYERS, ours, printed, 0, series=method)
@@ -60,8 +60,8 @@ def _rows(_: CaseOptions, cells: Sequence[Cell]) -> Iterator[Row]:
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     for method in _METHODS:
-        own = rows_with(rows, metric=_MOVED, series=method)
-        near = [row.ours <= NEAR * (row.bound or 0) for row in own if row.ours is not None]
+        moved = rows_with(rows, metric=_MOVED, series=method)
+        near = [row.ours <= NEAR * (row.bound or 0) for row in moved if row.ours is not None]
         says = f"{method}: at most {NEAR:.0%} of the layers are in another stage"
         yield in_all(says, near, "plans", start="")
     rate = value_of(rows_with(rows, metric=_RATE), "series", "case")

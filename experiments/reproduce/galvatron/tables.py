@@ -111,15 +111,15 @@ def _rows(_: TableOptions, cells: Sequence[Cell]) -> Iterator[Row]:
         lacking = [who for who, value in (("ours", ours), ("the paper", cell.batch)) if value is None]
         note = f"out of memory in {'both' if len(lacking) == 2 else lacking[0]}" if lacking else ""
         for metric, digits in ((_BATCH, 0), (_RATE, 2)):
-            value, published = (None if own is None else getattr(own, metric) for own in (ours, cell))
+            value, published = (getattr(side, metric, None) for side in (ours, cell))
             yield Row(cell.method, metric, value, published, digits, note=note, series=cell.method)
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     ours, paper = dict[str, dict[str, float]](), dict[str, dict[str, float]]()
-    for case, own in grouped(rows_with(rows, metric=_RATE)).items():
-        ours[case] = {row.series: row.ours or 0.0 for row in own}
-        paper[case] = {row.series: row.published or 0.0 for row in own}
+    for case, group in grouped(rows_with(rows, metric=_RATE)).items():
+        ours[case] = {row.series: row.ours or 0.0 for row in group}
+        paper[case] = {row.series: row.published or 0.0 for row in group}
     pairs = [(case, *pair) for case, rates in ours.items() for pair in LARGER if set(pair) <= rates.keys()]
     broken = [
         f"{case}: {larger} is below {smaller}"
@@ -134,14 +134,16 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     same = [(rate == 0) == (paper[case][name] == 0) for case in ours for name, rate in ours[case].items()]
     yield in_all("what fits is what fits in the paper", same, "cells", start="")
     winners = [(_winner(ours[case]), _winner(paper[case])) for case in ours]
-    if same := [own == theirs for own, theirs in winners if theirs is not None]:
+    if same := [winner == theirs for winner, theirs in winners if theirs is not None]:
         yield in_all("the best kind of parallelism alone is the paper's", same, "columns", start="")
     both = [([*ours[case].values()], [*paper[case].values()]) for case in ours]
-    if found := [spearmanr(*each).statistic for each in both if min(len({*rates}) for rates in each) > 1]:
+    if correlations := [
+        spearmanr(*each).statistic for each in both if min(len({*rates}) for rates in each) > 1
+    ]:
         yield Trend(
             f"methods are in the paper's order: a rank correlation of {MIN_RANK_CORRELATION:g} or more",
-            fmean(found) >= MIN_RANK_CORRELATION,
-            f"{fmean(found):.2f} on average, {min(found):.2f} at least",
+            fmean(correlations) >= MIN_RANK_CORRELATION,
+            f"{fmean(correlations):.2f} on average, {min(correlations):.2f} at least",
         )
 
 

@@ -54,14 +54,14 @@ def _iterations(path: Path, kind: type[_Iteration], **only: str) -> list[_Iterat
 
 def envpipe_energy_j(folder: Path, workload: Workload, num_micro_batches: int) -> float | None:
     """Return the energy of EnvPipe's iteration in the emulation; None where it is not in the folder."""
-    found = _iterations(
+    iterations = _iterations(
         folder / ENVPIPE_FILE,
         _EnvPipeIteration,
         model=workload.authors_model,
         device=_ENVPIPE_GPU[workload.gpu],
         num_microbatches=str(num_micro_batches),
     )
-    return found[0].energy if found else None
+    return iterations[0].energy if iterations else None
 
 
 def measured_frontier(folder: Path, workload: Workload) -> list[MeasuredIteration]:
@@ -78,10 +78,10 @@ def measured_zeus(folder: Path, workload: Workload) -> dict[str, list[MeasuredIt
 
     Of a model that was divided in several ways, the first division of the file counts, the most even one.
     """
-    own = {"model_name": workload.authors_model, "pp": workload.num_stages, "tp": workload.tensor_parallel}
-    below, found = folder / "published" / "zeus" / "csv" / workload.gpu.upper(), {}
+    wanted = {"model_name": workload.authors_model, "pp": workload.num_stages, "tp": workload.tensor_parallel}
+    below, by_method = folder / "published" / "zeus" / "csv" / workload.gpu.upper(), {}
     for name, file in _ZEUS_FILES.items():
-        rows = _iterations(below / file, _ZeusIteration, **{key: str(value) for key, value in own.items()})
+        rows = _iterations(below / file, _ZeusIteration, **{key: str(value) for key, value in wanted.items()})
         same = [row for row in rows if row.partition_method == rows[0].partition_method]
-        found[name] = [MeasuredIteration(row.time, row.energy) for row in same]
-    return found
+        by_method[name] = [MeasuredIteration(row.time, row.energy) for row in same]
+    return by_method

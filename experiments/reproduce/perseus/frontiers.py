@@ -68,9 +68,9 @@ def _measured_rows(folder: Path, workload: Workload) -> Iterator[Row]:
 
 def curve_of(rows: Sequence[Row], case: str, series: str) -> list[tuple[float, float]]:
     """Return a case's points of a curve: seconds and joules, by increasing time."""
-    own = rows_with(rows, case=case, series=series)
+    group = rows_with(rows, case=case, series=series)
     times_s, energies_j = (
-        [row.published if row.ours is None else row.ours for row in rows_with(own, metric=metric)]
+        [row.published if row.ours is None else row.ours for row in rows_with(group, metric=metric)]
         for metric in (TIME, ENERGY)
     )
     return sorted((t, e) for t, e in zip(times_s, energies_j, strict=True) if t is not None and e is not None)
@@ -78,18 +78,18 @@ def curve_of(rows: Sequence[Row], case: str, series: str) -> list[tuple[float, f
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     dominated = []
-    for case, own in grouped(rows).items():
-        ours = curve_of(own, case, OURS)
-        for time_s, energy_j in (point for name in ZEUS.values() for point in curve_of(own, case, name)):
+    for case, group in grouped(rows).items():
+        ours = curve_of(group, case, OURS)
+        for time_s, energy_j in (point for name in ZEUS.values() for point in curve_of(group, case, name)):
             in_time = [energy for time, energy in ours if time <= time_s * (1 + 1e-9)]
             dominated.append(bool(in_time) and min(in_time) <= energy_j * (1 + 1e-3))
     says = "no plan of ZeusGlobal and ZeusPerStage is below the frontier"
     yield in_all(says, dominated, "plans need as much energy as ours in their time, or more", start="")
     errors = []
-    for case, own in grouped(rows).items():
-        measured = curve_of(own, case, f"{MEASURED}{ALL_MAXIMUM}")
+    for case, group in grouped(rows).items():
+        measured = curve_of(group, case, f"{MEASURED}{ALL_MAXIMUM}")
         if measured and WORKLOADS[case].profile:
-            errors.append(100 * (measured[0][0] / curve_of(own, case, ALL_MAXIMUM)[0][0] - 1))
+            errors.append(100 * (measured[0][0] / curve_of(group, case, ALL_MAXIMUM)[0][0] - 1))
     if errors:
         yield Trend(
             "measured iterations are somewhat longer than simulated ones, which have no transfers",
@@ -101,14 +101,14 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 def _draw(rows: Sequence[Row]) -> Any:
     panels = []
-    for case, own in grouped(rows).items():
+    for case, group in grouped(rows).items():
         drawn: dict[str, list[CurvePoint]] = {}
         for start, first in (("", OURS), (MEASURED, PERSEUS)):
-            for time_s, energy_j in curve_of(own, case, f"{start}{ALL_MAXIMUM}"):
+            for time_s, energy_j in curve_of(group, case, f"{start}{ALL_MAXIMUM}"):
                 for series in (f"{start}{name}" for name in (first, *ZEUS.values())):
                     points = [
                         CurvePoint(time / time_s, energy / energy_j)
-                        for time, energy in curve_of(own, case, series)
+                        for time, energy in curve_of(group, case, series)
                         if time <= LATEST * time_s
                     ]
                     if points:

@@ -123,26 +123,28 @@ def tuned(costs: Costed, slowdowns: Sequence[float] = ()) -> Tuned:
     """Return the frontier of a workload, with plans for some stragglers, and EnvPipe's plan."""
     schedule, profile = costs.schedule, costs.profile
     longest_ms = simulate_at_clocks(schedule, profile, all_maximum_clocks(schedule, profile)).time_ms
-    frontier = compute_frontier(schedule, profile, NUM_PLANS, [each * longest_ms for each in slowdowns])
+    frontier = compute_frontier(
+        schedule, profile, NUM_PLANS, [slowdown * longest_ms for slowdown in slowdowns]
+    )
     envpipe = compute_baselines(["envpipe"], schedule, profile, bound=frontier.relaxed)["envpipe"]
     return Tuned(costs, frontier, envpipe[0])
 
 
 def _table_3_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
     costs = costed(workload, options.data)
-    found = tuned(costs)
-    plans = {OURS: found.frontier.shortest, ENVPIPE: found.envpipe}
+    result = tuned(costs)
+    plans = {OURS: result.frontier.shortest, ENVPIPE: result.envpipe}
     jitter = f"{costs.note}; simulated, without what transfers and other jitter add to a measured iteration"
     for table, metric, percent, note, claim in (
-        ("3", SAVING, found.percent, costs.note, costs.claim),
-        ("3 slower", SLOWER, found.slower_percent, jitter, Claim.TREND),
+        ("3", SAVING, result.percent, costs.note, costs.claim),
+        ("3 slower", SLOWER, result.slower_percent, jitter, Claim.TREND),
     ):
         published = SAVINGS[table, workload.gpu, workload.model]
         for name, paper in ((OURS, published.perseus[0]), (ENVPIPE, published.envpipe[0])):
             label, ours = f"{workload.title}, {name}", percent(plans[name])
             yield Row(label, metric, ours, paper, 1, note=note, claim=claim, series=name)
-    last = found.frontier.plans[-1]
-    share = found.percent(found.frontier.shortest) / found.percent(last, last.time_ms / found.longest_ms)
+    last = result.frontier.plans[-1]
+    share = result.percent(result.frontier.shortest) / result.percent(last, last.time_ms / result.longest_ms)
     note = "of what all blocks at the clocks of least effective energy save (Sec. 6.2.3)"
     yield Row(f"{workload.title}, {OURS}", REALISED_SHARE, 100 * share, note=note, series=OURS)
 
@@ -179,10 +181,10 @@ def _table_3_trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 def _table_4_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
     costs, slowdowns = costed(workload, options.data), TABLE_4_SLOWDOWNS
-    found, published = tuned(costs, slowdowns), SAVINGS["4", workload.gpu, workload.model]
+    result, published = tuned(costs, slowdowns), SAVINGS["4", workload.gpu, workload.model]
     look: dict[str, Any] = {"digits": 1, "note": costs.note, "claim": costs.claim}
     for slowdown, perseus, envpipe in zip(slowdowns, published.perseus, published.envpipe, strict=True):
-        ours = found.best_percent(slowdown), found.percent(found.envpipe, slowdown)
+        ours = result.best_percent(slowdown), result.percent(result.envpipe, slowdown)
         for name, value, paper in zip((OURS, ENVPIPE), ours, (perseus, envpipe), strict=True):
             label = f"{workload.title}, straggler {slowdown:g}, {name}"
             yield Row(label, SAVING, value, paper, series=name, at=slowdown, **look)
@@ -190,7 +192,8 @@ def _table_4_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
 
 def _table_4_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     ours, theirs = (
-        [numbers(own) for own in grouped(rows_with(rows, series=name)).values()] for name in (OURS, ENVPIPE)
+        [numbers(group) for group in grouped(rows_with(rows, series=name)).values()]
+        for name in (OURS, ENVPIPE)
     )
     more = [a > b for pair in zip(ours, theirs, strict=True) for a, b in zip(*pair, strict=True)]
     yield in_all("the frontier saves more than EnvPipe next to every straggler", more, "cells")
@@ -198,7 +201,7 @@ def _table_4_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     first, last = TABLE_4_SLOWDOWNS[min(peaks)], TABLE_4_SLOWDOWNS[max(peaks)]
     yield Trend(
         "its savings rise with the straggler's time and then wane slowly",
-        all(falls(own[peak:]) and falls(own[peak::-1]) for own, peak in zip(ours, peaks, strict=True)),
+        all(falls(curve[peak:]) and falls(curve[peak::-1]) for curve, peak in zip(ours, peaks, strict=True)),
         f"most is saved at slowdowns of {first:g} to {last:g}",
     )
     yield in_all("EnvPipe's savings only wane", [falls(curve) for curve in theirs], "workloads")
@@ -212,8 +215,8 @@ _TABLE_6_CASES = {
 def _table_6_rows(options: PerseusOptions, case: tuple[Workload, int]) -> Iterator[Row]:
     (workload, count), folder = case, data_folder(options.data)
     costs = costed(workload, folder, count)
-    found = tuned(costs)
-    frontier, all_maximum = found.frontier, found.frontier.all_maximum
+    result = tuned(costs)
+    frontier, all_maximum = result.frontier, result.frontier.all_maximum
     assert frontier.relaxed is not None, "computed, and not read from a file"
     published = SAVINGS["6", workload.gpu, workload.model].perseus[[*NUM_PIPELINES].index(count)]
 
@@ -224,17 +227,17 @@ def _table_6_rows(options: PerseusOptions, case: tuple[Workload, int]) -> Iterat
         claim = None if paper is None else costs.claim
         return Row(label, metric, ours, paper, digits, note=note, claim=claim, series=method, at=count)
 
-    yield row(OURS, found.percent(frontier.shortest), published, costs.note)
+    yield row(OURS, result.percent(frontier.shortest), published, costs.note)
     bound = 1 - frontier.relaxed.at(all_maximum.time_ms) / all_maximum.energy_mj
     yield row(BOUND, 100 * bound, note="no plan of that time saves more")
     if count <= MAX_FOR_PERSEUS:
         plan = perseus_frontier(costs.schedule, costs.profile, UNIT_MS).shortest
         note = f"as printed, in steps of {UNIT_MS:g} ms, its clocks simulated"
-        yield row(PERSEUS, found.percent(plan), published, note)
-    yield row(ENVPIPE, found.percent(found.envpipe))
+        yield row(PERSEUS, result.percent(plan), published, note)
+    yield row(ENVPIPE, result.percent(result.envpipe))
     if folder is not None and (energy_j := envpipe_energy_j(folder, workload, count)):
         note = "published in the authors' file of results"
-        yield row(ENVPIPE, found.envpipe.energy_mj / 1e3, energy_j, note, ENERGY)
+        yield row(ENVPIPE, result.envpipe.energy_mj / 1e3, energy_j, note, ENERGY)
 
 
 def _table_6_trends(rows: Sequence[Row]) -> Iterator[Trend]:
@@ -251,11 +254,11 @@ def _table_6_trends(rows: Sequence[Row]) -> Iterator[Trend]:
 def _figure_8_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
     for count, pipelines in NUM_PIPELINES.items():
         costs, name = costed(workload, options.data, count), _curve(pipelines)
-        found = tuned(costs, FIG_8_SLOWDOWNS)
+        result = tuned(costs, FIG_8_SLOWDOWNS)
         for slowdown in FIG_8_SLOWDOWNS:
-            ours, label = found.best_percent(slowdown), f"{name}, straggler {slowdown:g}"
+            ours, label = result.best_percent(slowdown), f"{name}, straggler {slowdown:g}"
             yield Row(label, SAVING, ours, digits=2, series=name, at=slowdown)
-        longest = found.frontier.plans[-1].time_ms / found.longest_ms
+        longest = result.frontier.plans[-1].time_ms / result.longest_ms
         yield Row(name, LONGEST, longest, digits=3, note=costs.note, series=name)
 
 
@@ -265,12 +268,12 @@ def _curve(pipelines: int) -> str:
 
 def _figure_8_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     longest = value_of(rows_with(rows, metric=LONGEST), "case", "series")
-    found = {
+    saved = {
         (case, name): {point.place: point.value for point in curve}
-        for case, own in grouped(rows_with(rows, metric=SAVING)).items()
-        for name, curve in curves(own).items()
+        for case, group in grouped(rows_with(rows, metric=SAVING)).items()
+        for name, curve in curves(group).items()
     }
-    near = [abs(max(curve, key=curve.__getitem__) - longest[key]) <= 0.1 for key, curve in found.items()]
+    near = [abs(max(curve, key=curve.__getitem__) - longest[key]) <= 0.1 for key, curve in saved.items()]
     yield Trend(
         "savings rise until about T* and wane then",
         sum(near) > len(near) / 2,
@@ -278,7 +281,7 @@ def _figure_8_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     )
     fewest_first = [*map(_curve, sorted(NUM_PIPELINES.values()))]
     fewer = [
-        falls([found[case, name][at] for name in fewest_first])
+        falls([saved[case, name][at] for name in fewest_first])
         for case in cases_in(rows)
         for at in FIG_8_SLOWDOWNS
         if at >= 1.2

@@ -174,9 +174,9 @@ def _modelled(workload: Workload) -> Profile:
     ]
     points, ends = {}, DIVISIONS[workload.gpu, workload.model, workload.num_stages].first_layers
     for stage in range(workload.num_stages):
-        own = costs[ends[stage] : ends[stage + 1]]
-        points[f"F{stage}"] = _points(gpu, sum((cost.forward for cost in own), Pass()))
-        points[f"B{stage}"] = _points(gpu, sum((cost.backward for cost in own), Pass()))
+        layers = costs[ends[stage] : ends[stage + 1]]
+        points[f"F{stage}"] = _points(gpu, sum((cost.forward for cost in layers), Pass()))
+        points[f"B{stage}"] = _points(gpu, sum((cost.backward for cost in layers), Pass()))
     return Profile(gpu.name, points, gpu.blocking_power_w)
 
 

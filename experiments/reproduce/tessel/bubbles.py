@@ -181,7 +181,7 @@ def _curve_row(
 
 def _tessel_row(name: str, at: float, in_flight: int, result: Answer, placement: Placement) -> Row:
     """Return the result of Tessel's search when it had tried repetends of up to a number of micro-batches."""
-    *_, last = [None, *(found for found in result.by_in_flight if found.in_flight <= in_flight)]
+    *_, last = [None, *(best for best in result.by_in_flight if best.in_flight <= in_flight)]
     repetend = last.repetend if last is not None else None
     refuted = last.bound if last is not None and last.in_flight == in_flight else 0
     is_least = repetend is not None and repetend.period <= max(refuted, result.period_bound)
@@ -277,8 +277,8 @@ def _memory_rows(options: BubbleOptions, case: str) -> Iterator[Row]:
 def _memory_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     rates = [
         [point.value for point in curve]
-        for own in grouped(rows).values()
-        for name, curve in curves(own).items()
+        for group in grouped(rows).values()
+        for name, curve in curves(group).items()
         if name != _OURS_OF[3]
     ]
     less = [all(after <= before + 1e-9 for before, after in pairwise(curve)) for curve in rates]

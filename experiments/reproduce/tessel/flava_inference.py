@@ -139,9 +139,9 @@ def _rows(options: FlavaOptions, samples: int) -> Iterator[Row]:
     yield from _system_rows(_TENSOR, shared_ms, dict.fromkeys((_FEW, _MANY), 1e3 * samples / shared_ms))
 
     def searched(placement: Placement, number: int) -> Schedule:
-        found = search(placement, number, work_limit=options.work_limit)
-        assert found.schedule is not None, "without a limit on memory there is a schedule"
-        return found.schedule
+        schedule = search(placement, number, work_limit=options.work_limit).schedule
+        assert schedule is not None, "without a limit on memory there is a schedule"
+        return schedule
 
     for label, placement, make in (
         (_ONE_F_ONE_B, flava.v_shape(), gpipe),

@@ -182,22 +182,23 @@ def scheduled(case: LargeVocabularyCase, work_limit: float) -> dict[str, Schedul
     plans = {PLAIN: (ordinary[0].plan, None) if ordinary else None, PLUS: shared, TESSEL: shared}
     systems: dict[str, ScheduledPlan | str] = {}
     for system, planned in plans.items():
-        systems[system] = _NO_PLAN
-        if planned is not None:
-            plan, vocabulary = planned
-            pieces = chunk_pieces(plan, costs, shared=vocabulary, are_whole=True)
-            capacities_gib, tick_ms = [capacity_gib] * plan.num_stages, None if vocabulary else _PLAIN_TICK_MS
-            placed = placement_of_pieces("planned", plan, pieces, capacities_gib, tick_ms).per_micro_batch
-            schedule = _schedule(system, replace(placed, transfer=()), plan.num_micro_batches, work_limit)
-            systems[system] = _NO_SCHEDULE if schedule is None else ScheduledPlan(plan, placed, schedule)
+        if planned is None:
+            systems[system] = _NO_PLAN
+            continue
+        plan, vocabulary = planned
+        pieces = chunk_pieces(plan, costs, shared=vocabulary, are_whole=True)
+        capacities_gib, tick_ms = [capacity_gib] * plan.num_stages, None if vocabulary else _PLAIN_TICK_MS
+        placed = placement_of_pieces("planned", plan, pieces, capacities_gib, tick_ms).per_micro_batch
+        schedule = _schedule(system, replace(placed, transfer=()), plan.num_micro_batches, work_limit)
+        systems[system] = _NO_SCHEDULE if schedule is None else ScheduledPlan(plan, placed, schedule)
     return systems
 
 
 def _schedule(system: str, placement: Placement, number: int, work_limit: float) -> Schedule | None:
     """Return a system's schedule, ours of the shortest period; None where it is undefined or does not fit."""
     if system == TESSEL:
-        found = search(placement, number, objectives=("period",), work_limit=work_limit)
-        return uninterrupted(found).schedule
+        answer = search(placement, number, objectives=("period",), work_limit=work_limit)
+        return uninterrupted(answer).schedule
     try:
         return validate(HAND_MADE[_BY_HAND[system]](placement, number))
     except (UnsuitablePlacementError, InvalidScheduleError):
@@ -207,10 +208,12 @@ def _schedule(system: str, placement: Placement, number: int, work_limit: float)
 def _throughput_rows(options: VocabularyOptions, case: LargeVocabularyCase) -> Iterator[Row]:
     systems = scheduled(case, options.work_limit)
     operations = _PER_FORWARD * case.model_shape.forward_flops * SAMPLES
-    seconds = {label: own.planned_s for label, own in systems.items() if isinstance(own, ScheduledPlan)}
-    for label, own in systems.items():
+    seconds = {
+        label: result.planned_s for label, result in systems.items() if isinstance(result, ScheduledPlan)
+    }
+    for label, result in systems.items():
         pflops = operations / seconds[label] / 1e15 if label in seconds else None
-        note = own if isinstance(own, str) else own.in_words
+        note = result if isinstance(result, str) else result.in_words
         yield Row(label, _PFLOPS, pflops, digits=3, note=note, series=label)
     for label, published in ((PLAIN, PAPER_SPEEDUPS[case.shape]), (PLUS, OVER_ONE_F_ONE_B_PLUS)):
         ratio = seconds[label] / seconds[TESSEL] if {label, TESSEL} <= seconds.keys() else None
@@ -238,13 +241,13 @@ def _throughput_trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 def _waiting_rows(options: VocabularyOptions, case: LargeVocabularyCase) -> Iterator[Row]:
     """Yield the time of the busiest device's blocks, and its share of waiting with and without transfers."""
-    for label, own in scheduled(case, options.work_limit).items():
-        if isinstance(own, str):
-            yield Row(label, _BLOCK_S, None, note=own)
+    for label, result in scheduled(case, options.work_limit).items():
+        if isinstance(result, str):
+            yield Row(label, _BLOCK_S, None, note=result)
             continue
-        yield Row(label, _BLOCK_S, own.busiest_s, digits=1, note=own.in_words)
-        yield Row(label, _PLANNED_WAIT, 1 - own.busiest_s / own.planned_s, digits=3)
-        yield Row(label, _WAIT, 1 - own.busiest_s / own.played_s(Communication.DIRECTED), digits=3)
+        yield Row(label, _BLOCK_S, result.busiest_s, digits=1, note=result.in_words)
+        yield Row(label, _PLANNED_WAIT, 1 - result.busiest_s / result.planned_s, digits=3)
+        yield Row(label, _WAIT, 1 - result.busiest_s / result.played_s(Communication.DIRECTED), digits=3)
 
 
 def _waiting_trends(rows: Sequence[Row]) -> Iterator[Trend]:
@@ -271,12 +274,12 @@ def _waiting_trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def _transfer_rows(options: VocabularyOptions, case: LargeVocabularyCase) -> Iterator[Row]:
-    own = scheduled(case, options.work_limit)[TESSEL]
-    if isinstance(own, str):
-        yield Row(TESSEL, _RATIO, None, note=own)
+    result = scheduled(case, options.work_limit)[TESSEL]
+    if isinstance(result, str):
+        yield Row(TESSEL, _RATIO, None, note=result)
         return
-    blocking_s, non_blocking_s = map(own.played_s, (Communication.BLOCKING, Communication.DIRECTED))
-    yield Row("blocking", _ITERATION_S, blocking_s, digits=1, note=own.in_words)
+    blocking_s, non_blocking_s = map(result.played_s, (Communication.BLOCKING, Communication.DIRECTED))
+    yield Row("blocking", _ITERATION_S, blocking_s, digits=1, note=result.in_words)
     yield Row("non-blocking", _ITERATION_S, non_blocking_s, digits=1)
     yield Row(TESSEL, _RATIO, blocking_s / non_blocking_s, digits=2)
 

@@ -96,13 +96,13 @@ def _rows(options: SearchTimeOptions, case: str) -> Iterator[Row]:
             rate = bubble_rate(optimal.result.schedule)
             yield Row(label, "bubble_rate", rate, published.get(number), digits=2, note=note, at=number)
     schedule = theirs.result.schedule
-    found = None if schedule is None else bubble_rate(schedule)
-    yield Row(f"Tessel, {most} micro-batches", "found_bubble_rate", found, published.get(most), digits=2)
+    own_rate = None if schedule is None else bubble_rate(schedule)
+    yield Row(f"Tessel, {most} micro-batches", "found_bubble_rate", own_rate, published.get(most), digits=2)
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     ratios = grouped(rows_with(rows, metric=_OVER_TESSEL))
-    most = [own[-1] for own in ratios.values()]
+    most = [group[-1] for group in ratios.values()]
     least = [row.ours if row.ours is not None else row.bound or 0.0 for row in most]
     yield Trend(
         "for the most micro-batches that were tried the time-optimal search takes longer than Tessel's",
@@ -110,9 +110,9 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
         ", ".join(f"{_shape(row)} {row.note or f'{row.ours:.3g}'}" for row in most) + " times",
     )
     grows = []
-    for own in ratios.values():
-        known = numbers(own)
-        ended_first = [row.ours for row in own[: len(known)]] == known
+    for group in ratios.values():
+        known = numbers(group)
+        ended_first = [row.ours for row in group[: len(known)]] == known
         grows.append(ended_first and all(after > before for before, after in pairwise(known)))
     yield in_all("the ratio grows with the micro-batches", grows, "placements")
 
