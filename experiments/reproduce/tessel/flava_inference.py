@@ -197,10 +197,8 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 def _draw(rows: Sequence[Row]) -> Any:
     titles = {_throughput(number): f"{number} micro-batches" for number in (_FEW, _MANY)}
     shown = [row for metric in titles for row in rows_with(rows, metric=metric)]
-    x_label = f"latency (ms), budget {LATENCY_BUDGET_MS:g} ms"
-    return draw_curves(
-        shown, x_label, "samples per second", panel=lambda row: titles[row.metric], width=COLUMN_INCHES
-    )
+    labels = "latency (ms)", "samples per second"
+    return draw_curves(shown, *labels, panel=lambda row: titles[row.metric], width=COLUMN_INCHES)
 
 
 FIGURE_15 = described("tessel_figure15", _cases, _rows, _trends, _draw, FlavaOptions(micro_batch_sizes=(4,)))
