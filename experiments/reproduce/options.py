@@ -37,30 +37,22 @@ class ReproduceAllOptions:
 
 
 _ITEMS = """\
-tessel.bubble_rates: tessel_table2
+tessel.bubbles: tessel_table2
 model_sizes: tessel_table3
-tessel.drawn_schedules: tessel_figure8
-tessel.search_times: tessel_figure9 tessel_figure10
-tessel.bubble_sweeps: tessel_figure11 tessel_figure12
-tessel.throughput: tessel_figure13
+tessel.search_times: tessel_figure9
+tessel.bubbles: tessel_figure11 tessel_figure12
+tessel.large_vocabularies: tessel_figure13
 tessel.flava_inference: tessel_figure15
-tessel.run_times: tessel_figure16 tessel_figure17
+tessel.large_vocabularies: tessel_figure16 tessel_figure17
 model_sizes: galvatron_table1
 galvatron.tables: galvatron_trends
-galvatron.plans: galvatron_table5
-galvatron.partitions: galvatron_figure4
-galvatron.search_times: galvatron_figure5
-galvatron.plans: galvatron_figure6
+galvatron.partitions: galvatron_table5
 measured.zero_bubble: zero_bubble
 measured.vocabulary_parallelism: vocabulary_parallelism
-perseus.imbalance: perseus_table1
-perseus.savings: perseus_table3 perseus_table4
-perseus.emulation: perseus_table6
-perseus.imbalance: perseus_table7
-perseus.emulation: perseus_figure7 perseus_figure8
-perseus.frontiers: perseus_figure9
-perseus.timelines: perseus_figure10
-perseus.frontiers: perseus_figure11 perseus_figure12
+perseus.savings: perseus_table3 perseus_table4 perseus_table6
+perseus.divisions: perseus_table7
+perseus.savings: perseus_figure8
+perseus.frontiers: perseus_figure9 perseus_figure11 perseus_figure12
 dissertation.configurations: dissertation_table2_2
 dissertation.spot_markets: dissertation_figure6_5
 gavel.policies: gavel_physical gavel_las gavel_finish_time gavel_makespan

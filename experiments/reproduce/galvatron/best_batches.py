@@ -6,7 +6,7 @@ which method is better, and what fits. The module does not know the published fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -84,7 +84,7 @@ class RememberedCosts(ShapeCosts):
 
 
 def best_batches(
-    costs: ShapeCosts, cluster: Cluster, memory_gib: float, methods: Iterable[str], most: int = MOST_SAMPLES
+    costs: ShapeCosts, cluster: Cluster, memory_gib: float, methods: Collection[str], most: int = MOST_SAMPLES
 ) -> dict[str, Best | None]:
     """Return the best batch, up to the largest, of each method of `METHODS`; None where nothing fits.
 
@@ -94,48 +94,36 @@ def best_batches(
     Raises:
         KeyboardInterrupt: From the keyboard.
     """
-    wanted, found = set(methods), dict[str, Best | None]()
+    best_of = dict[str, Best | None]()
     for name, options in METHODS.items():
-        if name in wanted:
+        if name in methods:
             limited = replace(options, memory_gib=memory_gib, reserve_gib=RESERVE_GIB)
-            others = {each.batch for each in found.values() if each is not None}
-            found[name] = _best_batch(costs, cluster, limited, others, most)
-    return found
+            others = {best.batch for best in best_of.values() if best is not None}
+            best_of[name] = _best_batch(costs, cluster, limited, others, most)
+    return best_of
 
 
 def _best_batch(
     costs: ShapeCosts, cluster: Cluster, options: PlanOptions, others: set[int], most: int
 ) -> Best | None:
-    """Return the best of the batches that double from 8 on, of the best one's neighbors, and of others."""
-    rates = _until_nothing_fits(costs, cluster, options, most)
-    if rates:
-        best = max(rates, key=rates.__getitem__)
-        near = (best * 3 // 4, best * 3 // 2)
-        others = others | {batch for batch in near if batch % cluster.num_gpus == 0 and batch <= most}
-    for batch in sorted(others - set(rates)):
-        if rate := _samples_per_s(costs, cluster, batch, options):
-            rates[batch] = rate
-    return max((Best(*each) for each in rates.items()), key=lambda each: each.samples_per_s, default=None)
+    """Return the best of the batches that double from 8 on, of the best one's neighbors, and of others.
 
-
-def _until_nothing_fits(
-    costs: ShapeCosts, cluster: Cluster, options: PlanOptions, most: int
-) -> dict[int, float]:
-    """Return the samples per second of batches that double from 8 on.
-
-    What does not fit with a multiple of the number of GPUs does not with a larger one.
+    Where nothing fits with a multiple of the number of GPUs, it does not with a larger batch.
     """
-    rates, batch = dict[int, float](), 8
-    while batch <= most:
-        if rate := _samples_per_s(costs, cluster, batch, options):
-            rates[batch] = rate
-        elif batch % cluster.num_gpus == 0:
-            break
+    rates = dict[int, float]()
+
+    def samples_per_s(batch: int) -> float:
+        plans = uninterrupted(search_plans(costs, cluster, batch, options)).plans
+        rates[batch] = plans[0].samples_per_s if plans else 0.0
+        return rates[batch]
+
+    batch = 8
+    while batch <= most and (samples_per_s(batch) or batch % cluster.num_gpus):
         batch *= 2
-    return rates
-
-
-def _samples_per_s(costs: ShapeCosts, cluster: Cluster, batch: int, options: PlanOptions) -> float:
-    """Return the throughput with a batch; 0 where nothing fits."""
-    plans = uninterrupted(search_plans(costs, cluster, batch, options)).plans
-    return plans[0].samples_per_s if plans else 0.0
+    best = max(rates, key=rates.__getitem__)
+    near = (best * 3 // 4, best * 3 // 2) if rates[best] else ()
+    others = others | {batch for batch in near if batch % cluster.num_gpus == 0 and batch <= most}
+    for batch in sorted(others - rates.keys()):
+        samples_per_s(batch)
+    best = max(rates, key=rates.__getitem__)
+    return Best(best, rates[best]) if rates[best] else None

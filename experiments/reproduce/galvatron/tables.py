@@ -17,11 +17,10 @@ from scipy.stats import spearmanr
 from experiments.reproduce.galvatron.best_batches import (
     MEMORY_BALANCED,
     METHODS,
-    Best,
     RememberedCosts,
     best_batches,
 )
-from experiments.reproduce.item import Row, Trend, described
+from experiments.reproduce.item import CaseOptions, Row, Trend, described
 from experiments.reproduce.rows import grouped, in_all, published_table, rows_with
 from placements.cluster import CLUSTERS
 from placements.forms.meaning import option
@@ -96,51 +95,31 @@ def published_columns(
 
 
 @dataclass(frozen=True)
-class TrendOptions:
-    """Options of the tables."""
+class TableOptions(CaseOptions):
+    """Options of the tables; a case is a column."""
 
     tables: tuple[str, ...] = option(
         TABLES, "tables of the paper; II and VI take some three minutes, all five take twelve", choices=TABLES
     )
-    models: tuple[str, ...] | None = option(
-        None,
-        "some of the tables' models, as [BERT-Huge-32]; null: all",
-        choices=tuple(dict.fromkeys(cells[0].model for cells in published_columns().values())),
-    )
 
 
-def _cases(options: TrendOptions) -> dict[str, list[Cell]]:
-    columns = published_columns(options.tables)
-    return {
-        name: cells
-        for name, cells in columns.items()
-        if options.models is None or cells[0].model in options.models
-    }
-
-
-def _rows(_: TrendOptions, cells: Sequence[Cell]) -> Iterator[Row]:
-    first = cells[0]
-    methods = [cell.method for cell in cells]
-    found = best_batches(first.costs, CLUSTERS[first.cluster], first.memory_gb, methods)
+def _rows(_: TableOptions, cells: Sequence[Cell]) -> Iterator[Row]:
+    first, methods = cells[0], [cell.method for cell in cells]
+    best = best_batches(first.costs, CLUSTERS[first.cluster], first.memory_gb, methods)
     for cell in cells:
-        yield from _cell_rows(cell, found[cell.method])
-
-
-def _cell_rows(cell: Cell, ours: Best | None) -> Iterator[Row]:
-    where = {(True, True): "both", (True, False): "ours", (False, True): "the paper", (False, False): ""}
-    lacking = where[ours is None, cell.batch is None]
-    note = f"out of memory in {lacking}" if lacking else ""
-    for metric, digits in ((_BATCH, 0), (_RATE, 2)):
-        value = None if ours is None else float(getattr(ours, metric))
-        published = None if cell.batch is None else float(getattr(cell, metric))
-        yield Row(cell.method, metric, value, published, digits, note=note, series=cell.method)
+        ours = best[cell.method]
+        lacking = [who for who, value in (("ours", ours), ("the paper", cell.batch)) if value is None]
+        note = f"out of memory in {'both' if len(lacking) == 2 else lacking[0]}" if lacking else ""
+        for metric, digits in ((_BATCH, 0), (_RATE, 2)):
+            value, published = (getattr(side, metric, None) for side in (ours, cell))
+            yield Row(cell.method, metric, value, published, digits, note=note, series=cell.method)
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     ours, paper = dict[str, dict[str, float]](), dict[str, dict[str, float]]()
-    for case, own in grouped(rows_with(rows, metric=_RATE)).items():
-        ours[case] = {row.series: row.ours or 0.0 for row in own}
-        paper[case] = {row.series: row.published or 0.0 for row in own}
+    for case, group in grouped(rows_with(rows, metric=_RATE)).items():
+        ours[case] = {row.series: row.ours or 0.0 for row in group}
+        paper[case] = {row.series: row.published or 0.0 for row in group}
     pairs = [(case, *pair) for case, rates in ours.items() for pair in LARGER if set(pair) <= rates.keys()]
     broken = [
         f"{case}: {larger} is below {smaller}"
@@ -155,14 +134,16 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     same = [(rate == 0) == (paper[case][name] == 0) for case in ours for name, rate in ours[case].items()]
     yield in_all("what fits is what fits in the paper", same, "cells", start="")
     winners = [(_winner(ours[case]), _winner(paper[case])) for case in ours]
-    if same := [own == theirs for own, theirs in winners if theirs is not None]:
+    if same := [winner == theirs for winner, theirs in winners if theirs is not None]:
         yield in_all("the best kind of parallelism alone is the paper's", same, "columns", start="")
     both = [([*ours[case].values()], [*paper[case].values()]) for case in ours]
-    if found := [spearmanr(*each).statistic for each in both if min(len({*rates}) for rates in each) > 1]:
+    if correlations := [
+        spearmanr(*each).statistic for each in both if min(len({*rates}) for rates in each) > 1
+    ]:
         yield Trend(
             f"methods are in the paper's order: a rank correlation of {MIN_RANK_CORRELATION:g} or more",
-            fmean(found) >= MIN_RANK_CORRELATION,
-            f"{fmean(found):.2f} on average, {min(found):.2f} at least",
+            fmean(correlations) >= MIN_RANK_CORRELATION,
+            f"{fmean(correlations):.2f} on average, {min(correlations):.2f} at least",
         )
 
 
@@ -174,10 +155,10 @@ def _winner(rates: Mapping[str, float]) -> str | None:
 
 TRENDS = described(
     "galvatron_trends",
-    _cases,
+    lambda options: published_columns(options.tables),
     _rows,
-    conclude=_trends,
-    small=TrendOptions(tables=("VI",), models=("GPT3-65B",)),
+    _trends,
+    small=TableOptions(("VI, GPT3-65B, galvatron_a100_32, 80 GB",), tables=("VI",)),
 )
 
 ITEMS = (TRENDS,)

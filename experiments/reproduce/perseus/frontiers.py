@@ -7,19 +7,16 @@ drawn over the iteration with all blocks at their highest clocks, simulated or m
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from experiments.reproduce.item import Row, Trend, described
-from experiments.reproduce.perseus.authors_results import AuthorsIteration, measured_frontier, measured_zeus
-from experiments.reproduce.perseus.emulation import ZEUS
-from experiments.reproduce.perseus.published import GPT_3
+from experiments.reproduce.perseus.authors_results import measured_frontier, measured_zeus
 from experiments.reproduce.perseus.savings import OURS
 from experiments.reproduce.perseus.workloads import (
-    EXPERIMENTS,
-    THREE_D,
+    WORKLOADS,
     PerseusOptions,
-    PerseusWorkload,
-    by_case,
+    Workload,
     costed,
     data_folder,
 )
@@ -29,6 +26,7 @@ from schedsearch.energy.baselines import compute_baselines
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
 
 NUM_PLANS = 30
+ZEUS = {"zeus_global": "ZeusGlobal", "zeus_per_stage": "ZeusPerStage"}
 ALL_MAXIMUM = "all at the highest clocks"
 TIME, ENERGY = "time_s", "energy_j"
 PERSEUS, MEASURED = "Perseus", "measured "
@@ -37,47 +35,42 @@ PERSEUS, MEASURED = "Perseus", "measured "
 LATEST = 1.6
 """Times over that of the highest clocks that are drawn; Zeus's lowest power limits are later."""
 
-_BY_CASE = by_case((*EXPERIMENTS, THREE_D))
 
-
-def _rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
+def _rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
     folder = data_folder(options.data)
     costs = costed(workload, folder)
     zeus = compute_baselines(list(ZEUS), costs.schedule, costs.profile)
     deadlines = sorted({plan.time_ms for plans in zeus.values() for plan in plans})
     frontier = compute_frontier(costs.schedule, costs.profile, NUM_PLANS, deadlines)
-    curves = {OURS: frontier.plans, **{ZEUS[method]: plans for method, plans in zeus.items()}}
-    points = [(ALL_MAXIMUM, ALL_MAXIMUM, 0, frontier.all_maximum)]
-    points += [
-        (f"{name}, plan {number}", name, number, plan)
-        for name, plans in curves.items()
-        for number, plan in enumerate(plans)
-    ]
-    for label, name, number, plan in points:
-        yield Row(label, TIME, plan.time_ms / 1e3, note=costs.note, series=name, at=number)
-        yield Row(label, ENERGY, plan.energy_mj / 1e3, note=costs.note, series=name, at=number)
+    curves = {ALL_MAXIMUM: (frontier.all_maximum,), OURS: frontier.plans}
+    curves |= {ZEUS[method]: plans for method, plans in zeus.items()}
+    for name, plans in curves.items():
+        for number, plan in enumerate(plans):
+            label = name if name == ALL_MAXIMUM else f"{name}, plan {number}"
+            for metric, value in ((TIME, plan.time_ms / 1e3), (ENERGY, plan.energy_mj / 1e3)):
+                yield Row(label, metric, value, note=costs.note, series=name, at=number)
     if folder is not None:
-        yield from _measured_rows(measured_frontier(folder, workload), measured_zeus(folder, workload))
+        yield from _measured_rows(folder, workload)
 
 
-def _measured_rows(
-    perseus: Sequence[AuthorsIteration], zeus: dict[str, list[AuthorsIteration]]
-) -> Iterator[Row]:
+def _measured_rows(folder: Path, workload: Workload) -> Iterator[Row]:
     """Yield measured iterations; ZeusGlobal's highest power limit leaves all clocks at the highest."""
     note = "measured on GPUs by the authors, from their files"
-    for name, points in {PERSEUS: perseus, **zeus, ALL_MAXIMUM: zeus["ZeusGlobal"][:1]}.items():
+    curves = {PERSEUS: measured_frontier(folder, workload), **measured_zeus(folder, workload)}
+    curves[ALL_MAXIMUM] = curves["ZeusGlobal"][:1]
+    for name, iterations in curves.items():
         series = f"{MEASURED}{name}"
-        for number, point in enumerate(points):
+        for number, measured in enumerate(iterations):
             label = f"{series}, plan {number}"
-            yield Row(label, TIME, None, point.time_s, 3, note=note, series=series, at=number)
-            yield Row(label, ENERGY, None, point.energy_j, 3, note=note, series=series, at=number)
+            for metric, value in ((TIME, measured.time), (ENERGY, measured.energy)):
+                yield Row(label, metric, None, value, 3, note=note, series=series, at=number)
 
 
 def curve_of(rows: Sequence[Row], case: str, series: str) -> list[tuple[float, float]]:
     """Return a case's points of a curve: seconds and joules, by increasing time."""
-    own = rows_with(rows, case=case, series=series)
+    group = rows_with(rows, case=case, series=series)
     times_s, energies_j = (
-        [row.published if row.ours is None else row.ours for row in rows_with(own, metric=metric)]
+        [row.published if row.ours is None else row.ours for row in rows_with(group, metric=metric)]
         for metric in (TIME, ENERGY)
     )
     return sorted((t, e) for t, e in zip(times_s, energies_j, strict=True) if t is not None and e is not None)
@@ -85,18 +78,18 @@ def curve_of(rows: Sequence[Row], case: str, series: str) -> list[tuple[float, f
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     dominated = []
-    for case, own in grouped(rows).items():
-        ours = curve_of(own, case, OURS)
-        for time_s, energy_j in (point for name in ZEUS.values() for point in curve_of(own, case, name)):
+    for case, group in grouped(rows).items():
+        ours = curve_of(group, case, OURS)
+        for time_s, energy_j in (point for name in ZEUS.values() for point in curve_of(group, case, name)):
             in_time = [energy for time, energy in ours if time <= time_s * (1 + 1e-9)]
             dominated.append(bool(in_time) and min(in_time) <= energy_j * (1 + 1e-3))
     says = "no plan of ZeusGlobal and ZeusPerStage is below the frontier"
     yield in_all(says, dominated, "plans need as much energy as ours in their time, or more", start="")
     errors = []
-    for case, own in grouped(rows).items():
-        measured = curve_of(own, case, f"{MEASURED}{ALL_MAXIMUM}")
-        if measured and _BY_CASE[case].profile:
-            errors.append(100 * (measured[0][0] / curve_of(own, case, ALL_MAXIMUM)[0][0] - 1))
+    for case, group in grouped(rows).items():
+        measured = curve_of(group, case, f"{MEASURED}{ALL_MAXIMUM}")
+        if measured and WORKLOADS[case].profile:
+            errors.append(100 * (measured[0][0] / curve_of(group, case, ALL_MAXIMUM)[0][0] - 1))
     if errors:
         yield Trend(
             "measured iterations are somewhat longer than simulated ones, which have no transfers",
@@ -108,32 +101,30 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 def _draw(rows: Sequence[Row]) -> Any:
     panels = []
-    for case, own in grouped(rows).items():
+    for case, group in grouped(rows).items():
         drawn: dict[str, list[CurvePoint]] = {}
         for start, first in (("", OURS), (MEASURED, PERSEUS)):
-            for time_s, energy_j in curve_of(own, case, f"{start}{ALL_MAXIMUM}"):
+            for time_s, energy_j in curve_of(group, case, f"{start}{ALL_MAXIMUM}"):
                 for series in (f"{start}{name}" for name in (first, *ZEUS.values())):
                     points = [
                         CurvePoint(time / time_s, energy / energy_j)
-                        for time, energy in curve_of(own, case, series)
+                        for time, energy in curve_of(group, case, series)
                         if time <= LATEST * time_s
                     ]
                     if points:
                         drawn[series] = points
-        panels.append(Panel(_BY_CASE[case].title, drawn))
+        panels.append(Panel(WORKLOADS[case].title, drawn))
     return draw_panels(panels, "time / time at the highest clocks", "energy / the same", "Time and energy")
 
 
-_OF_GPT_3 = [each for each in EXPERIMENTS if each.model in GPT_3]
-_ON_A40, _ON_A100 = (
-    [each for each in EXPERIMENTS if each.gpu == gpu and each not in _OF_GPT_3] for gpu in ("a40", "a100")
-)
-
 ITEMS = tuple(
-    described(f"perseus_figure{number}", by_case(workloads), _rows, _trends, _draw, PerseusOptions((small,)))
-    for number, workloads, small in (
-        (9, [*_OF_GPT_3, THREE_D], "a100_gpt3_1.3b"),
-        (11, _ON_A40, "a40_bert_huge"),
-        (12, _ON_A100, "a100_bert_huge"),
+    described(
+        f"perseus_figure{number}",
+        {case: workload for case, workload in WORKLOADS.items() if workload.figure == number},
+        _rows,
+        _trends,
+        _draw,
+        PerseusOptions((small,)),
     )
+    for number, small in ((9, "a100_gpt3_1.3b"), (11, "a40_bert_huge"), (12, "a100_bert_huge"))
 )

@@ -1,7 +1,8 @@
-"""Tables 3 and 4: savings in the time of the highest clocks, and next to stragglers.
+"""Tables 3, 4 and 6 and Fig. 8: energy saved in the time of the highest clocks, and next to stragglers.
 
 Every saving is a share of the energy of all blocks at their highest clocks, over an equal time. Plans have
-real clocks and are simulated with the times of the profile; the paper ran its plans on GPUs.
+real clocks and are simulated with the times of the profile; the paper ran those of Tables 3 and 4 on GPUs.
+Published savings are in ``savings.csv``.
 """
 
 from __future__ import annotations
@@ -9,19 +10,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
-from experiments.reproduce.item import Claim, Row, Trend, described
-from experiments.reproduce.perseus.published import GPU_TITLES, REALISED, SAVINGS, SLOWDOWNS
+from experiments.reproduce.item import Claim, Item, Row, Trend, described
+from experiments.reproduce.perseus.authors_results import envpipe_energy_j
+from experiments.reproduce.perseus.divisions import GPU_TITLES
 from experiments.reproduce.perseus.workloads import (
+    EMULATED,
     EXPERIMENTS,
+    WORKLOADS,
     Costed,
     PerseusOptions,
-    PerseusWorkload,
-    by_case,
+    Workload,
     costed,
+    data_folder,
 )
-from experiments.reproduce.rows import cases_in, falls, grouped, in_all, numbers, rows_with, span, value_of
+from experiments.reproduce.rows import (
+    cases_in,
+    curves,
+    draw_curves,
+    falls,
+    grouped,
+    in_all,
+    numbers,
+    published_table,
+    rows_with,
+    span,
+    value_of,
+)
 from schedsearch.energy import (
     FrequencyPlan,
     Frontier,
@@ -29,23 +45,59 @@ from schedsearch.energy import (
     compute_frontier,
     simulate_at_clocks,
 )
-from schedsearch.energy.baselines import compute_baselines
+from schedsearch.energy.baselines import compute_baselines, perseus_frontier
 
 NUM_PLANS = 50
-"""Deadlines of a frontier, besides those that are asked for."""
+"""Deadlines of a frontier, besides those of stragglers."""
 
-OURS, ENVPIPE = "our frontier", "EnvPipe"
+OURS, ENVPIPE, BOUND, PERSEUS = "our frontier", "EnvPipe", "at most possible", "Perseus's algorithm"
 """Methods. Ours stands where the paper has Perseus."""
 
 SAVING, SLOWER, REALISED_SHARE = "saving_percent", "slower_percent", "realised_percent"
+ENERGY = "energy_j"
+LONGEST = "longest_over_shortest"
+"""T* over T: from there on a later straggler saves nothing more."""
 
-_BY_CASE = by_case(EXPERIMENTS)
+REALISED = {"a100": 74.0, "a40": 89.0}
+"""Mean percent of the largest possible savings that Perseus has without stragglers (Sec. 6.2.3)."""
+
+TABLE_4_SLOWDOWNS = (1.05, 1.1, 1.2, 1.3, 1.4, 1.5)
+"""Slowdowns of the stragglers: T' over T."""
+
+FIG_8_SLOWDOWNS = (1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35, 1.4, 1.45, 1.5)
+
+NUM_PIPELINES = {12: 128, 24: 64, 48: 32, 96: 16}
+"""Pipelines of the emulation by micro-batches of each (Table 5)."""
+
+UNIT_MS = 10.0
+"""Unit of Perseus's algorithm, at full scale: a thousandth of the shortest iterations."""
+
+MAX_FOR_PERSEUS = 12
+"""Micro-batches; with more, Perseus's algorithm takes minutes."""
+
+
+class PublishedSavings(NamedTuple):
+    """Percent of energy saved by Perseus and by EnvPipe, a row of ``savings.csv``.
+
+    Table ``3 slower`` has the percent by which they are slower; in Table 4 there is a value for each of
+    `TABLE_4_SLOWDOWNS`, in Table 6 one of Perseus for each number of micro-batches of `NUM_PIPELINES`.
+    """
+
+    table: str
+    gpu: str
+    model: str
+    perseus: tuple[float, ...]
+    envpipe: tuple[float, ...] = ()
+
+
+SAVINGS = {row[:3]: row for row in published_table(__file__, "savings.csv", PublishedSavings)}
 
 
 @dataclass(frozen=True)
 class Tuned:
     """Our frontier of a workload, and EnvPipe's plan."""
 
+    costs: Costed
     frontier: Frontier
     envpipe: FrequencyPlan
 
@@ -54,14 +106,13 @@ class Tuned:
         """Time of all blocks at their highest clocks."""
         return self.frontier.all_maximum.time_ms
 
-    def saving_percent(self, slowdown: float) -> float:
-        """Return the frontier's saving next to a straggler of a slowdown, 1 for none."""
-        deadline_ms = slowdown * self.longest_ms
-        return 100 * self.frontier.saving(self.frontier.at(deadline_ms), deadline_ms)
-
     def percent(self, plan: FrequencyPlan, slowdown: float = 1.0) -> float:
-        """Return one plan's saving next to a straggler."""
+        """Return a plan's saving next to a straggler of a slowdown, 1 for none."""
         return 100 * self.frontier.saving(plan, slowdown * self.longest_ms)
+
+    def best_percent(self, slowdown: float) -> float:
+        """Return the frontier's saving next to a straggler."""
+        return self.percent(self.frontier.at(slowdown * self.longest_ms), slowdown)
 
     def slower_percent(self, plan: FrequencyPlan) -> float:
         """Return by how much a plan is slower than all blocks at their highest clocks."""
@@ -72,27 +123,28 @@ def tuned(costs: Costed, slowdowns: Sequence[float] = ()) -> Tuned:
     """Return the frontier of a workload, with plans for some stragglers, and EnvPipe's plan."""
     schedule, profile = costs.schedule, costs.profile
     longest_ms = simulate_at_clocks(schedule, profile, all_maximum_clocks(schedule, profile)).time_ms
-    deadlines = [slowdown * longest_ms for slowdown in slowdowns]
-    frontier = compute_frontier(schedule, profile, NUM_PLANS, deadlines)
+    frontier = compute_frontier(
+        schedule, profile, NUM_PLANS, [slowdown * longest_ms for slowdown in slowdowns]
+    )
     envpipe = compute_baselines(["envpipe"], schedule, profile, bound=frontier.relaxed)["envpipe"]
-    return Tuned(frontier, envpipe[0])
+    return Tuned(costs, frontier, envpipe[0])
 
 
-def _table_3_rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
+def _table_3_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
     costs = costed(workload, options.data)
-    found = tuned(costs)
-    plans = {OURS: found.frontier.shortest, ENVPIPE: found.envpipe}
+    result = tuned(costs)
+    plans = {OURS: result.frontier.shortest, ENVPIPE: result.envpipe}
     jitter = f"{costs.note}; simulated, without what transfers and other jitter add to a measured iteration"
     for table, metric, percent, note, claim in (
-        ("3", SAVING, found.percent, costs.note, costs.claim),
-        ("3 slower", SLOWER, found.slower_percent, jitter, Claim.TREND),
+        ("3", SAVING, result.percent, costs.note, costs.claim),
+        ("3 slower", SLOWER, result.slower_percent, jitter, Claim.TREND),
     ):
         published = SAVINGS[table, workload.gpu, workload.model]
         for name, paper in ((OURS, published.perseus[0]), (ENVPIPE, published.envpipe[0])):
             label, ours = f"{workload.title}, {name}", percent(plans[name])
             yield Row(label, metric, ours, paper, 1, note=note, claim=claim, series=name)
-    last = found.frontier.plans[-1]
-    share = found.percent(found.frontier.shortest) / found.percent(last, last.time_ms / found.longest_ms)
+    last = result.frontier.plans[-1]
+    share = result.percent(result.frontier.shortest) / result.percent(last, last.time_ms / result.longest_ms)
     note = "of what all blocks at the clocks of least effective energy save (Sec. 6.2.3)"
     yield Row(f"{workload.title}, {OURS}", REALISED_SHARE, 100 * share, note=note, series=OURS)
 
@@ -117,7 +169,7 @@ def _table_3_trends(rows: Sequence[Row]) -> Iterator[Trend]:
             f"{fmean(errors):+.1%} on average of {len(errors)} measured workloads",
         )
     for gpu, published in REALISED.items():
-        shares = [value[OURS, REALISED_SHARE, case] for case in cases if _BY_CASE[case].gpu == gpu]
+        shares = [value[OURS, REALISED_SHARE, case] for case in cases if WORKLOADS[case].gpu == gpu]
         if shares:
             yield Trend(
                 f"without stragglers most of what is possible is saved on {GPU_TITLES[gpu]} "
@@ -127,12 +179,12 @@ def _table_3_trends(rows: Sequence[Row]) -> Iterator[Trend]:
             )
 
 
-def _table_4_rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterator[Row]:
-    costs = costed(workload, options.data)
-    found, published = tuned(costs, SLOWDOWNS), SAVINGS["4", workload.gpu, workload.model]
+def _table_4_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
+    costs, slowdowns = costed(workload, options.data), TABLE_4_SLOWDOWNS
+    result, published = tuned(costs, slowdowns), SAVINGS["4", workload.gpu, workload.model]
     look: dict[str, Any] = {"digits": 1, "note": costs.note, "claim": costs.claim}
-    for slowdown, perseus, envpipe in zip(SLOWDOWNS, published.perseus, published.envpipe, strict=True):
-        ours = found.saving_percent(slowdown), found.percent(found.envpipe, slowdown)
+    for slowdown, perseus, envpipe in zip(slowdowns, published.perseus, published.envpipe, strict=True):
+        ours = result.best_percent(slowdown), result.percent(result.envpipe, slowdown)
         for name, value, paper in zip((OURS, ENVPIPE), ours, (perseus, envpipe), strict=True):
             label = f"{workload.title}, straggler {slowdown:g}, {name}"
             yield Row(label, SAVING, value, paper, series=name, at=slowdown, **look)
@@ -140,27 +192,121 @@ def _table_4_rows(options: PerseusOptions, workload: PerseusWorkload) -> Iterato
 
 def _table_4_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     ours, theirs = (
-        [numbers(each) for each in grouped(rows_with(rows, series=name)).values()] for name in (OURS, ENVPIPE)
+        [numbers(group) for group in grouped(rows_with(rows, series=name)).values()]
+        for name in (OURS, ENVPIPE)
     )
     more = [a > b for pair in zip(ours, theirs, strict=True) for a, b in zip(*pair, strict=True)]
     yield in_all("the frontier saves more than EnvPipe next to every straggler", more, "cells")
-    peaks = [SLOWDOWNS[curve.index(max(curve))] for curve in ours]
+    peaks = [curve.index(max(curve)) for curve in ours]
+    first, last = TABLE_4_SLOWDOWNS[min(peaks)], TABLE_4_SLOWDOWNS[max(peaks)]
     yield Trend(
         "its savings rise with the straggler's time and then wane slowly",
-        all(_rises_then_falls(curve) for curve in ours),
-        f"most is saved at slowdowns of {min(peaks):g} to {max(peaks):g}",
+        all(falls(curve[peak:]) and falls(curve[peak::-1]) for curve, peak in zip(ours, peaks, strict=True)),
+        f"most is saved at slowdowns of {first:g} to {last:g}",
     )
     yield in_all("EnvPipe's savings only wane", [falls(curve) for curve in theirs], "workloads")
 
 
-def _rises_then_falls(curve: Sequence[float]) -> bool:
-    peak = curve.index(max(curve))
-    return falls(curve[peak:]) and falls(curve[peak::-1])
+_TABLE_6_CASES = {
+    f"{case}_{count}": (workload, count) for case, workload in EMULATED.items() for count in NUM_PIPELINES
+}
 
 
-TABLE_3, TABLE_4 = (
-    described(f"perseus_table{number}", _BY_CASE, make, conclude, small=PerseusOptions(("a100_bert_huge",)))
-    for number, make, conclude in ((3, _table_3_rows, _table_3_trends), (4, _table_4_rows, _table_4_trends))
+def _table_6_rows(options: PerseusOptions, case: tuple[Workload, int]) -> Iterator[Row]:
+    (workload, count), folder = case, data_folder(options.data)
+    costs = costed(workload, folder, count)
+    result = tuned(costs)
+    frontier, all_maximum = result.frontier, result.frontier.all_maximum
+    assert frontier.relaxed is not None, "computed, and not read from a file"
+    published = SAVINGS["6", workload.gpu, workload.model].perseus[[*NUM_PIPELINES].index(count)]
+
+    def row(
+        method: str, ours: float, paper: float | None = None, note: str = "", metric: str = SAVING
+    ) -> Row:
+        label, digits = f"{workload.title}, {count} micro-batches, {method}", 2 if metric == SAVING else 0
+        claim = None if paper is None else costs.claim
+        return Row(label, metric, ours, paper, digits, note=note, claim=claim, series=method, at=count)
+
+    yield row(OURS, result.percent(frontier.shortest), published, costs.note)
+    bound = 1 - frontier.relaxed.at(all_maximum.time_ms) / all_maximum.energy_mj
+    yield row(BOUND, 100 * bound, note="no plan of that time saves more")
+    if count <= MAX_FOR_PERSEUS:
+        plan = perseus_frontier(costs.schedule, costs.profile, UNIT_MS).shortest
+        note = f"as printed, in steps of {UNIT_MS:g} ms, its clocks simulated"
+        yield row(PERSEUS, result.percent(plan), published, note)
+    yield row(ENVPIPE, result.percent(result.envpipe))
+    if folder is not None and (energy_j := envpipe_energy_j(folder, workload, count)):
+        note = "published in the authors' file of results"
+        yield row(ENVPIPE, result.envpipe.energy_mj / 1e3, energy_j, note, ENERGY)
+
+
+def _table_6_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    saved = value_of(rows_with(rows, metric=SAVING), "series", "case")
+    by_workload: dict[str, list[float]] = {}
+    for case in cases_in(rows):
+        by_workload.setdefault(_TABLE_6_CASES[case][0].case, []).append(saved[OURS, case])
+    falling = [falls(curve) for curve in by_workload.values()]
+    yield in_all("more micro-batches save less", falling, "models and GPUs", start="for ")
+    better = [saved[OURS, case] >= saved[ENVPIPE, case] for case in cases_in(rows)]
+    yield in_all("EnvPipe saves less", better, "cases")
+
+
+def _figure_8_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
+    for count, pipelines in NUM_PIPELINES.items():
+        costs, name = costed(workload, options.data, count), _curve(pipelines)
+        result = tuned(costs, FIG_8_SLOWDOWNS)
+        for slowdown in FIG_8_SLOWDOWNS:
+            ours, label = result.best_percent(slowdown), f"{name}, straggler {slowdown:g}"
+            yield Row(label, SAVING, ours, digits=2, series=name, at=slowdown)
+        longest = result.frontier.plans[-1].time_ms / result.longest_ms
+        yield Row(name, LONGEST, longest, digits=3, note=costs.note, series=name)
+
+
+def _curve(pipelines: int) -> str:
+    return f"{pipelines} pipelines"
+
+
+def _figure_8_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    longest = value_of(rows_with(rows, metric=LONGEST), "case", "series")
+    saved = {
+        (case, name): {point.place: point.value for point in curve}
+        for case, group in grouped(rows_with(rows, metric=SAVING)).items()
+        for name, curve in curves(group).items()
+    }
+    near = [abs(max(curve, key=curve.__getitem__) - longest[key]) <= 0.1 for key, curve in saved.items()]
+    yield Trend(
+        "savings rise until about T* and wane then",
+        sum(near) > len(near) / 2,
+        f"the most is saved within 0.1 T of T* in {sum(near)} of {len(near)} curves",
+    )
+    fewest_first = [*map(_curve, sorted(NUM_PIPELINES.values()))]
+    fewer = [
+        falls([saved[case, name][at] for name in fewest_first])
+        for case in cases_in(rows)
+        for at in FIG_8_SLOWDOWNS
+        if at >= 1.2
+    ]
+    yield Trend(
+        "more pipelines of fewer micro-batches save a smaller share next to late stragglers",
+        all(fewer),
+        f"at {sum(fewer)} of {len(fewer)} stragglers of slowdown 1.2 and more",
+    )
+
+
+def _draw_figure_8(rows: Sequence[Row]) -> Any:
+    names = map(_curve, sorted(NUM_PIPELINES.values()))
+    shown = [row for name in names for row in rows_with(rows, series=name, metric=SAVING)]
+    labels = "straggler's time / T", "energy saved (%)", "Intrinsic and extrinsic savings"
+    return draw_curves(shown, *labels, panel=lambda row: WORKLOADS[row.case].title)
+
+
+def _item(name: str, known: dict[str, Any], make: Any, conclude: Any, small: str, draw: Any = None) -> Item:
+    return described(f"perseus_{name}", known, make, conclude, draw, PerseusOptions((small,)))
+
+
+ITEMS = (
+    _item("table3", EXPERIMENTS, _table_3_rows, _table_3_trends, "a100_bert_huge"),
+    _item("table4", EXPERIMENTS, _table_4_rows, _table_4_trends, "a100_bert_huge"),
+    _item("table6", _TABLE_6_CASES, _table_6_rows, _table_6_trends, "a100_gpt3_175b_12"),
+    _item("figure8", EMULATED, _figure_8_rows, _figure_8_trends, "a100_gpt3_175b", _draw_figure_8),
 )
-
-ITEMS = (TABLE_3, TABLE_4)

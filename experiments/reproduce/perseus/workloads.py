@@ -1,18 +1,17 @@
 """The workloads of Perseus: a model in stages on a GPU, its 1F1B schedule, and costs of its blocks.
 
 Costs are those that the authors measured, where a folder has their profiles; else those of layers by their
-shapes, with the power model of the GPU. The module does not know what is saved, or what is published of it.
+shapes, with the power model of the GPU. The module knows no plan, and no published saving.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from experiments.reproduce.item import CaseOptions, Claim
-from experiments.reproduce.perseus.imbalance import divided_layers
-from experiments.reproduce.perseus.published import DIVISIONS, GPU_TITLES, TITLES
+from experiments.reproduce.perseus.divisions import DIVISIONS, GPU_TITLES, NAMES, divided_layers
 from experiments.reproduce.rows import published_table
 from placements import OperatingPoint, Profile
 from placements.cluster import Cluster, Nodes
@@ -47,32 +46,35 @@ class PerseusOptions(CaseOptions):
     )
 
 
-@dataclass(frozen=True)
-class PerseusWorkload:
+class Workload(NamedTuple):
     """A training job of the paper, a row of ``workloads.csv``.
 
     Attributes:
-        group: ``experiment``, ``3d`` or ``emulated``.
-        model: One of `published.TITLES`.
-        gpu: One of `published.GPU_TITLES`.
-        num_stages: Number of stages of the pipeline, divided as in Table 7.
-        micro_batch_size: Samples.
-        num_micro_batches: Number of micro-batches of a pipeline.
+        figure: Figure of its frontier: 9, 11 or 12; 8 for the emulation (Sec. 6.3).
+        model: A model of `NAMES`.
+        gpu: A GPU of `GPU_TITLES`.
+        num_stages: Stages of the pipeline, divided as in Table 7.
+        micro_batch_size: Samples. The artifact has GPT-3 1.3B with 8, the paper 4. Of the emulation the
+            paper does not say it: one is modelled, and the measured profiles are of six.
+        num_micro_batches: Micro-batches of a pipeline.
         tensor_parallel: GPUs that share each stage.
-        profile_scale: Factor on the times and energies of the measured profile.
+        authors_model: The model's name in the authors' files.
         profile: File of the measured profile in the folder of data; empty where there is none. Those in
             ``rebuilt`` are regressed from measured iterations.
+        profile_scale: Factor on the times and energies of the measured profile. In the emulation it is of a
+            tenth of each stage, on one of its eight GPUs.
     """
 
-    group: str
+    figure: int
     model: str
     gpu: str
     num_stages: int
     micro_batch_size: int
     num_micro_batches: int
     tensor_parallel: int
-    profile_scale: float
+    authors_model: str
     profile: str = ""
+    profile_scale: float = 1.0
 
     @property
     def case(self) -> str:
@@ -82,24 +84,26 @@ class PerseusWorkload:
     @property
     def title(self) -> str:
         """Its name in text."""
-        return f"{TITLES[self.model]}, {GPU_TITLES[self.gpu]}"
+        return f"{NAMES[self.model].title}, {GPU_TITLES[self.gpu]}"
 
 
-_WORKLOADS = published_table(__file__, "workloads.csv", PerseusWorkload)
-EXPERIMENTS = tuple(each for each in _WORKLOADS if each.group == "experiment")
-"""Workloads that ran on GPUs (Tables 9 and 10). The artifact has GPT-3 1.3B with 8 samples, the paper 4."""
+WORKLOADS = {row.case: row for row in published_table(__file__, "workloads.csv", Workload)}
+"""All workloads by the names of their cases."""
 
-(THREE_D,) = (each for each in _WORKLOADS if each.group == "3d")
-"""One of the two pipelines of Fig. 9c (Table 8)."""
+EMULATED = {case: workload for case, workload in WORKLOADS.items() if workload.figure == 8}
+"""Workloads of the emulation."""
 
-EMULATED = tuple(each for each in _WORKLOADS if each.group == "emulated")
-"""Workloads of the emulation (Sec. 6.3). The profiles are of a tenth of each stage on one of its eight GPUs;
-the paper does not say how many samples a micro-batch has. One is modelled, and the profiles are of six."""
+EXPERIMENTS = {
+    case: workload
+    for case, workload in WORKLOADS.items()
+    if workload.figure != 8 and workload.tensor_parallel == 1
+}
+"""Workloads that ran on GPUs with one GPU for each stage (Tables 9 and 10)."""
 
 
 @dataclass(frozen=True)
 class Costed:
-    """A workload's 1F1B, the profile of its blocks, and where that is from, in a few words."""
+    """A workload's 1F1B, the profile of its blocks, and the origin of the profile in a few words."""
 
     schedule: Schedule
     profile: Profile
@@ -110,11 +114,6 @@ class Costed:
     def claim(self) -> Claim | None:
         """Claim of rows: the item's where costs were measured, else trends only."""
         return None if self.is_measured else Claim.TREND
-
-
-def by_case(workloads: Iterable[PerseusWorkload]) -> dict[str, PerseusWorkload]:
-    """Return the cases of an item, one for each workload."""
-    return {workload.case: workload for workload in workloads}
 
 
 def data_folder(data: str | Path | None) -> Path | None:
@@ -128,15 +127,13 @@ def data_folder(data: str | Path | None) -> Path | None:
     folder = Path(data)
     if not folder.is_dir():
         raise DataError(f"data: {data} is not a folder; give one that has rebuilt/ and stage_profile/")
-    known = [each.profile for each in _WORKLOADS if each.profile]
+    known = [workload.profile for workload in WORKLOADS.values() if workload.profile]
     if not any((folder / profile).is_file() for profile in known):
         raise DataError(f"data: {data} has no profile such as {known[0]}; give a folder that has, or none")
     return folder
 
 
-def costed(
-    workload: PerseusWorkload, data: str | Path | None, num_micro_batches: int | None = None
-) -> Costed:
+def costed(workload: Workload, data: str | Path | None, num_micro_batches: int | None = None) -> Costed:
     """Return a workload with the measured costs of a folder, or with modelled ones where it has none.
 
     It runs so many micro-batches; None for the workload's own number.
@@ -147,16 +144,12 @@ def costed(
     """
     folder, gpu = data_folder(data), GPUS[workload.gpu]
     path = folder / workload.profile if folder and workload.profile else None
-    placement = v_shape(workload.num_stages)
     is_measured = path is not None and path.is_file()
     if path is not None and is_measured:
         scale = workload.profile_scale
+        watts = gpu.blocking_power_w
         profile = Profile.from_csv(
-            path,
-            device=gpu.name,
-            blocking_power_w=gpu.blocking_power_w,
-            time_scale=scale,
-            energy_scale=scale,
+            path, device=gpu.name, blocking_power_w=watts, time_scale=scale, energy_scale=scale
         )
         note = "measured profile of the authors' artifact"
         if workload.profile.startswith("rebuilt/"):
@@ -165,12 +158,12 @@ def costed(
         profile = _modelled(workload)
         note = f"layers by their shapes and the power model of {_POWER_MODEL_OF[workload.gpu]}"
     num_gpus = (workload.tensor_parallel,) * workload.num_stages
-    placement = replace(profile.times_for(placement), num_gpus=num_gpus)
-    count = num_micro_batches or workload.num_micro_batches
-    return Costed(one_f_one_b(placement, count), profile, is_measured, note)
+    placement = replace(profile.times_for(v_shape(workload.num_stages)), num_gpus=num_gpus)
+    schedule = one_f_one_b(placement, num_micro_batches or workload.num_micro_batches)
+    return Costed(schedule, profile, is_measured, note)
 
 
-def _modelled(workload: PerseusWorkload) -> Profile:
+def _modelled(workload: Workload) -> Profile:
     """Return the profile of a workload by the cost of its layers; each block's share of products counts."""
     gpu, strategy = GPUS[workload.gpu], LayerStrategy(workload.tensor_parallel)
     group = Cluster((Nodes(gpu, 1, workload.tensor_parallel),), _LINK_GB_S).whole
@@ -179,14 +172,11 @@ def _modelled(workload: PerseusWorkload) -> Profile:
         layer_cost(layer, strategy, workload.micro_batch_size, 1, group, options)
         for layer in divided_layers(workload.model)
     ]
-    points, first = {}, 0
-    layers = DIVISIONS[workload.gpu, workload.model, workload.num_stages].stage_layers
-    assert layers is not None, "no workload has a division that the paper leaves out"
-    for stage, count in enumerate(layers):
-        own = costs[first : first + count]
-        first += count
-        points[f"F{stage}"] = _points(gpu, sum((cost.forward for cost in own), Pass()))
-        points[f"B{stage}"] = _points(gpu, sum((cost.backward for cost in own), Pass()))
+    points, ends = {}, DIVISIONS[workload.gpu, workload.model, workload.num_stages].first_layers
+    for stage in range(workload.num_stages):
+        layers = costs[ends[stage] : ends[stage + 1]]
+        points[f"F{stage}"] = _points(gpu, sum((cost.forward for cost in layers), Pass()))
+        points[f"B{stage}"] = _points(gpu, sum((cost.backward for cost in layers), Pass()))
     return Profile(gpu.name, points, gpu.blocking_power_w)
 
 

@@ -2,20 +2,19 @@
 
 Tensor parallelism shares every layer among all GPUs; 1F1B, of which only the forward is left, has the layers
 in four stages, one encoder after another; the K-shape has the image's and the text's encoder side by side,
-and what joins them on all GPUs. Times are modelled from data sheets: a matrix product reaches the same share
-of the peak however small it is, which favours tensor parallelism.
+and the layers that join them on all GPUs. Times are modelled from data sheets: a matrix product reaches the
+same share of the peak however small it is, which favours tensor parallelism.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments.reproduce.item import Row, Trend, described
-from experiments.reproduce.rows import cases_in, span, value_of
+from experiments.reproduce.rows import cases_in, draw_curves, rows_with, span, value_of
 from placements import Placement
 from placements.cluster import read_cluster
 from placements.forms.meaning import option
@@ -23,11 +22,11 @@ from placements.models.layers import Layer
 from placements.models.parallel import LayerStrategy
 from placements.models.zoo import read_model
 from placements.pieces import Piece, blocks_of, transfers_of
-from placements.planners.division import min_largest, stage_times
+from placements.planners.division import min_largest, spans
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from schedsearch.baselines import HAND_MADE
+from schedsearch.baselines import gpipe
 from schedsearch.figures.canvas import COLUMN_INCHES
-from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
+from schedsearch.metrics import latency
 from schedsearch.schedule import Schedule
 from schedsearch.searches.search import search
 
@@ -54,7 +53,7 @@ _LATENCY = "latency_ms"
 
 @dataclass(frozen=True)
 class FlavaOptions:
-    """Which micro-batches, and how long a search may take."""
+    """Sizes of micro-batches, and the limit of a search."""
 
     micro_batch_sizes: tuple[int, ...] = option((1, 2, 4, 8, 16), "samples of a micro-batch", min=1)
     work_limit: float = option(
@@ -62,8 +61,8 @@ class FlavaOptions:
     )
 
 
-class FlavaTimes:
-    """Forward times of Flava's layers on V100 with 32 GB, for the samples of a micro-batch."""
+class Flava:
+    """Forwards of Flava on V100 with 32 GB, for the samples of a micro-batch."""
 
     def __init__(self, samples: int) -> None:
         self.samples = samples
@@ -71,92 +70,63 @@ class FlavaTimes:
         self.cluster = read_cluster(f"v100_{_NUM_GPUS}", gpus_per_node=_NUM_GPUS)
         self.costs = ShapeCosts(self.model)
 
-    def forward_ms(self, layer: Layer, num_gpus: int = 1) -> float:
-        """Return the time of a layer's forward that a number of GPUs share."""
-        group = self.cluster.group(0, num_gpus)
-        return self.costs.cost(layer, LayerStrategy(num_gpus), self.samples, 1, group).forward.time_ms
+    def forward_ms(self, layers: Sequence[Layer], num_gpus: int = 1) -> float:
+        """Return the time of layers one after another, each shared by a number of GPUs."""
+        group, how = self.cluster.group(0, num_gpus), LayerStrategy(num_gpus)
+        costs = (self.costs.cost(layer, how, self.samples, 1, group) for layer in layers)
+        return sum(cost.forward.time_ms for cost in costs)
 
-    def sum_ms(self, layers: Sequence[Layer], num_gpus: int = 1) -> float:
-        """Return the time of layers one after another."""
-        return sum(self.forward_ms(layer, num_gpus) for layer in layers)
+    def v_shape(self) -> Placement:
+        """Return the whole model in four stages, of which the longest is as short as can be."""
+        return self._placement("v_shape", self._stages(self.model.chained.layers, range(_NUM_GPUS)))
 
-    def transfer_ms(self, layer: Layer) -> float:
-        """Return the time to send a layer's output to another GPU."""
-        groups = self.cluster.group(0, 1), self.cluster.group(1, 1)
-        return self.costs.transfer_ms(layer, self.samples, *groups)
+    def k_shape(self) -> Placement:
+        """Return the encoders side by side, on as many GPUs each as make their longest stage shortest.
 
-
-class _Stage(NamedTuple):
-    """Layers on some devices, after other stages."""
-
-    devices: tuple[int, ...]
-    time_ms: float
-    arrival_ms: float
-    after: tuple[int, ...]
-
-
-def v_shape_placement(times: FlavaTimes) -> Placement:
-    """Return the whole model in four stages, of which the longest is as short as can be."""
-    return _placement("flava v_shape", list(_in_stages(times, times.model.chained.layers, range(_NUM_GPUS))))
-
-
-def k_shape_placement(times: FlavaTimes) -> Placement:
-    """Return the encoders side by side, on as many GPUs each as make their longest stage shortest.
-
-    What joins them is shared by all GPUs (Tessel, Fig. 8g).
-    """
-    image, text = (branch.layers for branch in times.model.branches)
-    sides = []
-    for first in range(1, _NUM_GPUS):
-        left = list(_in_stages(times, image, range(first)))
-        right = list(_in_stages(times, text, range(first, _NUM_GPUS), before=len(left)))
-        sides.append((max(stage.time_ms for stage in left + right), left, right))
-    _, left, right = min(sides, key=lambda side: side[0])
-    arrival_ms = max(times.transfer_ms(image[-1]), times.transfer_ms(text[-1]))
-    joined = _Stage(
-        tuple(range(_NUM_GPUS)),
-        times.sum_ms(times.model.layers, _NUM_GPUS),
-        arrival_ms,
-        (len(left) - 1, len(left) + len(right) - 1),
-    )
-    return _placement("flava k_shape", [*left, *right, joined])
-
-
-def _in_stages(
-    times: FlavaTimes, layers: Sequence[Layer], devices: range, before: int = 0
-) -> Iterator[_Stage]:
-    """Yield a chain of stages on the devices; a number of stages come before them."""
-    each_ms = [times.forward_ms(layer) for layer in layers]
-    sizes = min_largest(each_ms, len(devices))
-    ends = list(itertools.accumulate(sizes))
-    for i, (device, time_ms) in enumerate(zip(devices, stage_times(each_ms, sizes), strict=True)):
-        arrival_ms = times.transfer_ms(layers[ends[i - 1] - 1]) if i else 0.0
-        yield _Stage((device,), time_ms, arrival_ms, (before + i - 1,) if i else ())
-
-
-def _placement(name: str, stages: Sequence[_Stage]) -> Placement:
-    pieces = [
-        Piece(
-            f"F{i}",
-            stage.devices,
-            (max(1, round(stage.time_ms / _TICK_MS)),),
-            after=stage.after,
-            transfer=(math.ceil(stage.arrival_ms / _TICK_MS), 0),
+        The layers that join them are shared by all GPUs (Tessel, Fig. 8g).
+        """
+        image, text = (branch.layers for branch in self.model.branches)
+        divisions = [
+            [*self._stages(image, range(first)), *self._stages(text, range(first, _NUM_GPUS))]
+            for first in range(1, _NUM_GPUS)
+        ]
+        encoders = min(divisions, key=lambda stages: max(stage.times for stage in stages))
+        joined = Piece(
+            f"F{_NUM_GPUS}",
+            tuple(range(_NUM_GPUS)),
+            (_ticks(self.forward_ms(self.model.layers, _NUM_GPUS)),),
+            after=(divisions.index(encoders), _NUM_GPUS - 1),
+            transfer=(max(self._transfer_ticks(layers[-1]) for layers in (image, text)), 0),
         )
-        for i, stage in enumerate(stages)
-    ]
-    return Placement(name, _NUM_GPUS, tuple(blocks_of(pieces)), _TICK_MS, transfer=transfers_of(pieces))
+        return self._placement("k_shape", [*encoders, joined])
+
+    def _stages(self, layers: Sequence[Layer], devices: range) -> list[Piece]:
+        """Return a chain of stages, one on each device and named by it."""
+        each_ms = [self.forward_ms([layer]) for layer in layers]
+        return [
+            Piece(
+                f"F{device}",
+                (device,),
+                (_ticks(sum(each_ms[first:end])),),
+                after=(device - 1,) if first else (),
+                transfer=(self._transfer_ticks(layers[first - 1]) if first else 0, 0),
+            )
+            for device, (_, first, end) in zip(
+                devices, spans(min_largest(each_ms, len(devices))), strict=True
+            )
+        ]
+
+    def _transfer_ticks(self, layer: Layer) -> int:
+        groups = self.cluster.group(0, 1), self.cluster.group(1, 1)
+        return math.ceil(self.costs.transfer_ms(layer, self.samples, *groups) / _TICK_MS)
+
+    def _placement(self, shape: str, pieces: Sequence[Piece]) -> Placement:
+        blocks = tuple(blocks_of(pieces))
+        return Placement(f"flava {shape}", _NUM_GPUS, blocks, _TICK_MS, transfer=transfers_of(pieces))
 
 
-def latency_ms(schedule: Schedule) -> float:
-    """Return the longest time from a micro-batch's first start to its last end."""
-    placement = schedule.placement
-    starts: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    for (name, n), start in schedule.start_of.items():
-        starts[n] = min(starts.get(n, start), start)
-        ends[n] = max(ends.get(n, 0), start + placement.by_name[name].time)
-    return placement.ms(max(ends[n] - starts[n] for n in starts))
+def _ticks(time_ms: float) -> int:
+    return max(1, round(time_ms / _TICK_MS))
 
 
 def _cases(options: FlavaOptions) -> dict[str, int]:
@@ -164,26 +134,31 @@ def _cases(options: FlavaOptions) -> dict[str, int]:
 
 
 def _rows(options: FlavaOptions, samples: int) -> Iterator[Row]:
-    times = FlavaTimes(samples)
-    shared_ms = times.sum_ms(times.model.chained.layers, _NUM_GPUS)
-    yield Row(_TENSOR, _LATENCY, shared_ms, digits=1)
-    for number in (_FEW, _MANY):
-        yield Row(_TENSOR, _throughput(number), 1e3 * samples / shared_ms, digits=1)
+    flava = Flava(samples)
+    shared_ms = flava.forward_ms(flava.model.chained.layers, _NUM_GPUS)
+    yield from _system_rows(_TENSOR, shared_ms, dict.fromkeys((_FEW, _MANY), 1e3 * samples / shared_ms))
 
     def searched(placement: Placement, number: int) -> Schedule:
-        found = search(placement, number, work_limit=options.work_limit)
-        assert found.schedule is not None, "without a limit on memory there is a schedule"
-        return found.schedule
+        schedule = search(placement, number, work_limit=options.work_limit).schedule
+        assert schedule is not None, "without a limit on memory there is a schedule"
+        return schedule
 
     for label, placement, make in (
-        (_ONE_F_ONE_B, v_shape_placement(times), HAND_MADE["gpipe"]),
-        (_TESSEL, k_shape_placement(times), searched),
+        (_ONE_F_ONE_B, flava.v_shape(), gpipe),
+        (_TESSEL, flava.k_shape(), searched),
     ):
-        alone_ms = latency_ms(make(placement, 1))
-        yield Row(label, _LATENCY, alone_ms, digits=1, note="of one micro-batch alone")
-        for number in (_FEW, _MANY):
-            per_s = 1e3 * samples * number / placement.ms(make(placement, number).makespan)
-            yield Row(label, _throughput(number), per_s, digits=1)
+        alone_ms = placement.ms(max(latency(make(placement, 1))))
+        per_s = {
+            number: 1e3 * samples * number / placement.ms(make(placement, number).makespan)
+            for number in (_FEW, _MANY)
+        }
+        yield from _system_rows(label, alone_ms, per_s, "of one micro-batch alone")
+
+
+def _system_rows(label: str, alone_ms: float, per_s: dict[int, float], note: str = "") -> Iterator[Row]:
+    yield Row(label, _LATENCY, alone_ms, digits=1, note=note)
+    for number, value in per_s.items():
+        yield Row(label, _throughput(number), value, digits=1, series=label, at=alone_ms)
 
 
 def _throughput(number: int) -> str:
@@ -220,27 +195,12 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 def _draw(rows: Sequence[Row]) -> Any:
-    value, cases = value_of(rows), cases_in(rows)
-    panels = []
-    for number in (_FEW, _MANY):
-        drawn = {
-            label: [
-                CurvePoint(*(value[case, label, each] for each in (_LATENCY, _throughput(number))))
-                for case in cases
-            ]
-            for label in (_TENSOR, _ONE_F_ONE_B, _TESSEL)
-        }
-        panels.append(Panel(f"{number} micro-batches", drawn, "", {"budget": LATENCY_BUDGET_MS}))
-    return draw_panels(panels, "latency (ms)", "samples per second", "", width=COLUMN_INCHES)
+    titles = {_throughput(number): f"{number} micro-batches" for number in (_FEW, _MANY)}
+    shown = [row for metric in titles for row in rows_with(rows, metric=metric)]
+    labels = "latency (ms)", "samples per second"
+    return draw_curves(shown, *labels, panel=lambda row: titles[row.metric], width=COLUMN_INCHES)
 
 
-FIGURE_15 = described(
-    "tessel_figure15",
-    _cases,
-    _rows,
-    conclude=_trends,
-    draw=_draw,
-    small=FlavaOptions(micro_batch_sizes=(4,)),
-)
+FIGURE_15 = described("tessel_figure15", _cases, _rows, _trends, _draw, FlavaOptions(micro_batch_sizes=(4,)))
 
 ITEMS = (FIGURE_15,)

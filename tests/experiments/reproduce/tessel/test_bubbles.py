@@ -1,18 +1,18 @@
-"""Bubble rates of steady states, and schedules that are drawn from rows."""
+"""Bubble rates of steady states, and wrong options of their items."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from experiments.reproduce.tessel.bubble_rates import added_bubble_rate
-from experiments.reproduce.tessel.bubble_sweeps import in_flight_as_memory
-from experiments.reproduce.tessel.drawn_schedules import FIGURE_8, drawn_repetend, placement_of
-from experiments.reproduce.tessel.published import MODELS
+from experiments.config.options import OptionError
+from experiments.reproduce.catalogue import ITEMS
+from experiments.reproduce.tessel.bubbles import MODELS, added_bubble_rate, in_flight_as_memory
 from placements.shapes import SHAPES, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE
 from schedsearch.searches.search import search
 from schedsearch.tessel import tessel
-from schedsearch.validate import validate
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.name)
@@ -34,17 +34,6 @@ def test_the_bubble_of_chimera_is_its_formula(depth: int) -> None:
     assert rate == pytest.approx(expected)
 
 
-def test_a_repetend_is_told_whole_by_its_rows() -> None:
-    for case in ("flava training", "flava inference"):
-        rows = FIGURE_8.rows(FIGURE_8.small, case)
-        repetend = drawn_repetend(rows)
-        told = {row.metric: row.ours for row in rows}
-        assert repetend.bubble_rate == told["bubble_rate"] == 0
-        assert repetend.in_flight == told["in_flight"]
-        assert {row.label for row in rows if row.metric == "start_ticks"} == set(placement_of(case).by_name)
-        validate(repetend.at_initiation_interval(7))
-
-
 @pytest.mark.parametrize("shape", ["v_shape", "m_shape"])
 def test_micro_batches_in_flight_are_units_of_memory(shape: str) -> None:
     """On three devices, where Tessel's search tries every assignment in a moment."""
@@ -56,3 +45,18 @@ def test_micro_batches_in_flight_are_units_of_memory(shape: str) -> None:
         assert ours is not None and theirs.repetend is not None
         assert ours.period == theirs.repetend.period == theirs.bound
     assert in_flight_as_memory(SHAPES[shape](inference=True), 2) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "says"),
+    [
+        ("tessel_table2", "only", ("bert",), "only: 'bert' is not known"),
+        ("tessel_table2", "work_limit", 0.0, "work_limit: 0.0 is not a number above 0"),
+        ("tessel_figure9", "only", ("m_shape", "m_shape"), "only: 'm_shape' is named twice"),
+        ("tessel_figure9", "micro_batches", (), "micro_batches: [] is not a list of at least one"),
+    ],
+)
+def test_wrong_options_are_one_line(name: str, option: str, value: object, says: str) -> None:
+    with pytest.raises(OptionError) as error:
+        ITEMS[name].cases(replace(ITEMS[name].small, **{option: value}))
+    assert str(error.value).startswith(says) and "\n" not in str(error.value)

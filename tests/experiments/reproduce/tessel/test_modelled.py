@@ -1,4 +1,4 @@
-"""What is modelled: stages with a large embedding, joined blocks, Flava; and searches that do not end."""
+"""Modelled plans with a large vocabulary, Flava; and searches that do not end."""
 
 from __future__ import annotations
 
@@ -6,121 +6,74 @@ import pytest
 
 from experiments.reproduce.item import Row
 from experiments.reproduce.model_sizes import published_sizes
-from experiments.reproduce.tessel.flava_inference import (
-    FlavaTimes,
-    k_shape_placement,
-    latency_ms,
-    v_shape_placement,
-)
-from experiments.reproduce.tessel.run_times import played_s
-from experiments.reproduce.tessel.search_times import FIGURE_9, SearchCostOptions
-from experiments.reproduce.tessel.throughput import PAPER_CASES
-from experiments.reproduce.tessel.vocabulary_plans import (
+from experiments.reproduce.tessel.flava_inference import Flava
+from experiments.reproduce.tessel.large_vocabularies import (
     CASES,
+    PLAIN,
+    PLUS,
+    TESSEL,
     LargeVocabularyCase,
-    cluster_of,
-    model_of,
-    planned,
-    whole_stages,
+    ScheduledPlan,
+    scheduled,
 )
-from placements import Block, Kind, Placement
+from experiments.reproduce.tessel.search_times import FIGURE_9, SearchTimeOptions
 from placements.models.zoo import read_model
 from runtime.virtual.rules import Communication
-from schedsearch.baselines import HAND_MADE
-from schedsearch.schedule import as_soon_as_possible
-
-
-def split_v_shape() -> Placement:
-    """Two stages on two devices, the first of two blocks each way."""
-    blocks = [
-        Block("F0", Kind.F, (0,), 2, 1),
-        Block("F1", Kind.F, (0,), 3, 2, ("F0",)),
-        Block("F2", Kind.F, (1,), 5, 3, ("F1",)),
-        Block("B2", Kind.B, (1,), 10, -3, ("F2",)),
-        Block("B1", Kind.B, (0,), 6, -2, ("B2",)),
-        Block("B0", Kind.B, (0,), 4, -1, ("B1",)),
-    ]
-    transfer = (("F1", "F2", 1), ("B2", "B1", 2))
-    return Placement("split", 2, tuple(blocks), 1.0, transfer=transfer)
-
-
-def test_blocks_on_the_same_devices_become_one() -> None:
-    split = split_v_shape()
-    whole = whole_stages(split)
-    assert [(b.name, b.devices, b.time, b.memory) for b in whole.blocks] == [
-        ("F0", (0,), 5, 3),
-        ("F2", (1,), 5, 3),
-        ("B2", (1,), 10, -3),
-        ("B0", (0,), 10, -3),
-    ]
-    assert whole.transfer_time("F0", "F2") == 1 and whole.transfer_time("B2", "B0") == 2
-    one = [
-        as_soon_as_possible(p, 1, [[(b.name, 0) for b in p.on(d)] for d in range(2)]) for p in (split, whole)
-    ]
-    assert one[0].makespan == one[1].makespan
-    assert HAND_MADE["one_f_one_b"](whole, 4).num_micro_batches == 4
+from schedsearch.baselines import gpipe
+from schedsearch.metrics import latency
 
 
 def test_what_a_parameter_needs_decides_between_1f1b_and_1f1b_plus() -> None:
     """With 8 bytes GPT with 24B shares its table within a server, with 16 over two, which makes 1F1B slow."""
 
     def slower_than_plus(case: LargeVocabularyCase) -> float:
-        ordinary, shared = planned(case)
-        assert ordinary is not None and shared is not None
-        plain, plus = ordinary.by_hand("one_f_one_b"), shared.by_hand("one_f_one_b_plus")
-        assert plain is not None and plus is not None
-        return ordinary.seconds(plain.makespan) / shared.seconds(plus.makespan)
+        systems = scheduled(case, work_limit=0.1)
+        plain, plus = systems[PLAIN], systems[PLUS]
+        assert isinstance(plain, ScheduledPlan) and isinstance(plus, ScheduledPlan)
+        return plain.planned_s / plus.planned_s
 
-    few, usual = PAPER_CASES["gpt_24b"], CASES["gpt_24b"]
-    assert [model_of(each).precision.optimizer_bytes for each in (few, usual)] == [4, 12]
+    few, usual = CASES[13]["gpt_24b"], CASES[16]["gpt_24b"]
+    assert [case.model_shape.precision.optimizer_bytes for case in (few, usual)] == [4, 12]
     assert slower_than_plus(few) < 1
     assert slower_than_plus(usual) > 2
 
 
 def test_every_v_shape_has_a_1f1b_and_blocking_is_never_faster() -> None:
-    ordinary, shared = planned(CASES["mt5_1.8b"])
-    assert ordinary is not None and shared is not None
-    assert ordinary.by_hand("one_f_one_b") is not None
-    schedule = shared.searched(2.5)
-    assert schedule is not None
-    plan_s = shared.seconds(schedule.makespan)
-    blocking_s, directed_s = (
-        played_s(shared, schedule, how) for how in (Communication.BLOCKING, Communication.DIRECTED)
-    )
-    assert plan_s <= directed_s <= blocking_s
+    systems = scheduled(CASES[16]["mt5_1.8b"], 2.5)
+    assert isinstance(systems[PLAIN], ScheduledPlan)
+    ours = systems[TESSEL]
+    assert isinstance(ours, ScheduledPlan)
+    blocking_s, directed_s = map(ours.played_s, (Communication.BLOCKING, Communication.DIRECTED))
+    assert ours.busiest_s < ours.planned_s <= directed_s <= blocking_s
 
 
 def test_each_case_has_its_vocabulary() -> None:
-    for case in (*CASES.values(), *PAPER_CASES.values()):
-        assert cluster_of(case).num_gpus == case.num_gpus
-        assert len(model_of(case).runs) == {"m_shape": 3, "nn_shape": 5}[case.shape]
+    for case in (case for cases in CASES.values() for case in cases.values()):
+        assert case.cluster.num_gpus == case.num_gpus
+        assert len(case.model_shape.runs) == {"m_shape": 3, "nn_shape": 5}[case.shape]
 
 
 def test_flavas_placements_have_all_its_work() -> None:
-    times = FlavaTimes(samples=2)
-    chained, branched = v_shape_placement(times), k_shape_placement(times)
-    everything_ms = times.sum_ms(times.model.chained.layers)
+    flava = Flava(samples=2)
+    chained, branched = flava.v_shape(), flava.k_shape()
+    everything_ms = flava.forward_ms(flava.model.chained.layers)
     assert sum(chained.ms(block.time) for block in chained.blocks) == pytest.approx(everything_ms, rel=1e-3)
-    branches_ms = sum(times.sum_ms(branch.layers) for branch in times.model.branches)
+    branches_ms = sum(flava.forward_ms(branch.layers) for branch in flava.model.branches)
     joined = next(block for block in branched.blocks if len(block.devices) == 4)
     alone = [block for block in branched.blocks if len(block.devices) == 1]
     assert sum(branched.ms(block.time) for block in alone) == pytest.approx(branches_ms, rel=1e-3)
     assert len(joined.after) == 2
-    assert branched.ms(joined.time) == pytest.approx(times.sum_ms(times.model.layers, 4), rel=1e-3)
+    assert branched.ms(joined.time) == pytest.approx(flava.forward_ms(flava.model.layers, 4), rel=1e-3)
 
 
-def test_the_latency_is_that_of_the_longest_micro_batch() -> None:
-    placement = v_shape_placement(FlavaTimes(samples=1))
-    alone, several = (latency_ms(HAND_MADE["gpipe"](placement, number)) for number in (1, 6))
-    path_ms = placement.ms(
-        sum(block.time for block in placement.blocks) + sum(ticks for _, _, ticks in placement.transfer)
-    )
-    assert alone == pytest.approx(path_ms)
-    assert several >= alone
+def test_a_stage_waits_for_its_input() -> None:
+    placement = Flava(samples=1).v_shape()
+    path = sum(block.time for block in placement.blocks) + sum(ticks for *_, ticks in placement.transfer)
+    assert max(latency(gpipe(placement, 1))) == path
 
 
 def test_after_a_search_that_does_not_end_larger_ones_are_not_tried() -> None:
-    options = SearchCostOptions(("nn_shape",), (5, 6, 7), tessel_time_limit_s=1.0, time_limit_s=1.0)
+    options = SearchTimeOptions(("nn_shape",), (5, 6, 7), tessel_time_limit_s=1.0, time_limit_s=1.0)
     notes = [row.note for row in FIGURE_9.rows(options) if row.metric == "search_s" and row.at is not None]
     assert notes[0].startswith("more than")
     assert notes[1:] == ["not tried, as fewer took too long"] * 2
