@@ -192,10 +192,8 @@ def _(result: BestLayouts) -> Any:
 @figure.register
 def _(result: Plans) -> Any:
     best = result.best
-    used = best.plan.strategies
-    names = {
-        each: strategy_in_words(each) for each in (*used, *([best.shared.strategy] if best.shared else ()))
-    }
+    used, shared = best.plan.strategies, best.rated.shared
+    names = {each: strategy_in_words(each) for each in (*used, *([shared.strategy] if shared else ()))}
     peaks_gib = [each / 1024 for each in best.peaks_mib]
     return draw_plan(
         best.rated,
@@ -203,7 +201,7 @@ def _(result: Plans) -> Any:
         peaks_gib,
         capacities_gib(best.plan, result.options),
         best.chunks,
-        best.shared,
+        shared,
         best.name,
     )
 

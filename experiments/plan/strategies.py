@@ -159,7 +159,7 @@ def _lines_of_layouts(plans: Plans) -> Iterator[str]:
             best_ms = found.plans[0].iteration_ms or math.inf
             known = (
                 f"{found.num_layouts - found.num_left} layouts rated by the formula; no schedule of one that "
-                f"fits is shorter than {found.bound_ms:,.0f} ms "
+                f"fits, in any division of its layers, is shorter than {found.bound_ms:,.0f} ms "
                 f"({100 * (1 - found.bound_ms / best_ms):.1f} % below the best layout)"
             )
         yield f"layouts, batch {batch}: {known}"

@@ -74,7 +74,7 @@ def search_replicas(options: SearchCommandOptions, problem: SearchProblem, direc
     with SearchBar(placement.tick_ms) as bar:
         found, result = replica_search(
             work,
-            objective=objective,
+            objectives=[objective],
             work_limit=chosen.work_limit,
             time_limit_s=chosen.time_limit_s,
             seed=chosen.seed,

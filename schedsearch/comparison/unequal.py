@@ -172,7 +172,7 @@ class UnequalCourse(ComparisonCourse):
         goal = Objective.DEVICE_SPAN if is_span else Objective.MAKESPAN
         if self.model.replicas is not None:
             work = self._work(tried.placed)
-            return replica_search(work, objective=goal, on_progress=report, **limits)[1]
+            return replica_search(work, objectives=[goal], on_progress=report, **limits)[1]
         batch = self._batch(tried.placed)
         return search(batch, objectives=[goal], begin_with=tried.made, on_progress=report, **limits)
 

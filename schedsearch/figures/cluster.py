@@ -1,11 +1,11 @@
-"""Jobs and GPUs of a cluster over time: completion times, busy GPUs, and policies under load."""
+"""Jobs and GPUs of a cluster over time: completion times and busy GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,22 +25,6 @@ from schedsearch.figures.canvas import (
 )
 
 _WIDE_INCHES = 8.5
-
-
-class LoadPoint(NamedTuple):
-    """Completion times of a policy at one load.
-
-    Attributes:
-        jobs_per_hour: Jobs that arrived in an hour, on average.
-        mean_h: Average completion time over all seeds, in hours.
-        low_h: Lower end of its confidence interval.
-        high_h: Upper end.
-    """
-
-    jobs_per_hour: float
-    mean_h: float
-    low_h: float
-    high_h: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,21 +93,6 @@ def draw_busy_gpus(found: BusyGpus, width: float = _WIDE_INCHES) -> Figure:
         axes.set_ylim(0, 1.06 * total)
         _few_hours(axes)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        legend_below(figure, handles)
-    return figure
-
-
-def draw_loads(curves: Mapping[str, Sequence[LoadPoint]], width: float = _WIDE_INCHES) -> Figure:
-    """Draw the average completion time by the load, a curve with confidence intervals for each policy."""
-    title = "Average job completion time by load"
-    with _one(width, title, "load (jobs per hour)", "average JCT (h)") as (figure, axes):
-        handles = []
-        for number, (name, points) in enumerate(curves.items()):
-            loads, means, lows, highs = np.array(points).T
-            look = {**curve_look(number), "markersize": 3.0 if is_narrow(figure) else 5.0}
-            axes.errorbar(loads, means, yerr=[means - lows, highs - means], capsize=2.5, **look)
-            handles.append(Line2D([], [], label=name, **look))
-        axes.set_ylim(bottom=0)
         legend_below(figure, handles)
     return figure
 

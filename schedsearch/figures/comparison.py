@@ -56,33 +56,13 @@ class TimedBlocks:
 def draw_timelines(
     schedules: Mapping[str, Schedule],
     width: float = _WIDTH,
-    repetend_ms: Mapping[str, Sequence[float]] | None = None,
+    repetend_ms: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> Figure:
     """Draw one timeline per schedule, each below its title, all on one axis of time.
 
     Times of boundaries are marked, by the title. The width is in inches, `canvas.COLUMN_INCHES` for a column.
     """
-    timed = {title: _timed(schedule) for title, schedule in schedules.items()}
-    return _stacked(timed, width, repetend_ms=repetend_ms or {})
-
-
-def draw_power(timelines: Mapping[str, TimedBlocks], blocking_power_w: float) -> Figure:
-    """Draw timelines by the titles that stand above them; each has an axis of time as long as itself.
-
-    Colours are the powers of blocks, and where nothing runs the power of a waiting GPU.
-    """
-    max_w = max(power for each in timelines.values() for power in (each.power_w or {}).values())
-    return _stacked(timelines, _WIDTH, power_range_w=(blocking_power_w, max_w))
-
-
-def _stacked(
-    timelines: Mapping[str, TimedBlocks],
-    width: float,
-    *,
-    repetend_ms: Mapping[str, Sequence[float]] = MappingProxyType({}),
-    power_range_w: tuple[float, float] | None = None,
-) -> Figure:
-    """Draw timelines above each other, with one legend below all; without powers on one axis of time."""
+    timelines = {title: _timed(schedule) for title, schedule in schedules.items()}
     inches = _NARROW_INCHES_OF_DEVICE if width < NARROW_INCHES else _INCHES_OF_DEVICE
     heights = [
         rows_inches(len(each.placement.lanes), inches) + _INCHES_BESIDES for each in timelines.values()
@@ -98,19 +78,17 @@ def _stacked(
                 each.duration_ms,
                 axes,
                 mode=each.mode,
-                power_w=each.power_w,
-                power_range_w=power_range_w,
                 repetend_ms=repetend_ms.get(title, ()),
                 legend=False,
             )
-            axes.set_xlim(0.0, longest_ms if power_range_w is None else each.end_ms)
+            axes.set_xlim(0.0, longest_ms)
             axes.tick_params(axis="y", labelsize=small_points(figure))
             modes = (each.mode or {}).values()
             handles = kind_handles(each.placement, repetend=title in repetend_ms, modes=modes)
             legend |= {str(handle.get_label()): handle for handle in handles}
             if axes is not grid[-1, 0]:
                 axes.set_xlabel("")
-                axes.tick_params(axis="x", labelbottom=power_range_w is not None)
+                axes.tick_params(axis="x", labelbottom=False)
         legend_below(figure, list(legend.values()))
         figure.set_figheight(size[1])
     return figure

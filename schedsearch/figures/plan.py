@@ -11,9 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from placements.models.parallel import LayerStrategy
-from placements.planners.hybrid.placing.shared_layers import SharedLayers
 from placements.planners.hybrid.plan import Plan
-from placements.planners.hybrid.plan_options import RatedPlan
+from placements.planners.hybrid.plan_options import RatedPlan, SharedLayers
 from schedsearch.figures.canvas import COLORS, ROW_HEIGHT, STYLE, Figure, legend_below
 
 _CAPACITY_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 1.2, "linestyle": "--"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from placements import Placement
 from schedsearch.core.answer import Answer, SearchError
@@ -17,20 +17,9 @@ from schedsearch.validate import InvalidScheduleError, validate
 _REMEDY = "give a schedule of this placement, or leave it out"
 
 
-class StartingPoint(NamedTuple):
-    """The repetend and the schedule that a given start makes on the searched placement.
-
-    Attributes:
-        repetend: Repetend with the least period of its order; None if it does not fit.
-        schedule: Schedule of the number of micro-batches asked for, without optimizer blocks; None if it does
-            not fit.
-    """
-
-    repetend: Repetend | None = None
-    schedule: Schedule | None = None
-
-
-def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: BeginWith) -> StartingPoint:
+def starting_point_on(
+    placement: Placement, num_micro_batches: int, begin_with: BeginWith
+) -> tuple[Repetend | None, Schedule | None]:
     """Put the orders of a given start on the searched placement, with every block as early as possible.
 
     Times, transfers and memory may differ from the given ones. If the number of micro-batches differs,
@@ -74,7 +63,7 @@ def starting_point_on(placement: Placement, num_micro_batches: int, begin_with: 
         found, reason = None, f"it has {number} micro-batches, and no steady state"
     if found is None and repetend is None:
         raise SearchError(f"search.begin_with: it does not run on {here.name}: {reason}; {_REMEDY}")
-    return StartingPoint(repetend, found)
+    return repetend, found
 
 
 def _with_modes(found: Schedule) -> Repetend | None:

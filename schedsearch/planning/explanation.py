@@ -77,7 +77,7 @@ def strategy_in_words(strategy: LayerStrategy) -> str:
 
 def _stages(best: RankedPlan, plans: Plans) -> Iterator[str]:
     """Yield a line for each stage: its GPUs, the strategies of its layers, and peak and capacity in GiB."""
-    plan, shared = best.plan, best.shared
+    plan, shared = best.plan, best.rated.shared
     memory = zip(best.peaks_mib, capacities_gib(plan, plans.options), strict=True)
     for number, (peak_mib, capacity_gib) in enumerate(memory):
         gpus = plan.stages[number].gpus

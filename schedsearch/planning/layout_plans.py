@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain, islice
 
 from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
@@ -18,6 +19,7 @@ from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.trainers.as_run import Planned, rate
 from placements.trainers.job import plan_uniform
 from schedsearch.core.answer import Status
+from schedsearch.planning.divided_run import can_divide, with_best_division
 from schedsearch.planning.plans import LayoutPlans, RankedPlan
 from schedsearch.planning.uniform_run import UniformRun, layout_in_words
 from schedsearch.schedule import Schedule
@@ -60,22 +62,33 @@ def plan_layouts(
                 break
         estimates = search.ranked(filter(None, rated))
         fitting = [each for each in estimates if each.gib <= search.limit_gib]
-        for estimate in fitting[: 4 * num_plans]:  # the formula's memory is not exact
+        likely = sorted(fitting, key=_divided_ms) if can_divide(search.model) else fitting
+        tried = dict.fromkeys(chain(*zip(fitting, likely, strict=True)))
+        most = num_plans if likely is fitting else 2 * num_plans
+        for estimate in islice(tried, 4 * most):  # the formula's memory is not exact
             # As in the formula, exchanges run beside the pipeline, also in one node.
             run = UniformRun(search.model, search.cluster, estimate.layout, search.costs, overlap=True)
-            timed += [(estimate, run)] if max(run.gib_by_stage) <= search.limit_gib else []
-            if len(timed) == num_plans or (timed and is_over()):
+            if max(run.gib_by_stage) <= search.limit_gib:
+                best_ms = min((known.iteration_ms for _, known in timed), default=math.inf)
+                is_worth = _divided_ms(estimate) < best_ms
+                timed.append((estimate, with_best_division(run, search.limit_gib) if is_worth else run))
+            if len(timed) == most or (timed and is_over()):
                 break
-    timed.sort(key=lambda each: each[1].iteration_ms)
+    timed = sorted(timed, key=lambda each: each[1].iteration_ms)[:num_plans]
     return LayoutPlans(
         search.limit_gib,
         tuple(_ranked(estimate, run, search.limit_gib) for estimate, run in timed),
         tuple(estimates),
-        min((each.load_ms for each in fitting), default=math.inf),
+        min((each.mean_load_ms for each in fitting), default=math.inf),
         len(layouts),
         len(layouts) - len(rated),
         ending.interrupted,
     )
+
+
+def _divided_ms(estimate: LayoutEstimate) -> float:
+    """Return the time by the formula if all stages of a layout computed equally long."""
+    return estimate.time_ms - estimate.load_ms + estimate.mean_load_ms
 
 
 def _ranked(estimate: LayoutEstimate, run: UniformRun, limit_gib: float) -> RankedPlan:
@@ -84,18 +97,17 @@ def _ranked(estimate: LayoutEstimate, run: UniformRun, limit_gib: float) -> Rank
     held = zip(found.stages, run.gib_by_stage, strict=True)
     stages = tuple(each._replace(peak_mib=1024 * gib) for each, gib in held)
     is_chain = run.layout.degrees.chunks == 1
-    time_ms = found.time_ms if is_chain else estimate.time_ms  # that formula has no chunks
+    time_ms = _divided_ms(estimate) if run.layout.chunk_layers else estimate.time_ms
+    time_ms = found.time_ms if is_chain else time_ms  # that formula has no chunks
     schedule = _with_ends(run, limit_gib)
     return RankedPlan(
         "v_shape" if is_chain else "loop_shape",
         RatedPlan(run.plan, time_ms, stages),
         schedule.placement,
-        time_ms,
-        tuple(zip(run.devices, run.chunks, strict=True)),
-        run=run,
+        run,
         status=Status.FEASIBLE,
         schedule=schedule,
-        bound_ms=min(estimate.load_ms, run.iteration_ms),
+        bound_ms=min(run.load_ms, run.iteration_ms),
     )
 
 

@@ -23,7 +23,6 @@ from placements.planners.hybrid.placing.planned_placement import planned_placeme
 from placements.planners.hybrid.placing.shared_layers import (
     SHARED_VOCABULARY,
     PartCosts,
-    SharedLayers,
     search_trunks,
 )
 from placements.planners.hybrid.plan import PlanError, UnsuitableShapeError
@@ -35,6 +34,7 @@ from placements.planners.hybrid.stage_tables import LayerCosts
 from schedsearch.planning.layout_plans import plan_layouts, why_no_layout
 from schedsearch.planning.plans import LayoutPlans, Plans, RankedPlan, capacities_gib, plan_name
 from schedsearch.planning.ranking import RankingReport, rank, simulated
+from schedsearch.planning.uniform_run import NEAR_TIE
 
 SHAPES = ("v_shape", *SHARED_VOCABULARY)
 """Placements that can compete."""
@@ -44,10 +44,6 @@ RANKS = ("schedule", "simulation")
 
 TRAINED = CostOptions(overlap_weights=True, framework=FRAMEWORKS["megatron"])
 """Default cost options: overlap and framework as in Megatron-LM's runs."""
-
-NEAR_TIE = 0.01
-"""Share by which an iteration may be longer and still counts as equal: costs are no more exact. Of equal
-plans the simplest comes first."""
 
 _PROMISING = 4
 """Number of promising layouts around which strategies are searched first."""
@@ -205,7 +201,7 @@ class _Planning:
             self.left_out.append(f"v_shape: {self.why_none}")
         try:
             if "v_shape" in self.shapes:
-                self._place("v_shape", [(each, each.time_ms, None) for each in chains])
+                self._place("v_shape", chains)
             for shape in trunks if not self.interrupted else ():
                 self._plan_trunk(shape)
         except KeyboardInterrupt:
@@ -214,15 +210,15 @@ class _Planning:
             others = f"shapes: no plan of these can be made: {', '.join(self.left_out[:1])}; add v_shape"
             raise PlanError(others if chains else self.why_none or others)
 
-    def _place(self, shape: str, found: Iterable[tuple[RatedPlan, float, SharedLayers | None]]) -> None:
-        """Make ranked plans, with placements, of the best given ones (plan, ms, layers on all GPUs)."""
-        best = sorted(found, key=lambda each: each[1] / each[0].plan.global_batch_size)
+    def _place(self, shape: str, found: Iterable[RatedPlan]) -> None:
+        """Make ranked plans, with placements, of the best given ones."""
+        best = sorted(found, key=lambda each: each.time_ms / each.plan.global_batch_size)
         costs = PartCosts(self.model, self.costs)
-        for rated, time_ms, shared in best[: self.options.num_plans]:
+        for rated in best[: self.options.num_plans]:
             plan, capacities = rated.plan, capacities_gib(rated.plan, self.options)
             try:
-                placement = planned_placement(plan, costs, capacities, shared=shared)
-                self.made.append(RankedPlan(shape, rated, placement, time_ms, shared=shared))
+                placement = planned_placement(plan, costs, capacities, shared=rated.shared)
+                self.made.append(RankedPlan(shape, rated, placement))
             except (PlanError, PlacementError) as error:
                 self.left_out.append(f"{plan_name(shape, plan)}: {error}")
 
@@ -234,7 +230,7 @@ class _Planning:
         costs, share = PartCosts(self.model, self.costs), self._share()
         try:
             found = [
-                (each.rated, each.time_ms, each.shared)
+                each
                 for size in self.sizes
                 for each in search_trunks(costs, self.cluster, size, shape, share, self.report)
             ]

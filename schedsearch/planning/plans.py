@@ -11,7 +11,6 @@ from typing import Any
 from placements import Placement
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
-from placements.planners.hybrid.placing.shared_layers import SharedLayers
 from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan
@@ -43,6 +42,7 @@ def plan_name(shape: str, plan: Plan, run: UniformRun | None = None) -> str:
     words += ["whole"] if how.whole_experts else []
     words += [f"ZeRO-{how.zero}"] if how.zero != 1 and how.data_parallel > 1 else []
     words += [] if run is not None or plan.is_uniform else ["mixed"]
+    words += ["uneven"] if run is not None and run.layout.chunk_layers else []
     return f"{' '.join(words)}, {plan.num_micro_batches}x{plan.micro_batch_size}".removeprefix(", ")
 
 
@@ -52,12 +52,8 @@ class RankedPlan:
 
     Attributes:
         shape: Such as ``v_shape``.
-        rated: Its chain of stages in order of their devices, by its planner; of an M- or NN-shape only the
-            layers between embeddings and output layer.
+        rated: Its chain of stages in order of their devices, by the formula of its planner.
         placement: Its blocks, with the memory of each device.
-        formula_ms: Iteration time by its planner's formula; None if it has no formula.
-        chunks: Stage and layers of each chunk, in order of the model; empty where a stage has one.
-        shared: The layers that are on all GPUs, beside the chain; None for none.
         run: A layout of a training framework as it is run; None for other plans.
         status: OPTIMAL where no schedule of the placement is shorter, FEASIBLE where one may be; INFEASIBLE
             or UNKNOWN where there is none; None where its time is that of its formula.
@@ -70,9 +66,6 @@ class RankedPlan:
     shape: str
     rated: RatedPlan
     placement: Placement
-    formula_ms: float | None = None
-    chunks: tuple[tuple[int, range], ...] = ()
-    shared: SharedLayers | None = None
     run: UniformRun | None = None
     status: Status | None = None
     schedule: Schedule | None = field(default=None, compare=False, repr=False)
@@ -84,6 +77,11 @@ class RankedPlan:
     def plan(self) -> Plan:
         """The plan itself; see `rated`."""
         return self.rated.plan
+
+    @property
+    def chunks(self) -> list[tuple[int, range]]:
+        """Stage and layers of each chunk, in order of the model; empty where a stage has one."""
+        return [] if self.run is None else list(zip(self.run.devices, self.run.chunks, strict=True))
 
     @property
     def name(self) -> str:
@@ -112,7 +110,7 @@ class RankedPlan:
     @property
     def samples_per_s(self) -> float | None:
         """Throughput of the schedule, or by the formula where none was made."""
-        time_ms = self.formula_ms if self.status is None else self.iteration_ms
+        time_ms = self.rated.time_ms if self.status is None else self.iteration_ms
         return None if time_ms is None else self.plan.global_batch_size / time_ms * 1e3
 
     @property
@@ -126,7 +124,7 @@ class RankedPlan:
         """Peak memory of a GPU of each stage in MiB: by the schedule, or without one by the planner."""
         if self.schedule is not None:
             return tuple(self.placement.mib(peak) or 0.0 for peak in peak_memory(self.schedule).tolist())
-        held_mib = 0.0 if self.shared is None else self.shared.held_mib
+        held_mib = 0.0 if self.rated.shared is None else self.rated.shared.held_mib
         return tuple(stage.peak_mib + held_mib for stage in self.rated.stages)
 
     def row(self, model: ModelShape) -> dict[str, Any]:
@@ -142,7 +140,7 @@ class RankedPlan:
         flops, tokens = model.forward_flops, model.num_tokens
         figures = (
             *(self.name, self.is_equal, self.shape, plan.num_stages, plan.num_gpus // plan.num_stages),
-            *(plan.num_micro_batches, plan.global_batch_size, self.formula_ms, self.iteration_ms),
+            *(plan.num_micro_batches, plan.global_batch_size, self.rated.time_ms, self.iteration_ms),
             *(self.bound_ms, self.proved, rate),
             rate * tokens / plan.num_gpus if rate and tokens else None,
             300 * flops * rate / (peak_tflops * 1e12) if rate and flops else None,

@@ -40,6 +40,11 @@ UNLIMITED = 100.0
 """Memory limit as a multiple of the GPU's memory, so high that layouts that do not fit are timed too."""
 
 
+NEAR_TIE = 0.01
+"""Share by which an iteration may be longer and still counts as equal: costs are no more exact. Of equal
+plans the simplest comes first."""
+
+
 class StageTensor(NamedTuple):
     """Tensors of one name on a GPU of a stage, with their size in GiB.
 
@@ -104,8 +109,8 @@ class UniformRun:
     @cached_property
     def chunks(self) -> tuple[range, ...]:
         """The layers of each chunk."""
-        degrees = self.layout.degrees
-        sizes = chunk_sizes(self.model, degrees.pipeline * degrees.chunks)
+        number = self.layout.degrees.pipeline * self.layout.degrees.chunks
+        sizes = self.layout.chunk_layers or chunk_sizes(self.model, number)
         return tuple(range(first, end) for first, end in pairwise(accumulate(sizes, initial=0)))
 
     @cached_property
@@ -147,6 +152,13 @@ class UniformRun:
         """Return the layers of a chunk, each with its strategy."""
         layers = layers_of_stage(self.model.layers, chunk.start, chunk.stop)
         return list(zip(layers, self.plan.strategies[chunk.start : chunk.stop], strict=True))
+
+    @property
+    def load_ms(self) -> float:
+        """Time that the fullest stage computes: no schedule of this placement is shorter."""
+        each_ms = [piece.cost.forward.time_ms + piece.cost.backward.time_ms for piece in self.pieces]
+        stages = range(self.layout.degrees.pipeline)
+        return self.layout.num_micro_batches * max(sum(each_ms[i] for i in self.chunks_on(s)) for s in stages)
 
     @cached_property
     def placement(self) -> Placement:
@@ -271,6 +283,7 @@ def layout_in_words(layout: Layout) -> str:
     degrees = degrees_in_words(each.tensor, each.pipeline, each.chunks, each.context, each.expert, each.data)
     words = [*degrees, "whole"] if each.whole_experts else degrees
     words += [f"ZeRO-{layout.zero}"] if layout.zero != 1 else []
+    words += ["uneven"] if layout.chunk_layers else []
     again = f", recompute {layout.recompute}" if layout.recompute != "none" else ""
     again += f" of {number} a chunk" if again and number is not None else ""
     return f"{' '.join(words)}, {layout.num_micro_batches}x{layout.micro_batch_size}{again}"

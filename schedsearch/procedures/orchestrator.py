@@ -18,7 +18,7 @@ from schedsearch.core.known import Known, Start
 from schedsearch.core.objective import FINITE, VALUE, Objective
 from schedsearch.core.problem import GIVEN, LONGEST_S, Problem
 from schedsearch.passes import border
-from schedsearch.passes.begin_with import StartingPoint, starting_point_on
+from schedsearch.passes.begin_with import starting_point_on
 from schedsearch.procedures.modes import Modes
 from schedsearch.procedures.period import PeriodSearch
 from schedsearch.procedures.registry import chosen
@@ -65,10 +65,9 @@ class Orchestrator:
         position = wanted.index(Objective.PERIOD) if self.with_period else -1
         before, self.after = wanted[: max(position, 0)], wanted[position + 1 :]
         self.last = wanted[-1] if wanted[-1] in FINITE else Objective.MAKESPAN
-        given = StartingPoint()
+        self.given, given = None, None
         if problem.begin_with is not None:
-            given = starting_point_on(placement, number, problem.begin_with)
-        self.given = given.repetend
+            self.given, given = starting_point_on(placement, number, problem.begin_with)
         procedures, self.uses = chosen(problem.strategies, problem.without)
         for each in procedures:
             if isinstance(each, Modes):
@@ -80,7 +79,7 @@ class Orchestrator:
             placement.per_micro_batch, problem.sizes, period_bound(placement), before, seed=problem.seed
         )
         self.period = PeriodSearch(known, self.account, procedures, self.uses)
-        schedule = given.schedule if self.last in wanted else None
+        schedule = given if self.last in wanted else None
         self.whole = WholeSearch(placement, number, self.last, schedule, self.account, self.uses)
 
     def run(self) -> Answer:

@@ -35,11 +35,9 @@ def tessel(
     num_micro_batches: int,
     *,
     max_in_flight: int | None = None,
-    lazy: bool = True,
     time_limit_s: float = 60.0,
     seed: int = 0,
     on_progress: Callable[[SearchProgress], None] | None = None,
-    on_repetend: Callable[[candidates.Indices, int], None] | None = None,
 ) -> Answer:
     """Search a schedule as Tessel does (Tessel, Alg. 1).
 
@@ -51,18 +49,17 @@ def tessel(
     paper's, and ends when the period meets it; the status is of the period against our own, which is never
     below it. Optimizer blocks come last.
 
+    During the sweep warmup and cooldown are only shown to exist; for the best repetend they are made short,
+    for which a quarter of the time is kept (Tessel, Sec. V).
+
     Args:
         placement: What runs where; its `memory` is the capacity.
         num_micro_batches: Micro-batches of the schedule; at least 1, and at least as many as in a repetend.
         max_in_flight: Greatest number of micro-batches in a repetend; None for what memory suggests, see
             `schedsearch.tessel.candidates.max_in_flight`.
-        lazy: Whether warmup and cooldown are only shown to exist during the sweep, and made short once, for
-            the best repetend (Tessel, Sec. V); a quarter of the time is kept for that.
         time_limit_s: Seconds for all of it; then the best so far is returned.
         seed: Seed of Z3's random choices.
         on_progress: Called after each candidate, and before the completion.
-        on_repetend: Called with each repetend that is the best so far: the micro-batch of each block in it,
-            and how many there are.
 
     Raises:
         SearchError: An argument is out of its range, or the placement has transient memory.
@@ -76,7 +73,7 @@ def tessel(
         )
     each = placement.per_micro_batch
     most = max_in_flight or candidates.max_in_flight(each, num_micro_batches)
-    running = _Search(each, most, lazy, limit_s, seed, on_progress, on_repetend)
+    running = _Search(each, most, limit_s, seed, on_progress)
     with INTERRUPTS.answered() as ending:
         running.run()
     best, schedule = running.best, None
@@ -118,17 +115,15 @@ class _Search:
         self,
         placement: Placement,
         most: int,
-        lazy: bool,
         limit_s: float,
         seed: int,
         on_progress: Callable[[SearchProgress], None] | None,
-        on_repetend: Callable[[candidates.Indices, int], None] | None,
     ) -> None:
         self.began = time.monotonic()
-        self.placement, self.max_in_flight, self.lazy = placement, most, lazy
+        self.placement, self.max_in_flight = placement, most
         self.deadline = self.began + limit_s
-        self.budget = Budget(self.began + limit_s * (_SHARE_OF_SWEEP if lazy else 1), seed=seed)
-        self.on_progress, self.on_repetend = on_progress, on_repetend
+        self.budget = Budget(self.began + limit_s * _SHARE_OF_SWEEP, seed=seed)
+        self.on_progress = on_progress
         self.load_bound = load_bound(placement)
         self.in_flight = 0
         self.best: _Best | None = None
@@ -148,7 +143,7 @@ class _Search:
                 self.record(decided)
             if self.bound_met or self.infeasible or (self.budget.left_s <= 0 and not decided):
                 break
-        if self.best is not None and self.lazy:
+        if self.best is not None:
             self.budget.deadline = self.deadline
             self.report("completion")
             self.shorten()
@@ -183,10 +178,6 @@ class _Search:
         if after.answer is not Verdict.YES:
             return after.answer is Verdict.NO and least.decided
         self.best = _Best(least.value, indices, self.in_flight, least.starts, before, after)
-        if self.on_repetend is not None:
-            self.on_repetend(indices, self.in_flight)
-        if not self.lazy:
-            self.shorten()
         return least.decided
 
     def shorten(self) -> None:

@@ -21,9 +21,6 @@ from schedsearch.core.objective import Objective
 from schedsearch.core.problem import Problem
 from schedsearch.schedule import require_plain
 
-_OBJECTIVES = (Objective.MAKESPAN,)
-"""Objectives of a search of one batch."""
-
 _FINEST = 10_000
 """If times are not whole numbers of ticks, a tick is fine enough once the shortest block has this many."""
 
@@ -199,13 +196,13 @@ def _batch(
     if len(kinds) == 1 and all(block.time or block in every for block in next(iter(kinds))):
         alike = {block.name: block for block in next(iter(kinds))}
         timed = tuple(alike.get(block.name, block) for block in placement.blocks)
-        return Problem(replace(placement, blocks=timed), number, objectives=_OBJECTIVES)
+        return Problem(replace(placement, blocks=timed), number, objectives=(Objective.MAKESPAN,))
     choices = (Choice(f"{OF_MICRO_BATCH} {n}", own) for n, own in zip(first, kinds, strict=True))
     try:
         whole = replace(placement, decisions=(Decision(tuple(choices)),))
     except PlacementError as error:
         raise MicroBatchError(str(error)) from None
-    return Problem(whole, number, tuple((kind,) for kind in numbers), objectives=_OBJECTIVES)
+    return Problem(whole, number, tuple((kind,) for kind in numbers), objectives=(Objective.MAKESPAN,))
 
 
 _NO_UNIT = "column memory_mib: the placement's memory is not in MiB; leave the column out"

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import Answer, EndedBy, SearchError, SearchProgress, SearchReport, Status
 from schedsearch.core.objective import FINITE, Objective
-from schedsearch.core.problem import Problem, seconds_of
+from schedsearch.core.problem import Problem
 from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.robust.annealing import PART
 from schedsearch.schedule import Schedule
@@ -67,39 +67,28 @@ def solve_unequal(problem: Problem, on_progress: SearchReport) -> Answer:
     Raises:
         SearchError: The last objective is that of a repetend, or `begin_with` is not for this batch.
     """
-    goal, begin_with = problem.of_batch, problem.begin_with
-    if isinstance(begin_with, Answer):
-        begin_with = begin_with.schedule
-    effort = _effort(problem.time_limit_s, problem.work_limit)
-    running = _BatchSearch(replica_work(problem, 1), goal, effort, problem.seed, on_progress, None)
-    begin = None
-    if begin_with is not None:
-        begin = ReplicaSchedules((running.numbers,), (_on(problem, begin_with),))
-    return running.answer(begin, _too_large(problem))
+    running = _BatchSearch(replica_work(problem, 1), problem, on_progress)
+    begin = problem.begin_with.schedule if isinstance(problem.begin_with, Answer) else problem.begin_with
+    given = None if begin is None else ReplicaSchedules((running.numbers,), (_on(problem, begin),))
+    return running.answer(given, _too_large(problem))
 
 
 def replica_search(
     work: ReplicaWork,
     *,
-    objective: str = Objective.MAKESPAN,
     given: Sequence[Sequence[int]] | None = None,
     begin_with: ReplicaSchedules | None = None,
-    time_limit_s: float | None = None,
-    work_limit: float | None = None,
-    seed: int = 0,
     on_progress: SearchReport | None = None,
+    **options: Any,
 ) -> tuple[ReplicaSchedules | None, Answer]:
     """Search the assignment and the orders of the least makespan over all replicas.
 
     Args:
         work: The micro-batches.
-        objective: ``makespan`` or ``device_span``.
         given: The micro-batches of each replica, which stay there; None to assign them too.
         begin_with: Schedules of this work: the answer is no longer.
-        time_limit_s: As in `schedsearch.core.problem.Problem`.
-        work_limit: As in `Problem`.
-        seed: As in `Problem`.
         on_progress: Called whenever a better schedule or bound is found.
+        options: Limits, seed and objectives, as in `schedsearch.core.problem.Problem`.
 
     Returns:
         The schedules, None where none fits the memory, and the answer for the slowest of them.
@@ -108,15 +97,13 @@ def replica_search(
         SearchError: An argument is out of its range.
         MicroBatchError: No assignment within the limit of a replica was found.
     """
-    goal = Problem(work.placement, work.num_micro_batches, objectives=(objective,)).of_batch
-    effort = _effort(time_limit_s, work_limit)
-    running = _BatchSearch(work, goal, effort, seed, on_progress, given)
+    problem = Problem(
+        work.placement, work.num_micro_batches, **{"objectives": [Objective.MAKESPAN]} | options
+    )
+    problem.check()
+    running = _BatchSearch(work, problem, on_progress, given)
     answer = running.answer(begin_with)
     return running.best, answer
-
-
-def _effort(time_limit_s: float | None, work_limit: float | None) -> Effort:
-    return Effort(time.monotonic() + seconds_of(time_limit_s, work_limit), limit=work_limit or math.inf)
 
 
 class _BatchSearch:
@@ -125,15 +112,14 @@ class _BatchSearch:
     def __init__(
         self,
         work: ReplicaWork,
-        objective: Objective,
-        effort: Effort,
-        seed: int,
+        problem: Problem,
         on_progress: SearchReport | None,
-        given: Sequence[Sequence[int]] | None,
+        given: Sequence[Sequence[int]] | None = None,
     ) -> None:
         """Begin now."""
-        self.began, self.goal = time.monotonic(), FINITE[objective]
-        self.work, self.objective, self.effort, self.seed = work, objective, effort, seed
+        self.began, self.objective = time.monotonic(), problem.of_batch
+        self.goal, self.seed, self.work = FINITE[self.objective], problem.seed, work
+        self.effort = Effort(self.began + problem.seconds, limit=problem.work_limit or math.inf)
         self.on_progress, self.given = on_progress, given
         self.is_single, self.numbers = work.num_replicas == 1, tuple(range(work.num_micro_batches))
         self.batch = work.part(0, self.numbers)  # as the first replica takes them; the only one has them all

@@ -178,7 +178,7 @@ def scheduled(case: LargeVocabularyCase, work_limit: float) -> dict[str, Schedul
     capacity_gib = cluster.whole.memory_gib - _OPTIONS.reserve_gib
     ordinary = uninterrupted(search_plans(costs, cluster, SAMPLES, _OPTIONS)).plans
     trunks = search_trunks(costs, cluster, SAMPLES, case.shape, _OPTIONS)
-    shared = (trunks[0].rated.plan, trunks[0].shared) if trunks else None
+    shared = (trunks[0].plan, trunks[0].shared) if trunks else None
     plans = {PLAIN: (ordinary[0].plan, None) if ordinary else None, PLUS: shared, TESSEL: shared}
     systems: dict[str, ScheduledPlan | str] = {}
     for system, planned in plans.items():

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from placements.models.layers import Layer
+from placements.models.parallel import Cost, LayerStrategy
 from placements.models.rates import RESERVE_GIB
 from placements.planners.division import ROUNDING
 from placements.planners.hybrid.decision_trees import TreeOptions
@@ -99,12 +101,48 @@ class StageEstimate(NamedTuple):
     in_flight: int
 
 
+@dataclass(frozen=True)
+class SharedLayers:
+    """Layers that all GPUs share alike.
+
+    Attributes:
+        layers: In order of the model.
+        places: Index of the chain's layer before which each comes; the chain's length for one at the end.
+        strategy: How all GPUs share each.
+        costs: Cost of one micro-batch of each, on each GPU.
+    """
+
+    layers: tuple[Layer, ...]
+    places: tuple[int, ...]
+    strategy: LayerStrategy
+    costs: tuple[Cost, ...]
+
+    @property
+    def held_mib(self) -> float:
+        """Memory that they take of each GPU, with two micro-batches at once."""
+        lasting = sum(cost.static_bytes + 2 * cost.kept_bytes for cost in self.costs)
+        return (lasting + max(max(cost.forward_bytes, cost.backward_bytes) for cost in self.costs)) / 2**20
+
+    def iteration_ms(self, num_micro_batches: int) -> float:
+        """Return the time of the shared layers in an iteration, exchange and update of weights included."""
+        passes_ms = sum(cost.forward.time_ms + cost.backward.time_ms for cost in self.costs)
+        return num_micro_batches * passes_ms + sum(cost.update_ms for cost in self.costs)
+
+
 class RatedPlan(NamedTuple):
-    """A plan with the iteration and stage times and memory that the search's formula gives."""
+    """A plan with the iteration and stage times and memory that the search's formula gives.
+
+    Attributes:
+        plan: The plan; of an M- or NN-shape only the layers between embeddings and output layer.
+        time_ms: Time of an iteration, with the shared layers.
+        stages: Estimates of the stages, without them.
+        shared: The layers that are on all GPUs, beside the chain; None for none.
+    """
 
     plan: Plan
     time_ms: float
     stages: tuple[StageEstimate, ...]
+    shared: SharedLayers | None = None
 
     @property
     def samples_per_s(self) -> float:

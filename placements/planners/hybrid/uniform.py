@@ -80,6 +80,7 @@ class Layout:
         zero: Stage of ZeRO.
         recompute: Part of a layer that backwards compute again.
         recomputed_layers: Layers of each chunk that do so, its first ones after the embedding; None for all.
+        chunk_layers: Layers of each chunk in order of the model, the ends too; None for `chunk_sizes`.
     """
 
     degrees: Degrees
@@ -88,6 +89,7 @@ class Layout:
     zero: int = 1
     recompute: Recompute = "none"
     recomputed_layers: int | None = None
+    chunk_layers: tuple[int, ...] | None = None
 
     @property
     def strategy(self) -> LayerStrategy:
@@ -104,7 +106,7 @@ def uniform_plan(model: ModelShape, cluster: Cluster, layout: Layout) -> Plan:
     """Return a plan whose layers are all shared alike.
 
     With several chunks, the layers of a stage are those of as many neighboring chunks: which GPUs have which
-    chunk is `chunk_sizes`' and the shape's to say.
+    chunk is the layout's and the shape's to say.
 
     Raises:
         PlanError: There are fewer layers than chunks, or fewer GPUs than the degrees ask for.
@@ -116,7 +118,7 @@ def uniform_plan(model: ModelShape, cluster: Cluster, layout: Layout) -> Plan:
             f"x {degrees.data} x {degrees.context} need {degrees.num_gpus} GPUs, not {cluster.num_gpus}; "
             "give as many, or smaller degrees"
         )
-    sizes = chunk_sizes(model, degrees.pipeline * degrees.chunks)
+    sizes = layout.chunk_layers or chunk_sizes(model, degrees.pipeline * degrees.chunks)
     ways = list[LayerStrategy]()
     for size in sizes:
         most = size if layout.recomputed_layers is None else layout.recomputed_layers

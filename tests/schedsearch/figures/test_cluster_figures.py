@@ -7,10 +7,8 @@ from matplotlib.figure import Figure
 
 from schedsearch.figures.cluster import (
     BusyGpus,
-    LoadPoint,
     draw_busy_gpus,
     draw_completion_times,
-    draw_loads,
 )
 
 BUSY = BusyGpus(
@@ -18,7 +16,6 @@ BUSY = BusyGpus(
     {"v100": np.array([2.0, 1.0]), "k80": np.array([0.0, 3.0])},
     {"v100": 2, "k80": 4},
 )
-LOADS = {"las": [LoadPoint(1, 10, 9, 11), LoadPoint(2, 20, 15, 25)], "fifo": [LoadPoint(1, 30, 30, 30)]}
 
 
 def legend(figure: Figure) -> list[str]:
@@ -46,12 +43,3 @@ def test_busy_gpus_of_types_stand_above_each_other() -> None:
     assert second.values.tolist() == [2, 4]
     assert axes.lines[0].get_ydata()[0] == 6
     assert legend(figure) == ["v100 (2 GPUs)", "k80 (4 GPUs)", "all 6 GPUs"]
-
-
-def test_loads_have_intervals() -> None:
-    figure = draw_loads(LOADS)
-    (axes,) = figure.axes
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("load (jobs per hour)", "average JCT (h)")
-    bars = [segment.tolist() for segment in axes.containers[0].lines[2][0].get_segments()]
-    assert bars == [[[1, 9], [1, 11]], [[2, 15], [2, 25]]]
-    assert legend(figure) == ["las", "fifo"]

@@ -11,9 +11,12 @@ import pytest
 from made_up_layouts import BATCH, COSTS, routed, sixteen
 from told import told
 
+from placements.cluster import read_cluster
+from placements.models.zoo import read_model
 from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
+from schedsearch.planning.divided_run import with_best_division
 from schedsearch.planning.layout_plans import plan_layouts, why_no_layout
 from schedsearch.planning.plans import LayoutPlans, RankedPlan
 from schedsearch.planning.uniform_run import UniformRun, layout_in_words
@@ -147,3 +150,28 @@ def test_as_few_layers_are_computed_again_as_fit() -> None:
     assert least.time_ms == pytest.approx(run.iteration_ms, rel=0.15)
     again = [strategy.recompute for strategy in run.plan.strategies]
     assert again.count("full") == 2 * number
+
+
+def test_layers_are_divided_so_that_the_stage_with_the_output_has_fewer() -> None:
+    """Once only even divisions were known: 5 % longer for Llama 3 70B in 8 bits."""
+    even = UniformRun(read_model("gpt3_2.7b"), read_cluster("a100_4"), Layout(Degrees(1, 4, 1), 1, 32))
+    limit_gib = max(even.gib_by_stage) + 2
+    divided = with_best_division(even, limit_gib)
+    sizes = divided.layout.chunk_layers
+    assert sizes is not None and sum(sizes) == len(even.model.layers) and sizes[-1] < max(sizes)
+    assert divided.iteration_ms < 0.99 * even.iteration_ms
+    assert max(divided.gib_by_stage) <= limit_gib
+    assert mean_load_ms(divided) == pytest.approx(mean_load_ms(even))
+    assert mean_load_ms(even) <= divided.load_ms < even.load_ms
+
+
+def mean_load_ms(run: UniformRun) -> float:
+    costs = [piece.cost for piece in run.pieces]
+    total_ms = sum(cost.forward.time_ms + cost.backward.time_ms for cost in costs)
+    return run.layout.num_micro_batches * total_ms / run.plan.num_stages
+
+
+def test_a_division_that_gains_nothing_is_not_taken() -> None:
+    assert with_best_division(run := runs_of(found().plans)[0], 0.0) is run
+    one = UniformRun(routed(), sixteen(), Layout(Degrees(data=16), 1, 4), COSTS)
+    assert with_best_division(one, 1e3) is one

@@ -137,7 +137,7 @@ def test_more_work_is_never_worse_and_seeds_give_the_same() -> None:
 
 def test_device_spans_are_searched_likewise() -> None:
     work = replica_work(random_batch(6, 2, 5), 2)
-    found, _ = replica_search(work, objective="device_span", work_limit=0.3)
+    found, _ = replica_search(work, objectives=["device_span"], work_limit=0.3)
     assert found is not None
     span, makespan = (found.value(each) for each in (Objective.DEVICE_SPAN, Objective.MAKESPAN))
     assert replica_bound(work, span=True) <= span <= makespan

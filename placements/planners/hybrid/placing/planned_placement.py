@@ -17,8 +17,8 @@ from placements.models.parallel import Cost, Pass
 from placements.models.piece_placement import PieceCost, piece_placement
 from placements.models.rates import COPY_COMPUTE_SHARE
 from placements.pieces import backwards_of
-from placements.planners.hybrid.placing.shared_layers import SharedLayers
 from placements.planners.hybrid.plan import Plan, layers_of_stage
+from placements.planners.hybrid.plan_options import SharedLayers
 from placements.planners.hybrid.stage_tables import LayerCosts
 from placements.spec import Placement
 

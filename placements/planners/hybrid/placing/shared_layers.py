@@ -10,50 +10,20 @@ import math
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
-from typing import NamedTuple
 
 from placements.block import PlacementError
 from placements.cluster import Cluster, DeviceGroup
 from placements.models.chain import ModelShape
-from placements.models.layers import Layer
-from placements.models.parallel import Cost, LayerStrategy
+from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.plan import PlanError, UnsuitableShapeError, is_embedding, is_vocabulary
-from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan
+from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan, SharedLayers
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
 from placements.planners.hybrid.stage_tables import LayerCosts, layer_costs
 
 SHARED_VOCABULARY = {"m_shape": "E-+O", "nn_shape": "E-+E-+O"}
 """Order of embeddings, output layer and others in a model of each shape, as a regular expression."""
-
-
-@dataclass(frozen=True)
-class SharedLayers:
-    """Layers that all GPUs share alike.
-
-    Attributes:
-        layers: In order of the model.
-        places: Index of the chain's layer before which each comes; the chain's length for one at the end.
-        strategy: How all GPUs share each.
-        costs: Cost of one micro-batch of each, on each GPU.
-    """
-
-    layers: tuple[Layer, ...]
-    places: tuple[int, ...]
-    strategy: LayerStrategy
-    costs: tuple[Cost, ...]
-
-    @property
-    def held_mib(self) -> float:
-        """Memory that they take of each GPU, with two micro-batches at once."""
-        lasting = sum(cost.static_bytes + 2 * cost.kept_bytes for cost in self.costs)
-        return (lasting + max(max(cost.forward_bytes, cost.backward_bytes) for cost in self.costs)) / 2**20
-
-    def iteration_ms(self, num_micro_batches: int) -> float:
-        """Return the time of the shared layers in an iteration, exchange and update of weights included."""
-        passes_ms = sum(cost.forward.time_ms + cost.backward.time_ms for cost in self.costs)
-        return num_micro_batches * passes_ms + sum(cost.update_ms for cost in self.costs)
 
 
 class PartCosts:
@@ -62,20 +32,6 @@ class PartCosts:
     def __init__(self, model: ModelShape, whole: LayerCosts) -> None:
         self.model = model
         self.cost, self.transition_ms, self.transfer_ms = whole.cost, whole.transition_ms, whole.transfer_ms
-
-
-class TrunkPlan(NamedTuple):
-    """A plan of the layers between, and how all GPUs share the vocabulary.
-
-    Attributes:
-        rated: The plan; its time is without the vocabulary.
-        shared: The vocabulary.
-        time_ms: Time of an iteration: every GPU has the vocabulary of each micro-batch besides.
-    """
-
-    rated: RatedPlan
-    shared: SharedLayers
-    time_ms: float
 
 
 def shared_vocabulary(
@@ -90,10 +46,8 @@ def shared_vocabulary(
     """
     pairs = [pair for pair in enumerate(costs.model.layers) if is_vocabulary(pair[1])]
     places = tuple(place - before for before, (place, _) in enumerate(pairs))
-    layers, how = (
-        tuple(layer for _, layer in pairs),
-        LayerStrategy(group.count // data_parallel, data_parallel),
-    )
+    layers = tuple(layer for _, layer in pairs)
+    how = LayerStrategy(group.count // data_parallel, data_parallel)
     found = tuple(costs.cost(layer, how, samples, m, group) for layer in layers)
     return SharedLayers(layers, places, how, found)
 
@@ -122,7 +76,7 @@ def search_trunks(
     shape: str,
     options: PlanOptions | None = None,
     on_progress: PlannerReport | None = None,
-) -> tuple[TrunkPlan, ...]:
+) -> tuple[RatedPlan, ...]:
     """Return the best plans by increasing time; empty if no plan fits.
 
     All GPUs are used, by at least two stages. For each number of stages and of micro-batches every way to
@@ -140,7 +94,7 @@ def search_trunks(
         PlanError: The model has no such vocabulary, or its costs on all GPUs are not known.
         KeyboardInterrupt: From the keyboard.
     """
-    options, batch, best = options or PlanOptions(), global_batch_size, dict[tuple[int, int], TrunkPlan]()
+    options, batch, best = options or PlanOptions(), global_batch_size, dict[tuple[int, int], RatedPlan]()
     end_s = time.monotonic() + options.time_limit_s
     trunk = PartCosts(trunk_of(costs.model, shape), costs)
     queue = _ways(costs, trunk, cluster, batch, options)
@@ -164,7 +118,7 @@ def search_trunks(
             if searched.interrupted:
                 raise KeyboardInterrupt
             for rated in searched.plans:
-                found = TrunkPlan(rated, shared, rated.time_ms + shared_ms)
+                found = rated._replace(time_ms=rated.time_ms + shared_ms, shared=shared)
                 best[key] = min(best.get(key, found), found, key=lambda each: each.time_ms)
         if on_progress is not None:
             known_ms, left_ms = [each.time_ms for each in best.values()], [way[0] for way in queue[done:]]

@@ -70,12 +70,14 @@ class LayoutEstimate(NamedTuple):
         layout: The layout.
         time_ms: Time of an iteration.
         load_ms: Time that its fullest stage computes: no schedule of the layout is shorter.
+        mean_load_ms: Time that its stages compute on average: no division of its layers is shorter.
         gib: Peak memory of a GPU.
     """
 
     layout: Layout
     time_ms: float
     load_ms: float
+    mean_load_ms: float
     gib: float
 
 
@@ -256,13 +258,14 @@ class LayoutSearch:
         hidden_ms = max(float(exchanged.max()) - seen_ms, 0.0)
         tail_ms = float(update.max()) + seen_ms + (self.costs.overlap_slowdown - 1) * hidden_ms
         ends_ms = float(load.sum() - load.max()) / v + 2 * (p - 1) * costs.transfer_ms
-        load_ms = m * float(load.max())
-        return LayoutEstimate(layout, load_ms + ends_ms + tail_ms, load_ms, float(held.max()) / _GIB)
+        load_ms, mean_load_ms = m * float(load.max()), m * float(load.mean())
+        time_ms = load_ms + ends_ms + tail_ms
+        return LayoutEstimate(layout, time_ms, load_ms, mean_load_ms, float(held.max()) / _GIB)
 
     def _min_load_ms(self, layout: Layout) -> float:
-        """Return a lower bound of the fullest stage's time, by the most frequent kind of layer alone."""
+        """Return a bound of the fullest stage's time in any division, by the most frequent layer alone."""
         kind, count = Counter(self._kinds[1]).most_common(1)[0]
-        m, most = layout.num_micro_batches, -(-count // layout.degrees.pipeline)
+        m, most = layout.num_micro_batches, count / layout.degrees.pipeline
         cost = self._cost(kind, layout.strategy, layout.micro_batch_size, min(m, 2))
         return m * most * (cost.forward.time_ms + cost.backward.time_ms)
 

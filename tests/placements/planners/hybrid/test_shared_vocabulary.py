@@ -44,7 +44,7 @@ def test_the_first_of_a_stage_has_the_table(first: int, end: int, tied: list[boo
 
 def nn_placement(costs: ShapeCosts, shape: str) -> Placement:
     trunk = search_trunks(costs, read_cluster("v100_2"), 8, shape, OPTIONS)[0]
-    plan = trunk.rated.plan
+    plan = trunk.plan
     return planned_placement(plan, costs, [28.0] * plan.num_stages, shared=trunk.shared)
 
 
@@ -78,9 +78,11 @@ def test_trunks_are_sorted_and_slower_than_without_the_vocabulary() -> None:
     assert 1 < len(found) <= 5
     assert [each.time_ms for each in found] == sorted(each.time_ms for each in found)
     for each in found:
-        assert each.time_ms > each.rated.time_ms
-        assert each.rated.plan.num_stages >= 2
-        assert each.rated.plan.num_gpus == 4
+        assert each.shared is not None and each.time_ms > each.shared.iteration_ms(
+            each.plan.num_micro_batches
+        )
+        assert each.plan.num_stages >= 2
+        assert each.plan.num_gpus == 4
 
 
 def test_nothing_fits_in_no_memory() -> None:
