@@ -50,19 +50,19 @@ def with_planned_shards(options: RuntimeOptions, planned: RunPlan, placement: Pl
     """
     if options.zero or options.sharded_blocks is not None:
         return options
-    wanted = {f"F{i}" for i in _pieces_with(planned.plan, 3)}
     groups = {block.name for block in placement.blocks if block.kind is Kind.F and block.data_parallel > 1}
-    names = sorted(wanted & groups)
+    names = sorted(groups & set(_blocks_with_zero(planned.plan, 3)))
     return replace(options, zero=3, sharded_blocks=names) if names else options
 
 
-def _pieces_with(plan: Plan, *stages: int) -> list[int]:
-    """Return the pieces of a plan that have a transformer layer with a stage of ZeRO."""
-
-    def has(i: int) -> bool:
-        return plan.strategies[i].zero in stages and plan.strategies[i].data_parallel > 1
-
-    return [n for n, piece in enumerate(plan.pieces) if any(has(i) for i in plan.inner_layers(piece.layers))]
+def _blocks_with_zero(plan: Plan, *stages: int) -> list[str]:
+    """Return the forward blocks of a plan that have a transformer layer with a stage of ZeRO."""
+    found = []
+    for n, piece in enumerate(plan.pieces):
+        layers = [plan.strategies[i] for i in plan.inner_layers(piece.layers)]
+        if any(each.zero in stages and each.data_parallel > 1 for each in layers):
+            found.append(f"F{n}")
+    return found
 
 
 def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
@@ -74,51 +74,38 @@ def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
         plan: Plan of the planner.
         model: Options of the model of the run.
     """
-    zero = _zero_of_run(plan, model)
-    if model.layers_per_block is None:
-        return [f"run: {model.name} has none of the plan's layers, only its blocks and their groups", *zero]
-    return [_layers_in_words(plan, model.layers_per_block), *zero, *_vocabulary_left_out(plan)]
-
-
-def _layers_in_words(plan: Plan, counts: Mapping[str, int]) -> str:
-    own = plan.block_layers
-    if counts == own:
-        return f"run: runtime.layers_per_block={_mapping(counts)}, as planned"
-    return (
-        f"run: runtime.layers_per_block={_mapping(counts)}, {sum(counts.values())} layers and not the plan's "
-        f"{sum(own.values())} in {_mapping(own)}"
-    )
-
-
-def _zero_of_run(plan: Plan, model: ModelOptions) -> list[str]:
+    counts, own = model.layers_per_block, plan.block_layers
+    if counts is None:
+        first = f"{model.name} has none of the plan's layers, only its blocks and their groups"
+    else:
+        first = f"runtime.layers_per_block={_mapping(counts)}, "
+        first += (
+            "as planned"
+            if counts == own
+            else f"{sum(counts.values())} layers and not the plan's {sum(own.values())} in {_mapping(own)}"
+        )
+    lines = [first]
     sharded = list(model.sharded_blocks or ())
-    names = [name for i in _pieces_with(plan, 1, 2, 3) if (name := f"F{i}") not in sharded]
+    if sharded:
+        lines.append(f"{', '.join(sharded)} with ZeRO-3, as planned")
+    vocabulary, inner = plan.strategies[0], plan.inner_layers()
+    left_out = [name for name in _blocks_with_zero(plan, 1, 2, 3) if name not in sharded]
     ends = {"F0", f"F{len(plan.pieces) - 1}"}
-    vocabulary = plan.strategies[0]
     if vocabulary.zero and vocabulary.num_gpus > vocabulary.matrix_parallel and not ends.issubset(sharded):
-        names.append("embedding and output layer")
-    said = [f"run: {', '.join(sharded)} with ZeRO-3, as planned"] if sharded else []
-    if not names or (model.zero == 3 and model.sharded_blocks is None):
-        return said
-    return [
-        *said,
-        f"run: without the plan's ZeRO of {', '.join(names)}: plain data parallel, every group holds all "
-        "states of its own",
-    ]
-
-
-def _vocabulary_left_out(plan: Plan) -> list[str]:
-    """Return a line if the plan shares embedding or output layer otherwise than the layers beside them."""
-    inner = plan.inner_layers()
-    first, last = (plan.strategies[i].tensor_parallel for i in (inner[0], inner[-1]))
-    vocabulary = plan.strategies[0]
-    planned = f"vtp {vocabulary.tensor_parallel}, vsp {int(vocabulary.sequence == 'ulysses')}"
-    if vocabulary.matrix_parallel == vocabulary.tensor_parallel == first == last:
-        return []
-    return [
-        f"run: embedding and output layer are cut over {first} and {last} GPUs, as the layers beside them, "
-        f"and not as planned ({planned})"
-    ]
+        left_out.append("embedding and output layer")
+    if left_out and not (model.zero == 3 and model.sharded_blocks is None):
+        names = ", ".join(left_out)
+        lines.append(
+            f"without the plan's ZeRO of {names}: plain data parallel, every group holds all states of its own"
+        )
+    first_cut, last_cut = (plan.strategies[i].tensor_parallel for i in (inner[0], inner[-1]))
+    planned_cut = vocabulary.tensor_parallel
+    if counts is not None and not vocabulary.matrix_parallel == planned_cut == first_cut == last_cut:
+        lines.append(
+            f"embedding and output layer are cut over {first_cut} and {last_cut} GPUs, as the layers beside "
+            f"them, and not as planned (vtp {planned_cut}, vsp {int(vocabulary.sequence == 'ulysses')})"
+        )
+    return [f"run: {line}" for line in lines]
 
 
 def _mapping(counts: Mapping[str, int]) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from experiments.frontier.report import write_page
 from experiments.frontier.results import EnergyResult
 from experiments.report.html_report import Fact, Section, write_report
-from experiments.run.beside import BesideRow, beside_table, in_words
 from experiments.search.report import file_facts
 from experiments.search.results import SearchStepResult
 from placements import Placement
@@ -24,21 +23,23 @@ def write_run_page(
     path: Path,
     *,
     utilisation: UtilisationTable | None = None,
-    beside: Sequence[BesideRow] = (),
+    beside: Sequence[str] = (),
     requests: Sequence[str] = (),
+    brought: str = "",
 ) -> Path:
-    """Write the page of a run with its schedule and plans, and the last iteration if it was recorded."""
-    table = beside_table(beside)
-    proved = found.searched.proved if found.searched else "made by hand"
+    """Write the page of a run with its schedule and plans, and the last iteration if it was recorded.
+
+    Beside usual schedules stands a table of lines; what the search brought is the first sentence.
+    """
     served = [Section("Requests", text="\n".join(requests))] if requests else []
     return write_page(
         found,
         tuned,
         path,
         summary=[_equality(measurement)],
-        before=[Section("Beside usual schedules", text="\n".join(table))] if table else [],
+        before=[Section("Beside usual schedules", text="\n".join(beside))] if beside else [],
         after=[*served, _run_section(measurement, utilisation)],
-        brought=in_words(beside, proved) if table else "",
+        brought=brought,
     )
 
 

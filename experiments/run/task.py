@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ from experiments.frontier.options import EnergyOptions
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.task import check_energy_on, search_and_tune
 from experiments.report.result import Result
-from experiments.run.beside import describe_beside, rows_beside
+from experiments.run.beside import beside_table, in_words, rows_beside
 from experiments.run.followed_server import followed_server
 from experiments.run.inference import (
     arrivals_of,
@@ -153,13 +154,22 @@ def run_result(
         utilisation = save_trace(measurement.records, on, output_directory(), plan, found.costs)
     files, requests = _requests(options, found, tuned, measurement)
     rows = rows_beside(options.placement, problem, found, tuned)
+    proved = found.searched.proved if found.searched else "made by hand"
+    beside = beside_table(rows)
+    brought = in_words(rows, proved) if beside else ""
     page = partial(
-        write_run_page, found, tuned, measurement, utilisation=utilisation, beside=rows, requests=requests
+        write_run_page,
+        found,
+        tuned,
+        measurement,
+        utilisation=utilisation,
+        beside=beside,
+        requests=requests,
+        brought=brought,
     )
     shown = dict(figures(found.schedule, found.result, found.memory_unit))
     names = () if rows else ("period", "makespan", "bubble", "peak memory")
     energy = [f"{'energy':<12}{tuned.saved(tuned.plan)}"] if tuned else []
-    proved = found.searched.proved if found.searched else ""
     return Result(
         figures=_figures(found, tuned),
         files={**files, "report.html": page},
@@ -167,7 +177,8 @@ def run_result(
             *requests,
             *(f"{name:<12}{shown.get(name, 'none')}" for name in names),
             *energy,
-            *describe_beside(rows, proved),
+            *beside,
+            *textwrap.wrap(brought, 79),
         ],
     )
 
