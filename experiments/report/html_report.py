@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments.report.program import PageProgram
 from placements.forms.texts import write_text
@@ -117,15 +117,6 @@ def html_report(
     )
 
 
-def write_report(
-    path: str | Path,
-    title: str,
-    sections: Sequence[Section],
-    *,
-    summary: Sequence[Fact] = (),
-    introduction: str = "",
-    program: PageProgram | None = None,
-) -> Path:
-    """Write the page of `html_report`, whole or not at all; return its path."""
-    page = html_report(title, sections, summary=summary, introduction=introduction, program=program)
-    return write_text(path, page)
+def write_report(path: str | Path, title: str, sections: Sequence[Section], **parts: Any) -> Path:
+    """Write the page of `html_report`, with its other parts, whole or not at all; return its path."""
+    return write_text(path, html_report(title, sections, **parts))

@@ -99,10 +99,9 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
     which the first is empty. Those of rows go through the devices and their streams, each with its blocks in
     order: ``rows`` has the indices of the blocks, and those of row r are from ``row_first[r]`` to
     ``row_first[r + 1]``. ``held`` has what each device holds from the start of each of its blocks on; which
-    these are is likewise in ``held_rows`` and ``held_first``, or in ``rows`` and ``row_first`` where each
-    device has one row. What block i waits for is ``before[before_first[i] : before_first[i + 1]]``, with the
-    least time between in ``delay_ms``. Memory is in the placement's units, or in MiB if that is asked for and
-    they are known.
+    these are is likewise in ``held_rows`` and ``held_first``. What block i waits for is
+    ``before[before_first[i] : before_first[i + 1]]``, with the least time between in ``delay_ms``. Memory is
+    in the placement's units, or in MiB if that is asked for and they are known.
     """
     placement = schedule.placement
     unit = (placement.memory_unit_mib or 1.0) if in_mib else 1.0
@@ -114,7 +113,8 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
     lanes = in_rows(placement.lanes)
     modes = [schedule.mode(*instance) for instance in graph.instances]
     names = ["", *dict.fromkeys(filter(None, modes))]
-    held = [memory_over_time(schedule, device)[1] for device in range(placement.num_devices)]
+    devices = range(placement.num_devices)
+    held = [memory_over_time(schedule, device)[1] for device in devices]
     return {
         "title": title,
         "num_devices": placement.num_devices,
@@ -142,19 +142,10 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
         "row_names": [lane_name(placement.lanes[lane]) for lane in lanes],
         "row_device": [placement.lanes[lane][0] for lane in lanes],
         **_orders(graph, [schedule.lane_orders[lane] for lane in lanes], "rows", "row_first"),
-        **_held_rows(schedule, graph),
+        **_orders(graph, [schedule.order(device) for device in devices], "held_rows", "held_first"),
         "held": unit * np.concatenate(held).astype(np.float64),
         **_waits(graph),
     }
-
-
-def _held_rows(schedule: Schedule, graph: InstanceGraph) -> Tree:
-    """Return the blocks of each device, in order, where its row has others."""
-    placement = schedule.placement
-    if len(placement.lanes) == placement.num_devices:
-        return {}
-    orders = [schedule.order(device) for device in range(placement.num_devices)]
-    return _orders(graph, orders, "held_rows", "held_first")
 
 
 def _orders(graph: InstanceGraph, orders: Sequence[Sequence[Instance]], name: str, first: str) -> Tree:

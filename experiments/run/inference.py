@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,19 +31,18 @@ SCHEMA_VERSION = 1
 """Version of the form of ``requests.json``."""
 
 
-@dataclass(frozen=True)
-class RequestsRow:
+class RequestsRow(NamedTuple):
     """One row of the table.
 
     Attributes:
-        name: Whose times its blocks have.
+        name: Source of the times of its blocks.
         served: The requests.
         max_rate_per_s: The largest rate that is kept up with; None where no repetend is known.
     """
 
     name: str
     served: ServedRequests
-    max_rate_per_s: float | None
+    max_rate_per_s: float | None = None
 
 
 def arrivals_of(options: RuntimeOptions) -> Arrivals:
@@ -101,7 +101,7 @@ def request_rows(
     def row(name: str, on: Schedule, times_ms: Mapping[Instance, list[float]]) -> RequestsRow:
         served = serve(on, arrivals, iterations=count, first=first, times_ms=times_ms)
         if repetend is None:
-            return RequestsRow(name, served, None)
+            return RequestsRow(name, served)
         by_block: dict[str, list[float]] = {}
         for (block, _), given in times_ms.items():
             by_block.setdefault(block, []).extend(given)
@@ -119,11 +119,11 @@ def request_rows(
     if iterations:
         measured_ms: dict[Instance, list[float]] = {each: [] for each in plan_ms}
         for records_of in iterations:
-            for instance, ms in _block_times(records_of).items():
-                measured_ms[instance].append(ms)
+            for each, taken_ms in _block_times(records_of).items():
+                measured_ms[each].append(taken_ms)
         bare = replace(schedule, placement=replace(schedule.placement, transfer=()))
         rows.append(row("planned, at measured times", bare, measured_ms))
-        rows.append(RequestsRow("measured", _measured(schedule.placement, arrivals, iterations), None))
+        rows.append(RequestsRow("measured", _measured(schedule.placement, arrivals, iterations)))
     return rows
 
 
@@ -152,20 +152,12 @@ def requests_table(rows: Sequence[RequestsRow], arrivals: Arrivals) -> list[str]
         seed = f", seed {arrivals.seed}" if arrivals.spacing == "poisson" else ""
         come = f"{arrivals.rate_per_s:g} per s ({arrivals.spacing}{seed})"
     each = "" if iterations == 1 else f" in each of {iterations} iterations"
-    table = [
-        ["", *(f"latency p{each}" for each in PERCENTILES), "wait", "throughput", "keeps up with"],
-        *([row.name, *_cells(row)] for row in rows),
-    ]
+    table = [["", *(f"latency p{each}" for each in PERCENTILES), "wait", "throughput", "keeps up with"]]
+    for name, served, max_rate in rows:
+        times = (f"{ms:,.4g} ms" for ms in (*served.percentiles_ms.values(), served.waited_ms))
+        rate = "" if max_rate is None else f"{max_rate:,.4g} per s"
+        table.append([name, *times, f"{served.throughput_per_s:,.4g} per s", rate])
     return [f"{'requests':<12}{number}{each}, {come}", *text_columns(table)]
-
-
-def _cells(row: RequestsRow) -> list[str]:
-    served = row.served
-    return [
-        *(f"{ms:,.4g} ms" for ms in (*served.percentiles_ms.values(), served.waited_ms)),
-        f"{served.throughput_per_s:,.4g} per s",
-        "" if row.max_rate_per_s is None else f"{row.max_rate_per_s:,.4g} per s",
-    ]
 
 
 def _block_times(records: Sequence[Record]) -> dict[Instance, float]:

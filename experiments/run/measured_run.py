@@ -1,4 +1,4 @@
-"""The scripts of a run started, followed, and compared with the unpipelined model."""
+"""The scripts of a run: started, followed, compared with the unpipelined model, traced beside their plan."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from experiments.config.command import Failed
 from experiments.run.inference import is_inference
 from experiments.run.resumed import KeptOptions, resume_command, save_options
 from experiments.run.run_options import as_option_errors, devices_in_words
+from experiments.search.profile_reading import CostSource
 from placements import Placement
 from placements.forms.texts import write_json
 from runtime.execution.measurement import Measurement
@@ -19,6 +20,10 @@ from runtime.execution.results import Progress
 from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import LaunchError, launch
 from runtime.options.run import UserRunOptions
+from runtime.plans.planned import PlannedIteration
+from runtime.profiling.records import Record, of_copies
+from runtime.profiling.trace import write_trace
+from runtime.profiling.utilisation import UtilisationTable, utilisation_table
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
 from schedsearch.core.progress import StepBar
@@ -119,3 +124,27 @@ def describe(measurement: Measurement) -> str:
         f"            {compared}\n"
         f"clocks      {measurement.clock_backend}"
     )
+
+
+def save_trace(
+    records: Sequence[Sequence[Record]],
+    placement: Placement,
+    directory: Path,
+    planned: PlannedIteration | None = None,
+    costs: CostSource | None = None,
+) -> UtilisationTable:
+    """Write ``trace.json`` and ``trace.csv`` of a run, and a line; return the table.
+
+    Args:
+        records: Records of each device, of the same iterations.
+        placement: Placement that the scripts are of.
+        directory: Directory of the output.
+        planned: Plan of the last iteration; None if it is not known.
+        costs: Source of the plan's costs.
+    """
+    records = [of_copies(of_device, placement) for of_device in records]
+    write_trace(directory / "trace.json", placement, records, planned, costs.to_dict() if costs else None)
+    table = utilisation_table(placement, [of_device[-1] for of_device in records], planned)
+    table.write_csv(directory / "trace.csv")
+    log.info("%s", table.describe())
+    return table

@@ -82,50 +82,53 @@ class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
     )
 
     def __post_init__(self) -> None:
-        if (reason := self._reason_against()) is not None:
-            raise OptionError(f"runtime.{reason}")
+        follows, is_given = self.server is not None, self.model == GIVEN_MODEL
+        for is_wrong, reason in (
+            (
+                not follows and self.profile_online,
+                "profile_online: there is no server to upload to; give runtime.server=own, or its URL",
+            ),
+            (
+                follows and self.launcher == NO_LAUNCHER,
+                "server: nothing is started that could follow it; use another runtime.launcher, or "
+                "runtime.clocks=false, and start your own loop with SCHEDSEARCH_SERVER and SCHEDSEARCH_JOB",
+            ),
+            (
+                follows and self.num_micro_batches is not None,
+                "num_micro_batches: the server's plans are for those of the schedule; use "
+                "search.num_micro_batches",
+            ),
+            (
+                self.has_clocks and self.programs is not None,
+                "clocks: true makes clocks for one order of the blocks, and iterations run others; use "
+                "runtime.clocks=false",
+            ),
+            (
+                self.simulated_gpus and not self.has_clocks,
+                "simulated_gpus: needs scripts with clocks; use runtime.clocks=true",
+            ),
+            (
+                is_given and self.launcher != NO_LAUNCHER,
+                f"model: {GIVEN_MODEL} has no modules to run here; use runtime.launcher={NO_LAUNCHER}, "
+                "which only writes the job, and start your own script",
+            ),
+            (
+                is_given and self.zero == 3,
+                "zero: 3 cannot be run in a loop of one's own; use 0, and `Pipeline.zero1` there",
+            ),
+            (
+                is_given and self.receive_memory is not None,
+                f"receive_memory: the sizes of the messages of the model {GIVEN_MODEL!r} are not known; "
+                "leave it out (null)",
+            ),
+        ):
+            if is_wrong:
+                raise OptionError(f"runtime.{reason}")
 
     @property
     def has_clocks(self) -> bool:
         """Whether the scripts have clocks of their own; those of a run that follows a server have none."""
         return self.clocks and self.server is None
-
-    def _reason_against(self) -> str | None:
-        """Return which option does not go with another one, and the remedy; None where all do."""
-        if self.server is None and self.profile_online:
-            return "profile_online: there is no server to upload to; give runtime.server=own, or its URL"
-        if self.server is not None and self.launcher == NO_LAUNCHER:
-            return (
-                "server: nothing is started that could follow it; use another runtime.launcher, or "
-                "runtime.clocks=false, and start your own loop with SCHEDSEARCH_SERVER and SCHEDSEARCH_JOB"
-            )
-        if self.server is not None and self.num_micro_batches is not None:
-            return (
-                "num_micro_batches: the server's plans are for those of the schedule; use "
-                "search.num_micro_batches"
-            )
-        if self.has_clocks and self.programs is not None:
-            return (
-                "clocks: true makes clocks for one order of the blocks, and iterations run others; use "
-                "runtime.clocks=false"
-            )
-        if self.simulated_gpus and not self.has_clocks:
-            return "simulated_gpus: needs scripts with clocks; use runtime.clocks=true"
-        if self.model != GIVEN_MODEL:
-            return None
-        if self.launcher != NO_LAUNCHER:
-            return (
-                f"model: {GIVEN_MODEL} has no modules to run here; use runtime.launcher={NO_LAUNCHER}, "
-                "which only writes the job, and start your own script"
-            )
-        if self.zero == 3:
-            return "zero: 3 cannot be run in a loop of one's own; use 0, and `Pipeline.zero1` there"
-        if self.receive_memory is not None:
-            return (
-                f"receive_memory: the sizes of the messages of the model {GIVEN_MODEL!r} are not known; "
-                "leave it out (null)"
-            )
-        return None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,9 +94,9 @@ def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
     if vocabulary.zero and vocabulary.num_gpus > vocabulary.matrix_parallel and not ends.issubset(sharded):
         left_out.append("embedding and output layer")
     if left_out and not (model.zero == 3 and model.sharded_blocks is None):
-        names = ", ".join(left_out)
         lines.append(
-            f"without the plan's ZeRO of {names}: plain data parallel, every group holds all states of its own"
+            f"without the plan's ZeRO of {', '.join(left_out)}: plain data parallel, every group holds all "
+            "states of its own"
         )
     first_cut, last_cut = (plan.strategies[i].tensor_parallel for i in (inner[0], inner[-1]))
     planned_cut = vocabulary.tensor_parallel

@@ -1,4 +1,4 @@
-"""The scripts of a schedule and its clocks, proved, and the plan that they carry out."""
+"""The scripts of a schedule and its clocks, proved, their plan, and the plan on simulated GPUs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from experiments.config.options import OptionError
 from experiments.frontier.results import EnergyResult
 from experiments.run.options import RuntimeOptions
 from experiments.run.run_options import as_option_errors
+from experiments.search.profile_reading import CostSource
 from experiments.search.results import SearchStepResult
 from placements.copies.replicas import as_stages, copies_in, orders_of_stages
 from placements.forms.texts import write_json
@@ -37,6 +38,8 @@ from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
 from runtime.program.tensor_flow import OFFLOAD, pair_backward
 from runtime.program.tensor_spec import TensorSpec
+from runtime.virtual.virtual_gpu import VirtualGpu
+from runtime.virtual.virtual_run import VirtualScripts, run_virtually
 from schedsearch.picture import fitted
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import CyclicOrderError, Schedule
@@ -45,6 +48,9 @@ from schedsearch.semantics.versions import Updates, WeightMode, WeightVersionErr
 from schedsearch.validate import validate
 
 log = logging.getLogger(__name__)
+
+SIMULATED_SCHEMA_VERSION = 1
+"""Version of the form of ``simulated.json``."""
 
 
 def generate_scripts(
@@ -231,3 +237,37 @@ def _schedule_and_clocks(
     number = found.schedule.num_micro_batches if num_micro_batches is None else num_micro_batches
     schedule = tuned.periodic.periodic.schedule(number)
     return schedule, clocks_of_rounds(warmup, steady, cooldown, data["micro_batches_per_repetend"], number)
+
+
+def simulate_scripts(
+    planned: PlannedIteration, latency_ms: float, directory: Path, costs: CostSource
+) -> None:
+    """Run the scripts in virtual time; write ``simulated.json``, and a line beside the plan.
+
+    Args:
+        planned: Plan of the scripts, which counts no time for changes of clock.
+        latency_ms: Time of each change of clock.
+        directory: Directory of the output, with the scripts in it.
+        costs: Source of the plan's costs.
+    """
+    profile = planned.profile
+    highest = max(points[-1].clock_mhz for points in profile.points.values())
+    gpus = [
+        VirtualGpu(highest, profile.min_blocking_power_w, latency_ms)
+        for _ in range(planned.schedule.placement.num_devices)
+    ]
+    run = run_virtually(VirtualScripts.read(directory / "scripts"), profile, gpus)
+    facts = {
+        "schema_version": SIMULATED_SCHEMA_VERSION,
+        "clock_backend": gpus[0].description,
+        "switch_ms": latency_ms,
+        "time_ms": run.time_ms,
+        "energy_mj": run.energy_mj,
+        "planned_time_ms": planned.time_ms,
+        "planned_energy_mj": planned.energy_mj,
+        **costs.to_dict(),
+    }
+    write_json(directory / "simulated.json", facts)
+    figures = (latency_ms, run.time_ms, run.energy_mj / 1e3, planned.time_ms, planned.energy_mj / 1e3)
+    told = "on simulated GPUs, with %g ms per change of clock: %.6g ms, %.6g J; planned: %.6g ms, %.6g J"
+    log.info(told, *figures)

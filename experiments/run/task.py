@@ -29,13 +29,12 @@ from experiments.run.inference import (
     requests_table,
     requests_to_dict,
 )
-from experiments.run.measured_run import run_and_save
+from experiments.run.measured_run import run_and_save, save_trace
 from experiments.run.options import NO_LAUNCHER, RunCommandOptions
-from experiments.run.planned_run import save_trace, simulate_scripts
 from experiments.run.report import write_resumed_page, write_run_page
 from experiments.run.resumed import KeptOptions, options_of, resumed_directory
 from experiments.run.run_options import check_device_of, check_runtime_options, choose_model
-from experiments.run.scripts import generate_scripts, planned_scripts, script_schedule
+from experiments.run.scripts import generate_scripts, planned_scripts, script_schedule, simulate_scripts
 from experiments.search.options import ProfileOptions
 from experiments.search.pictures import draw_schedule
 from experiments.search.problem import SearchProblem, read_problem
