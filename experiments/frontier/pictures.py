@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from experiments.frontier.options import BASELINE_TITLES
 from experiments.frontier.results import EnergyResult, time_and_energy
 from experiments.search.results import SearchStepResult
@@ -45,7 +47,7 @@ def _timeline(
     name, by_name = found.placement.name, found.placement.by_name
     if power:
         max_w = max(each.energy_mj / each.time_ms for some in tuned.profile.points.values() for each in some)
-        colours: dict[str, object] = {
+        colours: dict[str, Any] = {
             "power_w": {instance: point.energy_mj / point.time_ms for instance, point in points.items()},
             "power_range_w": (min(tuned.frontier.blocking_power_w, max_w), max_w),  # waiting at its least
             "title": f"{name}: {power}, {time_and_energy(plan)}",

@@ -52,17 +52,17 @@ def select_schedule(
         OptionError: No schedule keeps the deadline.
         Interrupted: The choice was interrupted from the keyboard; the best so far is written all the same.
     """
-    energy, result = options.energy, found.result
+    energy, searched = options.energy, found.result
     if (
         energy.orders == 1
-        or result is None
+        or searched is None
         or options.search.scenarios is not None
         or problem.batch is not None
     ):
         return found
     profile = problem.whole_profile
     deadline_ms = asked_deadline_ms(energy, found.schedule, profile)
-    limit = reached(result, options.search.objectives) if options.search.method == "modulo" else {}
+    limit = reached(searched, options.search.objectives) if options.search.method == "modulo" else {}
     began = time.monotonic()
     candidates: list[ScheduleCandidate] = []
 
@@ -70,7 +70,7 @@ def select_schedule(
         for candidate in schedules_of_equal_period(
             found.placement,
             options.search.num_micro_batches,
-            result,
+            searched,
             limit=limit,
             count=energy.orders,
             work_limit=energy.orders_work_limit * _SHARE_OF_CANDIDATES,
@@ -94,8 +94,8 @@ def select_schedule(
             raise OptionError(f"energy.{error}") from None
     origin = candidates[chosen.best.candidate]
     origins = tuple(each.origin for each in candidates)
-    selection = SelectionResult(chosen, origins, time.monotonic() - began, result)
-    result = replace(result, repetend=origin.repetend, schedule=chosen.schedule)
+    selection = SelectionResult(chosen, origins, time.monotonic() - began, searched)
+    result = replace(searched, repetend=origin.repetend, schedule=chosen.schedule)
     found = replace(found, schedule=chosen.schedule, result=result, selection=selection)
     save_schedule(chosen.schedule, result, problem.costs, directory, export=options.search.export)
     if chosen.best is not chosen.judged[0]:

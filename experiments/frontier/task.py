@@ -117,8 +117,15 @@ def make_frontier(
         EnergyError: See `compute_frontier` and `perseus_frontier`.
     """
     if options.method == "exact":
-        limits = {"work_limit": options.work_limit, "on_progress": on_progress}
-        return compute_frontier(schedule, profile, options.num_plans, deadline_ms, **limits), deadline_ms
+        frontier = compute_frontier(
+            schedule,
+            profile,
+            options.num_plans,
+            deadline_ms,
+            work_limit=options.work_limit,
+            on_progress=on_progress,
+        )
+        return frontier, deadline_ms
     frontier = perseus_frontier(schedule, profile, options.unit_ms, on_progress)
     shortest_ms = frontier.shortest.time_ms
     if shortest_ms <= deadline_ms * (1 + TIME_TOLERANCE):

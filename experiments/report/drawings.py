@@ -100,7 +100,9 @@ _TITLE = {**_TEXT, "text_font_style": "bold"}
 _IDLE_LOOK = {"fill_color": _IDLE, "line_color": None}
 _SPAN = "left right top bottom"
 
-_BLOCKS = (
+_Glyphs = tuple[tuple[str, str, str, dict[str, Any]], ...]
+
+_BLOCKS: _Glyphs = (
     ("text", "titles", "x y text", _TITLE),
     ("image_rgba", "far", "image x y dw dh", {}),
     ("quad", "near", f"{_SPAN} color line", {"fill_color": "color", "line_color": "line", "line_width": 0.6}),
@@ -126,7 +128,7 @@ _BLOCKS = (
 )
 """Glyphs of the timelines that the scripts fill: kind, name, columns of the data, and looks."""
 
-_HELD = (
+_HELD: _Glyphs = (
     ("quad", "held-rows", _SPAN, _IDLE_LOOK),
     ("text", "held-titles", "x y text", _TITLE),
     (

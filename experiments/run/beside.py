@@ -127,7 +127,7 @@ def _made_by_hand(
         fitting = {row.schedule: row.found for row in rows if row.found}
         return fitting, {row.schedule: row.note for row in rows}
     if problem.batch is not None or not found.placement.is_plain:
-        by_hand = {}
+        by_hand: dict[str, Schedule] = {}
         for name, schedule in found.by_hand.items():  # the best first, in several ways to number or to run
             by_hand.setdefault(name.partition(",")[0], schedule)
         note = "does not fit these micro-batches or modes, or their memory"
