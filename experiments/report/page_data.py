@@ -1,10 +1,11 @@
-"""Schedules, plans and the progress of a search as plain arrays, in one run of bytes that a page can hold.
+"""Schedules, plans and the progress of a search as plain data and arrays, in JSON that a page can hold.
 
 It knows what a page has to show, and nothing of how it is drawn.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +31,6 @@ Tree = dict[str, Any]
 
 MOST_CLOCKS = 16_000_000
 """Clocks that a page holds, of all its plans: bytes, as there is one for each block of each plan."""
-
-_ALIGNED = 8
 
 
 @dataclass(frozen=True)
@@ -252,29 +251,10 @@ def progress_tree(progress: Sequence[SearchProgress], tick_ms: float) -> list[Tr
 
 
 def packed(tree: Tree) -> bytes:
-    """Return plain data with its arrays as bytes: the length of a header, the header in JSON, the arrays.
+    """Return plain data as JSON; an array is ``{"array": [dtype, bytes]}``, little-endian bytes in base64."""
 
-    An array is ``{"array": [dtype, shape, offset]}`` in the header. Offsets count from the end of the header,
-    and are multiples of eight.
-    """
-    parts: list[bytes] = []
-    offset = 0
+    def as_text(value: NDArray[Any]) -> Tree:
+        data = value.astype(value.dtype.newbyteorder("<")).tobytes()
+        return {"array": [str(value.dtype), base64.b64encode(data).decode("ascii")]}
 
-    def without_arrays(value: Any) -> Any:
-        nonlocal offset
-        if isinstance(value, np.ndarray):
-            data = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<")).tobytes()
-            place = [str(value.dtype), list(value.shape), offset]
-            data += bytes(-len(data) % _ALIGNED)
-            parts.append(data)
-            offset += len(data)
-            return {"array": place}
-        if isinstance(value, dict):
-            return {key: without_arrays(each) for key, each in value.items()}
-        if isinstance(value, list):
-            return [without_arrays(each) for each in value]
-        return value
-
-    header = json.dumps(without_arrays(tree), separators=(",", ":")).encode()
-    header += b" " * (-len(header) % _ALIGNED)
-    return b"".join([len(header).to_bytes(_ALIGNED, "little"), header, *parts])
+    return json.dumps(tree, separators=(",", ":"), default=as_text).encode()
