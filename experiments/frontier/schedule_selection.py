@@ -115,7 +115,7 @@ def asked_deadline_ms(energy: EnergyOptions, schedule: Schedule, profile: Profil
 
 
 def describe_selection(selection: SelectionResult) -> str:
-    """Return the choice, its gain over tuning the search's schedule, and what another order could save."""
+    """Return the choice, its gain over the search's schedule, and the most that another order could save."""
     chosen, best = selection.chosen, selection.chosen.best
     where = f"{selection.origin_of(best)}{' with neighboring blocks swapped' if best.is_swapped else ''}"
     gain = (

@@ -127,7 +127,7 @@ class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
 
     @property
     def has_clocks(self) -> bool:
-        """Whether the scripts have clocks of their own; those of a run that follows a server have none."""
+        """Whether the scripts have clocks of their own, not a server's."""
         return self.clocks and self.server is None
 
 

@@ -200,7 +200,7 @@ def script_schedule(schedule: Schedule) -> Schedule:
 
 
 def repetend_of_scripts(found: SearchStepResult, tuned: EnergyResult | None) -> Repetend | None:
-    """Return the repetend that the scripts repeat, that of the clocks where these repeat; None if unknown."""
+    """Return the repetend of the scripts, by the clocks where these repeat; None if unknown."""
     if tuned is not None and tuned.periodic is not None:
         return tuned.periodic.periodic.repetend
     return found.result.repetend if found.result else None
