@@ -52,8 +52,13 @@ log = logging.getLogger(__name__)
 
 def task(options: RunCommandOptions) -> Result:
     """Search, tune, generate, run, compare, report; no figures of a run that goes on."""
-    if directory := resumed_directory(options.runtime):
-        return go_on(directory, options)
+    if (directory := resumed_directory(options.runtime)) is None:
+        return begin(options)
+    return go_on(directory, options)
+
+
+def begin(options: RunCommandOptions) -> Result:
+    """Do all steps of a new run."""
     runtime, directory = options.runtime, output_directory()
     check_runtime_options(runtime)
     problem = read_problem(options)
