@@ -48,11 +48,16 @@ from schedsearch.schedule import require_one_stream, require_plain
 
 SwitchedPlan = LimitedPlan[SwitchingLimits, ClockChanges]
 
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+"""Shares of the simulated iterations whose longest time stands in ``robust.json``."""
+
 FREE_ROUNDS = 2
 """Rounds of the repetend at each end of the steady part whose clocks are free; they save most for little.
 
 Where the clocks repeat after several rounds, these are whole repetitions, as few as hold so many rounds.
 """
+
+log = logging.getLogger(__name__)
 
 
 class RepeatingPlan(NamedTuple):
@@ -69,12 +74,6 @@ class RepeatingPlan(NamedTuple):
     plan: FrequencyPlan
     deadline_ms: float
     is_of_schedule: bool
-
-
-QUANTILES = (0.5, 0.9, 0.95, 0.99)
-"""Shares of the simulated iterations whose longest time stands in ``robust.json``."""
-
-log = logging.getLogger(__name__)
 
 
 def clock_latency_of(options: FrontierCommandOptions) -> ClockLatency:

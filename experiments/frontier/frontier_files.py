@@ -45,10 +45,10 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
     from schedsearch.figures.canvas import save_drawing
 
     frontier, schedule = tuned.frontier, found.schedule
-    made_by: Row = {"unit_ms": options.unit_ms} if options.method == "perseus" else {}
-    made_by = {"method": options.method, **(made_by or {"work_limit": options.work_limit})}
-    baselines = list(baseline_rows(schedule, tuned))
-    savings = savings_rows(tuned)
+    effort = "unit_ms" if options.method == "perseus" else "work_limit"
+    made_by = {"method": options.method, effort: getattr(options, effort)}
+    savings, baselines = savings_rows(tuned), list(baseline_rows(schedule, tuned))
+    tables = {"savings": Table(dict, savings)}
     files: dict[str, object] = {
         "profile.csv": tuned.profile.to_csv,
         "frontier.json": {**frontier_to_dict(found, frontier), **made_by, **found.costs.to_dict()},
@@ -62,12 +62,12 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
     if options.export == "zeus":
         files |= {f"zeus/{name}": text for name, text in zeus_files(schedule, frontier)}
     if baselines:
+        tables["baselines"] = Table(dict, [row for row, _ in baselines])
         files["baselines.json"] = baselines_to_dict(tuned, baselines)
     beside = [f"the chosen plan takes {beside_hand_made(found, tuned)}"] if found.by_hand else []
     return Result(
         figures=found.figures | tuned.figures,
-        tables={"savings": Table(dict, savings)}
-        | ({"baselines": Table(dict, [row for row, _ in baselines])} if baselines else {}),
+        tables=tables,
         files=files,
         pictures={name: partial(save_drawing, draw) for name, draw in drawings(found, tuned).items()},
         sentences=[

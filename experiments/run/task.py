@@ -76,15 +76,16 @@ def begin(options: RunCommandOptions) -> Result:
         found = search_and_save(options, problem, directory)
         draw_schedule(found, directory)
         log.info("%-12s%s", "clocks", "none planned; give options of energy or a profile for a plan")
-    is_batch = problem.batch is not None
-    generate_scripts(runtime, found, tuned, model, directory / "scripts", is_batch=is_batch)
+    scripts, is_batch = directory / "scripts", problem.batch is not None
+    generate_scripts(runtime, found, tuned, model, scripts, is_batch=is_batch)
     if tuned and runtime.simulated_gpus:
         latency_ms = switching_limits(options).latency_ms
         simulate_scripts(planned_scripts(found, tuned), latency_ms, directory, found.costs)
     if runtime.launcher == NO_LAUNCHER:
         files, lines = _requests(options, found, tuned)
-        job = f"{'job':<12}{directory / 'scripts'}"
-        return Result(figures=_figures(found, tuned), files=files, sentences=[job, *lines])
+        return Result(
+            figures=_figures(found, tuned), files=files, sentences=[f"{'job':<12}{scripts}", *lines]
+        )
     profile = tuned.profile if tuned else None
     with followed_server(runtime, found.schedule, profile, directory):
         measurement = run_and_save(KeptOptions.of(options), problem.placement, directory, resume)
