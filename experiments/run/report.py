@@ -6,41 +6,16 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from experiments.frontier.report import write_page
-from experiments.frontier.results import EnergyResult
 from experiments.report.html_report import Fact, Section, write_report
 from experiments.search.report import file_facts
-from experiments.search.results import SearchStepResult
 from placements import Placement
 from runtime.execution.measurement import Measurement
 from runtime.profiling.utilisation import UtilisationTable
 
 
-def write_run_page(
-    found: SearchStepResult,
-    tuned: EnergyResult | None,
-    measurement: Measurement,
-    path: Path,
-    *,
-    utilisation: UtilisationTable | None = None,
-    beside: Sequence[str] = (),
-    requests: Sequence[str] = (),
-    brought: str = "",
-) -> Path:
-    """Write the page of a run with its schedule and plans, and the last iteration if it was recorded.
-
-    Beside usual schedules stands a table of lines; what the search brought is the first sentence.
-    """
-    served = [Section("Requests", text="\n".join(requests))] if requests else []
-    return write_page(
-        found,
-        tuned,
-        path,
-        summary=[_equality(measurement)],
-        before=[Section("Beside usual schedules", text="\n".join(beside))] if beside else [],
-        after=[*served, _run_section(measurement, utilisation)],
-        brought=brought,
-    )
+def text_sections(title: str, lines: Sequence[str]) -> list[Section]:
+    """Return a section with lines of text; none where there are no lines."""
+    return [Section(title, text="\n".join(lines))] if lines else []
 
 
 def write_resumed_page(
@@ -51,12 +26,13 @@ def write_resumed_page(
     return write_report(
         path,
         f"{placement.name} on {placement.num_devices} devices, {measurement.num_micro_batches} micro-batches",
-        [_run_section(measurement, utilisation), Section("Files", file_facts(path.parent))],
-        summary=(first, _equality(measurement)),
+        [run_section(measurement, utilisation), Section("Files", file_facts(path.parent))],
+        summary=(first, equality(measurement)),
     )
 
 
-def _equality(measurement: Measurement) -> Fact:
+def equality(measurement: Measurement) -> Fact:
+    """Return whether the run was equal to the unpipelined model, as far as it was compared."""
     comparison, why = measurement.comparison, f"verify={measurement.verify}: {measurement.verify_reason}"
     fact = partial(Fact, "Equal to the unpipelined model")
     if comparison is None:
@@ -66,7 +42,8 @@ def _equality(measurement: Measurement) -> Fact:
     return fact("yes" if comparison.is_equal else "no", note, good=comparison.is_equal)
 
 
-def _run_section(measurement: Measurement, utilisation: UtilisationTable | None) -> Section:
+def run_section(measurement: Measurement, utilisation: UtilisationTable | None) -> Section:
+    """Return losses, times, memory and errors of a run, and the last iteration if it was recorded."""
     losses = [sum(each) / len(each) for each in measurement.losses]
     pairs = zip(measurement.peak_rss_mib, measurement.rss_after_import_mib, strict=True)
     own_mib = ", ".join(f"{peak - before:.0f}" for peak, before in pairs)

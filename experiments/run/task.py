@@ -16,6 +16,7 @@ from experiments.config.run_record import output_directory
 from experiments.frontier.constrained_plans import switching_limits
 from experiments.frontier.frontier_files import frontier_result
 from experiments.frontier.options import EnergyOptions
+from experiments.frontier.report import write_page
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.task import check_energy_on, search_and_tune
 from experiments.report.result import Result
@@ -31,7 +32,7 @@ from experiments.run.inference import (
 )
 from experiments.run.measured_run import run_and_save, save_trace
 from experiments.run.options import NO_LAUNCHER, RunCommandOptions
-from experiments.run.report import write_resumed_page, write_run_page
+from experiments.run.report import equality, run_section, text_sections, write_resumed_page
 from experiments.run.resumed import KeptOptions, options_of, resumed_directory
 from experiments.run.run_options import check_device_of, check_runtime_options, choose_model
 from experiments.run.scripts import generate_scripts, planned_scripts, script_schedule, simulate_scripts
@@ -163,13 +164,12 @@ def run_result(
     beside = beside_table(rows)
     brought = in_words(rows, proved) if beside else ""
     page = partial(
-        write_run_page,
+        write_page,
         found,
         tuned,
-        measurement,
-        utilisation=utilisation,
-        beside=beside,
-        requests=requests,
+        summary=[equality(measurement)],
+        before=text_sections("Beside usual schedules", beside),
+        after=[*text_sections("Requests", requests), run_section(measurement, utilisation)],
         brought=brought,
     )
     shown = dict(figures(found.schedule, found.result, found.memory_unit))

@@ -203,7 +203,8 @@ UTILISATION = UtilisationTable(
 
 def test_a_report_of_a_run_tells_losses_times_memory_and_shares(written: Written, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    run_report.write_run_page(FOUND, TUNED, MEASUREMENT, path, utilisation=UTILISATION)
+    summary, run = run_report.equality(MEASUREMENT), run_report.run_section(MEASUREMENT, UTILISATION)
+    frontier_report.write_page(FOUND, TUNED, path, summary=[summary], after=[run])
     of_the_run = (
         ("Backend", "gloo", "a CPU, a GPU"),
         ("Loss", "4.5000, 2.7500"),
