@@ -45,6 +45,7 @@ OWNERS = {
     "numba": ["schedsearch/graph/compiled.py"],
     "joblib": ["experiments/reproduce/run_item.py"],
     "bokeh": ["experiments/report/drawings.py"],
+    "jinja2": ["experiments/report/html_report.py"],
     "matplotlib": ["schedsearch/figures/"],
     "IPython": ["schedsearch/figures/"],  # where it runs already
     "pandas": ["schedsearch/notebook.py", "experiments/collect.py", "experiments/sweep.py"],

@@ -1,22 +1,30 @@
-"""Plans that a real job can run: their clocks repeat or change seldom, or limit power."""
+"""Plans that a real job can run: clocks repeat or change seldom; power and late iterations are limited.
+
+`constrained` makes each plan that the options ask for, with the content of its file and a line about it.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from experiments.config.options import OptionError, require
-from experiments.frontier.clock_latency import check_switching, say_switching, switching_limits
-from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
-from experiments.frontier.results import EnergyResult
+from experiments.frontier.options import AUTO, FrontierCommandOptions
+from experiments.frontier.results import ConstrainedPlan, EnergyResult
 from experiments.frontier.schedule_selection import asked_deadline_ms
+from experiments.search.options import read_gpu
 from experiments.search.problem import SearchProblem
 from experiments.search.results import SearchStepResult
-from placements import Placement, Profile
+from placements import Placement
+from placements.hardware import ClockLatency
+from runtime.clocks.latency_file import read_clock_latency
 from schedsearch.baselines import HAND_MADE
 from schedsearch.energy import (
     EnergyError,
     FrequencyPlan,
+    Frontier,
     LimitedPlan,
     PeriodicPlan,
     PeriodicSchedule,
@@ -32,7 +40,6 @@ from schedsearch.energy import (
     switched_plan,
 )
 from schedsearch.energy.limits.power_cap import AveragePower
-from schedsearch.energy.limits.power_shape import PowerLimits, ShapedPower, shaped_plan
 from schedsearch.energy.limits.robust import PlanIterations, Spread, robust_plan
 from schedsearch.energy.limits.switching import ClockChanges
 from schedsearch.energy.simulation import waiting_w
@@ -41,110 +48,81 @@ from schedsearch.schedule import require_one_stream, require_plain
 
 SwitchedPlan = LimitedPlan[SwitchingLimits, ClockChanges]
 
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+"""Shares of the simulated iterations whose longest time stands in ``robust.json``."""
+
 FREE_ROUNDS = 2
 """Rounds of the repetend at each end of the steady part whose clocks are free; they save most for little.
 
 Where the clocks repeat after several rounds, these are whole repetitions, as few as hold so many rounds.
 """
 
+log = logging.getLogger(__name__)
 
-@dataclass(frozen=True)
-class PeriodicResult:
-    """The plan whose clocks repeat.
+
+class RepeatingPlan(NamedTuple):
+    """A plan whose clocks repeat.
 
     Attributes:
-        periodic: Its clocks.
-        plan: For the micro-batches of the schedule.
-        deadline_ms: It keeps.
+        clocks: Its clocks, by part of the schedule.
+        plan: The same, unrolled for the micro-batches of the schedule.
+        deadline_ms: Deadline that it keeps.
         is_of_schedule: Whether it is of the schedule that was found, and not of its repetend unrolled.
     """
 
-    periodic: PeriodicPlan
+    clocks: PeriodicPlan
     plan: FrequencyPlan
     deadline_ms: float
     is_of_schedule: bool
 
-    @property
-    def changes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return each device's changes of clock in an iteration, without and with those to the next one."""
-        schedule = self.periodic.periodic.schedule(self.periodic.num_micro_batches)
-        clocks = self.plan.clock_mhz
-        return num_clock_changes(schedule, clocks), changes_per_iteration(schedule, clocks)
+
+def clock_latency_of(options: FrontierCommandOptions) -> ClockLatency:
+    """Return the table of the file that the options name, or where they name none, of their GPU.
+
+    Raises:
+        OptionError: There is no such GPU.
+        ProfileError: The file is wrong.
+    """
+    if options.profile.clock_latency is not None:
+        return read_clock_latency(options.profile.clock_latency)
+    return read_gpu(options.profile.gpu, options.placement).clock_latency
 
 
-@dataclass(frozen=True)
-class ConstrainedPlans:
-    """Plans under the limits of the options; None for a limit that was not asked for."""
+def switching_limits(options: FrontierCommandOptions) -> SwitchingLimits:
+    """Return how often and how fast a device changes its clock: numbers of the options, or the table's.
 
-    periodic: PeriodicResult | None = None
-    switched: SwitchedPlan | None = None
-    periodic_switched: tuple[PeriodicPlan, SwitchedPlan] | None = None
-    capped: LimitedPlan[PowerCap, AveragePower] | None = None
-    robust: LimitedPlan[float, PlanIterations] | None = None
-    shaped: LimitedPlan[PowerLimits, ShapedPower] | None = None
-
-    @property
-    def periodic_to_run(self) -> PeriodicPlan | None:
-        """Return the plan whose clocks repeat, the one that changes seldom too if that was asked for."""
-        if self.periodic_switched is not None:
-            return self.periodic_switched[0]
-        return self.periodic.periodic if self.periodic else None
+    With a measured table a change takes as long as there, by its two clocks; where the two were not tried,
+    as long as to the clock after.
+    """
+    energy, latency = options.energy, clock_latency_of(options)
+    dwell_ms = latency.dwell_ms if energy.dwell_ms == AUTO else float(energy.dwell_ms)
+    if energy.switch_ms != AUTO:
+        return SwitchingLimits(dwell_ms, float(energy.switch_ms), energy.back_to_back)
+    table = latency if latency.by_target_ms else None
+    return SwitchingLimits(dwell_ms, latency.longest_ms, energy.back_to_back, table)
 
 
-def check_constrained_plans(options: FrontierCommandOptions) -> None:
-    """Reject wrong options before any work starts."""
-    energy = options.energy
-    if energy.periodic and options.schedule == "searched" and options.search.method == "time_optimal":
-        raise OptionError(
-            "energy.periodic: search.method=time_optimal finds nothing that repeats; "
-            "use search.method=modulo or energy.periodic=0"
-        )
-    check_switching(options)
-    try:
-        _spread(options)
-        _power_limits(energy)
-    except EnergyError as error:
-        raise OptionError(f"energy.{error}") from None
-
-
-def _spread(options: FrontierCommandOptions) -> Spread:
-    """Return how much times vary: blocks by the option, changes of clock as the table of clocks says."""
-    limits = switching_limits(options)
-    shortest_ms = limits.latency_ms
-    if limits.table is not None:
-        shortest_ms = min([*limits.table.by_target_ms.values(), *limits.table.by_pair_ms.values()])
-    return Spread(options.energy.time_spread, (shortest_ms, limits.latency_ms))
-
-
-def _power_limits(energy: EnergyOptions) -> PowerLimits | None:
-    """Return the limits on the shape of power; None where there are none."""
-    limits = PowerLimits(energy.peak_w, energy.ramp_w_per_s, energy.band_w)
-    return None if limits == PowerLimits() else limits
-
-
-def check_constrained_plans_on(options: FrontierCommandOptions, problem: SearchProblem) -> None:
+def check_constrained_plans(options: FrontierCommandOptions, problem: SearchProblem) -> None:
     """Reject before the search options that this placement cannot have.
 
     Raises:
         OptionError: Waiting alone breaks a power cap, or a schedule made by hand does not repeat.
         PlacementError: It has modes or streams and clocks are to repeat, or streams and they are to change
             seldom.
+        ProfileError: The table of clocks is wrong, or clocks have several configurations.
     """
-    seldom = not switching_limits(options).are_none
-    if options.energy.periodic:
-        require_plain(problem.placement, "energy.periodic", "use energy.periodic=0")
-    if seldom:
-        named = "energy.dwell_ms and energy.switch_ms"
-        require_one_stream(problem.placement, named, "leave both at 0")
-    if options.energy.periodic and options.schedule in HAND_MADE and options.search.num_micro_batches > 0:
-        _repetend_by_hand(options, problem.placement)
-    energy, profile = options.energy, problem.whole_profile
+    energy, placement, profile = options.energy, problem.placement, problem.whole_profile
     if energy.periodic:
+        require_plain(placement, "energy.periodic", "use energy.periodic=0")
         profile.require_one_config("energy.periodic")
-    if seldom:
-        profile.require_one_config("energy.dwell_ms and energy.switch_ms")
+        if options.schedule in HAND_MADE and options.search.num_micro_batches > 0:
+            _repetend_by_hand(options, placement)
+    if not switching_limits(options).are_none:
+        named = "energy.dwell_ms and energy.switch_ms"
+        require_one_stream(placement, named, "leave both at 0")
+        profile.require_one_config(named)
     for name, min_w in (
-        ("power_cap_w", waiting_w(problem.placement, profile)),
+        ("power_cap_w", waiting_w(placement, profile)),
         ("device_power_cap_w", profile.min_blocking_power_w),
     ):
         value = getattr(energy, name)
@@ -152,48 +130,75 @@ def check_constrained_plans_on(options: FrontierCommandOptions, problem: SearchP
         require(value is None or value > min_w, f"energy.{name}", value, above, "give more")
 
 
-def constrain_plans(
+def constrained(
     options: FrontierCommandOptions, found: SearchStepResult, tuned: EnergyResult
-) -> ConstrainedPlans:
-    """Return the plans that the options ask for."""
-    energy, schedule = options.energy, found.schedule
+) -> EnergyResult:
+    """Return the result with the plans that the options ask for.
+
+    Raises:
+        OptionError: No plan keeps a limit.
+    """
+    energy, schedule, limits = options.energy, found.schedule, switching_limits(options)
     profile, frontier, deadline_ms = tuned.profile, tuned.frontier, tuned.deadline_ms
-    limits = switching_limits(options)
-    say_switching(options)
+    if AUTO in (energy.dwell_ms, energy.switch_ms):
+        log.info(
+            "a clock stays for at least %g ms, and a change takes %g ms: %s",
+            limits.dwell_ms,
+            limits.latency_ms,
+            clock_latency_of(options).source,
+        )
     cap = PowerCap(energy.power_cap_w, energy.device_power_cap_w)
-    shape = _power_limits(energy)
+    plans: list[ConstrainedPlan] = []
+    to_run, repeating, switched = None, None, None
     try:
-        periodic = _periodic(options, found, profile, deadline_ms) if energy.periodic else None
-        switched = (
-            None if limits.are_none else switched_plan(schedule, profile, frontier, limits, deadline_ms)
-        )
-        return ConstrainedPlans(
-            periodic=periodic,
-            switched=switched,
-            periodic_switched=None
-            if periodic is None or switched is None
-            else switched_periodic_plan(periodic.periodic, limits, switched.free),
-            capped=None if cap == PowerCap() else capped_plan(schedule, profile, frontier, cap),
-            robust=None
-            if energy.confidence is None
-            else robust_plan(schedule, profile, frontier, deadline_ms, _spread(options), energy.confidence),
-            shaped=None
-            if shape is None
-            else shaped_plan(schedule, profile, frontier, shape, deadline_ms, energy.copies),
-        )
+        if energy.periodic:
+            repeating = _repeating(options, found, tuned)
+            to_run = repeating.clocks
+            plans.append(periodic_form(frontier, repeating))
+        if not limits.are_none:
+            switched = switched_plan(schedule, profile, frontier, limits, deadline_ms)
+            plans.append(switched_form(frontier, switched, deadline_ms))
+        if repeating is not None and switched is not None:
+            to_run, both = switched_periodic_plan(repeating.clocks, limits, switched.free)
+            others = {"periodic": repeating.plan, "switched": switched.plan}
+            form = switched_form(frontier, both, repeating.deadline_ms, others)
+            data = {**to_run.to_dict(), "is_of_schedule": repeating.is_of_schedule, **form.data}
+            title = "Clocks that repeat and change seldom"
+            plans.append(form._replace(name="periodic_switched", title=title, data=data))
+        if cap != PowerCap():
+            plans.append(capped_form(capped_plan(schedule, profile, frontier, cap)))
+        if energy.confidence is not None:
+            spread = _spread(energy.time_spread, limits)
+            plans.append(
+                robust_form(robust_plan(schedule, profile, frontier, deadline_ms, spread, energy.confidence))
+            )
     except EnergyError as error:
         raise OptionError(f"energy.{error}") from None
+    return replace(
+        tuned,
+        constrained=tuple(plans),
+        periodic=to_run,
+        switched=None if switched is None else switched.plan,
+    )
 
 
-def _periodic(
-    options: FrontierCommandOptions, found: SearchStepResult, profile: Profile, deadline_ms: float
-) -> PeriodicResult:
-    """Return the periodic plan of the schedule, or where it does not repeat, of its repetend unrolled.
+def _spread(time_spread: float, limits: SwitchingLimits) -> Spread:
+    """Return how much times vary: blocks by the option, changes of clock as the table of clocks says."""
+    shortest_ms = limits.latency_ms
+    if limits.table is not None:
+        shortest_ms = min([*limits.table.by_target_ms.values(), *limits.table.by_pair_ms.values()])
+    return Spread(time_spread, (shortest_ms, limits.latency_ms))
+
+
+def _repeating(
+    options: FrontierCommandOptions, found: SearchStepResult, tuned: EnergyResult
+) -> RepeatingPlan:
+    """Return the plan whose clocks repeat, of the schedule, or where that does not repeat, of its repetend.
 
     The unrolled repetend may be longer than the schedule; a deadline that was not given in ms is then over
     its own time at the highest clocks.
     """
-    number = options.search.num_micro_batches
+    number, deadline_ms = options.search.num_micro_batches, tuned.deadline_ms
     if found.result is None:
         repetend = _repetend_by_hand(options, found.placement)
     elif found.result.repetend is None:
@@ -204,10 +209,9 @@ def _periodic(
     periodic = PeriodicSchedule(repetend.repeated(each), found.placement, math.ceil(FREE_ROUNDS / each))
     is_of_schedule = has_order_of(repetend, found.schedule)
     if not is_of_schedule and options.energy.deadline_ms is None:
-        schedule = periodic.schedule(number)
-        deadline_ms = asked_deadline_ms(options.energy, schedule, profile)
-    plan = periodic_plan(periodic, profile, number, deadline_ms)
-    return PeriodicResult(plan, plan.unrolled(number), deadline_ms, is_of_schedule)
+        deadline_ms = asked_deadline_ms(options.energy, periodic.schedule(number), tuned.profile)
+    clocks = periodic_plan(periodic, tuned.profile, number, deadline_ms)
+    return RepeatingPlan(clocks, clocks.unrolled(number), deadline_ms, is_of_schedule)
 
 
 def _repetend_by_hand(options: FrontierCommandOptions, placement: Placement) -> Repetend:
@@ -219,3 +223,126 @@ def _repetend_by_hand(options: FrontierCommandOptions, placement: Placement) -> 
             f"energy.periodic: schedule={options.schedule} repeats nothing after a few micro-batches; "
             "use schedule=searched or energy.periodic=0"
         ) from None
+
+
+def periodic_form(frontier: Frontier, found: RepeatingPlan) -> ConstrainedPlan:
+    """Return the file and the line of a plan whose clocks repeat."""
+    clocks, plan, deadline_ms, is_of_schedule = found
+    schedule = clocks.periodic.schedule(clocks.num_micro_batches)
+    changes = num_clock_changes(schedule, plan.clock_mhz)
+    loss = _loss(frontier, plan, deadline_ms)
+    data = {
+        **clocks.to_dict(),
+        "is_of_schedule": is_of_schedule,
+        "clock_changes": list(changes),
+        "changes_per_iteration": list(changes_per_iteration(schedule, plan.clock_mhz)),
+        "loss": loss,
+    }
+    of = "" if is_of_schedule else ", for the unrolled repetend, as the schedule itself does not repeat"
+    note = f"{_more_or_less(loss)} energy than the plan without limits{of}; {sum(changes)} clock changes"
+    return ConstrainedPlan("periodic", "Clocks that repeat", plan, note, data)
+
+
+_OTHERS = {"periodic": "clocks that only repeat", "switched": "few changes only"}
+
+
+def switched_form(
+    frontier: Frontier,
+    found: SwitchedPlan,
+    deadline_ms: float,
+    others: dict[str, FrequencyPlan] | None = None,
+) -> ConstrainedPlan:
+    """Return the plan whose clocks change seldom, also beside plans that keep one of its two limits."""
+    own, changes, limits = found.outcome.own, found.outcome.per_iteration, found.limits
+    losses = {"loss": _loss(frontier, found.plan, deadline_ms)}
+    note = f"{_more_or_less(losses['loss'])} energy than the plan without limits"
+    for name, other in (others or {}).items():
+        loss = losses[f"loss_to_{name}"] = _loss(frontier, found.plan, deadline_ms, other)
+        note += f", {_more_or_less(loss)} than with {_OTHERS[name]}"
+    data = {
+        "deadline_ms": deadline_ms,
+        "dwell_ms": limits.dwell_ms,
+        "switch_ms": limits.latency_ms,
+        "back_to_back": limits.back_to_back,
+        "clock_changes": list(own),
+        "changes_per_iteration": list(changes),
+        "lower_bound_mj": found.lower_bound_mj,
+        "gap": None if math.isnan(found.gap) else found.gap,
+        **losses,
+    }
+    note += (
+        f"; {sum(own)} clock changes, {sum(changes)} with those between iterations, at most "
+        f"{max(changes)} on one device; at most {found.gap:.2%} above the best plan under these limits"
+    )
+    return ConstrainedPlan("switched", "Few changes of clock", found.plan, note, data)
+
+
+def capped_form(found: LimitedPlan[PowerCap, AveragePower]) -> ConstrainedPlan:
+    """Return the shortest iteration under a power cap."""
+    data = {
+        "power_cap_w": found.limits.job_w,
+        "device_power_cap_w": found.limits.device_w,
+        "least_time_ms": found.min_ms,
+        "running_ms": found.outcome.running_ms,
+        "device_power_w": list(found.outcome.power_w),
+    }
+    note = (
+        f"{found.plan.power_w:.6g} W, at most {max(found.outcome.power_w):.6g} W on a GPU; "
+        f"no iteration under the cap is shorter than {found.min_ms:.6g} ms"
+    )
+    return ConstrainedPlan("capped", "Under the power cap", found.plan, note, data)
+
+
+def robust_form(found: LimitedPlan[float, PlanIterations]) -> ConstrainedPlan:
+    """Return the plan whose iterations keep the deadline in a share of all, though their times vary."""
+    deadline_ms, confidence, at_free = found.deadline_ms, found.limits, found.free_outcome
+    assert at_free is not None, "the plan for fixed times was simulated too"
+    kept, nominal = (_iterations_to_dict(each, deadline_ms) for each in (found.outcome, at_free))
+    data = {"deadline_ms": deadline_ms, "confidence": confidence, **kept, "nominal": nominal}
+    price = kept["mean_energy_mj"] / nominal["mean_energy_mj"] - 1
+    note = (
+        f"{kept['share_within']:.1%} of {len(found.outcome.time_ms)} simulated iterations end by "
+        f"{deadline_ms:.6g} ms, with the plan for fixed times {nominal['share_within']:.1%}; "
+        f"{_more_or_less(price)} energy than that one"
+    )
+    title = f"Keeps the deadline in {confidence:.6g} of iterations"
+    return ConstrainedPlan("robust", title, found.plan, note, data)
+
+
+def _iterations_to_dict(outcome: PlanIterations, deadline_ms: float) -> dict[str, Any]:
+    times_and_energies = zip(outcome.time_ms.tolist(), outcome.energy_mj.tolist(), strict=True)
+    return {
+        "share_within": outcome.share_within(deadline_ms),
+        "mean_energy_mj": outcome.mean_energy_mj(deadline_ms),
+        "mean_time_ms": float(outcome.time_ms.mean()),
+        "time_quantiles_ms": {str(share): outcome.quantile_ms(share) for share in QUANTILES},
+        "iterations": [
+            {"time_ms": time_ms, "energy_mj": energy_mj} for time_ms, energy_mj in times_and_energies
+        ],
+    }
+
+
+def _more_or_less(share: float) -> str:
+    """Return a change in words.
+
+    >>> _more_or_less(0.02), _more_or_less(-0.0145)
+    ('2.00% more', '1.45% less')
+    """
+    return f"{abs(share):.2%} {'more' if share >= 0 else 'less'}"
+
+
+def _loss(
+    frontier: Frontier, plan: FrequencyPlan, deadline_ms: float, other: FrequencyPlan | None = None
+) -> float:
+    """Return by which share a plan needs more than another one until the deadline; below 0 if less.
+
+    Args:
+        frontier: Frontier of the free plans.
+        plan: Any.
+        deadline_ms: Until which both are paid for; the other plan's time where that is longer.
+        other: None for the free plan.
+    """
+    if other is None:
+        other = frontier.at(max(deadline_ms, frontier.shortest.time_ms))
+    until_ms = max(deadline_ms, other.time_ms)
+    return frontier.energy_next_to(plan, until_ms) / frontier.energy_next_to(other, until_ms) - 1

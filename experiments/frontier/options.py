@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from experiments.config.declaring import Command
+from experiments.config.options import OptionError, require, require_known
 from experiments.search.options import OF_ONE_PIPELINE, PRESETS, SearchCommandOptions, read_options
 from placements.forms.meaning import group, option
+
+AUTO = "auto"
+"""Value of ``energy.dwell_ms`` and ``energy.switch_ms``: the figure of the table of clocks."""
+
+BASELINE_TITLES = {
+    "all_maximum": "All clocks at maximum",
+    "envpipe": "EnvPipe",
+    "zeus_global": "ZeusGlobal",
+    "zeus_per_stage": "ZeusPerStage",
+    "perseus": "Perseus",
+}
+"""What people call each baseline."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +84,16 @@ class EnergyOptions:
     time_spread: float = option(
         0.02, "standard deviation of a block's time for it, as a share of its profiled time", min=0
     )
-    peak_w: float | None = option(
-        None,
-        "also the plan of least energy whose power, over 0.1 s and of all copies, is at most this, in W",
-        above=0,
-    )
-    ramp_w_per_s: float | None = option(None, "and changes by at most this, in W per s", above=0)
-    band_w: float | None = option(
-        None, "and whose part between 0.1 and 20 Hz is at most this (root mean square), in W", above=0
-    )
-    copies: int = option(1, "data-parallel copies of the job, which may start one after the other", min=1)
+
+    def __post_init__(self) -> None:
+        if self.deadline_ms is not None and self.slowdown is not None:
+            raise OptionError("energy.deadline_ms: is given beside energy.slowdown; give one of the two")
+        for name in self.baselines:
+            require_known("energy.baselines", name, BASELINE_TITLES)
+        for name in ("dwell_ms", "switch_ms"):
+            value = getattr(self, name)
+            is_time = value == AUTO if isinstance(value, str) else 0 <= value < math.inf
+            require(is_time, f"energy.{name}", value, "a time", f"give 0 ms or more, or {AUTO}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +101,13 @@ class FrontierCommandOptions(SearchCommandOptions):
     """The config of `experiments.frontier`."""
 
     energy: EnergyOptions = group(headline="Clocks and energy")
+
+    def __post_init__(self) -> None:
+        if self.energy.periodic and self.schedule == "searched" and self.search.method == "time_optimal":
+            raise OptionError(
+                "energy.periodic: search.method=time_optimal finds nothing that repeats; "
+                "use search.method=modulo or energy.periodic=0"
+            )
 
 
 COMMAND = Command(

@@ -4,21 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from experiments.report.html_report import Fact
 from experiments.search.profile_reading import CostSource
 from placements import Profile
 from schedsearch.energy import ClockedIteration, FrequencyPlan, Frontier, PeriodicPlan
-from schedsearch.energy.frontier import TIME_TOLERANCE
+from schedsearch.energy.frontier import TIME_TOLERANCE, clocks_to_dict
 
-PlanFact = tuple[str, str, str]
-"""Title, value and note of a plan."""
-
-ConstrainedPlan = tuple[str, dict[str, Any], PlanFact]
-"""Name of the file of a plan, its content, and what is said of it."""
+CONSTRAINED_PLANS_SCHEMA_VERSION = 1
+"""Version of the forms of ``periodic.json``, ``switched.json``, ``periodic_switched.json``, ``capped.json``
+and ``robust.json``."""
 
 _SHOWN_SHARE = 5e-4
 """From which on it is said how much more time than the highest clocks a plan is given."""
+
+
+class ConstrainedPlan(NamedTuple):
+    """A plan under limits that was asked for.
+
+    Attributes:
+        name: Name of its file, without ``.json``.
+        title: Its limits in a few words.
+        plan: Clocks, time and energy.
+        note: How it stands to the plan without limits.
+        data: Content of the file besides the plan.
+    """
+
+    name: str
+    title: str
+    plan: FrequencyPlan
+    note: str
+    data: Mapping[str, Any]
+
+    @property
+    def fact(self) -> Fact:
+        """Time and energy, for the report and the log."""
+        return Fact(self.title, time_and_energy(self.plan), self.note)
+
+    def to_dict(self, costs: CostSource) -> dict[str, Any]:
+        """Return the content of the file."""
+        return {
+            "schema_version": CONSTRAINED_PLANS_SCHEMA_VERSION,
+            **self.data,
+            "plan": {
+                "time_ms": self.plan.time_ms,
+                "energy_mj": self.plan.energy_mj,
+                **clocks_to_dict(self.plan.clock_mhz),
+            },
+            **costs.to_dict(),
+        }
+
+
+def time_and_energy(plan: FrequencyPlan) -> str:
+    """Return time and energy of an iteration in words."""
+    return f"{plan.time_ms:.6g} ms, {plan.energy_mj / 1e3:.6g} J"
 
 
 @dataclass(frozen=True)
@@ -91,15 +131,15 @@ class EnergyResult:
             f"{'; costs are placeholders' if self.costs.placeholder else ''}"
         )
 
-    def baseline_plan(self, name: str) -> tuple[FrequencyPlan, bool]:
-        """Return a baseline's plan of least energy until the deadline, and whether it is late nevertheless.
+    def keeps_deadline(self, plan: FrequencyPlan) -> bool:
+        """Tell whether a plan ends by the deadline, but for rounding."""
+        return plan.time_ms <= self.deadline_ms * (1 + TIME_TOLERANCE)
 
-        Where no plan keeps the deadline it is the fastest.
-        """
-        plans = self.baselines[name]
-        kept = [plan for plan in plans if plan.time_ms <= self.deadline_ms * (1 + TIME_TOLERANCE)]
+    def baseline_plan(self, name: str) -> FrequencyPlan:
+        """Return a baseline's plan of least energy until the deadline; its fastest where all are late."""
+        kept = [plan for plan in self.baselines[name] if self.keeps_deadline(plan)]
         if not kept:
-            return plans[0], True
+            return self.baselines[name][0]
         if kept[-1].waiting_w is None:
-            return kept[-1], False
-        return min(kept, key=lambda plan: self.frontier.energy_next_to(plan, self.deadline_ms)), False
+            return kept[-1]
+        return min(kept, key=lambda plan: self.frontier.energy_next_to(plan, self.deadline_ms))

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from experiments.config.command import Interrupted
@@ -18,7 +18,7 @@ from experiments.search.search_step import describe, save_schedule
 from placements import Profile
 from schedsearch.core.progress import StepBar
 from schedsearch.energy import EnergyError, all_maximum_clocks, simulate_at_clocks
-from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder, best_order
+from schedsearch.energy.orders.ordering import best_order
 from schedsearch.procedures.alternatives import (
     ScheduleCandidate,
     keeps_memory,
@@ -52,33 +52,37 @@ def select_schedule(
         OptionError: No schedule keeps the deadline.
         Interrupted: The choice was interrupted from the keyboard; the best so far is written all the same.
     """
-    energy, result = options.energy, found.result
+    energy, searched = options.energy, found.result
     if (
         energy.orders == 1
-        or result is None
+        or searched is None
         or options.search.scenarios is not None
         or problem.batch is not None
     ):
         return found
     profile = problem.whole_profile
     deadline_ms = asked_deadline_ms(energy, found.schedule, profile)
-    limit = reached(result, options.search.objectives) if options.search.method == "modulo" else {}
+    limit = reached(searched, options.search.objectives) if options.search.method == "modulo" else {}
     began = time.monotonic()
-    candidates = _KeptCandidates(
-        schedules_of_equal_period(
+    candidates: list[ScheduleCandidate] = []
+
+    def schedules() -> Iterator[Schedule]:
+        for candidate in schedules_of_equal_period(
             found.placement,
             options.search.num_micro_batches,
-            result,
+            searched,
             limit=limit,
             count=energy.orders,
             work_limit=energy.orders_work_limit * _SHARE_OF_CANDIDATES,
             seed=options.search.seed,
-        )
-    )
+        ):
+            candidates.append(candidate)
+            yield candidate.schedule
+
     with StepBar("orders") as bar:
         try:
             chosen = best_order(
-                candidates,
+                schedules(),
                 profile,
                 deadline_ms,
                 max_swaps=energy.orders * SWAPS_PER_ORDER if may_reorder(limit) else 0,
@@ -88,10 +92,10 @@ def select_schedule(
             )
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
-    origin = candidates.kept[chosen.best.candidate]
-    origins = tuple(each.origin for each in candidates.kept)
-    selection = SelectionResult(chosen, origins, time.monotonic() - began, result)
-    result = replace(result, repetend=origin.repetend, schedule=chosen.schedule)
+    origin = candidates[chosen.best.candidate]
+    origins = tuple(each.origin for each in candidates)
+    selection = SelectionResult(chosen, origins, time.monotonic() - began, searched)
+    result = replace(searched, repetend=origin.repetend, schedule=chosen.schedule)
     found = replace(found, schedule=chosen.schedule, result=result, selection=selection)
     save_schedule(chosen.schedule, result, problem.costs, directory, export=options.search.export)
     if chosen.best is not chosen.judged[0]:
@@ -110,60 +114,42 @@ def asked_deadline_ms(energy: EnergyOptions, schedule: Schedule, profile: Profil
     return maximum.time_ms * (energy.slowdown or 1.0)
 
 
-@dataclass
-class _KeptCandidates:
-    """Iterates over the schedules of candidates, and keeps the candidates."""
-
-    source: Iterator[ScheduleCandidate]
-    kept: list[ScheduleCandidate] = field(default_factory=list)
-
-    def __iter__(self) -> Iterator[Schedule]:
-        for candidate in self.source:
-            self.kept.append(candidate)
-            yield candidate.schedule
-
-
 def describe_selection(selection: SelectionResult) -> str:
-    """Return the choice and its gain over tuning the search's schedule in a line."""
-    best = selection.chosen.best
+    """Return the choice, its gain over the search's schedule, and the most that another order could save."""
+    chosen, best = selection.chosen, selection.chosen.best
     where = f"{selection.origin_of(best)}{' with neighboring blocks swapped' if best.is_swapped else ''}"
-    gain = selection.chosen.gain
-    text = (
+    gain = (
         "the searched order misses the deadline"
-        if gain is None
-        else f"{gain:.2%} less than the searched order"
+        if chosen.gain is None
+        else f"{chosen.gain:.2%} less than the searched order"
     )
+    left = 1 - chosen.lower_bound_mj / best.energy_mj
+    needs = "no order and no modes need" if chosen.schedule.chosen else "no order needs"
+    needs += " less" if left < NO_GAIN else f" over {left:.2%} less than this"
     return (
-        f"orders: {len(selection.chosen.judged)} compared, chosen: {where}; "
-        f"{best.energy_mj / 1e3:.6g} J until {selection.chosen.deadline_ms:.6g} ms, {text}; "
-        f"{_what_is_left(selection.chosen)}; {selection.took_s:.1f} s"
+        f"orders: {len(chosen.judged)} compared, chosen: {where}; "
+        f"{best.energy_mj / 1e3:.6g} J until {chosen.deadline_ms:.6g} ms, {gain}; "
+        f"{needs}; {selection.took_s:.1f} s"
     )
-
-
-def _what_is_left(chosen: OrderChoice) -> str:
-    """Return in words the most that another order could still save."""
-    share = 1 - chosen.lower_bound_mj / chosen.best.energy_mj
-    what = "no order and no modes need" if chosen.schedule.chosen else "no order needs"
-    return f"{what} less" if share < NO_GAIN else f"{what} over {share:.2%} less than this"
 
 
 def selection_to_dict(selection: SelectionResult) -> dict[str, object]:
     """Return the judged orders and the choice as plain data; null stands for no plan and no bound."""
-    chosen: OrderChoice = selection.chosen
+    chosen = selection.chosen
+    judged = [
+        {
+            "origin": selection.origin_of(each),
+            "swapped": each.is_swapped,
+            "makespan": each.schedule.makespan,
+            "lower_bound_mj": each.lower_bound_mj if math.isfinite(each.lower_bound_mj) else None,
+            "energy_mj": each.energy_mj if math.isfinite(each.energy_mj) else None,
+        }
+        for each in chosen.judged
+    ]
     return {
         "deadline_ms": chosen.deadline_ms,
         "chosen": chosen.judged.index(chosen.best),
         "gain": chosen.gain,
         "lower_bound_mj": chosen.lower_bound_mj,
-        "judged": [_judged_to_dict(selection, each) for each in chosen.judged],
-    }
-
-
-def _judged_to_dict(selection: SelectionResult, each: RatedOrder) -> dict[str, object]:
-    return {
-        "origin": selection.origin_of(each),
-        "swapped": each.is_swapped,
-        "makespan": each.schedule.makespan,
-        "lower_bound_mj": each.lower_bound_mj if math.isfinite(each.lower_bound_mj) else None,
-        "energy_mj": each.energy_mj if math.isfinite(each.energy_mj) else None,
+        "judged": judged,
     }

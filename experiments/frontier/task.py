@@ -4,67 +4,44 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from experiments.config.command import Interrupted
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
-from experiments.frontier.constrained_plan_files import (
-    constrained_plan_forms,
-    describe_constrained_plans,
-    save_constrained_plans,
-)
-from experiments.frontier.constrained_plans import (
-    check_constrained_plans,
-    check_constrained_plans_on,
-    constrain_plans,
-)
-from experiments.frontier.energy_baselines import check_baselines, describe_baselines
-from experiments.frontier.energy_methods import (
-    describe_method,
-    make_frontier,
-)
-from experiments.frontier.frontier_files import save_frontier
+from experiments.frontier.constrained_plans import check_constrained_plans, constrained
+from experiments.frontier.frontier_files import frontier_result
 from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
-from experiments.frontier.report import save_frontier_report
+from experiments.frontier.report import write_page
 from experiments.frontier.results import EnergyResult
-from experiments.frontier.savings import beside_hand_made, describe_savings
 from experiments.frontier.schedule_selection import asked_deadline_ms, select_schedule
+from experiments.report.result import Result
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import search_and_save
+from placements import Profile
 from schedsearch.core.progress import StepBar
-from schedsearch.energy import EnergyError, simulate_at_clocks
-from schedsearch.energy.baselines import compute_baselines
+from schedsearch.energy import EnergyError, Frontier, OnProgress, compute_frontier, simulate_at_clocks
+from schedsearch.energy.baselines import compute_baselines, perseus_frontier
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import check_clocks_of
 from schedsearch.energy.interchange import zeus_stages
 from schedsearch.proof.makespan import makespan_bound
+from schedsearch.schedule import Schedule
+
+PROVED_GAP = 1e-6
+"""Share of the bound above which a plan is not proved to be the best; less is rounding."""
 
 log = logging.getLogger(__name__)
 
 
-def task(options: FrontierCommandOptions) -> dict[str, float | str]:
-    """Search, compute the frontier, and save; return the figures."""
-    check_energy_options(options)
-    directory = output_directory()
+def task(options: FrontierCommandOptions) -> Result:
+    """Search, compute the frontier, and return its files and lines."""
     problem = read_problem(options)
     check_energy_on(options, problem)
-    found, tuned = search_and_tune(options, problem, directory)
-    save_frontier_report(found, tuned, directory)
-    return found.figures | tuned.figures
-
-
-def check_energy_options(options: FrontierCommandOptions) -> None:
-    """Reject wrong options before any work starts."""
-    _check_frontier_options(options.energy)
-    check_constrained_plans(options)
-
-
-def _check_frontier_options(energy: EnergyOptions) -> None:
-    if energy.deadline_ms is not None and energy.slowdown is not None:
-        raise OptionError("energy.deadline_ms: is given beside energy.slowdown; give one of the two")
-    check_baselines(energy)
+    found, tuned = search_and_tune(options, problem, output_directory())
+    result = frontier_result(options.energy, found, tuned)
+    return replace(result, files={**result.files, "report.html": partial(write_page, found, tuned)})
 
 
 def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> None:
@@ -76,7 +53,7 @@ def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> 
         PlacementError: A plan that is asked for knows no modes or streams.
     """
     check_clocks_of(problem.placement)
-    check_constrained_plans_on(options, problem)
+    check_constrained_plans(options, problem)
     if (deadline_ms := options.energy.deadline_ms) is not None and problem.batch is None:
         bound = makespan_bound(problem.placement, options.search.num_micro_batches)
         bound_ms = problem.placement.ms(bound) * (1 - TIME_TOLERANCE)
@@ -92,44 +69,19 @@ def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> 
 def search_and_tune(
     options: FrontierCommandOptions, problem: SearchProblem, directory: Path
 ) -> tuple[SearchStepResult, EnergyResult]:
-    """Search a schedule, select one by its energy, tune its clocks; write all, and the pictures.
+    """Search a schedule and write it, select one by its energy, tune its clocks.
 
     Raises:
         OptionError: An option cannot be met, such as the deadline.
-        Interrupted: Ctrl-C ended a step; what was found is written all the same.
+        Interrupted: Ctrl-C ended the search; its schedule is written all the same.
     """
     found = search_and_save(options, problem, directory)
     found = select_schedule(options, problem, found, directory)
-    tuned = _tuned(options.energy, problem, found)
-    constrained = constrain_plans(options, found, tuned)
-    tuned = replace(
-        tuned,
-        constrained=tuple(constrained_plan_forms(tuned, constrained)),
-        periodic=constrained.periodic_to_run,
-        switched=constrained.switched.plan if constrained.switched else None,
-    )
-    save_frontier(options.energy, found, tuned, directory)
-    save_constrained_plans(tuned, directory)
-    tables = (*describe_savings(tuned), *describe_baselines(found.schedule, tuned))
-    for line in (*tables, *describe_constrained_plans(tuned)):
-        log.info("%s", line)
-    if found.by_hand:
-        log.info("the chosen plan takes %s", beside_hand_made(found, tuned))
-    from experiments.frontier.pictures import draw_pictures  # loads matplotlib
-
-    draw_pictures(found, tuned, directory)
-    log.info("frontier in %s", directory / "frontier.json")
-    if tuned.frontier.interrupted:
-        raise Interrupted(f"interrupted; the best plans found so far are in {directory / 'frontier.json'}")
-    return found, tuned
-
-
-def _tuned(energy: EnergyOptions, problem: SearchProblem, found: SearchStepResult) -> EnergyResult:
-    """Return the frontier of a schedule, with the plan for the deadline and the baselines."""
-    schedule, profile = found.schedule, problem.whole_profile
-    deadline_ms = asked_deadline_ms(energy, schedule, profile)
+    schedule, profile, energy = found.schedule, problem.whole_profile, options.energy
     if found.selection is not None:
         deadline_ms = found.selection.chosen.deadline_ms  # over the time of the search's schedule
+    else:
+        deadline_ms = asked_deadline_ms(energy, schedule, profile)
     with StepBar("frontier") as bar:
         try:
             frontier, deadline_ms = make_frontier(energy, schedule, profile, deadline_ms, bar)
@@ -139,7 +91,7 @@ def _tuned(energy: EnergyOptions, problem: SearchProblem, found: SearchStepResul
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
     plan = frontier.at(deadline_ms)
-    return EnergyResult(
+    tuned = EnergyResult(
         profile,
         found.costs,
         frontier,
@@ -149,3 +101,53 @@ def _tuned(energy: EnergyOptions, problem: SearchProblem, found: SearchStepResul
         baselines,
         method=describe_method(energy, frontier),
     )
+    return found, constrained(options, found, tuned)
+
+
+def make_frontier(
+    options: EnergyOptions, schedule: Schedule, profile: Profile, deadline_ms: float, on_progress: OnProgress
+) -> tuple[Frontier, float]:
+    """Return the frontier by the method that the options name, and the deadline of its plan.
+
+    Perseus's shortest plan may be later than the deadline, as its times are whole units. Where nobody asked
+    for that deadline, the time of the shortest plan takes its place.
+
+    Raises:
+        OptionError: The deadline that was asked for is before the shortest plan.
+        EnergyError: See `compute_frontier` and `perseus_frontier`.
+    """
+    if options.method == "exact":
+        frontier = compute_frontier(
+            schedule,
+            profile,
+            options.num_plans,
+            deadline_ms,
+            work_limit=options.work_limit,
+            on_progress=on_progress,
+        )
+        return frontier, deadline_ms
+    frontier = perseus_frontier(schedule, profile, options.unit_ms, on_progress)
+    shortest_ms = frontier.shortest.time_ms
+    if shortest_ms <= deadline_ms * (1 + TIME_TOLERANCE):
+        return frontier, deadline_ms
+    late = f"the shortest plan of energy.method=perseus takes {shortest_ms:.6g} ms"
+    if options.deadline_ms is not None or options.slowdown is not None:
+        name = "deadline_ms" if options.deadline_ms is not None else "slowdown"
+        raise OptionError(
+            f"energy.{name}: {deadline_ms:.6g} ms cannot be kept, {late}; give at least that, a shorter "
+            f"energy.unit_ms than {options.unit_ms:g}, or energy.method=exact"
+        )
+    log.info("%s, all clocks at maximum %.6g ms; the plan is for the longer time", late, deadline_ms)
+    return frontier, shortest_ms
+
+
+def describe_method(options: EnergyOptions, frontier: Frontier) -> str:
+    """Return how the frontier was made in words."""
+    if options.method == "perseus":
+        return f"Perseus's algorithm over fitted exponentials, in units of {options.unit_ms:g} ms"
+    text = "continuous optimum over convex hulls, rounded to real clocks"
+    if options.work_limit > 0:
+        proved = sum(plan.gap <= PROVED_GAP for plan in frontier.plans)
+        text += f", improved with a work limit of {options.work_limit:g}; "
+        text += f"{proved} of {len(frontier.plans)} plans are proved to be the best for their time"
+    return text

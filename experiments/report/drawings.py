@@ -95,9 +95,61 @@ def _row_px(schedules: Sequence[Schedule]) -> tuple[float, int]:
     return row_px, math.ceil(_TEXT_PX / row_px)
 
 
+_TEXT = {"text_color": _INK, "text_font": value(_FONT), "text_font_size": "12px", "text_baseline": "bottom"}
+_TITLE = {**_TEXT, "text_font_style": "bold"}
+_IDLE_LOOK = {"fill_color": _IDLE, "line_color": None}
+_SPAN = "left right top bottom"
+
+_Glyphs = tuple[tuple[str, str, str, dict[str, Any]], ...]
+
+_BLOCKS: _Glyphs = (
+    ("text", "titles", "x y text", _TITLE),
+    ("image_rgba", "far", "image x y dw dh", {}),
+    ("quad", "near", f"{_SPAN} color line", {"fill_color": "color", "line_color": "line", "line_width": 0.6}),
+    (
+        "text",
+        "labels",
+        "x y text color",
+        {
+            **_TEXT,
+            "text_color": "color",
+            "text_font_size": "11px",
+            "text_align": "center",
+            "text_baseline": "middle",
+        },
+    ),
+    ("segment", "waits", "x0 y0 x1 y1 color", {"line_color": "color", "line_width": 1.3}),
+    (
+        "quad",
+        "marks",
+        f"{_SPAN} color",
+        {"fill_color": "color", "fill_alpha": 0.85, "line_color": "color", "line_width": 2.4},
+    ),
+)
+"""Glyphs of the timelines that the scripts fill: kind, name, columns of the data, and looks."""
+
+_HELD: _Glyphs = (
+    ("quad", "held-rows", _SPAN, _IDLE_LOOK),
+    ("text", "held-titles", "x y text", _TITLE),
+    (
+        "patches",
+        "held-areas",
+        "xs ys",
+        {"fill_color": ACCENT, "fill_alpha": 0.3, "line_color": ACCENT, "line_width": 1.0},
+    ),
+    (
+        "segment",
+        "capacity",
+        "x0 y0 x1 y1",
+        {"line_color": _CAPACITY, "line_width": 1.3, "line_dash": [5, 4]},
+    ),
+)
+"""The same of the memory below."""
+
+
 def _timelines(data: PageData) -> Any:
     """Return the timelines of all schedules, and the memory below on the same axis of time."""
-    end_ms = max(_end_ms(schedule) for schedule in data.schedules.values())
+    end_ms = max(schedule.makespan * schedule.placement.tick_ms for schedule in data.schedules.values())
     if data.plans is not None:
         end_ms = max(end_ms, *(plan.time_ms for plan in data.plans.frontier.plans))
     times = Range1d(
@@ -106,50 +158,11 @@ def _timelines(data: PageData) -> Any:
     names = [lane_name(lane) for each in data.schedules.values() for lane in each.placement.lanes]
     left_px = max(_LEFT_PX, _BESIDE_NAME_PX + _LETTER_PX * max(map(len, names)))
     blocks = _rows(list(data.schedules.values()), times, left_px)
-    blocks.image_rgba(source=_source("image", "x", "y", "dw", "dh", name="far"))
-    spans = ("left", "right", "top", "bottom", "color")
-    blocks.quad(
-        source=_source(*spans, "line", name="near"), fill_color="color", line_color="line", line_width=0.6
-    )
-    blocks.text(
-        source=_source("x", "y", "text", "color", name="labels"),
-        text_color="color",
-        text_font=value(_FONT),
-        text_font_size="11px",
-        text_align="center",
-        text_baseline="middle",
-    )
-    blocks.segment(
-        source=_source("x0", "y0", "x1", "y1", "color", name="waits"), line_color="color", line_width=1.3
-    )
-    blocks.quad(
-        source=_source(*spans, name="marks"),
-        fill_color="color",
-        fill_alpha=0.85,
-        line_color="color",
-        line_width=2.4,
-    )
     held = _row_figure(_AXIS_PX, "held", times, FixedTicker(ticks=[]), left_px)
-    held.quad(source=_source("left", "right", "top", "bottom", name="held-rows"), **_IDLE_LOOK)
-    _titles(held, "held-titles")
-    held.patches(
-        source=_source("xs", "ys", name="held-areas"),
-        fill_color=ACCENT,
-        fill_alpha=0.3,
-        line_color=ACCENT,
-        line_width=1.0,
-    )
-    held.segment(
-        source=_source("x0", "y0", "x1", "y1", name="capacity"),
-        line_color=_CAPACITY,
-        line_width=1.3,
-        line_dash=[5, 4],
-    )
+    for plot, glyphs in ((blocks, _BLOCKS), (held, _HELD)):
+        for kind, name, columns, looks in glyphs:
+            getattr(plot, kind)(source=_source(columns, name), **looks)
     return column(blocks, held, sizing_mode="stretch_width", spacing=20)
-
-
-def _end_ms(schedule: Schedule) -> float:
-    return schedule.makespan * schedule.placement.tick_ms
 
 
 def _rows(schedules: Sequence[Schedule], times: Range1d, left_px: int) -> Any:
@@ -177,11 +190,7 @@ def _rows(schedules: Sequence[Schedule], times: Range1d, left_px: int) -> Any:
         bottom=[row + HALF_ROW for row in rows],
         **_IDLE_LOOK,
     )
-    _titles(plot, "titles")
     return plot
-
-
-_IDLE_LOOK = {"fill_color": _IDLE, "line_color": None}
 
 
 def _row_figure(height: int, name: str, times: Range1d, numbers: FixedTicker, left_px: int) -> Any:
@@ -195,17 +204,6 @@ def _row_figure(height: int, name: str, times: Range1d, numbers: FixedTicker, le
     plot.xaxis.axis_label, plot.yaxis.axis_label = "time (ms)", "device"
     plot.grid.visible = False
     return plot
-
-
-def _titles(plot: Any, name: str) -> None:
-    plot.text(
-        source=_source("x", "y", "text", name=name),
-        text_color=_INK,
-        text_font=value(_FONT),
-        text_font_size="12px",
-        text_font_style="bold",
-        text_baseline="bottom",
-    )
 
 
 def _figure(height: int, name: str, **more: Any) -> Any:
@@ -236,8 +234,8 @@ def _figure(height: int, name: str, **more: Any) -> Any:
     return plot
 
 
-def _source(*columns: str, name: str) -> ColumnDataSource:
-    return ColumnDataSource({each: [] for each in columns}, name=name)
+def _source(columns: str, name: str) -> ColumnDataSource:
+    return ColumnDataSource({each: [] for each in columns.split()}, name=name)
 
 
 _BASELINE_LOOKS = (
@@ -258,51 +256,28 @@ def _frontier(plans: PagePlans, others: Mapping[str, Sequence[FrequencyPlan]]) -
     frontier = plans.frontier
     alone = list(frontier.without_straggler)
     later = [plan for plan in frontier.plans if plan not in alone]
+    bound = [plan for plan in frontier.plans if plan.lower_bound_mj > 0]
     plot = _figure(340, "frontier", tools="")
     plot.xaxis.axis_label, plot.yaxis.axis_label = "iteration time (ms)", "energy of all devices (J)"
     plot.xaxis.ticker.desired_num_ticks = 5
-    bound = [plan for plan in frontier.plans if plan.lower_bound_mj > 0]
-    plot.line(
-        [plan.time_ms for plan in bound],
-        [plan.lower_bound_mj / 1e3 for plan in bound],
-        line_color=_INK,
-        line_dash="dotted",
-        line_width=1.5,
-        legend_label="lower bound of any plan",
-    )
+    times_ms, bounds_j = [plan.time_ms for plan in bound], [plan.lower_bound_mj / 1e3 for plan in bound]
+    dotted = {"line_color": _INK, "line_dash": "dotted", "line_width": 1.5}
+    plot.line(times_ms, bounds_j, **dotted, legend_label="lower bound of any plan")
     plot.line(*_points(alone), line_color=ACCENT, line_width=1.6, legend_label="frontier")
     plot.scatter(*_points(alone), size=5, color=ACCENT, legend_label="frontier")
     if later:
-        plot.scatter(
-            *_points(later),
-            size=5,
-            line_color=ACCENT,
-            fill_color="#FFFFFF",
-            legend_label="pays only next to a straggler",
-        )
+        looks = {"size": 5, "line_color": ACCENT, "fill_color": "#FFFFFF"}
+        plot.scatter(*_points(later), **looks, legend_label="pays only next to a straggler")
     for (title, some), (color, mark) in zip(others.items(), cycle(_BASELINE_LOOKS), strict=False):
         plot.line(*_points(some), line_color=color, line_width=1.0, legend_label=title)
-        plot.scatter(
-            *_points(some[:: max(len(some) // _MOST_MARKS, 1)]),
-            color=color,
-            marker=mark,
-            size=8,
-            legend_label=title,
-        )
-    highest = _points([frontier.all_maximum])
-    plot.scatter(*highest, marker="square", size=10, color=_CAPACITY, legend_label="all clocks at maximum")
-    chosen = _points([plans.chosen])
-    plot.scatter(
-        *chosen, marker="star", size=15, color="#009E73", line_color=_INK, legend_label="chosen plan"
-    )
-    plot.scatter(
-        source=_source("x", "y", name="here"),
-        size=15,
-        line_color=_INK,
-        line_width=2.5,
-        fill_color=None,
-        legend_label="in the timeline",
-    )
+        marked = _points(some[:: max(len(some) // _MOST_MARKS, 1)])
+        plot.scatter(*marked, color=color, marker=mark, size=8, legend_label=title)
+    looks = {"marker": "square", "size": 10, "color": _CAPACITY}
+    plot.scatter(*_points([frontier.all_maximum]), **looks, legend_label="all clocks at maximum")
+    looks = {"marker": "star", "size": 15, "color": "#009E73", "line_color": _INK}
+    plot.scatter(*_points([plans.chosen]), **looks, legend_label="chosen plan")
+    looks = {"size": 15, "line_color": _INK, "line_width": 2.5, "fill_color": None}
+    plot.scatter(source=_source("x y", "here"), **looks, legend_label="in the timeline")
     _calm(plot.legend)
     return plot
 
@@ -323,17 +298,11 @@ def _progress() -> Any:
     """Return the axes of a search's values and bounds over its time."""
     plot = _figure(240, "progress", tools="")
     plot.xaxis.axis_label = "time of the search (s)"
-    best = _source("x", "y", name="best")
+    best, bound = _source("x y", "best"), _source("x y", "bound")
     plot.step(source=best, mode="after", line_color=ACCENT, line_width=2, legend_label="best found")
     plot.scatter(source=best, size=6, color=ACCENT, legend_label="best found")
-    plot.step(
-        source=_source("x", "y", name="bound"),
-        mode="after",
-        line_color=_CAPACITY,
-        line_dash=[5, 4],
-        line_width=2,
-        legend_label="bound proved",
-    )
+    dashed = {"line_color": _CAPACITY, "line_dash": [5, 4], "line_width": 2}
+    plot.step(source=bound, mode="after", **dashed, legend_label="bound proved")
     _calm(plot.legend)
     plot.legend.orientation = "horizontal"
     plot.add_layout(plot.legend[0], "above")

@@ -1,10 +1,11 @@
-"""Schedules, plans and the progress of a search as plain arrays, in one run of bytes that a page can hold.
+"""Schedules, plans and the progress of a search as plain data and arrays, in JSON that a page can hold.
 
 It knows what a page has to show, and nothing of how it is drawn.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +31,6 @@ Tree = dict[str, Any]
 
 MOST_CLOCKS = 16_000_000
 """Clocks that a page holds, of all its plans: bytes, as there is one for each block of each plan."""
-
-_ALIGNED = 8
 
 
 @dataclass(frozen=True)
@@ -99,10 +98,9 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
     which the first is empty. Those of rows go through the devices and their streams, each with its blocks in
     order: ``rows`` has the indices of the blocks, and those of row r are from ``row_first[r]`` to
     ``row_first[r + 1]``. ``held`` has what each device holds from the start of each of its blocks on; which
-    these are is likewise in ``held_rows`` and ``held_first``, or in ``rows`` and ``row_first`` where each
-    device has one row. What block i waits for is ``before[before_first[i] : before_first[i + 1]]``, with the
-    least time between in ``delay_ms``. Memory is in the placement's units, or in MiB if that is asked for and
-    they are known.
+    these are is likewise in ``held_rows`` and ``held_first``. What block i waits for is
+    ``before[before_first[i] : before_first[i + 1]]``, with the least time between in ``delay_ms``. Memory is
+    in the placement's units, or in MiB if that is asked for and they are known.
     """
     placement = schedule.placement
     unit = (placement.memory_unit_mib or 1.0) if in_mib else 1.0
@@ -114,7 +112,8 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
     lanes = in_rows(placement.lanes)
     modes = [schedule.mode(*instance) for instance in graph.instances]
     names = ["", *dict.fromkeys(filter(None, modes))]
-    held = [memory_over_time(schedule, device)[1] for device in range(placement.num_devices)]
+    devices = range(placement.num_devices)
+    held = [memory_over_time(schedule, device)[1] for device in devices]
     return {
         "title": title,
         "num_devices": placement.num_devices,
@@ -142,19 +141,10 @@ def schedule_tree(title: str, schedule: Schedule, in_mib: bool = False) -> Tree:
         "row_names": [lane_name(placement.lanes[lane]) for lane in lanes],
         "row_device": [placement.lanes[lane][0] for lane in lanes],
         **_orders(graph, [schedule.lane_orders[lane] for lane in lanes], "rows", "row_first"),
-        **_held_rows(schedule, graph),
+        **_orders(graph, [schedule.order(device) for device in devices], "held_rows", "held_first"),
         "held": unit * np.concatenate(held).astype(np.float64),
         **_waits(graph),
     }
-
-
-def _held_rows(schedule: Schedule, graph: InstanceGraph) -> Tree:
-    """Return the blocks of each device, in order, where its row has others."""
-    placement = schedule.placement
-    if len(placement.lanes) == placement.num_devices:
-        return {}
-    orders = [schedule.order(device) for device in range(placement.num_devices)]
-    return _orders(graph, orders, "held_rows", "held_first")
 
 
 def _orders(graph: InstanceGraph, orders: Sequence[Sequence[Instance]], name: str, first: str) -> Tree:
@@ -261,29 +251,10 @@ def progress_tree(progress: Sequence[SearchProgress], tick_ms: float) -> list[Tr
 
 
 def packed(tree: Tree) -> bytes:
-    """Return plain data with its arrays as bytes: the length of a header, the header in JSON, the arrays.
+    """Return plain data as JSON; an array is ``{"array": [dtype, bytes]}``, little-endian bytes in base64."""
 
-    An array is ``{"array": [dtype, shape, offset]}`` in the header. Offsets count from the end of the header,
-    and are multiples of eight.
-    """
-    parts: list[bytes] = []
-    offset = 0
+    def as_text(value: NDArray[Any]) -> Tree:
+        data = value.astype(value.dtype.newbyteorder("<")).tobytes()
+        return {"array": [str(value.dtype), base64.b64encode(data).decode("ascii")]}
 
-    def without_arrays(value: Any) -> Any:
-        nonlocal offset
-        if isinstance(value, np.ndarray):
-            data = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<")).tobytes()
-            place = [str(value.dtype), list(value.shape), offset]
-            data += bytes(-len(data) % _ALIGNED)
-            parts.append(data)
-            offset += len(data)
-            return {"array": place}
-        if isinstance(value, dict):
-            return {key: without_arrays(each) for key, each in value.items()}
-        if isinstance(value, list):
-            return [without_arrays(each) for each in value]
-        return value
-
-    header = json.dumps(without_arrays(tree), separators=(",", ":")).encode()
-    header += b" " * (-len(header) % _ALIGNED)
-    return b"".join([len(header).to_bytes(_ALIGNED, "little"), header, *parts])
+    return json.dumps(tree, separators=(",", ":"), default=as_text).encode()

@@ -69,11 +69,6 @@ class PageProgram:
         )
 
 
-def style() -> str:
-    """Return how the scripts' parts of a page look."""
-    return _script("page.css")
-
-
 def _script(name: str) -> str:
     return (resources.files("experiments.report") / "browser" / name).read_text(encoding="utf-8")
 

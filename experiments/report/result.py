@@ -59,7 +59,7 @@ class Result:
     Attributes:
         figures: Figures of ``result.json`` by names with their units; a status is text.
         tables: Tables by name; ``replay`` is written as ``replay.csv``.
-        files: Text of files by name, or plain data where the name ends with ``.json`` or ``.yaml``.
+        files: Text of files by name, plain data for JSON, or functions that write at a path, in this order.
         pictures: Functions that draw into a path without its ending, by name.
         facts: Facts that are printed one below another.
         sentences: Lines that are printed after the facts.
@@ -81,7 +81,9 @@ class Result:
         for name, table in self.tables.items():
             write_text(directory / f"{name}.csv", table.text)
         for name, content in self.files.items():
-            if isinstance(content, str):
+            if callable(content):
+                content(directory / name)
+            elif isinstance(content, str):
                 write_text(directory / name, content)
             else:
                 write_json(directory / name, content)

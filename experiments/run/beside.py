@@ -22,17 +22,14 @@ from experiments.search.problem import SearchProblem
 from experiments.search.results import SearchStepResult
 from placements import Kind, Placement
 from placements.forms.texts import text_columns
-from schedsearch.baselines import HAND_MADE, NEEDS, UnsuitablePlacementError, applicable, one_f_one_b
-from schedsearch.baselines.chosen_modes import with_chosen_modes
+from schedsearch.baselines import NEEDS, UnsuitablePlacementError, applicable, one_f_one_b
 from schedsearch.comparison.compare import compare
 from schedsearch.comparison.course import quality
 from schedsearch.comparison.rows import WHOLE, compared
 from schedsearch.core.answer import proved_text
-from schedsearch.core.problem import Problem
 from schedsearch.energy import compute_frontier
 from schedsearch.metrics import bubble_rate, peak_memory
-from schedsearch.schedule import Schedule, with_optimizer
-from schedsearch.unequal.starts import executed, hand_made_orders
+from schedsearch.schedule import Schedule
 from schedsearch.validate import InvalidScheduleError, validate
 
 _SEARCHED = "searched"
@@ -120,22 +117,20 @@ def _made_by_hand(
 ) -> tuple[dict[str, Schedule], dict[str, str]]:
     """Return the schedules by hand that fit, on any shape of the same model, and notes on some.
 
-    Of 1F1B that is what it lacks, where it does not fit.
+    Of 1F1B that is what it lacks, where it does not fit. Where micro-batches differ or blocks have modes, a
+    schedule by hand has the best of the ways in which people number micro-batches and choose modes.
     """
     number = found.schedule.num_micro_batches
     if isinstance(kind, StagesPlacement):
         samples = number * kind.placed().num_samples
-        table = compare(kind.stages, list(NEEDS), samples, num_chunks=kind.num_chunks)
-        return {row.schedule: row.found for row in table.rows if row.found}, {
-            row.schedule: row.note for row in table.rows
-        }
-    if problem.batch is not None:
-        by_hand = _of_batch(problem.batch)
-        note = "does not fit these micro-batches or their memory"
-        return by_hand, {} if "one_f_one_b" in by_hand else {"one_f_one_b": note}
-    if not found.placement.is_plain:
-        by_hand = _with_modes_by_hand(found.placement, number)
-        note = "fits with no modes that people choose"
+        rows = compare(kind.stages, list(NEEDS), samples, num_chunks=kind.num_chunks).rows
+        fitting = {row.schedule: row.found for row in rows if row.found}
+        return fitting, {row.schedule: row.note for row in rows}
+    if problem.batch is not None or not found.placement.is_plain:
+        by_hand: dict[str, Schedule] = {}
+        for name, schedule in found.by_hand.items():  # the best first, in several ways to number or to run
+            by_hand.setdefault(name.partition(",")[0], schedule)
+        note = "does not fit these micro-batches or modes, or their memory"
         return by_hand, {} if "one_f_one_b" in by_hand else {"one_f_one_b": note}
     by_hand = applicable(found.placement, number)
     try:
@@ -146,27 +141,6 @@ def _made_by_hand(
     except (OptionError, UnsuitablePlacementError) as error:
         return by_hand, {"one_f_one_b": str(error)}
     return by_hand, {}
-
-
-def _of_batch(batch: Problem) -> dict[str, Schedule]:
-    """Return each schedule by hand that fits, with the micro-batches as they come and their own times."""
-    found: dict[str, Schedule] = {}
-    for name, orders in hand_made_orders(batch):
-        made = executed(batch, orders, range(batch.num_micro_batches))
-        if made is not None and made != found.get("one_f_one_b"):
-            found[name] = made
-    return found
-
-
-def _with_modes_by_hand(placement: Placement, number: int) -> dict[str, Schedule]:
-    """Return each schedule by hand with the best of the ways in which people choose modes."""
-    found: dict[str, Schedule] = {}
-    for name, make in HAND_MADE.items():
-        made = with_chosen_modes(placement.per_micro_batch, number, {name: make})
-        best = min((schedule for _, schedule in made), key=lambda each: each.makespan, default=None)
-        if best is not None and (whole := with_optimizer(placement, best)) != found.get("one_f_one_b"):
-            found[name] = whole
-    return found
 
 
 def _chain_of(kind: PlacementKind, problem: SearchProblem, num_micro_batches: int) -> Placement:
@@ -195,12 +169,6 @@ def _with_energies(
             for plan in (frontier.all_maximum, frontier.at(until_ms))
         )
         yield replace(row, until_ms=until_ms, max_clocks_j=maximum, best_clocks_j=best)
-
-
-def describe_beside(rows: Sequence[BesideRow], proved: str) -> list[str]:
-    """Return the table as lines of text, and in words; nothing where there is no other."""
-    table = beside_table(rows)
-    return [*table, *textwrap.wrap(in_words(rows, proved), 79)] if table else []
 
 
 def beside_table(rows: Sequence[BesideRow]) -> list[str]:

@@ -11,12 +11,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from experiments.config.command import Failed
-from experiments.config.options import OptionError
-from experiments.run.options import NO_LAUNCHER, RuntimeOptions
+from experiments.run.options import RuntimeOptions
 from placements import Profile
 from placements.forms.texts import write_json
 from runtime.plans.plan_client import JOB_VARIABLE, SERVER_VARIABLE, ServerClient, ServerError
@@ -26,31 +24,6 @@ OWN = "own"
 """A value of ``runtime.server``: one is started for the run."""
 
 log = logging.getLogger(__name__)
-
-
-def without_own_clocks(options: RuntimeOptions) -> RuntimeOptions:
-    """Return the options of a run; one that follows a server has scripts without clocks.
-
-    Raises:
-        OptionError: Something needs a server, or cannot have one.
-    """
-    if options.server is None:
-        if options.profile_online:
-            raise OptionError(
-                "runtime.profile_online: there is no server to upload to; give runtime.server=own, or its URL"
-            )
-        return options
-    if options.launcher == NO_LAUNCHER:
-        raise OptionError(
-            "runtime.server: nothing is started that could follow it; use another runtime.launcher, or "
-            f"runtime.clocks=false, and start your own loop with {SERVER_VARIABLE} and {JOB_VARIABLE}"
-        )
-    if options.num_micro_batches is not None:
-        raise OptionError(
-            "runtime.num_micro_batches: the server's plans are for those of the schedule; use "
-            "search.num_micro_batches"
-        )
-    return replace(options, clocks=False)
 
 
 @contextmanager

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from experiments.config.options import OptionError
 from experiments.frontier.results import EnergyResult
 from experiments.run.options import RuntimeOptions
-from experiments.run.scripts import planned_scripts
-from experiments.run.traces import script_schedule
+from experiments.run.scripts import planned_scripts, repetend_of_scripts, script_schedule
 from experiments.search.results import SearchStepResult
 from placements import Kind, Placement
-from placements.forms.texts import text_columns, write_json
+from placements.forms.texts import text_columns
 from runtime.profiling.records import Record, aligned
-from schedsearch.schedule import Instance
-from schedsearch.simulation.conditions import ConditionsError
+from schedsearch.schedule import Instance, Schedule
 from schedsearch.simulation.iterations import PERCENTILES
 from schedsearch.simulation.requests import (
     Arrivals,
@@ -33,19 +31,18 @@ SCHEMA_VERSION = 1
 """Version of the form of ``requests.json``."""
 
 
-@dataclass(frozen=True)
-class RequestsRow:
+class RequestsRow(NamedTuple):
     """One row of the table.
 
     Attributes:
-        name: Whose times its blocks have.
+        name: Source of the times of its blocks.
         served: The requests.
         max_rate_per_s: The largest rate that is kept up with; None where no repetend is known.
     """
 
     name: str
     served: ServedRequests
-    max_rate_per_s: float | None
+    max_rate_per_s: float | None = None
 
 
 def arrivals_of(options: RuntimeOptions) -> Arrivals:
@@ -62,10 +59,7 @@ def check_requests_on(options: RuntimeOptions, placement: Placement, num_micro_b
     """Reject requests that come one after the other where they cannot."""
     if options.arrival_rate is None:
         return
-    try:
-        check_inference(placement, "runtime.arrival_rate")
-    except ConditionsError as error:
-        raise OptionError(str(error)) from None
+    check_inference(placement, "runtime.arrival_rate")
     if options.launcher == "in_process":
         raise OptionError(
             "runtime.arrival_rate: devices that take turns in one process cannot wait beside each other; "
@@ -95,48 +89,51 @@ def request_rows(
         found: The schedule.
         tuned: Its clocks; None for the times of the placement.
         arrivals: When requests come.
-        records: Of each device of the run, those of the same iterations; empty where nothing was run.
+        records: Records of each device of the run, of the same iterations; empty where nothing was run.
     """
     iterations = [*zip(*records, strict=True)]
     iterations = iterations[1:] or iterations
-    number = 1 + max((row.micro_batch for row in iterations[0][0].blocks), default=0) if iterations else None
-    planned = planned_scripts(found, tuned, number) if tuned else None
-    schedule = planned.schedule if planned else script_schedule(found.schedule)
-    repetend = found.result.repetend if found.result else None
-    if tuned and tuned.periodic is not None:
-        repetend = tuned.periodic.periodic.repetend
-    first, count = (iterations[0][0].iteration, len(iterations)) if iterations else (0, 1)
+    first, count, number = 0, 1, None
+    if iterations:
+        first, count, number = iterations[0][0].iteration, len(iterations), _num_requests(iterations[0])
+    repetend = repetend_of_scripts(found, tuned)
 
-    def row(
-        name: str, served: ServedRequests, times_ms: Mapping[Instance, list[float]] | None
-    ) -> RequestsRow:
+    def row(name: str, on: Schedule, times_ms: Mapping[Instance, list[float]]) -> RequestsRow:
+        served = serve(on, arrivals, iterations=count, first=first, times_ms=times_ms)
         if repetend is None:
-            return RequestsRow(name, served, None)
+            return RequestsRow(name, served)
         by_block: dict[str, list[float]] = {}
-        for (block, _), given in (times_ms or {}).items():
+        for (block, _), given in times_ms.items():
             by_block.setdefault(block, []).extend(given)
-        means = {block: float(np.mean(each)) for block, each in by_block.items()}
-        return RequestsRow(name, served, max_rate_per_s(repetend, means or None))
+        means_ms = {block: float(np.mean(given)) for block, given in by_block.items()}
+        return RequestsRow(name, served, max_rate_per_s(repetend, means_ms))
 
-    own_ms = {(b, n): [schedule.placement.ms(schedule.block(b, n).time)] for _, n, b in schedule.blocks}
-    plan_ms = {each: [point.time_ms] for each, point in planned.points.items()} if planned else own_ms
-    served = serve(schedule, arrivals, iterations=count, first=first, times_ms=plan_ms)
-    rows = [row("planned", served, None if plan_ms == own_ms else plan_ms)]
+    if tuned:
+        planned = planned_scripts(found, tuned, number)
+        schedule, plan_ms = planned.schedule, {each: [p.time_ms] for each, p in planned.points.items()}
+    else:
+        schedule = script_schedule(found.schedule)
+        blocks = [(b, n) for _, n, b in schedule.blocks]
+        plan_ms = {(b, n): [schedule.placement.ms(schedule.block(b, n).time)] for b, n in blocks}
+    rows = [row("planned", schedule, plan_ms)]
     if iterations:
         measured_ms: dict[Instance, list[float]] = {each: [] for each in plan_ms}
         for records_of in iterations:
-            for instance, ms in _block_times(records_of).items():
-                measured_ms[instance].append(ms)
+            for each, taken_ms in _block_times(records_of).items():
+                measured_ms[each].append(taken_ms)
         bare = replace(schedule, placement=replace(schedule.placement, transfer=()))
-        served = serve(bare, arrivals, iterations=count, first=first, times_ms=measured_ms)
-        rows.append(row("planned, at measured times", served, measured_ms))
-        rows.append(RequestsRow("measured", _measured(schedule.placement, arrivals, iterations), None))
+        rows.append(row("planned, at measured times", bare, measured_ms))
+        rows.append(RequestsRow("measured", _measured(schedule.placement, arrivals, iterations)))
     return rows
 
 
-def save_requests(rows: Sequence[RequestsRow], arrivals: Arrivals, directory: Path) -> list[str]:
-    """Write ``requests.json`` and return the table as lines of text."""
-    facts = {
+def _num_requests(records: Sequence[Record]) -> int:
+    return 1 + max(row.micro_batch for record in records for row in record.blocks)
+
+
+def requests_to_dict(rows: Sequence[RequestsRow], arrivals: Arrivals) -> dict[str, object]:
+    """Return the content of ``requests.json``."""
+    return {
         "schema_version": SCHEMA_VERSION,
         "arrival_rate_per_s": arrivals.rate_per_s,
         "arrivals": arrivals.spacing,
@@ -145,27 +142,22 @@ def save_requests(rows: Sequence[RequestsRow], arrivals: Arrivals, directory: Pa
             {"name": row.name, "max_rate_per_s": row.max_rate_per_s, **row.served.to_dict()} for row in rows
         ],
     }
-    write_json(directory / "requests.json", facts)
+
+
+def requests_table(rows: Sequence[RequestsRow], arrivals: Arrivals) -> list[str]:
+    """Return the table as lines of text."""
     iterations, number = rows[0].served.arrived_ms.shape
     come = "all at once"
     if arrivals.rate_per_s is not None:
         seed = f", seed {arrivals.seed}" if arrivals.spacing == "poisson" else ""
         come = f"{arrivals.rate_per_s:g} per s ({arrivals.spacing}{seed})"
     each = "" if iterations == 1 else f" in each of {iterations} iterations"
-    table = [
-        ["", *(f"latency p{each}" for each in PERCENTILES), "wait", "throughput", "keeps up with"],
-        *([row.name, *_cells(row)] for row in rows),
-    ]
+    table = [["", *(f"latency p{each}" for each in PERCENTILES), "wait", "throughput", "keeps up with"]]
+    for name, served, max_rate in rows:
+        times = (f"{ms:,.4g} ms" for ms in (*served.percentiles_ms.values(), served.waited_ms))
+        rate = "" if max_rate is None else f"{max_rate:,.4g} per s"
+        table.append([name, *times, f"{served.throughput_per_s:,.4g} per s", rate])
     return [f"{'requests':<12}{number}{each}, {come}", *text_columns(table)]
-
-
-def _cells(row: RequestsRow) -> list[str]:
-    served = row.served
-    return [
-        *(f"{ms:,.4g} ms" for ms in (*served.percentiles_ms.values(), served.waited_ms)),
-        f"{served.throughput_per_s:,.4g} per s",
-        "" if row.max_rate_per_s is None else f"{row.max_rate_per_s:,.4g} per s",
-    ]
 
 
 def _block_times(records: Sequence[Record]) -> dict[Instance, float]:
@@ -182,7 +174,7 @@ def _measured(
 ) -> ServedRequests:
     """Return the requests as they were: each comes by the clock of the device that begins it first."""
     begins = entries(placement)
-    number = 1 + max(row.micro_batch for record in iterations[0] for row in record.blocks)
+    number = _num_requests(iterations[0])
     shape = len(iterations), number
     arrived, began, ended = np.full(shape, np.inf), np.full(shape, np.inf), np.zeros(shape)
     for i, records in enumerate(iterations):

@@ -1,23 +1,29 @@
-"""The scripts of a run started, followed, and compared with the unpipelined model."""
+"""The scripts of a run: started, followed, compared with the unpipelined model, traced beside their plan."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 from experiments.config.command import Failed
-from experiments.config.options import OptionError
 from experiments.run.inference import is_inference
 from experiments.run.resumed import KeptOptions, resume_command, save_options
-from experiments.run.run_options import devices_in_words, launch_options
+from experiments.run.run_options import as_option_errors, devices_in_words
+from experiments.search.profile_reading import CostSource
 from placements import Placement
 from placements.forms.texts import write_json
 from runtime.execution.measurement import Measurement
 from runtime.execution.results import Progress
 from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import LaunchError, launch
+from runtime.options.run import UserRunOptions
+from runtime.plans.planned import PlannedIteration
+from runtime.profiling.records import Record, of_copies
+from runtime.profiling.trace import write_trace
+from runtime.profiling.utilisation import UtilisationTable, utilisation_table
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
 from schedsearch.core.progress import StepBar
@@ -57,26 +63,29 @@ def run_and_save(
             log.info("%s", done.note)
         warn_of_rise(losses)
 
-    with bar:
+    own = {each.name: getattr(options, each.name) for each in fields(UserRunOptions)}
+    run_options = RunOptions.of(
+        {
+            **own,
+            "checkpoints": directory / "checkpoints",
+            "resume": checkpoints,
+            "clock_latency": kept.clock_latency,
+            "trace": options.trace or is_inference(placement),
+        }
+    )
+    with bar, as_option_errors(ScriptError):
         try:
-            measurement = launch(
-                directory / "scripts",
-                sum(placement.gpus),
-                RunOptions.of(
-                    launch_options(options)
-                    | {"checkpoints": directory / "checkpoints", "resume": checkpoints}
-                    | {"clock_latency": kept.clock_latency}
-                    | {"trace": options.trace or is_inference(placement)}
-                ),
-                show,
-            )
-        except ScriptError as error:
-            raise OptionError(f"runtime.{error}") from None
+            measurement = launch(directory / "scripts", sum(placement.gpus), run_options, show)
         except UnsafeProgramsError as error:
             raise Failed(f"the run failed: {error}") from None
         except LaunchError as error:
             raise Failed(f"the run failed: {error}\nresume it: {resume_command(directory)}") from None
-    check_finite(measurement)
+    errors = measurement.comparison
+    if errors is not None and not math.isfinite(errors.max_gradient_error + errors.max_parameter_error):
+        raise Failed(
+            "the run diverged: a gradient or parameter is not finite, or is not 0 where that of the "
+            "unpipelined model is 0; lower runtime.learning_rate, or look at the data"
+        )
     write_json(directory / "measurement.json", measurement.to_dict())
     log.info("%s", describe(measurement))
     for iteration, version, time_ms in measurement.plans:
@@ -96,43 +105,46 @@ def warn_of_rise(losses: Sequence[float]) -> None:
         )
 
 
-def check_finite(measurement: Measurement) -> None:
-    """Reject a run whose numbers say nothing; one whose loss is not finite has ended before.
-
-    Raises:
-        Failed: A gradient or parameter is not finite.
-    """
-    comparison = measurement.comparison
-    if comparison is not None and not all(
-        map(math.isfinite, (comparison.max_gradient_error, comparison.max_parameter_error))
-    ):
-        raise Failed(
-            "the run diverged: a gradient or parameter is not finite, or is not 0 where that of the "
-            "unpipelined model is 0; lower runtime.learning_rate, or look at the data"
-        )
-
-
 def describe(measurement: Measurement) -> str:
-    """Return losses, comparison and clocks, a line each."""
+    """Return losses, the comparison with the unpipelined model and clocks, a line each."""
     blocking = ", blocking" if measurement.blocking else ""
     first, last = (sum(losses) / len(losses) for losses in (measurement.losses[0], measurement.losses[-1]))
+    why, comparison = f"verify={measurement.verify}: {measurement.verify_reason}", measurement.comparison
+    compared = f"not compared with the unpipelined model ({why})"
+    if comparison is not None:
+        which = {"first": "first iteration", "all": "all iterations"}[measurement.verify]
+        compared = (
+            f"{which} compared with the unpipelined model ({why}): largest relative gradient error "
+            f"{comparison.max_gradient_error:.1e}, bitwise equal to a replay in one process: "
+            f"{'yes' if comparison.bitwise_equal else 'no'}"
+        )
     return (
         f"run         loss {first:.4f} to {last:.4f} in {measurement.iterations} iterations, "
         f"{measurement.backend}{blocking}\n"
-        f"            {compared_in_words(measurement)}\n"
+        f"            {compared}\n"
         f"clocks      {measurement.clock_backend}"
     )
 
 
-def compared_in_words(measurement: Measurement) -> str:
-    """Return which iterations were compared, why, and the largest errors."""
-    comparison = measurement.comparison
-    if comparison is None:
-        why = f"verify={measurement.verify}: {measurement.verify_reason}"
-        return f"not compared with the unpipelined model ({why})"
-    which = {"first": "first iteration", "all": "all iterations"}[measurement.verify]
-    return (
-        f"{which} compared with the unpipelined model (verify={measurement.verify}: "
-        f"{measurement.verify_reason}): largest relative gradient error {comparison.max_gradient_error:.1e}, "
-        f"bitwise equal to a replay in one process: {'yes' if comparison.bitwise_equal else 'no'}"
-    )
+def save_trace(
+    records: Sequence[Sequence[Record]],
+    placement: Placement,
+    directory: Path,
+    planned: PlannedIteration | None = None,
+    costs: CostSource | None = None,
+) -> UtilisationTable:
+    """Write ``trace.json`` and ``trace.csv`` of a run, and a line; return the table.
+
+    Args:
+        records: Records of each device, of the same iterations.
+        placement: Placement that the scripts are of.
+        directory: Directory of the output.
+        planned: Plan of the last iteration; None if it is not known.
+        costs: Source of the plan's costs.
+    """
+    records = [of_copies(of_device, placement) for of_device in records]
+    write_trace(directory / "trace.json", placement, records, planned, costs.to_dict() if costs else None)
+    table = utilisation_table(placement, [of_device[-1] for of_device in records], planned)
+    table.write_csv(directory / "trace.csv")
+    log.info("%s", table.describe())
+    return table

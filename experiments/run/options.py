@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command
+from experiments.config.options import OptionError
 from experiments.frontier.options import FrontierCommandOptions
 from experiments.search.options import OF_ONE_PIPELINE, PRESETS, read_options
 from placements.forms.meaning import Verbatim, group, inherited, option
@@ -15,6 +16,9 @@ from runtime.program.lower import SCATTER
 
 NO_LAUNCHER = "none"
 """A value of ``runtime.launcher``: the job is written, and nothing is started."""
+
+GIVEN_MODEL = "given"
+"""A value of ``runtime.model``: its modules are in a script of the user's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,55 @@ class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
     clocks: bool = option(
         True, "true: the scripts have the clocks of the plan; false: they have none, for those of a server"
     )
+
+    def __post_init__(self) -> None:
+        follows, is_given = self.server is not None, self.model == GIVEN_MODEL
+        for is_wrong, reason in (
+            (
+                not follows and self.profile_online,
+                "profile_online: there is no server to upload to; give runtime.server=own, or its URL",
+            ),
+            (
+                follows and self.launcher == NO_LAUNCHER,
+                "server: nothing is started that could follow it; use another runtime.launcher, or "
+                "runtime.clocks=false, and start your own loop with SCHEDSEARCH_SERVER and SCHEDSEARCH_JOB",
+            ),
+            (
+                follows and self.num_micro_batches is not None,
+                "num_micro_batches: the server's plans are for those of the schedule; use "
+                "search.num_micro_batches",
+            ),
+            (
+                self.has_clocks and self.programs is not None,
+                "clocks: true makes clocks for one order of the blocks, and iterations run others; use "
+                "runtime.clocks=false",
+            ),
+            (
+                self.simulated_gpus and not self.has_clocks,
+                "simulated_gpus: needs scripts with clocks; use runtime.clocks=true",
+            ),
+            (
+                is_given and self.launcher != NO_LAUNCHER,
+                f"model: {GIVEN_MODEL} has no modules to run here; use runtime.launcher={NO_LAUNCHER}, "
+                "which only writes the job, and start your own script",
+            ),
+            (
+                is_given and self.zero == 3,
+                "zero: 3 cannot be run in a loop of one's own; use 0, and `Pipeline.zero1` there",
+            ),
+            (
+                is_given and self.receive_memory is not None,
+                f"receive_memory: the sizes of the messages of the model {GIVEN_MODEL!r} are not known; "
+                "leave it out (null)",
+            ),
+        ):
+            if is_wrong:
+                raise OptionError(f"runtime.{reason}")
+
+    @property
+    def has_clocks(self) -> bool:
+        """Whether the scripts have clocks of their own, not a server's."""
+        return self.clocks and self.server is None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,13 +39,14 @@ def with_planned_layers(options: RuntimeOptions, planned: RunPlan) -> RuntimeOpt
     return replace(options, layers_per_block=counts)
 
 
-def _pieces_with(plan: Plan, *stages: int) -> list[int]:
-    """Return the pieces of a plan that have a transformer layer with a stage of ZeRO."""
-
-    def has(i: int) -> bool:
-        return plan.strategies[i].zero in stages and plan.strategies[i].data_parallel > 1
-
-    return [n for n, piece in enumerate(plan.pieces) if any(has(i) for i in plan.inner_layers(piece.layers))]
+def _blocks_with_zero(plan: Plan) -> list[str]:
+    """Return the forward blocks of a plan that have a transformer layer with ZeRO."""
+    found = []
+    for n, piece in enumerate(plan.pieces):
+        layers = [plan.strategies[i] for i in plan.inner_layers(piece.layers)]
+        if any(each.zero and each.data_parallel > 1 for each in layers):
+            found.append(f"F{n}")
+    return found
 
 
 def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
@@ -57,48 +58,34 @@ def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
         plan: Plan of the planner.
         model: Options of the model of the run.
     """
-    zero = _zero_of_run(plan)
-    if model.layers_per_block is None:
-        return [f"run: {model.name} has none of the plan's layers, only its blocks and their groups", *zero]
-    return [_layers_in_words(plan, model.layers_per_block), *zero, *_vocabulary_left_out(plan)]
-
-
-def _layers_in_words(plan: Plan, counts: Mapping[str, int]) -> str:
-    own = plan.block_layers
-    if counts == own:
-        return f"run: runtime.layers_per_block={_mapping(counts)}, as planned"
-    return (
-        f"run: runtime.layers_per_block={_mapping(counts)}, {sum(counts.values())} layers and not the plan's "
-        f"{sum(own.values())} in {_mapping(own)}"
-    )
-
-
-def _zero_of_run(plan: Plan) -> list[str]:
-    """Return a line if the plan has ZeRO, which no block of a run has."""
-    names = [f"F{i}" for i in _pieces_with(plan, 1, 2, 3)]
-    vocabulary = plan.strategies[0]
+    counts, own = model.layers_per_block, plan.block_layers
+    if counts is None:
+        first = f"{model.name} has none of the plan's layers, only its blocks and their groups"
+    else:
+        first = f"runtime.layers_per_block={_mapping(counts)}, "
+        first += (
+            "as planned"
+            if counts == own
+            else f"{sum(counts.values())} layers and not the plan's {sum(own.values())} in {_mapping(own)}"
+        )
+    lines = [first]
+    vocabulary, inner = plan.strategies[0], plan.inner_layers()
+    left_out = _blocks_with_zero(plan)
     if vocabulary.zero and vocabulary.num_gpus > vocabulary.matrix_parallel:
-        names.append("embedding and output layer")
-    if not names:
-        return []
-    return [
-        f"run: without the plan's ZeRO of {', '.join(names)}: plain data parallel, every group holds all "
-        "states of its own"
-    ]
-
-
-def _vocabulary_left_out(plan: Plan) -> list[str]:
-    """Return a line if the plan shares embedding or output layer otherwise than the layers beside them."""
-    inner = plan.inner_layers()
-    first, last = (plan.strategies[i].tensor_parallel for i in (inner[0], inner[-1]))
-    vocabulary = plan.strategies[0]
-    planned = f"vtp {vocabulary.tensor_parallel}, vsp {int(vocabulary.sequence == 'ulysses')}"
-    if vocabulary.matrix_parallel == vocabulary.tensor_parallel == first == last:
-        return []
-    return [
-        f"run: embedding and output layer are cut over {first} and {last} GPUs, as the layers beside them, "
-        f"and not as planned ({planned})"
-    ]
+        left_out.append("embedding and output layer")
+    if left_out:
+        lines.append(
+            f"without the plan's ZeRO of {', '.join(left_out)}: plain data parallel, every group holds all "
+            "states of its own"
+        )
+    first_cut, last_cut = (plan.strategies[i].tensor_parallel for i in (inner[0], inner[-1]))
+    planned_cut = vocabulary.tensor_parallel
+    if counts is not None and not vocabulary.matrix_parallel == planned_cut == first_cut == last_cut:
+        lines.append(
+            f"embedding and output layer are cut over {first_cut} and {last_cut} GPUs, as the layers beside "
+            f"them, and not as planned (vtp {planned_cut}, vsp {int(vocabulary.sequence == 'ulysses')})"
+        )
+    return [f"run: {line}" for line in lines]
 
 
 def _mapping(counts: Mapping[str, int]) -> str:

@@ -57,7 +57,8 @@ def save_options(kept: KeptOptions, directory: Path) -> Path:
     runtime = {
         name: str(each) if isinstance(each, Path) else each for name, each in vars(kept.runtime).items()
     }
-    runtime |= {"server": None, "profile_online": False}  # its job is not known to who goes on
+    unknown = {"server": None, "profile_online": False}  # its job is not known to who goes on
+    runtime |= {**unknown, "clocks": kept.runtime.has_clocks}
     clock_latency = None if kept.clock_latency is None else str(kept.clock_latency)
     return write_json(
         directory / "runtime.json",

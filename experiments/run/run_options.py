@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from experiments.config.options import OptionError
-from experiments.run.options import NO_LAUNCHER, RuntimeOptions
+from experiments.run.options import GIVEN_MODEL, NO_LAUNCHER, RuntimeOptions
 from experiments.run.planned_model import what_is_run, with_planned_layers
 from experiments.search.kinds.kind import RunPlan
 from placements import Kind, Placement
 from runtime.execution.process import check_device
 from runtime.launching.lines import check_launcher_of_nodes, devices_of_nodes
 from runtime.models import (
-    GIVEN_MODEL,
     ModelError,
     ModelOptions,
     body_of,
@@ -26,7 +27,6 @@ from runtime.models.core.options import SGD_RATE
 from runtime.models.optimizer import usual_learning_rate
 from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
 from runtime.models.zoo.moe import BLOCKS_OF_LAYER
-from runtime.options.run import UserRunOptions
 from runtime.program.calls import ScriptError
 from runtime.program.lower import RecomputeError, blocks_to_recompute, check_batch
 from runtime.program.tensor_flow import pair_backward, stage_decisions
@@ -38,22 +38,29 @@ NUM_LAYERS = 8
 log = logging.getLogger(__name__)
 
 
+@contextmanager
+def as_option_errors(*errors: type[Exception]) -> Iterator[None]:
+    """Make errors inside, whose messages begin with the name of an option, errors of the group.
+
+    Raises:
+        OptionError: There was one, or an error of a model.
+    """
+    try:
+        yield
+    except ModelError as error:
+        if error.field is None:
+            raise OptionError(str(error)) from None
+        name = "model" if error.field == "name" else error.field
+        raise OptionError(f"runtime.{name}: {error.reason}") from None
+    except errors as error:
+        raise OptionError(f"runtime.{error}") from None
+
+
 def check_runtime_options(options: RuntimeOptions) -> None:
-    """Reject wrong options before any work starts."""
-    if options.model == GIVEN_MODEL:
-        _check_given(options)
+    """Reject before any work files that are not there, and options that no model of that name has."""
     if options.save_weights is not None:
-        try:
+        with as_option_errors(StateDictError):
             check_save_path(options.save_weights)
-        except StateDictError as error:
-            raise OptionError(f"runtime.{error}") from None
-    if options.clocks and options.programs is not None:
-        raise OptionError(
-            "runtime.clocks: true makes clocks for one order of the blocks, and iterations run others; use "
-            "runtime.clocks=false"
-        )
-    if options.simulated_gpus and not options.clocks:
-        raise OptionError("runtime.simulated_gpus: needs scripts with clocks; use runtime.clocks=true")
     if options.resume is not None and not Path(options.resume).is_dir():
         raise OptionError(
             f"runtime.resume: {options.resume} is not a folder; give the output directory or the checkpoints "
@@ -62,35 +69,14 @@ def check_runtime_options(options: RuntimeOptions) -> None:
     _model_options(options, "gpt" if options.model == "auto" else options.model)
 
 
-def _check_given(options: RuntimeOptions) -> None:
-    """Reject options that need the modules, which only a script of the user's own has."""
-    if options.launcher != NO_LAUNCHER:
-        raise OptionError(
-            f"runtime.model: {GIVEN_MODEL} has no modules to run here; use runtime.launcher={NO_LAUNCHER}, "
-            "which only writes the job, and start your own script"
-        )
-    if options.receive_memory is not None:
-        raise OptionError(
-            f"runtime.receive_memory: the sizes of the messages of the model {GIVEN_MODEL!r} are not "
-            "known; leave it out (null)"
-        )
-
-
-def launch_options(options: RuntimeOptions) -> dict[str, Any]:
-    """Return the run's options of the group, for a `RunOptions`."""
-    return {each.name: getattr(options, each.name) for each in dataclasses.fields(UserRunOptions)}
-
-
 def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
     """Reject a device that this machine lacks, and a launcher that cannot start the placement."""
     if options.launcher == NO_LAUNCHER:
         return
-    try:
+    with as_option_errors(ScriptError):
         check_launcher_of_nodes(options.launcher, options.nodes)
         devices_of_nodes(placement.by_gpu, options.nodes)
         check_device(options.device, options.launcher, sum(placement.gpus))
-    except ScriptError as error:
-        raise OptionError(f"runtime.{error}") from None
 
 
 def devices_in_words(placement: Placement) -> str:
@@ -103,17 +89,6 @@ def devices_in_words(placement: Placement) -> str:
     """
     devices = f"{placement.num_devices} devices"
     return f"{sum(placement.gpus)} GPUs of {devices}" if placement.num_gpus else devices
-
-
-def blocks_ahead(options: RuntimeOptions) -> int:
-    """Return how many blocks of its device a receive may be posted ahead of.
-
-    By default one, and none where every transfer waits for its other end: there an early receive would wait
-    longer, and what blocking costs would be overstated.
-    """
-    if options.receive_ahead is None:
-        return 0 if options.blocking else 1
-    return options.receive_ahead
 
 
 def choose_model(
@@ -145,10 +120,8 @@ def choose_model(
         placement = dataclasses.replace(placement, decisions=())
     pair_backward(placement)
     stage_decisions(placement)
-    try:
+    with as_option_errors(RecomputeError):
         blocks_to_recompute(placement, options.recompute or ())
-    except RecomputeError as error:
-        raise OptionError(f"runtime.{error}") from None
     name = options.model
     if name == "auto":
         name = suitable_model(placement, options.num_heads)
@@ -163,7 +136,7 @@ def choose_model(
         )
     if name == GIVEN_MODEL:
         return model
-    try:
+    with as_option_errors(StateDictError):
         model = traced(model, placement)
         body = body_of(model, placement)
         body.data(num_micro_batches, "cpu")
@@ -174,26 +147,13 @@ def choose_model(
             model = dataclasses.replace(model, learning_rate=rate)
         if options.load_weights is not None:
             check_state_dict_file(options.load_weights, model, placement)
-    except StateDictError as error:
-        raise OptionError(f"runtime.{error}") from None
-    except ModelError as error:
-        raise in_options(error) from None
     for line in what_is_run(plan.plan, model) if plan is not None else ():
         log.info("%s", line)
     return model
 
 
-def in_options(error: ModelError) -> OptionError:
-    """Return a model's error in the words of the options."""
-    if error.field is None:
-        return OptionError(str(error))
-    return OptionError(f"runtime.{'model' if error.field == 'name' else error.field}: {error.reason}")
-
-
 def _model_options(options: RuntimeOptions, name: str, placement: Placement | None = None) -> ModelOptions:
-    given: dict[str, Any] = dataclasses.asdict(options)
-    given["name"] = name
-    given["handed_over"] = None
+    given: dict[str, Any] = dataclasses.asdict(options) | {"name": name, "handed_over": None}
     if options.learning_rate is None:
         given["learning_rate"] = SGD_RATE
     if options.num_layers is None and options.layers_per_block is None:
@@ -202,9 +162,7 @@ def _model_options(options: RuntimeOptions, name: str, placement: Placement | No
         given["num_layers"] = stages // BLOCKS_OF_LAYER if name == "moe" else max(NUM_LAYERS, stages)
     if options.path is not None:
         given["path"] = str(Path(options.path).resolve())
-    try:
+    with as_option_errors():
         return ModelOptions.from_dict(
             {field.name: given[field.name] for field in dataclasses.fields(ModelOptions)}
         )
-    except ModelError as error:
-        raise in_options(error) from None

@@ -1,9 +1,10 @@
-"""The scripts of a schedule and its clocks, and their plan."""
+"""The scripts of a schedule and its clocks, proved, their plan, and the plan on simulated GPUs."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
@@ -12,12 +13,12 @@ import schedsearch
 from experiments.config.options import OptionError
 from experiments.frontier.results import EnergyResult
 from experiments.run.options import RuntimeOptions
-from experiments.run.run_options import blocks_ahead
-from experiments.run.traces import planned_run, script_schedule
+from experiments.run.run_options import as_option_errors
+from experiments.search.profile_reading import CostSource
 from experiments.search.results import SearchStepResult
 from placements.copies.replicas import as_stages, copies_in, orders_of_stages
 from placements.forms.texts import write_json
-from runtime.clocks.periodic_clocks import ScriptClocks, clocks_of_rounds
+from runtime.clocks.periodic_clocks import ScriptClocks, clocks_of_rounds, unrolled_clocks
 from runtime.codegen.codegen import generate
 from runtime.codegen.header import PICTURE_WIDTH
 from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
@@ -35,13 +36,19 @@ from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
 from runtime.program.tensor_flow import pair_backward
 from runtime.program.tensor_spec import TensorSpec
+from runtime.virtual.virtual_gpu import VirtualGpu
+from runtime.virtual.virtual_run import VirtualScripts, run_virtually
 from schedsearch.picture import fitted
+from schedsearch.repetend import Repetend
 from schedsearch.schedule import CyclicOrderError, Schedule
 from schedsearch.semantics.check import check_versions
 from schedsearch.semantics.versions import Updates, WeightMode, WeightVersionError, find_versions
 from schedsearch.validate import validate
 
 log = logging.getLogger(__name__)
+
+SIMULATED_SCHEMA_VERSION = 1
+"""Version of the form of ``simulated.json``."""
 
 
 def generate_scripts(
@@ -71,12 +78,10 @@ def generate_scripts(
     programs = _programs(lower(schedule, is_batch=is_batch), model, options)
     write_json(directory / "programs.json", programs_to_dict(programs))
     device_of = [device for device, count in enumerate(whole.placement.gpus) for _ in range(count)]
-    repetend = found.result.repetend if found.result else None
-    if tuned and tuned.periodic is not None:
-        repetend = tuned.periodic.periodic.repetend
+    repetend = repetend_of_scripts(found, tuned)
     return generate(
         programs,
-        _of_each_micro_batch(whole, clocks) if options.clocks else {},
+        _of_each_micro_batch(whole, clocks) if options.has_clocks else {},
         model.to_dict(),
         directory,
         shift=repetend.micro_batches if repetend else None,
@@ -99,10 +104,8 @@ def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
     mode = WeightMode(model.weight_versions)
     updates = Updates(mode, model.micro_batches_per_update)
     number, pairs = schedule.num_micro_batches, pair_backward(placement)
-    try:
+    with as_option_errors(WeightVersionError):
         versions = find_versions(placement, orders, number, updates, pairs)
-    except WeightVersionError as error:
-        raise OptionError(f"runtime.{error}") from None
     held = check_versions(placement, orders, versions).peak_held(placement, orders)
     return f"{mode}, at most {', '.join(f'{number} of {name}' for name, number in held.items())}"
 
@@ -124,14 +127,19 @@ def _with_updates(schedule: Schedule, micro_batches_per_update: int) -> Schedule
 
 
 def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) -> Programs:
-    """Return proved programs; without the sizes of messages where only a user's own script knows them."""
+    """Return proved programs; without the sizes of messages where only a user's own script knows them.
+
+    A receive is posted one block of its device ahead, unless the options say otherwise, but not where every
+    transfer waits for its other end: there it would wait longer, and blocking would seem to cost more.
+    """
+    ahead = options.receive_ahead
+    if ahead is None:
+        ahead = 0 if options.blocking else 1
     programs = scattered(recomputed(programs, options.recompute or ()), options.scatter)
     if words := scattered_in_words(programs):
         log.info("%-12s%s", "transfers", words)
     if model.name == GIVEN_MODEL:
-        return check(prefetch_receives(programs, blocks_ahead(options)))
-    if model.weight_versions != WeightMode.FLUSH:
-        check_updates(programs, model.micro_batches_per_update)
+        return check(prefetch_receives(programs, ahead))
     stages, copies = as_stages(programs.placement), copies_in(programs.placement)
     blocks = Blocks(stages, Model(model, stages, {}), 1)
 
@@ -145,7 +153,7 @@ def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) 
         return blocks.max_bytes(stage(producer), stage(consumer))
 
     programs = programs.with_specs(spec_between)
-    programs = prefetch_receives(programs, blocks_ahead(options), options.receive_memory, size_bytes)
+    programs = prefetch_receives(programs, ahead, options.receive_memory, size_bytes)
     check(programs)
     if model.weight_versions != WeightMode.FLUSH:
         check_updates(programs, model.micro_batches_per_update)
@@ -165,12 +173,31 @@ def _of_each_micro_batch(schedule: Schedule, clocks: ScriptClocks) -> ScriptCloc
     return found
 
 
+def script_schedule(schedule: Schedule) -> Schedule:
+    """Return a schedule as scripts run it: its micro-batches, a device for each GPU."""
+    schedule = schedule.per_micro_batch
+    return replace(schedule, placement=schedule.placement.by_gpu)
+
+
+def repetend_of_scripts(found: SearchStepResult, tuned: EnergyResult | None) -> Repetend | None:
+    """Return the repetend of the scripts, by the clocks where these repeat; None if unknown."""
+    if tuned is not None and tuned.periodic is not None:
+        return tuned.periodic.periodic.repetend
+    return found.result.repetend if found.result else None
+
+
 def planned_scripts(
     found: SearchStepResult, tuned: EnergyResult, num_micro_batches: int | None = None
 ) -> PlannedIteration:
-    """Return the plan of the scripts, by default for their own number of micro-batches."""
+    """Return the plan of the scripts, by default for their own number of micro-batches.
+
+    Optimizer blocks are not in it, for the scripts have none. Where a device stands for several GPUs, the
+    plan is told by GPU.
+    """
     schedule, clocks = _schedule_and_clocks(found, tuned, num_micro_batches)
-    return planned_run(schedule, tuned.profile, clocks, found.memory_unit)
+    schedule = script_schedule(schedule)
+    unrolled = unrolled_clocks(clocks, schedule.num_micro_batches)
+    return PlannedIteration.of(schedule, tuned.profile, unrolled, found.memory_unit)
 
 
 def _schedule_and_clocks(
@@ -190,3 +217,37 @@ def _schedule_and_clocks(
     number = found.schedule.num_micro_batches if num_micro_batches is None else num_micro_batches
     schedule = tuned.periodic.periodic.schedule(number)
     return schedule, clocks_of_rounds(warmup, steady, cooldown, data["micro_batches_per_repetend"], number)
+
+
+def simulate_scripts(
+    planned: PlannedIteration, latency_ms: float, directory: Path, costs: CostSource
+) -> None:
+    """Run the scripts in virtual time; write ``simulated.json``, and a line beside the plan.
+
+    Args:
+        planned: Plan of the scripts, which counts no time for changes of clock.
+        latency_ms: Time of each change of clock.
+        directory: Directory of the output, with the scripts in it.
+        costs: Source of the plan's costs.
+    """
+    profile = planned.profile
+    highest = max(points[-1].clock_mhz for points in profile.points.values())
+    gpus = [
+        VirtualGpu(highest, profile.min_blocking_power_w, latency_ms)
+        for _ in range(planned.schedule.placement.num_devices)
+    ]
+    run = run_virtually(VirtualScripts.read(directory / "scripts"), profile, gpus)
+    facts = {
+        "schema_version": SIMULATED_SCHEMA_VERSION,
+        "clock_backend": gpus[0].description,
+        "switch_ms": latency_ms,
+        "time_ms": run.time_ms,
+        "energy_mj": run.energy_mj,
+        "planned_time_ms": planned.time_ms,
+        "planned_energy_mj": planned.energy_mj,
+        **costs.to_dict(),
+    }
+    write_json(directory / "simulated.json", facts)
+    figures = (latency_ms, run.time_ms, run.energy_mj / 1e3, planned.time_ms, planned.energy_mj / 1e3)
+    told = "on simulated GPUs, with %g ms per change of clock: %.6g ms, %.6g J; planned: %.6g ms, %.6g J"
+    log.info(told, *figures)

@@ -3,118 +3,130 @@
 from __future__ import annotations
 
 import logging
+import textwrap
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 
 from experiments.config.options import OptionError
 from experiments.config.run_record import output_directory
-from experiments.frontier.clock_latency import switching_limits
+from experiments.frontier.constrained_plans import switching_limits
+from experiments.frontier.frontier_files import frontier_result
 from experiments.frontier.options import EnergyOptions
+from experiments.frontier.report import write_page
 from experiments.frontier.results import EnergyResult
-from experiments.frontier.task import check_energy_on, check_energy_options, search_and_tune
-from experiments.run.beside import describe_beside, rows_beside
-from experiments.run.followed_server import followed_server, without_own_clocks
+from experiments.frontier.task import check_energy_on, search_and_tune
+from experiments.report.result import Result
+from experiments.run.beside import beside_table, in_words, rows_beside
+from experiments.run.followed_server import followed_server
 from experiments.run.inference import (
     arrivals_of,
     check_requests_on,
     is_inference,
     request_rows,
-    save_requests,
+    requests_table,
+    requests_to_dict,
 )
-from experiments.run.measured_run import run_and_save
+from experiments.run.measured_run import run_and_save, save_trace
 from experiments.run.options import NO_LAUNCHER, RunCommandOptions
-from experiments.run.report import save_report, save_report_of_run
+from experiments.run.report import equality, run_section, text_sections, write_resumed_page
 from experiments.run.resumed import KeptOptions, options_of, resumed_directory
 from experiments.run.run_options import check_device_of, check_runtime_options, choose_model
-from experiments.run.scripts import generate_scripts, planned_scripts
-from experiments.run.simulated_run import check_simulated_on, simulate_scripts
-from experiments.run.traces import save_trace, script_schedule
+from experiments.run.scripts import generate_scripts, planned_scripts, script_schedule, simulate_scripts
 from experiments.search.options import ProfileOptions
 from experiments.search.pictures import draw_schedule
 from experiments.search.problem import SearchProblem, read_problem
 from experiments.search.results import SearchStepResult
 from experiments.search.search_step import figures, search_and_save
-from placements import Placement
 from runtime.checkpoints.loading import has_whole
 from runtime.checkpoints.manifest import ensure_same_model, manifests
 from runtime.codegen.job import JOB_FILE, read_job
 from runtime.execution.measurement import Measurement
+from runtime.models import ModelOptions
 from runtime.program.calls import ScriptError
 
 log = logging.getLogger(__name__)
 
 
-def task(options: RunCommandOptions) -> dict[str, float | str]:
-    """Search, tune, generate, run, compare, report; return the figures, none of a run that goes on."""
-    if directory := resumed_directory(options.runtime):
-        go_on(directory, options)
-        return {}
-    return begin(options)
+def task(options: RunCommandOptions) -> Result:
+    """Search, tune, generate, run, compare, report; no figures of a run that goes on."""
+    if (directory := resumed_directory(options.runtime)) is None:
+        return begin(options)
+    return go_on(directory, options)
 
 
-def begin(options: RunCommandOptions) -> dict[str, float | str]:
-    """Do all steps of a run; return the figures of its schedule and its plan."""
-    check_energy_options(options)
-    options = replace(options, runtime=without_own_clocks(options.runtime))
-    check_runtime_options(options.runtime)
-    directory = output_directory()
+def begin(options: RunCommandOptions) -> Result:
+    """Do all steps of a new run."""
+    runtime, directory = options.runtime, output_directory()
+    check_runtime_options(runtime)
     problem = read_problem(options)
-    placement = problem.placement
-    check_device_of(options.runtime, placement)
-    number = options.search.num_micro_batches
-    check_requests_on(options.runtime, placement, number)
-    is_batch = problem.batch is not None
-    model = choose_model(options.runtime, placement, number, problem.planned, is_batch=is_batch)
-    check_energy_on(options, problem)
-    check_simulated_on(options)
-    if problem.profile is not None:
-        problem.profile.require_one_config("schedsearch run")
-    resume = Path(options.runtime.resume) if options.runtime.resume else None
-    if resume and not any(resume.glob("iteration_*/manifest.json")):
-        raise OptionError(
-            f"runtime.resume: {resume} holds no whole checkpoint; give the output directory or the "
-            "checkpoints of a run"
-        )
-    for manifest in manifests(resume)[:1] if resume else ():
-        ensure_same_model(manifest, model)
+    model = check_run_on(options, problem)
+    resume = _checkpoints(runtime.resume, model)
     tuned = None
     if asks_for_energy(options, problem):
         found, tuned = search_and_tune(options, problem, directory)
+        plans = frontier_result(options.energy, found, tuned)
+        if plans.interrupted:
+            return plans
+        plans.write(directory)
+        plans.show(directory)
     else:
         found = search_and_save(options, problem, directory)
         draw_schedule(found, directory)
         log.info("%-12s%s", "clocks", "none planned; give options of energy or a profile for a plan")
-    run_figures = found.figures | (tuned.figures if tuned else {})
-    generate_scripts(options.runtime, found, tuned, model, directory / "scripts", is_batch=is_batch)
-    if tuned and options.runtime.simulated_gpus:
-        planned, latency_ms = planned_scripts(found, tuned), switching_limits(options).latency_ms
-        simulate_scripts(planned, directory / "scripts", latency_ms, directory, found.costs)
-    if options.runtime.launcher == NO_LAUNCHER:
-        log.info("%-12s%s", "job", directory / "scripts")
-        if is_inference(placement):
-            _requests(options, found, tuned, directory)
-        return run_figures
-    with followed_server(options.runtime, found.schedule, tuned.profile if tuned else None, directory):
-        measurement = run_and_save(KeptOptions.of(options), placement, directory, resume)
-    utilisation = None
-    if options.runtime.trace:
-        on = script_schedule(found.schedule).placement
-        plan = planned_scripts(found, tuned, measurement.num_micro_batches) if tuned else None
-        utilisation = save_trace(measurement.records, on, directory, plan, found.costs)
-    requests = _requests(options, found, tuned, directory, measurement) if is_inference(placement) else []
-    rows = rows_beside(options.placement, problem, found, tuned)
-    report = save_report(found, tuned, measurement, directory, utilisation, rows, requests)
-    shown = dict(figures(found.schedule, found.result, found.memory_unit))
-    for name in () if rows else ("period", "makespan", "bubble", "peak memory"):
-        log.info("%-12s%s", name, shown.get(name, "none"))
-    if tuned:
-        log.info("%-12s%s", "energy", tuned.saved(tuned.plan))
-    log.info("%-12s%s", "report", report)
-    for line in describe_beside(rows, found.searched.proved if found.searched else ""):
-        log.info("%s", line)
-    return run_figures
+    scripts, is_batch = directory / "scripts", problem.batch is not None
+    generate_scripts(runtime, found, tuned, model, scripts, is_batch=is_batch)
+    if tuned and runtime.simulated_gpus:
+        latency_ms = switching_limits(options).latency_ms
+        simulate_scripts(planned_scripts(found, tuned), latency_ms, directory, found.costs)
+    if runtime.launcher == NO_LAUNCHER:
+        files, lines = _requests(options, found, tuned)
+        return Result(
+            figures=_figures(found, tuned), files=files, sentences=[f"{'job':<12}{scripts}", *lines]
+        )
+    profile = tuned.profile if tuned else None
+    with followed_server(runtime, found.schedule, profile, directory):
+        measurement = run_and_save(KeptOptions.of(options), problem.placement, directory, resume)
+    return run_result(options, problem, found, tuned, measurement)
+
+
+def check_run_on(options: RunCommandOptions, problem: SearchProblem) -> ModelOptions:
+    """Reject before the search options that this placement cannot have; return the model that is run.
+
+    Raises:
+        ValueError: An option does not fit the placement; the message is a line with the remedy.
+    """
+    runtime, placement, number = options.runtime, problem.placement, options.search.num_micro_batches
+    check_device_of(runtime, placement)
+    check_requests_on(runtime, placement, number)
+    is_batch = problem.batch is not None
+    model = choose_model(runtime, placement, number, problem.planned, is_batch=is_batch)
+    check_energy_on(options, problem)
+    if runtime.simulated_gpus and isinstance(options.profile.blocking_power_w, Mapping):
+        raise OptionError(
+            "runtime.simulated_gpus: is for one blocking power, but profile.blocking_power_w depends on the "
+            "clock; give one number or use false"
+        )
+    if problem.profile is not None:
+        problem.profile.require_one_config("schedsearch run")
+    return model
+
+
+def _checkpoints(folder: str | None, model: ModelOptions) -> Path | None:
+    """Return the folder of checkpoints to go on from; an error if there is none, or of another model."""
+    if not folder:
+        return None
+    if not any(Path(folder).glob("iteration_*/manifest.json")):
+        raise OptionError(
+            f"runtime.resume: {folder} holds no whole checkpoint; give the output directory or the "
+            "checkpoints of a run"
+        )
+    for manifest in manifests(Path(folder))[:1]:
+        ensure_same_model(manifest, model)
+    return Path(folder)
 
 
 def asks_for_energy(options: RunCommandOptions, problem: SearchProblem) -> bool:
@@ -129,23 +141,68 @@ def asks_for_energy(options: RunCommandOptions, problem: SearchProblem) -> bool:
     return is_asked or is_used or not (problem.costs.placeholder or runtime.launcher == NO_LAUNCHER)
 
 
+def _figures(found: SearchStepResult, tuned: EnergyResult | None) -> dict[str, float | str]:
+    return found.figures | (tuned.figures if tuned else {})
+
+
+def run_result(
+    options: RunCommandOptions,
+    problem: SearchProblem,
+    found: SearchStepResult,
+    tuned: EnergyResult | None,
+    measurement: Measurement,
+) -> Result:
+    """Return figures, report and lines of a run, beside its plan and usual schedules."""
+    utilisation = None
+    if options.runtime.trace:
+        on = script_schedule(found.schedule).placement
+        plan = planned_scripts(found, tuned, measurement.num_micro_batches) if tuned else None
+        utilisation = save_trace(measurement.records, on, output_directory(), plan, found.costs)
+    files, requests = _requests(options, found, tuned, measurement)
+    rows = rows_beside(options.placement, problem, found, tuned)
+    proved = found.searched.proved if found.searched else "made by hand"
+    beside = beside_table(rows)
+    brought = in_words(rows, proved) if beside else ""
+    page = partial(
+        write_page,
+        found,
+        tuned,
+        summary=[equality(measurement)],
+        before=text_sections("Beside usual schedules", beside),
+        after=[*text_sections("Requests", requests), run_section(measurement, utilisation)],
+        brought=brought,
+    )
+    shown = dict(figures(found.schedule, found.result, found.memory_unit))
+    names = () if rows else ("period", "makespan", "bubble", "peak memory")
+    energy = [f"{'energy':<12}{tuned.saved(tuned.plan)}"] if tuned else []
+    return Result(
+        figures=_figures(found, tuned),
+        files={**files, "report.html": page},
+        sentences=[
+            *requests,
+            *(f"{name:<12}{shown.get(name, 'none')}" for name in names),
+            *energy,
+            *beside,
+            *textwrap.wrap(brought, 79),
+        ],
+    )
+
+
 def _requests(
     options: RunCommandOptions,
     found: SearchStepResult,
     tuned: EnergyResult | None,
-    directory: Path,
     measurement: Measurement | None = None,
-) -> list[str]:
-    """Write and log how long the requests of an inference take; return the lines."""
+) -> tuple[dict[str, object], list[str]]:
+    """Return how long the requests of an inference take, as a file and in lines; nothing of a training."""
+    if not is_inference(found.placement):
+        return {}, []
     arrivals = arrivals_of(options.runtime)
     rows = request_rows(found, tuned, arrivals, measurement.records if measurement else ())
-    lines = save_requests(rows, arrivals, directory)
-    for line in lines:
-        log.info("%s", line)
-    return lines
+    return {"requests.json": requests_to_dict(rows, arrivals)}, requests_table(rows, arrivals)
 
 
-def go_on(directory: Path, given: RunCommandOptions) -> None:
+def go_on(directory: Path, given: RunCommandOptions) -> Result:
     """Go on with a run from its output directory: from its newest whole checkpoint, or else from the begin.
 
     All that the run makes is put there, as if it had not died; but its plan is not known any more.
@@ -160,7 +217,12 @@ def go_on(directory: Path, given: RunCommandOptions) -> None:
     """
     kept = options_of(directory, given, HydraConfig.get().overrides.task)
     check_runtime_options(kept.runtime)
-    placement = _placement_of(directory / "scripts")
+    try:
+        placement = read_job(directory / "scripts" / JOB_FILE).placement
+    except ScriptError as error:
+        raise OptionError(
+            f"runtime.resume: {directory / 'scripts'} has no scripts of a run ({error})"
+        ) from None
     check_device_of(kept.runtime, placement)
     checkpoints: Path | None = directory / "checkpoints"
     if not has_whole(directory / "checkpoints"):
@@ -168,11 +230,5 @@ def go_on(directory: Path, given: RunCommandOptions) -> None:
         checkpoints = None
     measurement = run_and_save(kept, placement, directory, checkpoints)
     utilisation = save_trace(measurement.records, placement, directory) if kept.runtime.trace else None
-    log.info("report in %s", save_report_of_run(placement, measurement, directory, utilisation))
-
-
-def _placement_of(scripts: Path) -> Placement:
-    try:
-        return read_job(scripts / JOB_FILE).placement
-    except ScriptError as error:
-        raise OptionError(f"runtime.resume: {scripts} has no scripts of a run ({error})") from None
+    path = write_resumed_page(placement, measurement, directory / "report.html", utilisation)
+    return Result(sentences=[f"report in {path}"])

@@ -3,7 +3,7 @@
 class Schedule {
   /** Take the data of `page_data.schedule_tree` and the row of the first device. */
   constructor(tree, firstRow) {
-    Object.assign(this, { held_rows: tree.rows, held_first: tree.row_first }, tree);
+    Object.assign(this, tree);
     this.firstRow = firstRow;
     this.size = this.block.length;
     this.clock_mhz = this.power_w = null;

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from quarter_ms import CHOSEN, COSTS, FAST, FOUND, FRONTIER, LATE, RESULT, SCHEDULE, TUNED
 
-from experiments.frontier.constrained_plan_files import (
-    constrained_plan_forms,
-    describe_constrained_plans,
-    save_constrained_plans,
+from experiments.frontier.constrained_plans import capped_form, robust_form, switched_form
+from experiments.frontier.frontier_files import (
+    baseline_facts,
+    baseline_rows,
+    baselines_to_dict,
+    describe,
+    frontier_to_dict,
+    plan_to_dict,
+    savings_rows,
+    savings_table,
 )
-from experiments.frontier.constrained_plans import ConstrainedPlans
-from experiments.frontier.energy_baselines import baselines_to_csv, baselines_to_dict, describe_baselines
-from experiments.frontier.frontier_files import describe, frontier_to_dict, plan_to_dict
-from experiments.frontier.savings import describe_savings, savings_csv
 from experiments.frontier.schedule_selection import describe_selection, selection_to_dict
 from experiments.search.results import SelectionResult
 from schedsearch.energy import LimitedPlan, SwitchingLimits
 from schedsearch.energy.frontier import LowerBound
 from schedsearch.energy.limits.power_cap import AveragePower, PowerCap
-from schedsearch.energy.limits.power_shape import PowerLimits, PowerShape, PowerTrace, ShapedPower
 from schedsearch.energy.limits.robust import PlanIterations
 from schedsearch.energy.limits.switching import ClockChanges
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
@@ -38,13 +35,9 @@ WAITING_W = 3 * 50.0
 RELAXED = LowerBound(np.array([20.0, 40.0]), np.array([5000.0, 2000.0]), WAITING_W)
 
 
-def rows_of(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
-
-
 def test_the_table_of_savings_is_until_the_stragglers_end() -> None:
-    rows = rows_of(savings_csv(replace(TUNED, frontier=replace(FRONTIER, relaxed=RELAXED))))
-    assert [float(row["slowdown"]) for row in rows] == [1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5]
+    rows = savings_rows(replace(TUNED, frontier=replace(FRONTIER, relaxed=RELAXED)))
+    assert [row["slowdown"] for row in rows] == [1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5]
     assert {row["saved_against"] for row in rows} == {"all_maximum"}
     plans = {
         "frontier": CHOSEN,
@@ -53,60 +46,51 @@ def test_the_table_of_savings_is_until_the_stragglers_end() -> None:
     }
     row, end_ms = rows[-1], 1.5 * 24.5
     highest_mj = 9000 + WAITING_W * (end_ms - 24.5)
-    assert float(row["deadline_ms"]) == end_ms and float(row["saved_against_mj"]) == highest_mj
+    assert row["deadline_ms"] == end_ms and row["saved_against_mj"] == highest_mj
     for name, plan in plans.items():
         needed_mj = plan.energy_mj + WAITING_W * (end_ms - plan.time_ms)
-        assert float(row[name]) == pytest.approx(1 - needed_mj / highest_mj), name
+        assert row[name] == pytest.approx(1 - needed_mj / highest_mj), name
     relaxed_mj = 5000 - 3000 * (end_ms - 20) / 20 + WAITING_W * end_ms
-    assert float(row["at_most"]) == pytest.approx(1 - relaxed_mj / highest_mj)
+    assert row["at_most"] == pytest.approx(1 - relaxed_mj / highest_mj)
     first = rows[0]
-    assert float(first["frontier"]) == pytest.approx(1 - FAST.energy_mj / 9000)
-    assert (first["all_maximum"], first["envpipe"], first["perseus"]) == ("0.0", "", "")
+    assert first["frontier"] == pytest.approx(1 - FAST.energy_mj / 9000)
+    assert (first["all_maximum"], first["envpipe"], first["perseus"]) == (0.0, None, None)
 
 
-def test_the_printed_savings_are_in_percent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    told = describe_savings(TUNED)
-    (head,) = [i for i, line in enumerate(told) if line.split()[:1] == ["slowdown"]]
-    names, *lines = told[head:]
-    assert "(%)" in " ".join(told[:head])
+def test_the_printed_savings_are_in_percent() -> None:
+    *head, names, first, _, _, _, _, _, _, last = savings_table(savings_rows(TUNED))
+    assert "(%)" in " ".join(head)
     assert names.split() == ["slowdown", "at_most", "frontier", "all_maximum", "envpipe", "perseus"]
-    assert lines[0].split() == ["1.00", "-", "10.00", "0.00", "-", "-"]
-    assert lines[-1].split() == ["1.50", "-", "17.76", "0.00", "10.15", "14.30"]
-    assert len(lines) == 8
-    monkeypatch.setenv("COLUMNS", "50")
-    assert describe_savings(TUNED)[-1] == "no room here for envpipe, perseus; see savings.csv"
+    assert first.split() == ["1.00", "-", "10.00", "0.00", "-", "-"]
+    assert last.split() == ["1.50", "-", "17.76", "0.00", "10.15", "14.30"]
 
 
 def test_the_table_of_baselines_has_each_plan_in_its_columns() -> None:
-    rows = rows_of(baselines_to_csv(SCHEDULE, TUNED))
+    found = list(baseline_rows(SCHEDULE, TUNED))
+    rows = [row for row, _ in found]
     assert [row["name"] for row in rows] == ["all_maximum", "envpipe", "perseus", "perseus"]
-    (envpipe,) = [row for row in rows if row["name"] == "envpipe"]
-    expected = {
+    assert rows[1] == {
+        "name": "envpipe",
         "time_ms": 30.5,
         "energy_mj": 8800.0,
-        "saving": 1 - 8800 / (9000 + 6 * WAITING_W),
-        "gap": 0.1,
+        "saving": pytest.approx(1 - 8800 / (9000 + 6 * WAITING_W)),
+        "gap": pytest.approx(0.1),
         "clock_changes": 1,  # B0 on device 0: down once, and up for the next iteration
         "changes_per_iteration": 2,
         "saving_until_ms": 30.5,
     }
-    assert {name: float(envpipe[name]) for name in expected} == pytest.approx(expected)
-    assert {row["saving_until_ms"] for row in rows if row is not envpipe} == {"28.0"}
-    plans = baselines_to_dict(SCHEDULE, TUNED)["plans"]
-    assert isinstance(plans, list)
-    assert [float(row["saving"]) for row in rows] == [plan["saving"] for plan in plans]
+    assert [row["saving_until_ms"] for row in rows] == [28.0, 30.5, 28.0, 28.0]
+    plans = baselines_to_dict(TUNED, found)["plans"]
+    assert [row["saving"] for row in rows] == [plan["saving"] for plan in plans]
     assert plans[1]["lower_bound_mj"] == 8000.0 and plans[1]["clock_mhz"]["B0"] == [700, 700]
 
 
 def test_the_lines_of_baselines_tell_ms_and_joules() -> None:
-    lines = describe_baselines(SCHEDULE, TUNED)
-    assert ["24.5 ms, 9 J" in lines[0], "30.5 ms, 8.8 J" in lines[1], "27.5 ms, 7.9 J" in lines[2]] == [
-        True
-    ] * 3
-    assert "16.27% saved (12.22% without waiting), 1.28% above the lower bound, 1 clock changes" in lines[2]
-    late = TUNED.baseline_plan("envpipe"), TUNED.baseline_plan("perseus")
-    assert [is_late for _, is_late in late] == [True, False]
+    facts = list(baseline_facts(SCHEDULE, TUNED))
+    assert [fact.value for fact in facts] == ["24.5 ms, 9 J", "30.5 ms, 8.8 J", "27.5 ms, 7.9 J"]
+    told = "16.27% saved (12.22% without waiting), 1.28% above the lower bound, 1 clock changes"
+    assert facts[2].note == told
+    assert ["misses the deadline" in fact.note for fact in facts] == [False, True, False]
 
 
 def test_the_lines_of_a_frontier_tell_its_ends_and_the_chosen_plan() -> None:
@@ -154,38 +138,31 @@ SWITCHED = LimitedPlan(
     7700.0,
 )
 
-TRACE = PowerTrace(np.array([0.0, 10.0, 40.0]), np.array([300.0, 100.0]))
-FREE = PowerTrace(np.array([0.0, 32.0]), np.array([160.0]))
-
-PLANS = ConstrainedPlans(
-    switched=SWITCHED,
-    capped=LimitedPlan(
-        CHOSEN, PowerCap(400.0, 320.0), AveragePower(26.5, (310.0, 250.5)), FAST, min_ms=25.25
+PLANS = (
+    switched_form(FRONTIER, SWITCHED, 28.0),
+    capped_form(
+        LimitedPlan(CHOSEN, PowerCap(400.0, 320.0), AveragePower(26.5, (310.0, 250.5)), FAST, min_ms=25.25)
     ),
-    robust=LimitedPlan(
-        CHOSEN,
-        0.75,
-        PlanIterations(
-            np.array([25.0, 27.0, 28.0, 29.0]), np.array([7000.0, 7200.0, 7400.0, 7600.0]), WAITING_W
-        ),
-        FAST,
-        28.0,
-        free_outcome=PlanIterations(np.array([24.0, 29.0, 30.0, 31.0]), np.array([8000.0] * 4), WAITING_W),
-    ),
-    shaped=LimitedPlan(
-        replace(CHOSEN, time_ms=35.0),
-        PowerLimits(1500.0, 3000.0, 90.0, high_hz=60.0),
-        ShapedPower(TRACE, 12.5, 2, PowerShape(1200.0, 2500.0, 75.0, 150.0), 8500.0),
-        replace(LATE, time_ms=32.0),
-        free_outcome=ShapedPower(FREE, 0.0, 2, PowerShape(1600.0, 4500.0, 95.0, 160.0), 8000.0),
+    robust_form(
+        LimitedPlan(
+            CHOSEN,
+            0.75,
+            PlanIterations(
+                np.array([25.0, 27.0, 28.0, 29.0]), np.array([7000.0, 7200.0, 7400.0, 7600.0]), WAITING_W
+            ),
+            FAST,
+            28.0,
+            free_outcome=PlanIterations(
+                np.array([24.0, 29.0, 30.0, 31.0]), np.array([8000.0] * 4), WAITING_W
+            ),
+        )
     ),
 )
 
 
 def test_plans_of_a_real_job_are_told_with_their_units() -> None:
     """The free plan for 28 ms needs 7600 mJ; the switched one 7800 and 0.5 ms of waiting."""
-    told = tuple(constrained_plan_forms(TUNED, PLANS))
-    facts = {title: (value, note) for _, _, (title, value, note) in told}
+    facts = {each.title: (each.fact.value, each.note) for each in PLANS}
     value, note = facts["Few changes of clock"]
     assert value == "27.5 ms, 7.8 J"
     assert f"{(7800 + 0.5 * WAITING_W) / 7600 - 1:.2%} more energy than the plan without limits" in note
@@ -202,19 +179,11 @@ def test_plans_of_a_real_job_are_told_with_their_units() -> None:
         "with the plan for fixed times 25.0%" in note
         and f"{1 - kept_mj / nominal_mj:.2%} less energy" in note
     )
-    value, note = facts["Under limits on the shape of power"]
-    assert value == "35 ms, 7.6 J" and "2 copies, each starts 12.5 ms after the one before" in note
-    assert "peak 1,200 W, ramp 2,500 W/s, band 75 W; without limits peak 1,600 W, ramp 4,500 W/s" in note
-    assert "6.25% more energy, 25.00% more time" in note
-    lines = describe_constrained_plans(replace(TUNED, constrained=told))
-    assert lines[0].startswith("Few changes of clock: 27.5 ms, 7.8 J, ")
 
 
-def test_the_files_of_plans_of_a_real_job_have_each_figure_under_its_name(tmp_path: Path) -> None:
-    save_constrained_plans(replace(TUNED, constrained=(*constrained_plan_forms(TUNED, PLANS),)), tmp_path)
-    files = {path.stem: json.loads(path.read_text()) for path in tmp_path.iterdir()}
-    assert {"switched", "capped", "robust", "shaped"} == files.keys()
-    switched, capped, robust, shaped = (files[name] for name in ("switched", "capped", "robust", "shaped"))
+def test_the_files_of_plans_of_a_real_job_have_each_figure_under_its_name() -> None:
+    files = {each.name: each.to_dict(COSTS) for each in PLANS}
+    switched, capped, robust = (files[name] for name in ("switched", "capped", "robust"))
     assert (switched["dwell_ms"], switched["switch_ms"], switched["deadline_ms"]) == (2.5, 0.75, 28.0)
     assert (switched["gap"], switched["lower_bound_mj"]) == (pytest.approx(0.0225), 7700.0)
     assert (switched["clock_changes"], switched["changes_per_iteration"]) == ([3, 1], [4, 2])
@@ -223,12 +192,7 @@ def test_the_files_of_plans_of_a_real_job_have_each_figure_under_its_name(tmp_pa
     assert robust["time_quantiles_ms"] == {"0.5": 27.0, "0.9": 29.0, "0.95": 29.0, "0.99": 29.0}
     assert (robust["share_within"], robust["nominal"]["share_within"]) == (0.75, 0.25)
     assert robust["mean_energy_mj"] == 7450.0 and robust["mean_time_ms"] == 27.25
-    assert (shaped["length_ms"], shaped["stagger_ms"], shaped["copies"]) == (40.0, 12.5, 2)
-    assert (shaped["time_price"], shaped["energy_price"]) == (0.25, 0.0625)
-    pulse_w = 2 * 200 / math.pi * math.sin(math.pi / 4)  # 200 W more in a quarter of the time
-    two_copies = 2 * math.cos(math.pi * 12.5 / 40)
-    assert shaped["spectrum"]["frequency_hz"] == [25.0, 50.0]
-    assert shaped["spectrum"]["amplitude_w"][0] == pytest.approx(pulse_w * two_copies)
+    assert (capped["plan"]["time_ms"], capped["plan"]["energy_mj"]) == (28.0, 7600.0)
     assert capped["cost_source"]["times"] == COSTS.times
 
 

@@ -89,7 +89,7 @@ def holds(told: Told, *expected: tuple[str, ...]) -> None:
 
 def test_a_report_of_a_frontier_tells_ms_joules_and_shares(written: Written, tmp_path: Path) -> None:
     """All at maximum until 28 ms: 9000 mJ and 3.5 ms of three GPUs at 50 W, 9525 mJ; the plan: 7600."""
-    frontier_report.save_frontier_report(FOUND, TUNED, tmp_path)
+    frontier_report.write_page(FOUND, TUNED, tmp_path / "report.html")
     saved = ("28 ms", "14.3% later", "15.56% without waiting")
     holds(
         written.summary,
@@ -136,7 +136,7 @@ def test_a_report_tells_the_range_of_a_blocking_power_and_a_placeholder(
     waits = replace(PROFILE, blocking_power_w=((700, 30.0), (1100, 65.0)))
     guessed = replace(COSTS, placeholder=True)
     found, tuned = replace(FOUND, costs=guessed), replace(TUNED, profile=waits, costs=guessed)
-    frontier_report.save_frontier_report(found, tuned, tmp_path)
+    frontier_report.write_page(found, tuned, tmp_path / "report.html")
     holds(written.sections["Energy"], ("Blocking power", "30 to 65 W by clock"))
     assert written.summary[-1][0] == "Energy saved (placeholder costs)"
 
@@ -202,7 +202,9 @@ UTILISATION = UtilisationTable(
 
 
 def test_a_report_of_a_run_tells_losses_times_memory_and_shares(written: Written, tmp_path: Path) -> None:
-    run_report.save_report(FOUND, TUNED, MEASUREMENT, tmp_path, UTILISATION)
+    path = tmp_path / "report.html"
+    summary, run = run_report.equality(MEASUREMENT), run_report.run_section(MEASUREMENT, UTILISATION)
+    frontier_report.write_page(FOUND, TUNED, path, summary=[summary], after=[run])
     of_the_run = (
         ("Backend", "gloo", "a CPU, a GPU"),
         ("Loss", "4.5000, 2.7500"),
@@ -222,7 +224,7 @@ def test_a_report_of_a_run_tells_losses_times_memory_and_shares(written: Written
     equal = ("Equal to the unpipelined model", "yes", "the first iteration within 1e-12", "asked for")
     holds(written.summary, ("Energy saved", "20.21%"), equal)
     assert written.good["Equal to the unpipelined model"] is True and written.good["Bitwise equal"] is False
-    run_report.save_report_of_run(PLACEMENT, MEASUREMENT, tmp_path, UTILISATION)
+    run_report.write_resumed_page(PLACEMENT, MEASUREMENT, path, UTILISATION)
     holds(written.sections["Run"], *of_the_run)
     holds(written.summary, ("First iteration", "6"), equal)
 
@@ -232,7 +234,7 @@ def test_one_large_error_is_not_equal(written: Written, tmp_path: Path, wrong: s
     comparison = MEASUREMENT.comparison
     assert comparison is not None
     measurement = replace(MEASUREMENT, comparison=comparison._replace(**{wrong: 2e-12}))
-    run_report.save_report_of_run(PLACEMENT, measurement, tmp_path)
+    run_report.write_resumed_page(PLACEMENT, measurement, tmp_path / "report.html")
     holds(written.summary, ("Equal to the unpipelined model", "no"))
 
 

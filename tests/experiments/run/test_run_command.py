@@ -97,7 +97,7 @@ def test_the_main_job(command, tmp_path: Path) -> None:
     assert (data["search_status"], data["steady_bubble_rate"]) == ("OPTIMAL", pytest.approx(0, abs=1e-3))
     assert all(peak <= capacity for peak, capacity in zip(data["peak_memory"], placement.memory, strict=True))
     assert "for n in range(" in (out / "scripts/device_0.py").read_text()
-    assert f"report      {out / 'report.html'}\n" in done.stdout
+    assert done.stdout.endswith(f"report.html in {out}\n")
     assert re.search("^1F1B +- +- +- +-$", done.stdout, re.M), "the embedding does not fit on one GPU"
     told = " ".join(done.stdout.split())
     assert "1F1B: device 0 holds 98797 MiB of memory from 0 on" in told
@@ -150,7 +150,7 @@ def test_it_ends_beside_what_people_use(command, tmp_path: Path) -> None:
     assert "3.8% more than chimera, best by hand (" in in_words and "and 20.6% less than 1F1B (" in in_words
     joules = [float(re.search(r"([\d,]+) J", row)[1].replace(",", "")) for row in (first, best, searched)]
     assert joules == [23, 18, 19]
-    assert all(len(line) <= 80 for line in table)
+    assert all(len(line) <= 80 for line in table[:-1]), "the last one names a folder"
     page = (tmp_path / "out/report.html").read_text()
     assert f"The searched schedule takes {times[2]:g} ms (" in page and "Beside usual schedules" in page
     assert f"Times: stages of {tmp_path / 'two.yaml'}." in page

@@ -14,7 +14,7 @@ from quarter_ms import COSTS, FOUND, MIXED, PLACEMENT, PROFILE, SCHEDULE, TUNED
 from experiments.run import beside
 from experiments.run.beside import BesideRow, beside_table, in_words
 from experiments.run.measured_run import describe
-from experiments.run.simulated_run import simulate_scripts
+from experiments.run.scripts import simulate_scripts
 from experiments.search.options import SearchCommandOptions
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement, ReferenceComparison
@@ -111,7 +111,7 @@ def test_simulated_gpus_are_told_beside_the_plan(tmp_path: Path, caplog: pytest.
     )
     with caplog.at_level(logging.INFO):
         planned = PlannedIteration.of(schedule, PROFILE, MIXED)
-        simulate_scripts(planned, tmp_path / "scripts", 1.0, tmp_path, COSTS)
+        simulate_scripts(planned, 1.0, tmp_path, COSTS)
     work_mj = (750 + 680 + 1270 + 1110) + (530 + 792.5 + 1340 + 1340)
     waiting_ms = (27.75 - 2 - 2.5 - 4 - 6) + (27.75 - 4 - 3.25 - 5 - 5)
     planned_mj = (750 + 610 + 1270 + 1110) + (530 + 880 + 1340 + 1340) + 50 * (27.5 - 15 + 27.5 - 17)
