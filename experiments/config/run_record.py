@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from urllib.parse import unquote
+from typing import Annotated
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -16,7 +15,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 import schedsearch
-from placements.forms.reading import Field, json_file
+from placements.forms.meaning import Meaning
+from placements.forms.reading import json_file
 from placements.forms.texts import write_json
 
 FILE = "result.json"
@@ -53,21 +53,15 @@ class RunRecord:
     overrides: tuple[str, ...]
     inputs: str
     started: str
-    status: str = INTERRUPTED
+    status: Annotated[str, Meaning("", choices=(DONE, REJECTED, FAILED, INTERRUPTED))] = INTERRUPTED
     message: str = "has not ended yet, or was killed"
     figures: Mapping[str, float | str] = field(default_factory=dict)
 
     @classmethod
     def of_this_run(cls, command: str, config: DictConfig) -> RunRecord:
-        """Return the record of the run of a config that Hydra has begun; rejected where there is none."""
-        hydra = HydraConfig.get()
-        version = schedsearch.__version__
-        sweep = hydra.callbacks["sweep"]
-        started = str(sweep["started"])
-        if sweep["refused"] is not None:  # the config is then that of no option
-            overrides, message = json.loads(unquote(sweep["refused"]))
-            return cls(command, version, tuple(overrides), "none", started, REJECTED, message)
-        return cls(command, version, tuple(given_words()), _hash_of(config), started)
+        """Return the record of the run of a config that Hydra has begun."""
+        started = str(HydraConfig.get().callbacks["sweep"]["started"])
+        return cls(command, schedsearch.__version__, tuple(given_words()), _hash_of(config), started)
 
     def number(self, name: str) -> float | None:
         """Return a figure that is a number; None if there is none of that name."""
@@ -105,24 +99,11 @@ def read_run_record(directory: Path) -> RunRecord:
     path = directory / FILE
     with json_file(path, f"the directory of a run that has ended, with its {FILE}", RunRecordError) as whole:
         whole.version(SCHEMA_VERSION)
-        figures = whole["figures"]
-        return RunRecord(
-            whole["command"].text(),
-            str(whole["version"].value),
-            tuple(each.text() for each in whole["overrides"].items()),
-            whole["inputs"].text(),
-            whole["started"].text(),
-            whole["status"].choice((DONE, REJECTED, FAILED, INTERRUPTED)),
-            str(whole["message"].value),
-            {name: _figure(figures[name]) for name in figures.mapping()},
-        )
-
-
-def _figure(value: Field) -> float | str:
-    return value.value if isinstance(value.value, str) else value.number()
+        return whole.record(RunRecord, others=["schema_version"])
 
 
 def _hash_of(config: DictConfig) -> str:
+    """Return a hash of the options and of the content of the files that they name."""
     found = hashlib.sha256(OmegaConf.to_yaml(config).encode())
     for path in sorted(_files_named_in(OmegaConf.to_container(config))):
         found.update(path.read_bytes())
@@ -151,6 +132,11 @@ def sweep_directory() -> Path | None:
     return Path(hydra.sweep.dir) if hydra.mode == RunMode.MULTIRUN else None
 
 
+def output_directory() -> Path:
+    """Return where Hydra wants the output."""
+    return Path(HydraConfig.get().runtime.output_dir)
+
+
 def given_words() -> list[str]:
     """Return the options of the command line as they are; an interpolation in them stays."""
     overrides = OmegaConf.to_container(HydraConfig.get().overrides.task)
@@ -169,11 +155,4 @@ def _parsed(words: Sequence[str]) -> list[Override]:
 
 def _plain(override: Override) -> int | float | bool | str | None:
     value = override.value()
-    if value is None or isinstance(value, (int, float, bool, str)):
-        return value
-    return override.get_value_string()
-
-
-def output_directory() -> Path:
-    """Return where Hydra wants the output."""
-    return Path(HydraConfig.get().runtime.output_dir)
+    return value if value is None or isinstance(value, int | float | str) else override.get_value_string()

@@ -1,9 +1,10 @@
-"""The words of a command line before Hydra reads them: flags, names of options, paths as they are."""
+"""The words of a command line before Hydra reads them, and what Hydra says of wrong ones, in one line."""
 
 from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +30,9 @@ _FLAGS_WITH_VALUE = (
 
 FLAGS_OF_CONFIG = ("--config", "-cp", "-cn", "-cd", "--experimental-rerun")
 """Beginnings of those that bring a config of the user's."""
+
+_LAUNCHERS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}
+"""Extra of this project that a launcher of Hydra's needs."""
 
 _OUTPUT = ("hydra.run.dir", "hydra.sweep.dir")
 """Options of Hydra's that are paths."""
@@ -64,60 +68,37 @@ def for_hydra(command: str, given: Sequence[str]) -> list[str]:
 
 def _apart(command: str, given: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the options of a command line, and apart from them its flags with their values."""
-    check_assignments(command, given)
-    options, flags, words = list[str](), list[str](), list(given)
+    options, flags, words, names = list[str](), list[str](), list(given), names_of(command, given)
     while words:
         word = words.pop(0)
-        flag, is_whole, _ = word.partition("=")
-        if not word.startswith("-"):
-            options.append(word)
+        flag, is_whole, value = word.partition("=")
+        if flag in (*_FLAGS, *_FLAGS_WITH_VALUE):
+            flags.append(word)
+            if words and flag in _FLAGS_WITH_VALUE and not is_whole:
+                flags.append(words.pop(0))
             continue
-        if flag not in (*_FLAGS, *_FLAGS_WITH_VALUE):
-            raise OptionError(f"{word}: is not a flag of {command}; {_meant(command, flag)}")
-        flags.append(word)
-        if words and flag in _FLAGS_WITH_VALUE and not is_whole:
-            flags.append(words.pop(0))
+        name, _, after = flag.lstrip("-").partition(":")
+        if name in names and name != flag:
+            value = value or after or next(iter(words), "VALUE")
+            raise OptionError(f"{word}: is not NAME=VALUE; write {name}={value}")
+        if word.startswith("-"):
+            known = (*_FLAGS, *_FLAGS_WITH_VALUE)
+            raise OptionError(f"{word}: is not a flag of {command}; {did_you_mean(flag, known)}")
+        options.append(word)
     return options, flags
 
 
-def _meant(command: str, flag: str) -> str:
-    known = (*_FLAGS, *_FLAGS_WITH_VALUE)
-    dashed = [f"--{name}" for name in names_of(command)]
-    near = difflib.get_close_matches(f"--{flag.strip('-')}", dashed, n=1)
-    if near and not difflib.get_close_matches(flag, known, n=1, cutoff=0.8):
-        return f"did you mean {near[0][2:]}=VALUE?"
-    return did_you_mean(flag, known)
-
-
-def check_assignments(command: str, given: Sequence[str]) -> None:
-    """Reject an option that is not written NAME=VALUE, as ``--placement v_shape``, and write it so.
-
-    Raises:
-        OptionError: One is.
-    """
-    names = names_of(command, given)
-    for number, word in enumerate(given):
-        written = re.fullmatch(r"-*([\w.]+)[ =:]*(.*)", word, re.DOTALL)
-        if written is None or given[number - 1 : number] in (["--config-dir"], ["-cd"]):
-            continue
-        name, value = written.groups()
-        later = next((each for each in given[number + 1 :] if each != "="), "")
-        if not value and not re.match(r"-|[\w.]+[=:]", later):
-            value = later.lstrip("=:")
-        right = word.startswith(f"{name}=") and (word != f"{name}=" or not value)
-        if not right and name in names:
-            raise OptionError(f"{word}: is not NAME=VALUE; write {name}={value or 'VALUE'}")
-
-
 def _check_names(command: str, options: Sequence[str]) -> None:
-    """Reject an option of a name that is no option's, no group's, and not within one."""
+    """Reject an option of a name that is no option's, no group's, and not within one, or without a value."""
     names = names_of(command, options)
     for option in options:
-        name = option.partition("=")[0]
+        name, has_value, _ = option.partition("=")
         if not re.fullmatch(r"[\w.]+", name) or name == "hydra" or name.startswith("hydra."):
             continue  # Hydra's own syntax, or its own options
         if not any(f"{each}.".startswith(f"{name}.") or name.startswith(f"{each}.") for each in names):
             raise OptionError(unknown(command, name, options))
+        if not has_value:
+            raise OptionError(f"{name}: is not NAME=VALUE; write {name}=VALUE")
 
 
 def unknown(command: str, key: str, given: Sequence[str]) -> str:
@@ -137,6 +118,31 @@ def unknown(command: str, key: str, given: Sequence[str]) -> str:
             f"{key}: {where} as it is called; choose the item that has it by experiment=NAME, or leave it out"
         )
     return f"{key}: {where}; {'--hydra-help' if key.startswith('hydra') else '--help'} says more"
+
+
+def config_error(error: BaseException, command: str) -> str:
+    """Return Hydra's message about the config of a command as one line with a remedy."""
+    lines, given = [line.strip() for line in str(error).splitlines() if line.strip()], sys.argv[1:]
+    if misspelt := re.match(r"(?:In '[^']*': )?Could not override '([^']+)'", lines[0]):
+        return unknown(command, misspelt[1], given)
+    if type(error).__name__ == "OverrideParseException":
+        wrong = getattr(error, "override", "")
+        return f"{wrong}: is not NAME=VALUE, or its quotes or brackets are not closed; mend that"
+    if lines[0].startswith("Config group override must be"):
+        nulls = " ".join(word for word in given if re.fullmatch(r"\w+=(.*,)?(null)?(,.*)?", word))
+        return f"{nulls}: is a group of options and cannot be null; choose a config, or leave it out"
+    if several := re.match(r"Ambiguous value for argument '(.*)'", lines[0]):
+        return f"{several[1]}: has several values; write -m too to sweep over them, or [ ] around a list"
+    if "does not support sweep type" in lines[0]:
+        return "hydra/sweeper: basic takes values one by one; give them as in 3,4,5 or range(3,6)"
+    if group := re.match(r"(?:In '[^']*': )?Could not find '([^']+)'", lines[0]):
+        folder, _, kind = group[1].rpartition("/")
+        if kind in _LAUNCHERS:
+            return f"{folder}={kind}: is not there; pip install 'schedsearch[{_LAUNCHERS[kind]}]'"
+        end = next((i for i, line in enumerate(lines) if line.startswith("Config search path")), len(lines))
+        choices = sorted(kinds_of(command, folder)) or lines[2:end]
+        return f"{folder}={kind}: is not there; {did_you_mean(kind, choices)}"
+    return " ".join(lines)
 
 
 def _is_file_of(command: str, group: str, value: str) -> bool:
