@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.config.options import OptionError, require
 from experiments.profile.options import ProfileCommandOptions
+from experiments.report.result import Result
 from placements import Placement
-from placements.forms.texts import csv_text, write_text
 from placements.profiles.length_rules import POWERS, LengthTimeRow, fit_rules, rules_to_csv
-
-log = logging.getLogger(__name__)
 
 
 def lengths_to_measure(options: ProfileCommandOptions, placement: Placement) -> tuple[int, ...]:
@@ -35,22 +32,18 @@ def lengths_to_measure(options: ProfileCommandOptions, placement: Placement) -> 
     return tuple(lengths)
 
 
-def save_length_rules(rows: Sequence[LengthTimeRow], directory: Path) -> None:
-    """Fit the rule of each block, write ``length_rules.csv``, and log its errors.
+def length_rules(rows: Sequence[LengthTimeRow], directory: Path) -> Result:
+    """Fit the rule of each block; return ``length_rules.csv``, and the rules with their errors.
 
     Raises:
         ProfileError: A block has too few lengths.
     """
-    rules = fit_rules(rows)
-    path = directory / "length_rules.csv"
-    write_text(path, rules_to_csv(rules))
-    log.info("rules of the length, where x is a thousand tokens:")
-    log.info("%s", "\n".join(f"  {name}: {each}" for name, each in rules.items()))
-    log.info("search with: search.micro_batches=FILE.csv search.length_rules=%s", path)
-
-
-def save_measured_lengths(rows: Sequence[LengthTimeRow], directory: Path) -> None:
-    """Write ``measured_lengths.csv``, of which `profiling.length_table` makes the rules again."""
-    columns = ("tokens", "block", "time_ms")
-    table = ([getattr(row, name) for name in columns] for row in rows)
-    write_text(directory / "measured_lengths.csv", csv_text(columns, table))
+    rules, name = fit_rules(rows), "length_rules.csv"
+    return Result(
+        files={name: rules_to_csv(rules)},
+        sentences=[
+            "rules of the length, where x is a thousand tokens:",
+            *(f"  {block}: {rule}" for block, rule in rules.items()),
+            f"search with: search.micro_batches=FILE.csv search.length_rules={directory / name}",
+        ],
+    )

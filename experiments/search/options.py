@@ -9,9 +9,10 @@ from typing import Annotated, Any, TypeVar
 from omegaconf import DictConfig
 
 from experiments.config.declaring import Command
-from experiments.config.options import OptionError, plain, read_fields, require_known
+from experiments.config.options import OptionError, plain, read_fields, require, require_known
 from experiments.search.kinds.kind import PlacementKind, PlannedRun
 from experiments.search.kinds.kinds import PLACEMENTS, read_placement_kind
+from placements import BlockingPower
 from placements.forms.meaning import Meaning, Verbatim, group, option
 from placements.forms.reading import json_file
 from placements.gpus import GPUS, gpus_of
@@ -28,22 +29,15 @@ class SearchOptions:
         "modulo | tessel: its own search | time_optimal: the makespan, no repetend",
         choices=("modulo", "tessel", "time_optimal"),
     )
-    num_micro_batches: int = option(
-        None, "micro-batches of an iteration; null: the plan's, where there is a plan, else 16", min=1
-    )
+    num_micro_batches: int = option(None, "micro-batches of an iteration; null: the plan's, else 16", min=1)
     memory: int | float | str | tuple[Any, ...] | None = option(
-        None,
-        "capacity per device: one number or a list, or with a unit as 24GiB where memory is in MiB; null: "
-        "the placement's own",
+        None, "capacity per device: one or a list, or as 24GiB where memory is in MiB; null: the placement's"
     )
-    micro_batches_per_repetend: int | None = option(
-        None, "exact number; null: 1, 2, ... until one meets the bound"
-    )
+    micro_batches_per_repetend: int | None = option(None, "null: 1, 2, ... until one meets the bound")
     max_micro_batches_per_repetend: int = option(3, "largest number that is tried")
     objectives: tuple[str, ...] = option(
         ("period", "makespan"),
-        "what to minimise, in this order: period, span, latency, memory; last, or alone: makespan or "
-        "device_span",
+        "minimised in this order: period, span, latency, memory; last, or alone: makespan or device_span",
     )
     solver: str = option(
         "portfolio",
@@ -51,64 +45,41 @@ class SearchOptions:
         choices=("portfolio", "z3", "cpsat"),
     )
     time_limit_s: float | None = option(
-        None,
-        "time limit of all searches of the command, in s; null: 20, or none where work_limit is given",
-        above=0,
+        None, "limit of all searches, in s; null: 20, or none where work_limit is given", above=0
     )
     work_limit: float | None = option(
-        None,
-        "limit of their counted work, a unit is about 1 s of one core: equal answers on busy machines too; "
-        "null: none",
-        above=0,
+        None, "limit of counted work, a unit is about 1 s: equal answers on all machines; null: none", above=0
     )
     seed: int = option(0, "seed of the solvers")
-    begin_with: Verbatim | None = option(
-        None, "schedule.json of this placement to start from: no answer is worse than it; null: none"
-    )
+    begin_with: Verbatim | None = option(None, "schedule.json to start from: no answer is worse; null: none")
     strategies: tuple[str, ...] | None = option(
         None,
-        "what is searched with, in this order; null: hand_made, greedy, annealing, modes, queries, states, "
-        "and for the whole schedule turns, simulated, neighbourhoods",
+        "used in this order; null: hand_made, greedy, annealing, modes, queries, states, and for the whole "
+        "schedule turns, simulated, neighbourhoods",
     )
     without: tuple[str, ...] = option((), "strategies to leave out, as [annealing]")
     micro_batches: Verbatim | None = option(
         None,
-        "CSV of micro-batches that differ: micro_batch,block,time_ms and optionally memory_mib; what it does "
-        "not list is as in the placement, and the makespan or device_span is made less; or "
+        "CSV of micro-batches that differ: micro_batch,block,time_ms and optionally memory_mib, or "
         "micro_batch,tokens; null: all are alike",
     )
     length_rules: Verbatim | None = option(
-        None,
-        "with micro_batch,tokens: CSV of what blocks take by the length, "
-        "block,power,time_ms and optionally memory_mib; null: none",
+        None, "for micro_batch,tokens: CSV of costs by length, block,power,time_ms[,memory_mib]; null: none"
     )
     replicas: int | None = option(
-        None,
-        "data-parallel replicas, each of this placement: which gets which of the micro-batches is searched "
-        "too; null: one",
-        min=1,
+        None, "data-parallel replicas, whose micro-batches are searched too; null: one", min=1
     )
-    max_micro_batches: int | None = option(
-        None, "the most micro-batches that one of search.replicas may have; null: no limit", min=1
-    )
-    max_tokens: int | None = option(
-        None,
-        "the most tokens that one of search.replicas may have, of a search.micro_batches of "
-        "micro_batch,tokens; null: no limit",
-        min=1,
-    )
+    max_micro_batches: int | None = option(None, "most micro-batches of a replica; null: no limit", min=1)
+    max_tokens: int | None = option(None, "most tokens of a replica instead; null: no limit", min=1)
     scenarios: Verbatim | tuple[Any, ...] | None = option(
-        None,
-        "what the order is to be good in: a YAML file, or a list as [{jitter: 0.1}, {slow_devices: "
-        "{3: 1.2}}]; null: the times of the placement alone",
+        None, "YAML, or as [{jitter: 0.1}, {slow_devices: {3: 1.2}}]: one order for all; null: none"
     )
     scenario_quantile: float | None = option(
-        None, "share of the simulated iterations that are made short, as 0.95; null: the mean of all"
+        None, "share of simulated iterations to make short, as 0.95; null: their mean", above=0, max=1
     )
     export: str | None = option(
         None,
-        "torch: also writes schedule.csv, as torch.distributed.pipelining loads it; streams: streams.csv, "
-        "each stream's blocks in order; torch writes both of a placement with streams or modes",
+        "torch: also schedule.csv for torch.distributed.pipelining | streams: streams.csv, each stream's order",
         choices=("torch", "streams"),
     )
 
@@ -118,25 +89,29 @@ class ProfileOptions:
     """The `profile` group; see `placements.profiles.profile.Profile.from_csv`."""
 
     path: Verbatim | None = option(
-        None,
-        "CSV: block,frequency,time,energy, with config or without, or "
-        "stage,instruction,frequency,time,energy",
+        None, "CSV: block,frequency,time,energy[,config] or stage,instruction,frequency,time,energy"
     )
     gpu: Verbatim = option(
-        None,
-        "GPU, also your own as mine.csv:NAME: blocking power, and a power model without a CSV; null: a100 or "
-        "that of the plan",
+        None, "GPU, also your own as mine.csv:NAME, for power; null: a100 or that of the plan"
     )
     time_scale: float = option(1.0, "multiplies the CSV's times", above=0)
     energy_scale: float = option(1.0, "multiplies the CSV's energies", above=0)
     blocking_power_w: float | Mapping[Annotated[int, Meaning("clock", min=1)], float] | None = option(
-        None,
-        "power of a waiting GPU, in W, or by clock, as in {705: 60.0, 1410: 84.0}; null: the GPU's",
-        min=0,
+        None, "W of a waiting GPU, or by clock as in {705: 60.0, 1410: 84.0}; null: the GPU's", min=0
     )
     clock_latency: Verbatim | None = option(
         None, "file of runtime.clock latency: how long changes of clock take; null: the GPU's"
     )
+
+    @property
+    def blocking_power(self) -> BlockingPower | None:
+        """The blocking power that is given: a number, or points by clock; None for the GPU's."""
+        given = self.blocking_power_w
+        if not isinstance(given, Mapping):
+            return given
+        wanted = "W by MHz", "give some as in {705: 60.0, 1410: 84.0}"
+        require(bool(given), "profile.blocking_power_w", {}, *wanted)
+        return tuple(sorted(given.items()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,8 +164,12 @@ def _fill_in(data: dict[Any, Any]) -> None:
             profile["gpu"] = _gpu_of(kind)
         gpu = read_gpu(read_fields(profile, ProfileOptions, "profile").gpu, kind)
         if found := kind.run(gpu):
-            usual = found
-            layers = usual.shared_layers(runtime.get("num_layers") if isinstance(runtime, dict) else None)
+            usual, layers = found, found.layers or None
+            number = runtime.get("num_layers") if isinstance(runtime, dict) else None
+            if layers and isinstance(number, int):
+                from placements.planners.division import in_proportion
+
+                layers = dict(zip(layers, in_proportion(tuple(layers.values()), number), strict=True))
     number, search = usual.num_micro_batches, data.get("search")
     if isinstance(search, dict) and isinstance(search.get("micro_batches"), str):
         number = count_micro_batches(search["micro_batches"])

@@ -35,10 +35,8 @@ def test_each_replica_has_its_schedule(command, files: list[str], tmp_path: Path
     for r, schedule in enumerate(schedules):
         own = [row for row in rows if row["replica"] == str(r)]
         assert len(own) == schedule.num_micro_batches <= 5
-        assert max(float(row["end_ms"]) for row in own) == schedule.makespan
     slowest = max(schedule.makespan for schedule in schedules)
     assert f"2 replicas: makespan {slowest} ms" in done.stdout
-    assert "one_f_one_b, round robin" in done.stdout
     assert read_schedule(out / "schedule.json").makespan == slowest
 
 
