@@ -128,7 +128,7 @@ class _Recorded:
         except ValueError as error:
             task = partial(_refuse, error)
         with _on_ctrl_c(signal.default_int_handler):
-            return _run_and_record(self.name, task, config)
+            return _run_and_record(self.name, task)
 
 
 def _refuse(error: ValueError) -> NoReturn:
@@ -150,7 +150,7 @@ def imported(module: str) -> ModuleType:
         gc.enable()
 
 
-def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
+def _run_and_record(name: str, task: Task) -> float | None:
     """Run a task and write its record; in a sweep, unless it is done already, and go on if it fails.
 
     Returns:
@@ -158,10 +158,10 @@ def _run_and_record(name: str, task: Task, config: DictConfig) -> float | None:
     """
     from experiments.config.run_record import DONE, RunRecord, how_to_resume, sweep_directory
 
-    record, sweep = RunRecord.of_this_run(name, config), sweep_directory()
+    record, sweep = RunRecord.of_this_run(name), sweep_directory()
     objective = commands()[name].objective
     if sweep and (before := record.done_before()) is not None:
-        log.info("this point was done before with the same inputs and version; it is not run again")
+        log.info("this point was done before with the same options and version; it is not run again")
         return before.number(objective)
     if sweep:
         record.save()

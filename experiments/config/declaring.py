@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -22,13 +21,11 @@ class Option(NamedTuple):
         name: As on the command line, such as ``search.memory``.
         default: `REQUIRED` where it has to be given; for a group the name of the kind.
         meaning: The text that help and docs have for it.
-        verbatim: A path or free text, as its type says.
     """
 
     name: str
     default: Any
     meaning: str
-    verbatim: bool = False
 
 
 def own_options(record: type, **given: object) -> tuple[Option, ...]:
@@ -40,7 +37,6 @@ def own_options(record: type, **given: object) -> tuple[Option, ...]:
             each.name,
             given.get(each.name, _default(each)),
             each.metadata["meaning"].with_unit,
-            re.search(r"\b(Verbatim|Path)\b", str(each.type)) is not None,
         )
         for each in own
     )

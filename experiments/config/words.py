@@ -6,11 +6,10 @@ import difflib
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from experiments.config.commands import commands
-from experiments.config.option_list import FILE, chosen_items, every_option, kinds_of, names_of
+from experiments.config.option_list import FILE, kinds_of, names_of
 from experiments.config.options import OptionError, did_you_mean
 
 HELP = {"--help", "-h"}
@@ -34,12 +33,9 @@ FLAGS_OF_CONFIG = ("--config", "-cp", "-cn", "-cd", "--experimental-rerun")
 _LAUNCHERS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}
 """Extra of this project that a launcher of Hydra's needs."""
 
-_OUTPUT = ("hydra.run.dir", "hydra.sweep.dir")
-"""Options of Hydra's that are paths."""
-
 
 def for_hydra(command: str, given: Sequence[str]) -> list[str]:
-    """Return a command line as Hydra wants it: flags after all options, and paths in its quotes.
+    """Return a command line as Hydra wants it: flags after all options, and a group's path as an option.
 
     ``GROUP=PATH`` becomes the choice ``file`` of the group and the option ``path``, for groups that have them
     and a value that is a file or looks like a path: with a dot or a slash, which no choice has.
@@ -50,20 +46,16 @@ def for_hydra(command: str, given: Sequence[str]) -> list[str]:
     options, flags = _apart(command, given)
     if not any(flag.startswith(FLAGS_OF_CONFIG) for flag in flags):
         _check_names(command, options)
-    sweeps, words = not SWEEP.isdisjoint(flags), list[str]()
-    is_list = dict.fromkeys(_OUTPUT, False) | {
-        each.name: isinstance(each.default, tuple)
-        for each in every_option(command, chosen_items(command, options))
-        if each.verbatim
-    }
+    words = list[str]()
     for option in options:
         name, _, value = option.partition("=")
-        if _is_file_of(command, name, value):
-            words.append(f"{name}={FILE}")
-            option = f"{name}.path={value}"
-        name = option.partition("=")[0].lstrip("+")
-        words.append(_as_it_is(option, is_list[name], sweeps) if name in is_list else option)
+        is_path = FILE in kinds_of(command, name) and all(map(_is_path, value.split(",")))
+        words += [f"{name}={FILE}", f"{name}.path={value}"] if is_path else [option]
     return [*words, *flags]
+
+
+def _is_path(value: str) -> bool:
+    return bool(re.search(r"[./\\]", value)) or Path(value).exists()
 
 
 def _apart(command: str, given: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -127,7 +119,8 @@ def config_error(error: BaseException, command: str) -> str:
         return unknown(command, misspelt[1], given)
     if type(error).__name__ == "OverrideParseException":
         wrong = getattr(error, "override", "")
-        return f"{wrong}: is not NAME=VALUE, or its quotes or brackets are not closed; mend that"
+        remedy = """quote a value with such characters, as in 'NAME="a (1).csv"'"""
+        return f"{wrong}: is not NAME=VALUE, or has brackets or quotes that are not closed; {remedy}"
     if lines[0].startswith("Config group override must be"):
         nulls = " ".join(word for word in given if re.fullmatch(r"\w+=(.*,)?(null)?(,.*)?", word))
         return f"{nulls}: is a group of options and cannot be null; choose a config, or leave it out"
@@ -143,58 +136,3 @@ def config_error(error: BaseException, command: str) -> str:
         choices = sorted(kinds_of(command, folder)) or lines[2:end]
         return f"{folder}={kind}: is not there; {did_you_mean(kind, choices)}"
     return " ".join(lines)
-
-
-def _is_file_of(command: str, group: str, value: str) -> bool:
-    """Return whether the value of a group is a path, or in a sweep several."""
-    kinds = kinds_of(command, group)
-    looks = (re.search(r"[./\\]", part) or _exists(part) for part in _parts(value) if part not in kinds)
-    return FILE in kinds and (_exists(value) or all(looks)) and kinds.isdisjoint(_parts(value))
-
-
-def _parts(value: str) -> list[str]:
-    """Return the values between commas, but for commas within quotes."""
-    found = re.findall(r"""(?:^|,)((?:'[^']*'|"[^"]*"|[^,])*)""", value)
-    return [part if _exists(part) else part.strip() for part in found]
-
-
-def _exists(path: str) -> bool:
-    with suppress(OSError, ValueError):  # longer than a name may be
-        return Path(path).exists()
-    return False
-
-
-def _as_it_is(option: str, is_list: bool, sweeps: bool) -> str:
-    """Return an option in Hydra's syntax whose value is a path or free text.
-
-    It stays what it is where it is quoted, ``null``, a call as ``glob(*)`` of a sweep, or a list where one
-    path is wanted; interpolations are left in it. A comma separates values in a sweep, unless there is a file
-    of the whole name. A ``~`` at the begin is the home directory.
-    """
-    name, _, value = option.partition("=")
-    in_brackets = value.startswith("[") and value.endswith("]")
-    if is_list and in_brackets:
-        return f"{name}=[{','.join(map(_quoted, _parts(value[1:-1]) if value[1:-1].strip() else []))}]"
-    calls = sweeps and re.fullmatch(r"(choice|glob|range|shuffle|sort|tag)\(.*\)", value)
-    if not _exists(value) and (calls or in_brackets):
-        return option
-    parts = [value] if _exists(value) else _parts(value)
-    several = sweeps or all(map(_exists, parts))  # without -m Hydra says that it is missing
-    return f"{name}={','.join(map(_quoted, parts if several else [value]))}"
-
-
-def _quoted(value: str) -> str:
-    """Return a value in Hydra's quotes, where it needs them."""
-    from hydra.core.override_parser.types import Quote, QuotedString  # which help does not wait for
-
-    plain = re.fullmatch(r"((\.{0,2}/|[A-Za-z_])[\w./+%-]*)?", value, re.ASCII)
-    if plain and value.lower() not in ("true", "false", "nan", "inf"):
-        return value
-    if _exists(value):
-        value = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # no interpolation of OmegaConf's
-    elif len(value) > 1 and value[0] + value[-1] in ("''", '""'):
-        return value
-    elif value.startswith("~"):
-        with suppress(RuntimeError):  # there is no such user
-            value = str(Path(value).expanduser())
-    return QuotedString(value, Quote.single).with_quotes()

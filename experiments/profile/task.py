@@ -20,8 +20,7 @@ from experiments.run.run_options import (
     devices_in_words,
 )
 from experiments.search.kinds.files import PLACEMENT, PROFILE_CSV, PROFILE_FACTS
-from experiments.search.problem import SearchProblem, read_problem
-from experiments.search.search_step import search_and_save
+from experiments.search.problem import read_problem
 from placements import OperatingPoint, Placement, Profile, ProfileError
 from placements.copies.replicas import copies_in
 from placements.forms.reading import in_file
@@ -67,7 +66,14 @@ def task(options: ProfileCommandOptions) -> Result:
     lengths = lengths_to_measure(options, placement)
     longest = replace(options.runtime, sequence_lengths=lengths[:1] * number or None)
     model = choose_model(longest, placement, number, problem.planned)
-    schedules = _schedules(options, problem, directory)
+    if copies_in(placement):
+        raise OptionError(
+            f"placement: {placement.name} has copies of stages, which are alike; profile the placement "
+            "without them"
+        )
+    alone = placement.per_micro_batch
+    modes = max((len(decision.choices) for decision in alone.decisions), default=1)
+    schedules = [one_after_another(alone, number, choice) for choice in range(modes)]
     folders = [directory / (f"scripts_{k}" if k else "scripts") for k in range(len(schedules))]
     runs = [(each, _run(options, each, model, at)) for each, at in zip(schedules, folders, strict=True)]
     result = measured(placement, runs, directory)
@@ -87,32 +93,6 @@ def task(options: ProfileCommandOptions) -> Result:
         files={**result.files, **rules.files},
         sentences=[*result.sentences, *rules.sentences],
     )
-
-
-def _schedules(options: ProfileCommandOptions, problem: SearchProblem, directory: Path) -> list[Schedule]:
-    """Return the schedules in which blocks are measured: one, or one for each mode of blocks that have some.
-
-    The pipeline's schedule is saved.
-
-    Raises:
-        OptionError: Blocks have modes, and are to be measured in a pipeline, where each may run in one alone.
-    """
-    placement, number = problem.placement.per_micro_batch, options.search.num_micro_batches
-    if copies_in(placement):
-        raise OptionError(
-            f"placement: {placement.name} has copies of stages, which are alike; profile the placement "
-            "without them"
-        )
-    if not options.profiling.in_pipeline:
-        most = max((len(decision.choices) for decision in placement.decisions), default=1)
-        return [one_after_another(placement, number, choice) for choice in range(most)]
-    if placement.decisions:
-        raise OptionError(
-            f"profiling.in_pipeline: the blocks of {placement.name} have modes, each of which is measured on "
-            "its own; use false"
-        )
-    unmeasured = replace(problem, profile=None)
-    return [search_and_save(options, unmeasured, directory).schedule.per_micro_batch]
 
 
 def one_after_another(placement: Placement, num_micro_batches: int, choice: int = 0) -> Schedule:

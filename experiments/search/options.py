@@ -14,10 +14,9 @@ from experiments.search.kinds.kind import PlacementKind, PlannedRun
 from experiments.search.kinds.kinds import PLACEMENTS, read_placement_kind
 from placements import BlockingPower
 from placements.forms.meaning import Meaning, Verbatim, group, option
-from placements.forms.reading import json_file
+from placements.forms.reading import in_mib, json_file
 from placements.gpus import GPUS, gpus_of
 from placements.hardware import Gpu
-from schedsearch.unequal.micro_batches import count_micro_batches
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,16 @@ class SearchOptions:
     )
     export: str | None = option(
         None,
-        "torch: also schedule.csv for torch.distributed.pipelining | streams: streams.csv, each stream's order",
+        "torch: also schedule.csv for torch.distributed.pipelining | streams: streams.csv, by stream",
         choices=("torch", "streams"),
     )
+
+    def __post_init__(self) -> None:
+        """Check memory that is text: a number with a unit of bytes."""
+        for memory in self.memory if isinstance(self.memory, tuple) else (self.memory,):
+            if isinstance(memory, str) and in_mib(memory) == memory:
+                remedy = "give whole units, or memory as in 24GiB"
+                raise OptionError(f"search.memory: {memory!r} is not a number of 0 or more; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -157,31 +163,30 @@ def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
 def _fill_in(data: dict[Any, Any]) -> None:
     """Put the plan's values, if there is a plan, in the place of nulls."""
     usual, layers = PlannedRun(NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, (), {}), None
-    runtime, profile = data.get("runtime"), data.get("profile")
-    if isinstance(data.get("placement"), dict):
-        kind = read_placement_kind(data["placement"])
-        if isinstance(profile, dict) and profile.get("gpu", "") is None:
+    groups: dict[str, dict[Any, Any]] = {name: each for name, each in data.items() if isinstance(each, dict)}
+    if "placement" in data:
+        kind, profile = read_placement_kind(data["placement"]), groups["profile"]
+        if profile.get("gpu", "") is None:
             profile["gpu"] = _gpu_of(kind)
-        gpu = read_gpu(read_fields(profile, ProfileOptions, "profile").gpu, kind)
-        if found := kind.run(gpu):
+        if found := kind.run(read_gpu(read_fields(profile, ProfileOptions, "profile").gpu, kind)):
             usual, layers = found, found.layers or None
-            number = runtime.get("num_layers") if isinstance(runtime, dict) else None
-            if layers and isinstance(number, int):
+            if layers and isinstance(total := groups.get("runtime", {}).get("num_layers"), int):
                 from placements.planners.division import in_proportion
 
-                layers = dict(zip(layers, in_proportion(tuple(layers.values()), number), strict=True))
-    number, search = usual.num_micro_batches, data.get("search")
-    if isinstance(search, dict) and isinstance(search.get("micro_batches"), str):
-        number = count_micro_batches(search["micro_batches"])
+                layers = dict(zip(layers, in_proportion(tuple(layers.values()), total), strict=True))
+    number, table = usual.num_micro_batches, groups["search"].get("micro_batches")
+    if isinstance(table, str):
+        from schedsearch.unequal.micro_batches import count_micro_batches
+
+        number = count_micro_batches(table)
     for group_name, name, value in (
         ("search", "num_micro_batches", number),
         ("runtime", "micro_batch_size", usual.micro_batch_size),
         ("runtime", "recompute", list(usual.recompute)),
         ("runtime", "layers_per_block", layers),
     ):
-        options = data.get(group_name)
-        if isinstance(options, dict) and options.get(name, value) is None:
-            options[name] = value
+        if group_name in groups and groups[group_name].get(name, value) is None:
+            groups[group_name][name] = value
 
 
 def read_gpu(name: str, kind: PlacementKind) -> Gpu:
@@ -216,7 +221,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 """The choices of ``experiment`` in the commands that search: each sets many options at once."""
 
 OF_ONE_PIPELINE = ("search.replicas", "search.max_micro_batches", "search.max_tokens")
-"""Options that commands refuse which look at one pipeline alone."""
+"""Options of a comparison, which commands refuse that look at one pipeline alone."""
 
 COMMAND = Command(
     "search",
@@ -227,4 +232,5 @@ COMMAND = Command(
     "search.memory search.time_limit_s",
     presets=PRESETS,
     objective="makespan_ms",
+    refused=OF_ONE_PIPELINE,
 )

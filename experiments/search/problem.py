@@ -36,7 +36,6 @@ class SearchProblem:
         blocking_power_w: Power of a GPU that waits, as the options give it; None where they do not.
         is_memory_given: Whether its memory is the options' and not its kind's.
         batch: Micro-batches, where these differ.
-        tokens: Length of each micro-batch; empty where it is not known.
     """
 
     placement: Placement
@@ -48,7 +47,6 @@ class SearchProblem:
     blocking_power_w: BlockingPower | None
     is_memory_given: bool
     batch: UnequalBatch | None = None
-    tokens: tuple[int, ...] = ()
 
     @property
     def memory_unit(self) -> str:
@@ -118,8 +116,6 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
         remedy = "give search.micro_batches, or leave it out"
         require(search.length_rules is None, "search.length_rules", search.length_rules, "used", remedy)
     require_capacity(placement)
-    if (search.memory is not None or unit_mib is None) and (hint := mixed_memory(placement)):
-        log.warning("warning: %s", hint)
     return SearchProblem(
         placement,
         profile,
@@ -130,29 +126,9 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
         chosen.blocking_power,
         is_memory_given=search.memory is not None,
         batch=batch if batch is not None and batch.chosen else None,
-        tokens=() if batch is None else batch.tokens,
     )
 
 
 def unit_in_words(unit_mib: float | None) -> str:
     """Return a unit of memory in words; empty where only the user knows it."""
     return "" if unit_mib is None else "MiB" if unit_mib == 1 else f"units of {unit_mib:g} MiB"
-
-
-MIXED_UNITS = 1000
-"""A capacity of this many times what a micro-batch needs is likely given in another unit."""
-
-
-def mixed_memory(placement: Placement) -> str:
-    """Return a hint where capacity and blocks seem to have memory in different units; else nothing."""
-    held = [
-        (capacity, sum(max(block.memory_on(device), 0) for block in placement.on(device)))
-        for device, capacity in enumerate(placement.free_memory or ())
-    ]
-    if not held or any(capacity < MIXED_UNITS * most or not most for capacity, most in held):
-        return ""
-    capacity, most = held[0]
-    return (
-        f"memory[0]: {capacity} holds {capacity // most} micro-batches of {most}; if the "
-        "capacity is in MiB and the blocks in GiB, or in bytes and MiB, give both in one unit"
-    )

@@ -16,7 +16,6 @@ from experiments.report.result import Result, Table
 from experiments.search.options import SearchCommandOptions
 from experiments.search.problem import SearchProblem
 from experiments.search.profile_reading import CostSource
-from experiments.search.replica_step import check_replicas, search_replicas
 from experiments.search.results import SearchStepResult
 from experiments.search.scenario_step import read_scenarios, robust_order
 from experiments.search.schedule_finding import find_schedule
@@ -30,7 +29,7 @@ from schedsearch.baselines import HAND_MADE, applicable
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.comparison.course import quality
 from schedsearch.comparison.rows import compared
-from schedsearch.core.answer import Answer, SearchProgress, Status
+from schedsearch.core.answer import Answer, Status
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory, steady_period
@@ -72,23 +71,18 @@ def search(options: SearchCommandOptions, problem: SearchProblem) -> tuple[Searc
     """
     placement, costs, unit = problem.placement, problem.costs, problem.memory_unit
     check_search_export(options, placement)
-    check_replicas(options)
     scenarios = read_scenarios(options, placement)
     limits = SharedLimits.of(vars(options.search), searches=2)
-    more, result = Result(), None
-    progress: tuple[SearchProgress, ...] = ()
+    tables: dict[str, Table] = {}
     with INTERRUPTS.answered() as ending:
-        if options.search.replicas is not None:
-            schedule, more = search_replicas(options, problem)
-        else:
-            share = limits.share() if scenarios else {}
-            chosen = replace(options, search=replace(options.search, **share))
-            schedule, result, progress = find_schedule(chosen, placement, problem.batch)
+        share = limits.share() if scenarios else {}
+        chosen = replace(options, search=replace(options.search, **share))
+        schedule, result, progress = find_schedule(chosen, placement, problem.batch)
     if scenarios and not ending.interrupted:
         if result is not None:
             limits.spend(result.work, result.seconds)
         robust = robust_order(options, scenarios, schedule, limits)
-        more = Result(tables={"scenarios": Table(ScenarioRow, robust.rows)})
+        tables["scenarios"] = Table(ScenarioRow, robust.rows)
         # What the search proved stays true: it is of the placement's own times.
         schedule, result = robust.schedule, result and replace(result, schedule=robust.schedule)
     files: dict[str, object] = {"placement.yaml": placement_to_yaml(placement, costs.of_times())}
@@ -100,14 +94,9 @@ def search(options: SearchCommandOptions, problem: SearchProblem) -> tuple[Searc
     )
     return found, Result(
         figures=found.figures,
-        tables=more.tables,
-        files=files | schedule_files(schedule, result, costs, options.search.export) | dict(more.files),
-        sentences=[
-            *more.sentences,
-            str(costs),
-            describe(schedule, result, unit),
-            *(beside_hand_made(schedule, made, unit) if made else ()),
-        ],
+        tables=tables,
+        files=files | schedule_files(schedule, result, costs, options.search.export),
+        sentences=[str(costs), describe(schedule, result, unit), *beside_hand_made(schedule, made, unit)],
         interrupted="the best schedule found so far is in" * ending.interrupted,
     )
 
@@ -183,6 +172,8 @@ def made_by_hand(problem: SearchProblem, number: int) -> dict[str, Schedule]:
 
 def beside_hand_made(schedule: Schedule, made: Mapping[str, Schedule], unit: str) -> Iterator[str]:
     """Yield the lines of a table of a schedule and those made by hand, and how it stands to the best."""
+    if not made:
+        return
     table = [["beside those by hand", "makespan", "bubble", "peak memory"]]
     for name, row in [("this one", schedule), *list(made.items())[:_MOST_BY_HAND]]:
         memory = f"{int(peak_memory(row).max()):,} {unit}".strip()

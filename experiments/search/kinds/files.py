@@ -39,26 +39,21 @@ class FilePlacement(PlacementKind):
         """The path that was given."""
         return Path(require_path("placement.path", self.path))
 
-    @property
-    def placement_file(self) -> Path:
-        """The file of the placement."""
+    def source(self, gpu: Gpu) -> tuple[Path, str, bool]:
+        """Return the file of the placement, and the source of its times and whether that is a placeholder."""
         if self.given.is_dir():
             raise OptionError(
                 f"placement.path: {self.given} is a directory; give a file, or choose placement=profiled for "
                 "what schedsearch profile has measured, placement=planned for what schedsearch plan has "
                 "planned"
             )
-        return self.given
-
-    def times_from(self, gpu: Gpu) -> tuple[str, bool]:
-        """Return the source of the times in words, and whether they are placeholders."""
-        return read_times_source(self.given)
+        return self.given, *read_times_source(self.given)
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
         """Return the placement of the file, with the data-parallel groups of the options."""
-        written = as_copies(read_placement(self.placement_file))
-        times, placeholder = self.times_from(gpu)
-        return Built(with_data_parallel(written, self.data_parallel), times, power_model(gpu), placeholder)
+        path, times, placeholder = self.source(gpu)
+        placement = with_data_parallel(as_copies(read_placement(path)), self.data_parallel)
+        return Built(placement, times, power_model(gpu), placeholder)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +64,6 @@ class ProfiledPlacement(FilePlacement):
     path: str | None = option(
         REQUIRED, "the output directory of experiments.profile: its times, and its energies if measured"
     )
-
-    @property
-    def placement_file(self) -> Path:
-        """The file of the placement."""
-        return self.given / PLACEMENT
 
     @property
     def measured(self) -> Measured | None:
@@ -89,6 +79,6 @@ class ProfiledPlacement(FilePlacement):
         power = None if power is None else checked_blocking_power(power)
         return Measured(self.given / PROFILE_CSV, path, power) if has_energy else None
 
-    def times_from(self, gpu: Gpu) -> tuple[str, bool]:
-        """Return the source of the times in words."""
-        return f"measured by schedsearch profile, {self.path}", False
+    def source(self, gpu: Gpu) -> tuple[Path, str, bool]:
+        """Return the file of the placement and the source of its times."""
+        return self.given / PLACEMENT, f"measured by schedsearch profile, {self.path}", False

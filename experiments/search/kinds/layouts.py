@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from experiments.config.options import OptionError, require_path
 from experiments.search.kinds.kind import Built, PlacementKind, power_model
 from placements import Profile
 from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
-from placements.trainers.layout import PipelineLayout
+
+if TYPE_CHECKING:
+    from placements.trainers.layout import PipelineLayout
 
 
 @dataclass(frozen=True, kw_only=True)

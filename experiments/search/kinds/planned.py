@@ -32,11 +32,6 @@ class PlannedPlacement(FilePlacement):
     )
 
     @property
-    def placement_file(self) -> Path:
-        """The file of the placement."""
-        return self.given / PLACEMENT
-
-    @property
     def plan(self) -> Plan:
         """The plan."""
         from placements.planners.hybrid.plan_file import read_plan_file
@@ -50,16 +45,16 @@ class PlannedPlacement(FilePlacement):
 
     def run(self, gpu: Gpu) -> PlannedRun:
         """Return the plan's part in a run."""
-        return of_plan(self.plan, read_placement(self.placement_file))
+        return of_plan(self.plan, read_placement(self.given / PLACEMENT))
 
-    def times_from(self, gpu: Gpu) -> tuple[str, bool]:
-        """Return of which model and GPUs the times are; warn where another GPU is asked for."""
+    def source(self, gpu: Gpu) -> tuple[Path, str, bool]:
+        """Return the placement's file and the source of its times; warn of another GPU than the plan's."""
         kinds = sum(self.device_gpus, Counter[Gpu]())
         if set(kinds) != {gpu}:
             log.warning("warning: profile.gpu is %s, but the plan in %s has other GPUs", gpu.name, self.path)
-        names = " and ".join(f"{number} {each.name}" for each, number in kinds.items())
-        model = self.plan.model.name
-        return f"cost model of schedsearch plan, {model} on {names}, for the plan in {self.path}", False
+        gpus = " and ".join(f"{number} {each.name}" for each, number in kinds.items())
+        what = f"{self.plan.model.name} on {gpus}, for the plan in {self.path}"
+        return self.given / PLACEMENT, f"cost model of schedsearch plan, {what}", False
 
 
 def of_plan(plan: Plan, placement: Placement) -> PlannedRun:

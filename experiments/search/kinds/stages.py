@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from experiments.config.options import require_path
 from experiments.search.kinds.kind import Built, PlacementKind, power_model
@@ -10,7 +10,7 @@ from placements import Profile
 from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
 from placements.pieces import PIPELINES
-from placements.stages.stage_chain import PlacedStages, SequenceSlices, StageChain, place
+from placements.stages.stage_chain import PlacedStages, StageChain, place
 from placements.stages.stage_file import read_stages
 
 
@@ -27,18 +27,11 @@ class StagesPlacement(PlacementKind):
         choices=tuple(PIPELINES),
     )
     num_chunks: int = option(2, "stages on each device of a wave or a loop", min=1)
-    num_slices: int | None = option(
-        None, "slices of each sequence; null: the file's, else whole sequences", min=1
-    )
 
     @property
     def stages(self) -> StageChain:
         """The file's stages or layers."""
-        stages = read_stages(require_path("placement.path", self.path))
-        if self.num_slices is None:
-            return stages
-        given = stages.sequence_slices or SequenceSlices(1)
-        return replace(stages, sequence_slices=replace(given, num_slices=self.num_slices))
+        return read_stages(require_path("placement.path", self.path))
 
     def placed(self) -> PlacedStages:
         """Return the stages on their devices, the backward split where the file tells its halves."""

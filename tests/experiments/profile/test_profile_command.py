@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import refusal
 from modes_and_streams import recomputing
 
 from experiments.profile.task import measured, one_after_another
@@ -72,25 +71,6 @@ def test_each_mode_is_measured_and_searched(command, tmp_path: Path) -> None:
     done = command("search", *options, "search.num_micro_batches=3")
     assert done.returncode == 0, done.stderr
     assert read_schedule(tmp_path / "out/schedule.json").chosen
-    done = refusal("profile", [*options[:2], "profiling.in_pipeline=true"], tmp_path / "third")
-    assert "profiling.in_pipeline: the blocks of recomputing have modes, each of which is measured on" in done
-
-
-def test_blocks_are_measured_in_the_midst_of_a_schedule(command, tmp_path: Path) -> None:
-    options = ["placement=m_shape", "placement.num_devices=2", "schedule=one_f_one_b_plus", *SMALL]
-    options += ["profiling.in_pipeline=true", "profiling.iterations=2", "runtime.launcher=in_process"]
-    done = command("profile", *options)
-    assert done.returncode == 0, done.stderr
-    assert "profile: starting 2 devices with in_process\n" in done.stdout
-    out = tmp_path / "out"
-    schedule = read_schedule(out / "schedule.json")
-    assert [name for name, _ in schedule.order(0)][:3] != ["E", "F0", "B0"], "not one after another"
-    for device in range(2):
-        script = read_script(out / f"scripts/device_{device}.py")
-        assert [(run.block, run.micro_batch) for run in script.calls.runs] == list(schedule.order(device))
-    rows = list(csv.DictReader((out / "profile.csv").open()))
-    assert {row["block"] for row in rows} == schedule.placement.by_name.keys()
-    assert all(float(row["time"]) > 0 for row in rows)
 
 
 def measurement(energy: bool) -> Measurement:
@@ -153,7 +133,6 @@ def test_optimizer_blocks_keep_their_times(tmp_path: Path, caplog: pytest.LogCap
 
 WRONG = [
     ("profile", ["profiling.iterations=0"], "profiling.iterations: 0 is not a whole number of 1 or more"),
-    ("profile", ["profiling.in_pipeline=true", "schedule=chimera"], "schedule: Chimera needs"),
     ("search", ["placement=profiled"], "placement.path: has no value"),
     ("search", ["placement=profiled", "placement.path=tests"], "profile.json: cannot be read"),
 ]
