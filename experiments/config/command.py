@@ -124,15 +124,11 @@ class _Recorded:
         command = commands()[self.name]
         try:
             options = command.read(config, command.record)
-            task: Task = partial(imported(command.task).task, options)
+            task: Task | ValueError = partial(imported(command.task).task, options)
         except ValueError as error:
-            task = partial(_refuse, error)
+            task = error
         with _on_ctrl_c(signal.default_int_handler):
             return _run_and_record(self.name, task)
-
-
-def _refuse(error: ValueError) -> NoReturn:
-    raise error
 
 
 @cache
@@ -150,8 +146,10 @@ def imported(module: str) -> ModuleType:
         gc.enable()
 
 
-def _run_and_record(name: str, task: Task) -> float | None:
-    """Run a task and write its record; in a sweep, unless it is done already, and go on if it fails.
+def _run_and_record(name: str, task: Task | ValueError) -> float | None:
+    """Run a task, or tell the mistake in its options, and write its record.
+
+    In a sweep, what is done already is not run, and what fails does not end it.
 
     Returns:
         What a sweeper minimizes, without end where the task failed; None where the command has no objective.
@@ -166,6 +164,8 @@ def _run_and_record(name: str, task: Task) -> float | None:
     if sweep:
         record.save()
     try:
+        if isinstance(task, ValueError):
+            raise task
         record = replace(record, status=DONE, message="", figures=_carried_out(task))
         record.save()
         return record.number(objective)

@@ -33,11 +33,7 @@ def own_options(record: type, **given: object) -> tuple[Option, ...]:
     own = [each for each in fields(record) if "meaning" in each.metadata]
     assert set(given) <= {each.name for each in own}, f"{given} are options of {record.__name__}"
     return tuple(
-        Option(
-            each.name,
-            given.get(each.name, _default(each)),
-            each.metadata["meaning"].with_unit,
-        )
+        Option(each.name, given.get(each.name, _default(each)), each.metadata["meaning"].with_unit)
         for each in own
     )
 

@@ -6,7 +6,6 @@ import itertools
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,16 +62,6 @@ def kinds_of(command: str, group: str) -> set[str]:
     return {*groups[group].kinds} if group in groups else set()
 
 
-@cache
-def every_option(command: str, items: tuple[str, ...] = ()) -> tuple[Option, ...]:
-    """Return the options of a command, whichever placement, trace or planner is chosen, and of some items."""
-    chosen = {"cluster": "trace", "plan": "planner"}.get(command, "placement")
-    group = "experiment" if commands()[command].items else chosen
-    kinds = items if group == "experiment" else sorted(kinds_of(command, group))
-    choices: list[dict[str, str | None]] = [{group: kind} for kind in kinds] or [{}]
-    return tuple(itertools.chain.from_iterable(options_of(command, choice) for choice in choices))
-
-
 def chosen_items(command: str, given: Sequence[str]) -> tuple[str, ...]:
     """Return the items of a command that options as of a command line choose, in a sweep several."""
     words = [option.partition("=")[2].split(",") for option in given if option.startswith("experiment=")]
@@ -80,8 +69,13 @@ def chosen_items(command: str, given: Sequence[str]) -> tuple[str, ...]:
 
 
 def names_of(command: str, given: Sequence[str] = ()) -> set[str]:
-    """Return the names of `every_option`, with the items that a command line chooses."""
-    return {option.name for option in every_option(command, chosen_items(command, given))}
+    """Return the names of a command's options, whichever kinds are chosen, with those of its chosen items."""
+    declared, items = commands()[command], chosen_items(command, given)
+    names = {option.name for option in _by_group(command, {})[""]}
+    for group, own in groups_of(declared.record).items():
+        names |= {f"{group}.{option.name}" for options in own.kinds.values() for option in options}
+    names |= {option.name for item in items for option in options_of_item(command, item)}
+    return names - {*declared.refused}
 
 
 def as_yaml(default: Any) -> str:

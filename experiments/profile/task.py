@@ -8,17 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.config.command import Failed
-from experiments.config.options import OptionError, require_path
+from experiments.config.options import OptionError, require, require_path
 from experiments.config.run_record import output_directory
-from experiments.profile.lengths import length_rules, lengths_to_measure
 from experiments.profile.options import ProfileCommandOptions
-from experiments.report.result import Result, Table
-from experiments.run.run_options import (
-    check_device_of,
-    check_runtime_options,
-    choose_model,
-    devices_in_words,
-)
+from experiments.report.result import Result
+from experiments.run.run_options import check_device_of, check_runtime_options, choose_model, devices_in_words
 from experiments.search.kinds.files import PLACEMENT, PROFILE_CSV, PROFILE_FACTS
 from experiments.search.problem import read_problem
 from placements import OperatingPoint, Placement, Profile, ProfileError
@@ -27,7 +21,7 @@ from placements.forms.reading import in_file
 from placements.forms.texts import csv_text
 from placements.measured.run_trace import TraceError, read_traces
 from placements.placement_file import placement_to_yaml
-from placements.profiles.length_rules import LengthTimeRow, read_measured_lengths
+from placements.profiles.length_rules import LengthTimeRow, fit_rules, read_measured_lengths, rules_to_csv
 from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
 from runtime.execution.run_options import RunOptions
@@ -59,13 +53,13 @@ def task(options: ProfileCommandOptions) -> Result:
         return traced(placement, require_path("profiling.trace", chosen.trace), chosen.pattern, directory)
     if chosen.length_table is not None:
         path = require_path("profiling.length_table", chosen.length_table)
-        rows = read_measured_lengths(path)
         with in_file(path, ProfileError):
-            return length_rules(rows, directory)
+            return length_rules(read_measured_lengths(path), directory)
     check_device_of(options.runtime, placement)
-    lengths = lengths_to_measure(options, placement)
-    longest = replace(options.runtime, sequence_lengths=lengths[:1] * number or None)
-    model = choose_model(longest, placement, number, problem.planned)
+    given = options.runtime.sequence_lengths
+    remedy = "give runtime.sequence_length, and profiling.length_table for rules of the length"
+    require(given is None, "runtime.sequence_lengths", given, "for one measurement", remedy)
+    model = choose_model(options.runtime, placement, number, problem.planned)
     if copies_in(placement):
         raise OptionError(
             f"placement: {placement.name} has copies of stages, which are alike; profile the placement "
@@ -76,23 +70,20 @@ def task(options: ProfileCommandOptions) -> Result:
     schedules = [one_after_another(alone, number, choice) for choice in range(modes)]
     folders = [directory / (f"scripts_{k}" if k else "scripts") for k in range(len(schedules))]
     runs = [(each, _run(options, each, model, at)) for each, at in zip(schedules, folders, strict=True)]
-    result = measured(placement, runs, directory)
-    if not lengths:
-        return result
-    rows = []
-    for tokens in lengths:
-        if tokens != lengths[0]:
-            own = replace(model, sequence_lengths=(tokens,) * number)
-            runs = [(schedules[0], _run(options, schedules[0], own, directory / f"scripts_{tokens}_tokens"))]
-        costs = merged(runs[0][1].profiles)
-        rows += [LengthTimeRow(tokens, name, found[-1].time_ms) for name, found in costs.items()]
-    rules = length_rules(rows, directory)
-    return replace(
-        result,
-        tables={"measured_lengths": Table(LengthTimeRow, rows, ("tokens", "block", "time_ms"))},
-        files={**result.files, **rules.files},
-        sentences=[*result.sentences, *rules.sentences],
-    )
+    return measured(placement, runs, directory)
+
+
+def length_rules(rows: Sequence[LengthTimeRow], directory: Path) -> Result:
+    """Fit the rule of each block to times by length; return ``length_rules.csv``, and the rules' errors.
+
+    Raises:
+        ProfileError: A block has too few lengths.
+    """
+    rules, name = fit_rules(rows), "length_rules.csv"
+    lines = [f"  {block}: {rule}" for block, rule in rules.items()]
+    search = f"search with: search.micro_batches=FILE.csv search.length_rules={directory / name}"
+    about = "rules of the length, where x is a thousand tokens:"
+    return Result(files={name: rules_to_csv(rules)}, sentences=[about, *lines, search])
 
 
 def one_after_another(placement: Placement, num_micro_batches: int, choice: int = 0) -> Schedule:

@@ -216,7 +216,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "defaults": [{"override /placement": "wave_shape"}],
         "placement": {"split_backward": True},
         "search": {"memory": 6, "num_micro_batches": 12},
-    },
+    }
 }
 """The choices of ``experiment`` in the commands that search: each sets many options at once."""
 

@@ -125,16 +125,14 @@ def doubtful_units(profile: Profile) -> Iterator[str]:
             f"{slowest} takes {time_s:g} s at its highest clock, as times are read as seconds; if they are "
             "milliseconds, set profile.time_scale=0.001"
         )
-    points = [(name, point) for name, points in profile.points.items() for point in points]
-    for name, point in points:
-        if not (problem := no_power(watts := point.energy_mj / point.time_ms)):
-            continue
-        likely = "energies are millijoules, set profile.energy_scale=0.001"
-        if watts < POWERS_W[0]:
-            likely = "energies are kilojoules, set profile.energy_scale=1000"
-            likely = "times are milliseconds, set profile.time_scale=0.001" if is_long else likely
-        yield f"{name} at {point.clock_mhz} MHz uses {problem}; if {likely}"
-        return
+    for name, point in ((name, each) for name, points in profile.points.items() for each in points):
+        if problem := no_power(watts := point.energy_mj / point.time_ms):
+            likely = "energies are millijoules, set profile.energy_scale=0.001"
+            if watts < POWERS_W[0]:
+                likely = "energies are kilojoules, set profile.energy_scale=1000"
+                likely = "times are milliseconds, set profile.time_scale=0.001" if is_long else likely
+            yield f"{name} at {point.clock_mhz} MHz uses {problem}; if {likely}"
+            return
 
 
 def no_power(watts: float) -> str:

@@ -135,11 +135,7 @@ def schedule_files(
 
 
 def save_schedule(
-    schedule: Schedule,
-    result: Answer | None,
-    costs: CostSource,
-    directory: Path,
-    export: str | None = None,
+    schedule: Schedule, result: Answer | None, costs: CostSource, directory: Path, export: str | None = None
 ) -> None:
     """Write the files of a schedule."""
     Result(files=schedule_files(schedule, result, costs, export)).write(directory)

@@ -68,22 +68,17 @@ class GalvatronPlacement(ModelledKind):
         options = replace(self.reached, overlap_slowdown=self.overlap_slowdown)
         pieces = chunk_pieces(plan, ShapeCosts(plan.model, options))
         capacities_gib = [gpu.memory_gib - self.reserve_gib] * plan.num_stages
-        log.info("%s: %s", Path(self.path).name, _in_words(plan, given))
+        layers, again = (",".join(map(str, each)) for each in (plan.stage_layers, plan.recomputed_blocks))
+        is_changed = num_micro_batches != given.num_micro_batches
+        log.info(
+            f"{Path(self.path).name}: {plan.num_stages} stages of {len(plan.stages[0].gpus)} GPUs with "
+            f"{layers} layers, {len(plan.pieces)} forward blocks; {num_micro_batches} micro-batches of "
+            f"{plan.micro_batch_size} samples; runtime.recompute=[{again}]"
+            + f"; not its chunks {given.num_micro_batches}" * is_changed
+        )
         return Built(
             placement_of_pieces("as planned by Galvatron", plan, pieces, capacities_gib, self.tick_ms),
             f"cost model of a GPT on {gpu.name}, for the plan {self.path}",
             lambda each: modelled_profile(each, gpu, compute_shares(pieces, each, gpu)),
             planned=RunPlan(plan),
         )
-
-
-def _in_words(plan: Plan, given: Plan) -> str:
-    """Return a plan in a line, with its difference to the one that was given."""
-    layers, recomputed = (",".join(map(str, each)) for each in (plan.stage_layers, plan.recomputed_blocks))
-    text = (
-        f"{plan.num_stages} stages of {len(plan.stages[0].gpus)} GPUs with {layers} layers, "
-        f"{len(plan.pieces)} forward blocks; {plan.num_micro_batches} micro-batches of "
-        f"{plan.micro_batch_size} samples; runtime.recompute=[{recomputed}]"
-    )
-    is_changed = plan.num_micro_batches != given.num_micro_batches
-    return text + f"; not its chunks {given.num_micro_batches}" * is_changed

@@ -33,9 +33,7 @@ class GptPlacement(ModelledKind):
         1, "GPUs that each device stands for: they share its layers; a run has a process for each", min=1
     )
     data_parallel: int | None = option(
-        None,
-        "for v_shape: number of groups of a device's GPUs that share the samples; null: 1",
-        min=1,
+        None, "for v_shape: number of groups of a device's GPUs that share the samples; null: 1", min=1
     )
     num_slices: int = option(1, "for v_shape: slices of each sequence, with keys and values kept; 1: whole")
     partition: str = option("even", "even | equal_time: lengths of the slices")

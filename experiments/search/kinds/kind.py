@@ -124,10 +124,11 @@ def with_data_parallel(placement: Placement, number: int | None) -> Placement:
     """
     if number is None:
         return placement
-    groups = {block.name: 1 if block.kind is Kind.O else number for block in placement.blocks}
-    blocks = tuple(replace(block, data_parallel=groups[block.name]) for block in placement.blocks)
+    blocks = (
+        block if block.kind is Kind.O else replace(block, data_parallel=number) for block in placement.blocks
+    )
     try:
-        return replace(placement, blocks=blocks)
+        return replace(placement, blocks=tuple(blocks))
     except PlacementError as error:
         raise OptionError(f"placement.{error}") from None
 

@@ -136,7 +136,7 @@ WRONG = [
         "search.memory: '4GB' is not a number of 0 or more; give whole units, or memory as in 24GiB with",
     ),
     (["search.memory=4parsecs"], "search.memory: '4parsecs' is not a number"),
-    (["search.time_limit_s=10s"], "search.time_limit_s: '10s' is not a number above 0; give the number"),
+    (["search.time_limit_s=10s"], "search.time_limit_s: '10s' is not a number above 0"),
     (["placement=file"], "placement.path: has no value; give one, as in placement.path=VALUE"),
     (["placement=file", "placement.path=none.yaml"], "none.yaml: cannot be read (No such file or directory)"),
     (
