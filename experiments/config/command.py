@@ -223,7 +223,7 @@ def _end_of(error: BaseException, name: str) -> tuple[str, str, int]:
 
 
 def _mistake(error: BaseException, name: str) -> str | None:
-    """Return the line for a mistake in what was given to a command; None for any other error."""
+    """Return the line for a user's mistake; None for any other error."""
     if type(error).__module__.partition(".")[0] in ("hydra", "omegaconf"):  # some are OSError or ValueError
         from experiments.config.words import config_error
 

@@ -69,7 +69,7 @@ def chosen_items(command: str, given: Sequence[str]) -> tuple[str, ...]:
 
 
 def names_of(command: str, given: Sequence[str] = ()) -> set[str]:
-    """Return the names of a command's options, whichever kinds are chosen, with those of its chosen items."""
+    """Return the names of a command's options for all kinds of its groups, and those of chosen items."""
     declared, items = commands()[command], chosen_items(command, given)
     names = {option.name for option in _by_group(command, {})[""]}
     for group, own in groups_of(declared.record).items():

@@ -1,4 +1,4 @@
-"""The words of a command line before Hydra reads them, and what Hydra says of wrong ones, in one line."""
+"""Words of a command line before Hydra reads them, and Hydra's messages about wrong ones, in one line."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ Costs = Mapping[str, tuple[MeasuredCost, ...]]
 
 
 def task(options: ProfileCommandOptions) -> Result:
-    """Run the blocks, or read what they took; return their costs and the placement with its times."""
+    """Run the blocks, or read their times; return their costs and the placement with its times."""
     check_runtime_options(options.runtime)
     directory, problem, chosen = output_directory(), read_problem(options), options.profiling
     placement, number = problem.placement, options.search.num_micro_batches
@@ -162,7 +162,7 @@ def traced(placement: Placement, trace: str, pattern: str | None, directory: Pat
 
 
 def measured(placement: Placement, runs: Sequence[tuple[Schedule, Measurement]], directory: Path) -> Result:
-    """Return the costs of runs; where several ran blocks in the same mode, those of the first.
+    """Return the costs of blocks in runs; of several runs of a block in one mode, the first counts.
 
     Blocks that did not run (optimizer blocks) keep their times; beside them energies are not used, since a
     frontier needs those of all blocks.

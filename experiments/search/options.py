@@ -69,7 +69,6 @@ class SearchOptions:
         None, "data-parallel replicas, whose micro-batches are searched too; null: one", min=1
     )
     max_micro_batches: int | None = option(None, "most micro-batches of a replica; null: no limit", min=1)
-    max_tokens: int | None = option(None, "most tokens of a replica instead; null: no limit", min=1)
     scenarios: Verbatim | tuple[Any, ...] | None = option(
         None, "YAML, or as [{jitter: 0.1}, {slow_devices: {3: 1.2}}]: one order for all; null: none"
     )
@@ -220,7 +219,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 }
 """The choices of ``experiment`` in the commands that search: each sets many options at once."""
 
-OF_ONE_PIPELINE = ("search.replicas", "search.max_micro_batches", "search.max_tokens")
+OF_ONE_PIPELINE = ("search.replicas", "search.max_micro_batches")
 """Options of a comparison, which commands refuse that look at one pipeline alone."""
 
 COMMAND = Command(

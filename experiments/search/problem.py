@@ -59,7 +59,7 @@ class SearchProblem:
         return self.profile_of(self.placement, self.profile)
 
     def profile_of(self, placement: Placement, profile: Profile | None) -> Profile:
-        """Return the same of another placement of these blocks, such as another order of stages.
+        """Return the costs of another placement of these blocks, such as another order of stages.
 
         Args:
             placement: Blocks on their devices.

@@ -104,7 +104,7 @@ def finite_objective(chosen: SearchOptions) -> Objective:
 
 
 def _by_hand(name: str, placement: Placement, number: int) -> Schedule:
-    """Return a schedule made by hand; of blocks with modes with the best of those that people choose.
+    """Return a schedule made by hand; blocks with modes have the best modes that people choose.
 
     Raises:
         OptionError: None fits, or it is not defined for the placement.

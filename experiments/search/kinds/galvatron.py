@@ -74,7 +74,8 @@ class GalvatronPlacement(ModelledKind):
             f"{Path(self.path).name}: {plan.num_stages} stages of {len(plan.stages[0].gpus)} GPUs with "
             f"{layers} layers, {len(plan.pieces)} forward blocks; {num_micro_batches} micro-batches of "
             f"{plan.micro_batch_size} samples; runtime.recompute=[{again}]"
-            + f"; not its chunks {given.num_micro_batches}" * is_changed
+            + f"; not its chunks {given.num_micro_batches}"
+            * is_changed
         )
         return Built(
             placement_of_pieces("as planned by Galvatron", plan, pieces, capacities_gib, self.tick_ms),
