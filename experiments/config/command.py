@@ -224,7 +224,8 @@ def _end_of(error: BaseException, name: str) -> tuple[str, str, int]:
 
 def _mistake(error: BaseException, name: str) -> str | None:
     """Return the line for a user's mistake; None for any other error."""
-    if type(error).__module__.partition(".")[0] in ("hydra", "omegaconf"):  # some are OSError or ValueError
+    is_hydras = type(error).__module__.startswith(("hydra.", "omegaconf."))  # some are OSError or ValueError
+    if is_hydras or str(error).startswith("Config group override must be"):
         from experiments.config.words import config_error
 
         return config_error(error, name)

@@ -122,8 +122,13 @@ def config_error(error: BaseException, command: str) -> str:
         remedy = """quote a value with such characters, as in 'NAME="a (1).csv"'"""
         return f"{wrong}: is not NAME=VALUE, or has brackets or quotes that are not closed; {remedy}"
     if lines[0].startswith("Config group override must be"):
-        nulls = " ".join(word for word in given if re.fullmatch(r"\w+=(.*,)?(null)?(,.*)?", word))
-        return f"{nulls}: is a group of options and cannot be null; choose a config, or leave it out"
+        parts = {word: kinds_of(command, word.partition("=")[0]) for word in given}
+        wrong = [
+            word
+            for word, kinds in parts.items()
+            if kinds and not kinds.issuperset(word.split("=")[1].split(","))
+        ]
+        return f"{' '.join(wrong)}: is a group of options, not a value; choose a config, or leave it out"
     if several := re.match(r"Ambiguous value for argument '(.*)'", lines[0]):
         return f"{several[1]}: has several values; write -m too to sweep over them, or [ ] around a list"
     if "does not support sweep type" in lines[0]:

@@ -116,6 +116,8 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
         remedy = "give search.micro_batches, or leave it out"
         require(search.length_rules is None, "search.length_rules", search.length_rules, "used", remedy)
     require_capacity(placement)
+    if built.planned:
+        log.info("%s", built.planned.in_words)
     return SearchProblem(
         placement,
         profile,

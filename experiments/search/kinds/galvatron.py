@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,6 @@ from placements.hardware import Gpu
 
 if TYPE_CHECKING:
     from placements.planners.hybrid.plan import Plan
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +50,7 @@ class GalvatronPlacement(ModelledKind):
         )
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
-        """Return the placement of the plan, and log the plan in a line."""
+        """Return the placement of the plan."""
         from placements.hardware import modelled_profile
         from placements.planners.hybrid.placing.planned_placement import (
             chunk_pieces,
@@ -70,16 +67,14 @@ class GalvatronPlacement(ModelledKind):
         capacities_gib = [gpu.memory_gib - self.reserve_gib] * plan.num_stages
         layers, again = (",".join(map(str, each)) for each in (plan.stage_layers, plan.recomputed_blocks))
         is_changed = num_micro_batches != given.num_micro_batches
-        log.info(
+        in_words = (
             f"{Path(self.path).name}: {plan.num_stages} stages of {len(plan.stages[0].gpus)} GPUs with "
             f"{layers} layers, {len(plan.pieces)} forward blocks; {num_micro_batches} micro-batches of "
             f"{plan.micro_batch_size} samples; runtime.recompute=[{again}]"
-            + f"; not its chunks {given.num_micro_batches}"
-            * is_changed
-        )
+        ) + f"; not its chunks {given.num_micro_batches}" * is_changed
         return Built(
             placement_of_pieces("as planned by Galvatron", plan, pieces, capacities_gib, self.tick_ms),
             f"cost model of a GPT on {gpu.name}, for the plan {self.path}",
             lambda each: modelled_profile(each, gpu, compute_shares(pieces, each, gpu)),
-            planned=RunPlan(plan),
+            planned=RunPlan(plan, in_words),
         )

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class RunPlan(NamedTuple):
-    """A plan with the number of micro-batches that the options ask for."""
+    """A plan with the number of micro-batches that the options ask for, and in a line."""
 
     plan: Plan
+    in_words: str
 
 
 class PlannedRun(NamedTuple):
