@@ -173,7 +173,7 @@ def _fill_in(data: dict[Any, Any]) -> None:
                 from placements.planners.division import in_proportion
 
                 layers = dict(zip(layers, in_proportion(tuple(layers.values()), total), strict=True))
-    number, table = usual.num_micro_batches, groups["search"].get("micro_batches")
+    number, table = usual.num_micro_batches, groups.get("search", {}).get("micro_batches")
     if isinstance(table, str):
         from schedsearch.unequal.micro_batches import count_micro_batches
 
