@@ -15,10 +15,7 @@ from experiments.config.options import OptionError, did_you_mean
 HELP = {"--help", "-h"}
 """Flags that are answered without Hydra."""
 
-SWEEP = {"--multirun", "-m"}
-"""Flags of a sweep."""
-
-_FLAGS = (*HELP, "--hydra-help", "--version", "--resolve", "--run", "-r", *SWEEP, "--info", "-i")
+_FLAGS = (*HELP, "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", "--info", "-i")
 """Flags of Hydra's."""
 
 _FLAGS_WITH_VALUE = (

@@ -137,9 +137,6 @@ NUM_MICRO_BATCHES = 16
 MICRO_BATCH_SIZE = 2
 """Samples of a micro-batch of a run, where neither the options nor a plan say it."""
 
-_USUAL_GPU = "a100"
-"""GPU that is taken where nothing names one."""
-
 AnyOptions = TypeVar("AnyOptions")
 
 
@@ -168,11 +165,7 @@ def _fill_in(data: dict[Any, Any]) -> None:
         if profile.get("gpu", "") is None:
             profile["gpu"] = _gpu_of(kind)
         if found := kind.run(read_gpu(read_fields(profile, ProfileOptions, "profile").gpu, kind)):
-            usual, layers = found, found.layers or None
-            if layers and isinstance(total := groups.get("runtime", {}).get("num_layers"), int):
-                from placements.planners.division import in_proportion
-
-                layers = dict(zip(layers, in_proportion(tuple(layers.values()), total), strict=True))
+            usual, layers = found, found.shared_layers(groups.get("runtime", {}).get("num_layers"))
     number, table = usual.num_micro_batches, groups.get("search", {}).get("micro_batches")
     if isinstance(table, str):
         from schedsearch.unequal.micro_batches import count_micro_batches
@@ -200,10 +193,10 @@ def read_gpu(name: str, kind: PlacementKind) -> Gpu:
 
 
 def _gpu_of(kind: PlacementKind) -> str:
-    """Return the name of the GPU that a plan is for, of several kinds the slowest; else the usual one."""
+    """Return the name of the GPU that a plan is for, of several kinds the slowest; without a plan an A100."""
     gpus = kind.device_gpus
     if gpus is None:
-        return _USUAL_GPU
+        return "a100"
     slowest = min((gpu for each in gpus for gpu in each), key=lambda gpu: gpu.peak_tflops)
     return next((name for name, gpu in GPUS.items() if gpu == slowest), slowest.name)
 

@@ -41,6 +41,14 @@ class PlannedRun(NamedTuple):
     recompute: tuple[str, ...]
     layers: dict[str, int]
 
+    def shared_layers(self, num_layers: object) -> dict[str, int] | None:
+        """Return the layers of each block, the plan's or a number in its proportions; None for none."""
+        if not isinstance(num_layers, int) or not self.layers:
+            return self.layers or None
+        from placements.planners.division import in_proportion
+
+        return dict(zip(self.layers, in_proportion(tuple(self.layers.values()), num_layers), strict=True))
+
 
 class Measured(NamedTuple):
     """Measured costs of a placement's blocks.
