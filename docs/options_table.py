@@ -48,6 +48,6 @@ def _items(command: str) -> Iterator[str]:
 
 def _table(options: list[Option]) -> str:
     lines = ["| option | default | meaning |", "|---|---|---|"]
-    for name, default, meaning, _ in options:
+    for name, default, meaning in options:
         lines.append(f"| `{name}` | `{as_yaml(default)}` | {_SPECIAL.sub(_ESCAPED, meaning)} |")
     return "\n".join(lines)

@@ -24,8 +24,8 @@ PICTURE = "sweep"
 class SweepEnd(Callback):
     """Writes the files of a sweep, and ends it with exit code 1 if points failed; called by Hydra."""
 
-    def __init__(self, started: str, refused: str | None) -> None:
-        """Take when the command began; all else in the config is for `RunRecord`."""
+    def __init__(self, started: str) -> None:
+        """Take when the command began."""
         self._started = started
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:

@@ -40,9 +40,7 @@ IMPORTED = (
     "bokeh.plotting",
     "ortools.math_opt.python.mathopt",
     "hydra.experimental.compose",
-    "experiments.config.composing",  # loads the plugins of Hydra
     "experiments.config.run_record",
-    "experiments.config.wrapped",
     "experiments.cluster.task",
     "experiments.compare.task",
     "experiments.plan.task",

@@ -34,6 +34,5 @@ COMMAND = Command(
     task="experiments.compare.task",
     read=read_options,
     first="stages schedules given num_devices search.num_micro_batches search.memory search.time_limit_s",
-    refused=("search.begin_with", "search.export", "search.scenarios", "search.scenario_quantile")
-    + ("search.max_tokens",),
+    refused=("search.begin_with", "search.export", "search.scenarios", "search.scenario_quantile"),
 )

@@ -3,9 +3,7 @@
 - `rooms`: all commands by name; `declaring`: commands and options as records
 - `commands`: the options of each command, and its config for Hydra
 - `command`: runs a command; its errors are one line; `run_record`: how a run ended
-- `words`: the words of a command line before Hydra reads them, and paths as they are
-- `composing`: configs that cannot be composed, in one line, and in a sweep as a row
+- `words`: the words of a command line before Hydra reads them, and Hydra's messages in one line
 - `options`: the checked options of a config; `option_list`: what help and docs say of them
 - `machine`: what a measurement depends on
-- `wrapped`: the log as wide as the terminal
 """

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from experiments.config.declaring import Command, Option, groups_of, kinds_of_groups, own_options
+from experiments.config.declaring import Command, Option, groups_of, own_options
 from experiments.config.rooms import names
 
 _stored = {"experiment"}
@@ -25,9 +25,6 @@ class _Commands(Mapping[str, Command]):
             raise KeyError(name)
         found: Command = importlib.import_module(f"experiments.{name}.options").COMMAND
         return found
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -59,28 +56,24 @@ def tell_hydra(name: str, items: Iterable[str] | None = None) -> None:
     command, store = commands()[name], ConfigStore.instance()
     for group in _stored:  # of another command of this process
         store.repo.pop(group, None)
-    for group, kinds in kinds_of_groups(command.record).items():
+    groups = groups_of(command.record)
+    for group, own in groups.items():
         _stored.add(group)
-        for kind, options in kinds.items():
+        for kind, options in own.kinds.items():
             store.store(kind, _values(options), group)
-    chosen = (item for item in command.items if items is None or item in items)
-    for choice, values in (
-        {item: _values(options_of_item(name, item)) for item in chosen} | dict(command.presets)
-    ).items():
+    chosen = [item for item in command.items if items is None or item in items]
+    presets = {item: _values(options_of_item(name, item)) for item in chosen} | dict(command.presets)
+    for choice, values in presets.items():
         store.store(choice, dict(values), "experiment", package="_global_")
-    store.store(name, _config(command))
-
-
-def _config(command: Command) -> dict[str, Any]:
     defaults = [
         "output",
-        *({group: kind} for group, kind in groups_of(command.record).items()),
+        *({group: own.choice} for group, own in groups.items()),
         *({f"override hydra/{group}": kind} for group, kind in command.overrides.items()),
         "_self_",
         *([{"experiment": None}] if command.presets or command.items else []),
     ]
     hydra = {"job": {"name": command.name}} | dict(command.hydra)
-    return {"defaults": defaults, **_values(own_options(command.record)), "hydra": hydra}
+    store.store(name, {"defaults": defaults, **_values(own_options(command.record)), "hydra": hydra})
 
 
 def _values(options: Iterable[Option]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -22,13 +21,11 @@ class Option(NamedTuple):
         name: As on the command line, such as ``search.memory``.
         default: `REQUIRED` where it has to be given; for a group the name of the kind.
         meaning: The text that help and docs have for it.
-        verbatim: A path or free text, as its type says.
     """
 
     name: str
     default: Any
     meaning: str
-    verbatim: bool = False
 
 
 def own_options(record: type, **given: object) -> tuple[Option, ...]:
@@ -36,12 +33,7 @@ def own_options(record: type, **given: object) -> tuple[Option, ...]:
     own = [each for each in fields(record) if "meaning" in each.metadata]
     assert set(given) <= {each.name for each in own}, f"{given} are options of {record.__name__}"
     return tuple(
-        Option(
-            each.name,
-            given.get(each.name, _default(each)),
-            each.metadata["meaning"].with_unit,
-            re.search(r"\b(Verbatim|Path)\b", str(each.type)) is not None,
-        )
+        Option(each.name, given.get(each.name, _default(each)), each.metadata["meaning"].with_unit)
         for each in own
     )
 
@@ -52,22 +44,29 @@ def _default(option: Field[Any]) -> Any:
     return REQUIRED if option.default is MISSING else option.default
 
 
-def groups_of(record: type) -> dict[str, str]:
-    """Return the groups of a record, and the kind of each that it has unless another is chosen."""
-    return {each.name: each.metadata["group"] for each in fields(record) if "group" in each.metadata}
+class Group(NamedTuple):
+    """A group of options of a command.
 
+    Attributes:
+        choice: The kind that it has unless another is chosen.
+        headline: Headline of help above its options.
+        kinds: Options of each kind; of one named ``default`` where there is no choice.
+    """
 
-def headlines_of(record: type) -> dict[str, str]:
-    """Return the headlines of help above the options of each group of a record."""
-    return {each.name: each.metadata["headline"] for each in fields(record) if "group" in each.metadata}
+    choice: str
+    headline: str
+    kinds: Mapping[str, tuple[Option, ...]]
 
 
 @cache
-def kinds_of_groups(record: type) -> dict[str, Mapping[str, tuple[Option, ...]]]:
-    """Return the groups of a record with the options of each kind."""
-    hints = typing.get_type_hints(record)
-    groups = {each.name: each.metadata["kinds"] for each in fields(record) if "group" in each.metadata}
-    return {name: kinds or {"default": own_options(hints[name])} for name, kinds in groups.items()}
+def groups_of(record: type) -> dict[str, Group]:
+    """Return the groups of a record by name."""
+    hints, said = typing.get_type_hints(record), {each.name: each.metadata for each in fields(record)}
+    return {
+        name: Group(own["group"], own["headline"], own["kinds"] or {"default": own_options(hints[name])})
+        for name, own in said.items()
+        if "group" in own
+    }
 
 
 @dataclass(frozen=True)

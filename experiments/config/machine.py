@@ -7,7 +7,6 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGES = ("z3-solver", "ortools", "numpy", "scipy", "networkx", "lowtime", "torch")
@@ -23,7 +22,9 @@ def machine() -> dict[str, object]:
         "load_average": [round(load, 1) for load in os.getloadavg()],
         "niceness": os.nice(0),
         "python": platform.python_version(),
-        "packages": dict(_versions()),
+        "packages": {
+            name: found.version for name in PACKAGES for found in importlib.metadata.distributions(name=name)
+        },
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
 
@@ -38,14 +39,6 @@ def commit() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
         return ""
-
-
-def _versions() -> Iterator[tuple[str, str]]:
-    for name in PACKAGES:
-        try:
-            yield name, importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
 
 
 def _cpu_model() -> str:

@@ -6,14 +6,13 @@ import itertools
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from experiments.config.commands import commands, options_of_item
-from experiments.config.declaring import Option, groups_of, headlines_of, kinds_of_groups, own_options
+from experiments.config.declaring import Option, groups_of, own_options
 from experiments.config.rooms import PURPOSES
 from placements.forms.meaning import REQUIRED
 
@@ -34,26 +33,23 @@ def options_of(command: str, choices: Mapping[str, str | None] | None = None) ->
 
 def _by_group(command: str, choices: Mapping[str, str | None]) -> dict[str, list[Option]]:
     """Return the options of a command by their group; its groups and its own have an empty name."""
-    declared = commands()[command]
-    groups: dict[str, str | None] = dict(groups_of(declared.record))
-    if kinds_of(command, "experiment"):
-        groups["experiment"] = None
-    groups |= {group: kind for group, kind in choices.items() if group in groups}
-    kinds = {group: sorted(kinds_of(command, group)) for group in groups}
-    named = [
-        Option(group, groups[group], f"one of {', '.join(of)}{', or its path' * (FILE in of)}")
-        for group, of in kinds.items()
-    ]
-    found = {"": [each for each in named if kinds[each.name] != ["default"]]}
+    declared, groups = commands()[command], groups_of(commands()[command].record)
+    kinds = {group: kinds_of(command, group) for group in (*groups, "experiment")}
+    chosen = {group: choices.get(group, groups[group].choice if group in groups else None) for group in kinds}
+    found = {
+        "": [
+            Option(group, chosen[group], f"one of {', '.join(sorted(of))}{', or its path' * (FILE in of)}")
+            for group, of in kinds.items()
+            if of - {"default"}
+        ]
+    }
     found[""] += own_options(declared.record)
-    every = kinds_of_groups(declared.record)
-    for group, kind in groups.items():
-        if group == "experiment":
-            found[group] = list(options_of_item(command, kind) if kind in declared.items else ())
-            continue
-        own = every[group].get(str(kind), ())  # else it is a file in a --config-dir
-        options = (each._replace(name=f"{group}.{each.name}") for each in own)
-        found[group] = [option for option in options if option.name not in declared.refused]
+    for group, own in groups.items():
+        options = own.kinds.get(str(chosen[group]), ())  # else it is a file in a --config-dir
+        named = (each._replace(name=f"{group}.{each.name}") for each in options)
+        found[group] = [option for option in named if option.name not in declared.refused]
+    item = chosen["experiment"]
+    found["experiment"] = [*options_of_item(command, item)] if item in declared.items else []
     return found
 
 
@@ -62,17 +58,8 @@ def kinds_of(command: str, group: str) -> set[str]:
     declared = commands()[command]
     if group == "experiment":
         return {*declared.presets, *declared.items}
-    return {*kinds_of_groups(declared.record).get(group, ())}
-
-
-@cache
-def every_option(command: str, items: tuple[str, ...] = ()) -> tuple[Option, ...]:
-    """Return the options of a command, whichever placement, trace or planner is chosen, and of some items."""
-    chosen = {"cluster": "trace", "plan": "planner"}.get(command, "placement")
-    group = "experiment" if commands()[command].items else chosen
-    kinds = items if group == "experiment" else sorted(kinds_of(command, group))
-    choices: list[dict[str, str | None]] = [{group: kind} for kind in kinds] or [{}]
-    return tuple(itertools.chain.from_iterable(options_of(command, choice) for choice in choices))
+    groups = groups_of(declared.record)
+    return {*groups[group].kinds} if group in groups else set()
 
 
 def chosen_items(command: str, given: Sequence[str]) -> tuple[str, ...]:
@@ -82,8 +69,13 @@ def chosen_items(command: str, given: Sequence[str]) -> tuple[str, ...]:
 
 
 def names_of(command: str, given: Sequence[str] = ()) -> set[str]:
-    """Return the names of `every_option`, with the items that a command line chooses."""
-    return {option.name for option in every_option(command, chosen_items(command, given))}
+    """Return the names of a command's options for all kinds of its groups, and those of chosen items."""
+    declared, items = commands()[command], chosen_items(command, given)
+    names = {option.name for option in _by_group(command, {})[""]}
+    for group, own in groups_of(declared.record).items():
+        names |= {f"{group}.{option.name}" for options in own.kinds.values() for option in options}
+    names |= {option.name for item in items for option in options_of_item(command, item)}
+    return names - {*declared.refused}
 
 
 def as_yaml(default: Any) -> str:
@@ -106,9 +98,9 @@ def help_text(command: str, given: Sequence[str] = ()) -> str:
     every = {option.name: option for options in groups.values() for option in options}
     first = [every[name] for name in declared.first.split() if name in every]
     sections = {"First": first} if len(first) < len(every) else {"": first}
-    headlines = headlines_of(declared.record)
     for group, options in groups.items():
-        headline = headlines.get(group, "Others")
+        own = groups_of(declared.record).get(group)
+        headline = own.headline if own else "Others"
         for option in options:
             headline = declared.headlines.get(option.name, headline)
             if option not in first:

@@ -13,8 +13,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from placements.forms.reading import Field, Named
 
-_WITH_UNIT = re.compile(r"([+-]?[\d.]+)\s*(%|[A-Za-z]+)")
-"""A number with a percent sign or a unit."""
+_PERCENT = re.compile(r"([+-]?[\d.]+)\s*%")
 
 
 class OptionError(ValueError):
@@ -65,14 +64,10 @@ class OptionField(Field):
     """An option or a group of options, and its name."""
 
     def wrong(self, wanted: str, remedy: str = "give one") -> ValueError:
-        """Return the error of a wrong value; a percent sign or a unit has a remedy."""
-        written = _WITH_UNIT.fullmatch(self.value) if isinstance(self.value, str) else None
-        if written is not None and "number" in wanted:
-            number, unit = written.groups()
-            remedy = f"give the number alone, {number}, in the unit that the option's name ends with"
-            if unit == "%":
-                share = float(number) / 100
-                remedy = f"write {self.value} more as {1 + share:g}, a share of {self.value} as {share:g}"
+        """Return the error of a wrong value; a percent sign has a remedy."""
+        if isinstance(self.value, str) and "number" in wanted and (given := _PERCENT.fullmatch(self.value)):
+            share = float(given[1]) / 100
+            remedy = f"write {self.value} more as {1 + share:g}, a share of {self.value} as {share:g}"
         return super().wrong(wanted, remedy)
 
     def mistake(self, text: str) -> ValueError:
@@ -102,11 +97,7 @@ class OptionField(Field):
         return self
 
     def record(
-        self,
-        kind: type[Record],
-        others: Sequence[str] = (),
-        named: Named | None = None,
-        **given: Any,
+        self, kind: type[Record], others: Sequence[str] = (), named: Named | None = None, **given: Any
     ) -> Record:
         """Return a dataclass of options; a group that says how it is read is read so."""
         reads = {each.name: read for each in fields(kind) if (read := each.metadata.get("read"))}  # type: ignore[arg-type]

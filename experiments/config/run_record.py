@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from urllib.parse import unquote
+from typing import Annotated
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 import schedsearch
-from placements.forms.reading import Field, json_file
+from placements.forms.meaning import Meaning
+from placements.forms.reading import json_file
 from placements.forms.texts import write_json
 
 FILE = "result.json"
@@ -41,7 +40,6 @@ class RunRecord:
         command: That ran, without ``experiments.``.
         version: Of this project.
         overrides: Of the command line, such as ``search.memory=3``.
-        inputs: A hash of all options, the defaults too, and of the files that they name.
         started: When the command began; the same for all points of a sweep.
         status: How it ended; see `DONE`.
         message: Why, where it is not done.
@@ -51,23 +49,16 @@ class RunRecord:
     command: str
     version: str
     overrides: tuple[str, ...]
-    inputs: str
     started: str
-    status: str = INTERRUPTED
+    status: Annotated[str, Meaning("", choices=(DONE, REJECTED, FAILED, INTERRUPTED))] = INTERRUPTED
     message: str = "has not ended yet, or was killed"
     figures: Mapping[str, float | str] = field(default_factory=dict)
 
     @classmethod
-    def of_this_run(cls, command: str, config: DictConfig) -> RunRecord:
-        """Return the record of the run of a config that Hydra has begun; rejected where there is none."""
-        hydra = HydraConfig.get()
-        version = schedsearch.__version__
-        sweep = hydra.callbacks["sweep"]
-        started = str(sweep["started"])
-        if sweep["refused"] is not None:  # the config is then that of no option
-            overrides, message = json.loads(unquote(sweep["refused"]))
-            return cls(command, version, tuple(overrides), "none", started, REJECTED, message)
-        return cls(command, version, tuple(given_words()), _hash_of(config), started)
+    def of_this_run(cls, command: str) -> RunRecord:
+        """Return the record of the run that Hydra has begun."""
+        started = str(HydraConfig.get().callbacks["sweep"]["started"])
+        return cls(command, schedsearch.__version__, tuple(given_words()), started)
 
     def number(self, name: str) -> float | None:
         """Return a figure that is a number; None if there is none of that name."""
@@ -87,13 +78,13 @@ class RunRecord:
             write_json(Path(hydra.runtime.output_dir) / FILE, data)
 
     def done_before(self) -> RunRecord | None:
-        """Return the record in the output directory if it is of the same inputs and version, and done."""
+        """Return the record in the output directory if it is of the same options and version, and done."""
         try:
             before = read_run_record(Path(HydraConfig.get().runtime.output_dir))
         except RunRecordError:
             return None
-        now = replace(before, command=self.command, version=self.version, inputs=self.inputs, status=DONE)
-        return before if before == now else None
+        mine = self.command, self.version, self.overrides, DONE
+        return before if (before.command, before.version, before.overrides, before.status) == mine else None
 
 
 def read_run_record(directory: Path) -> RunRecord:
@@ -105,39 +96,7 @@ def read_run_record(directory: Path) -> RunRecord:
     path = directory / FILE
     with json_file(path, f"the directory of a run that has ended, with its {FILE}", RunRecordError) as whole:
         whole.version(SCHEMA_VERSION)
-        figures = whole["figures"]
-        return RunRecord(
-            whole["command"].text(),
-            str(whole["version"].value),
-            tuple(each.text() for each in whole["overrides"].items()),
-            whole["inputs"].text(),
-            whole["started"].text(),
-            whole["status"].choice((DONE, REJECTED, FAILED, INTERRUPTED)),
-            str(whole["message"].value),
-            {name: _figure(figures[name]) for name in figures.mapping()},
-        )
-
-
-def _figure(value: Field) -> float | str:
-    return value.value if isinstance(value.value, str) else value.number()
-
-
-def _hash_of(config: DictConfig) -> str:
-    found = hashlib.sha256(OmegaConf.to_yaml(config).encode())
-    for path in sorted(_files_named_in(OmegaConf.to_container(config))):
-        found.update(path.read_bytes())
-    return found.hexdigest()
-
-
-def _files_named_in(value: object) -> Iterator[Path]:
-    """Yield the files among some options; of a directory the tables and descriptions in it."""
-    if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _files_named_in(each)
-    elif isinstance(value, str) and value and Path(value).exists():
-        path = Path(value)
-        inside = (each for kind in ("csv", "json", "yaml") for each in path.glob(f"*.{kind}"))
-        yield from inside if path.is_dir() else [path]
+        return replace(whole, is_open=True).record(RunRecord)
 
 
 def how_to_resume(directory: Path) -> str:
@@ -149,6 +108,11 @@ def sweep_directory() -> Path | None:
     """Return the directory of the sweep that the run is a point of; None where it is none."""
     hydra = HydraConfig.get()
     return Path(hydra.sweep.dir) if hydra.mode == RunMode.MULTIRUN else None
+
+
+def output_directory() -> Path:
+    """Return where Hydra wants the output."""
+    return Path(HydraConfig.get().runtime.output_dir)
 
 
 def given_words() -> list[str]:
@@ -169,11 +133,4 @@ def _parsed(words: Sequence[str]) -> list[Override]:
 
 def _plain(override: Override) -> int | float | bool | str | None:
     value = override.value()
-    if value is None or isinstance(value, (int, float, bool, str)):
-        return value
-    return override.get_value_string()
-
-
-def output_directory() -> Path:
-    """Return where Hydra wants the output."""
-    return Path(HydraConfig.get().runtime.output_dir)
+    return value if value is None or isinstance(value, int | float | str) else override.get_value_string()

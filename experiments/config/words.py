@@ -1,24 +1,21 @@
-"""The words of a command line before Hydra reads them: flags, names of options, paths as they are."""
+"""Words of a command line before Hydra reads them, and Hydra's messages about wrong ones, in one line."""
 
 from __future__ import annotations
 
 import difflib
 import re
+import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from experiments.config.commands import commands
-from experiments.config.option_list import FILE, chosen_items, every_option, kinds_of, names_of
+from experiments.config.option_list import FILE, kinds_of, names_of
 from experiments.config.options import OptionError, did_you_mean
 
 HELP = {"--help", "-h"}
 """Flags that are answered without Hydra."""
 
-SWEEP = {"--multirun", "-m"}
-"""Flags of a sweep."""
-
-_FLAGS = (*HELP, "--hydra-help", "--version", "--resolve", "--run", "-r", *SWEEP, "--info", "-i")
+_FLAGS = (*HELP, "--hydra-help", "--version", "--resolve", "--run", "-r", "--multirun", "-m", "--info", "-i")
 """Flags of Hydra's."""
 
 _FLAGS_WITH_VALUE = (
@@ -30,12 +27,12 @@ _FLAGS_WITH_VALUE = (
 FLAGS_OF_CONFIG = ("--config", "-cp", "-cn", "-cd", "--experimental-rerun")
 """Beginnings of those that bring a config of the user's."""
 
-_OUTPUT = ("hydra.run.dir", "hydra.sweep.dir")
-"""Options of Hydra's that are paths."""
+_LAUNCHERS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}
+"""Extra of this project that a launcher of Hydra's needs."""
 
 
 def for_hydra(command: str, given: Sequence[str]) -> list[str]:
-    """Return a command line as Hydra wants it: flags after all options, and paths in its quotes.
+    """Return a command line as Hydra wants it: flags after all options, and a group's path as an option.
 
     ``GROUP=PATH`` becomes the choice ``file`` of the group and the option ``path``, for groups that have them
     and a value that is a file or looks like a path: with a dot or a slash, which no choice has.
@@ -46,78 +43,51 @@ def for_hydra(command: str, given: Sequence[str]) -> list[str]:
     options, flags = _apart(command, given)
     if not any(flag.startswith(FLAGS_OF_CONFIG) for flag in flags):
         _check_names(command, options)
-    sweeps, words = not SWEEP.isdisjoint(flags), list[str]()
-    is_list = dict.fromkeys(_OUTPUT, False) | {
-        each.name: isinstance(each.default, tuple)
-        for each in every_option(command, chosen_items(command, options))
-        if each.verbatim
-    }
+    words = list[str]()
     for option in options:
         name, _, value = option.partition("=")
-        if _is_file_of(command, name, value):
-            words.append(f"{name}={FILE}")
-            option = f"{name}.path={value}"
-        name = option.partition("=")[0].lstrip("+")
-        words.append(_as_it_is(option, is_list[name], sweeps) if name in is_list else option)
+        is_path = FILE in kinds_of(command, name) and all(map(_is_path, value.split(",")))
+        words += [f"{name}={FILE}", f"{name}.path={value}"] if is_path else [option]
     return [*words, *flags]
+
+
+def _is_path(value: str) -> bool:
+    return bool(re.search(r"[./\\]", value)) or Path(value).exists()
 
 
 def _apart(command: str, given: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the options of a command line, and apart from them its flags with their values."""
-    check_assignments(command, given)
-    options, flags, words = list[str](), list[str](), list(given)
+    options, flags, words, names = list[str](), list[str](), list(given), names_of(command, given)
     while words:
         word = words.pop(0)
-        flag, is_whole, _ = word.partition("=")
-        if not word.startswith("-"):
-            options.append(word)
+        flag, is_whole, value = word.partition("=")
+        if flag in (*_FLAGS, *_FLAGS_WITH_VALUE):
+            flags.append(word)
+            if words and flag in _FLAGS_WITH_VALUE and not is_whole:
+                flags.append(words.pop(0))
             continue
-        if flag not in (*_FLAGS, *_FLAGS_WITH_VALUE):
-            raise OptionError(f"{word}: is not a flag of {command}; {_meant(command, flag)}")
-        flags.append(word)
-        if words and flag in _FLAGS_WITH_VALUE and not is_whole:
-            flags.append(words.pop(0))
+        name, _, after = flag.lstrip("-").partition(":")
+        if name in names and name != flag:
+            value = value or after or next(iter(words), "VALUE")
+            raise OptionError(f"{word}: is not NAME=VALUE; write {name}={value}")
+        if word.startswith("-"):
+            known = (*_FLAGS, *_FLAGS_WITH_VALUE)
+            raise OptionError(f"{word}: is not a flag of {command}; {did_you_mean(flag, known)}")
+        options.append(word)
     return options, flags
 
 
-def _meant(command: str, flag: str) -> str:
-    known = (*_FLAGS, *_FLAGS_WITH_VALUE)
-    dashed = [f"--{name}" for name in names_of(command)]
-    near = difflib.get_close_matches(f"--{flag.strip('-')}", dashed, n=1)
-    if near and not difflib.get_close_matches(flag, known, n=1, cutoff=0.8):
-        return f"did you mean {near[0][2:]}=VALUE?"
-    return did_you_mean(flag, known)
-
-
-def check_assignments(command: str, given: Sequence[str]) -> None:
-    """Reject an option that is not written NAME=VALUE, as ``--placement v_shape``, and write it so.
-
-    Raises:
-        OptionError: One is.
-    """
-    names = names_of(command, given)
-    for number, word in enumerate(given):
-        written = re.fullmatch(r"-*([\w.]+)[ =:]*(.*)", word, re.DOTALL)
-        if written is None or given[number - 1 : number] in (["--config-dir"], ["-cd"]):
-            continue
-        name, value = written.groups()
-        later = next((each for each in given[number + 1 :] if each != "="), "")
-        if not value and not re.match(r"-|[\w.]+[=:]", later):
-            value = later.lstrip("=:")
-        right = word.startswith(f"{name}=") and (word != f"{name}=" or not value)
-        if not right and name in names:
-            raise OptionError(f"{word}: is not NAME=VALUE; write {name}={value or 'VALUE'}")
-
-
 def _check_names(command: str, options: Sequence[str]) -> None:
-    """Reject an option of a name that is no option's, no group's, and not within one."""
+    """Reject an option of a name that is no option's, no group's, and not within one, or without a value."""
     names = names_of(command, options)
     for option in options:
-        name = option.partition("=")[0]
+        name, has_value, _ = option.partition("=")
         if not re.fullmatch(r"[\w.]+", name) or name == "hydra" or name.startswith("hydra."):
             continue  # Hydra's own syntax, or its own options
         if not any(f"{each}.".startswith(f"{name}.") or name.startswith(f"{each}.") for each in names):
             raise OptionError(unknown(command, name, options))
+        if not has_value:
+            raise OptionError(f"{name}: is not NAME=VALUE; write {name}=VALUE")
 
 
 def unknown(command: str, key: str, given: Sequence[str]) -> str:
@@ -139,56 +109,32 @@ def unknown(command: str, key: str, given: Sequence[str]) -> str:
     return f"{key}: {where}; {'--hydra-help' if key.startswith('hydra') else '--help'} says more"
 
 
-def _is_file_of(command: str, group: str, value: str) -> bool:
-    """Return whether the value of a group is a path, or in a sweep several."""
-    kinds = kinds_of(command, group)
-    looks = (re.search(r"[./\\]", part) or _exists(part) for part in _parts(value) if part not in kinds)
-    return FILE in kinds and (_exists(value) or all(looks)) and kinds.isdisjoint(_parts(value))
-
-
-def _parts(value: str) -> list[str]:
-    """Return the values between commas, but for commas within quotes."""
-    found = re.findall(r"""(?:^|,)((?:'[^']*'|"[^"]*"|[^,])*)""", value)
-    return [part if _exists(part) else part.strip() for part in found]
-
-
-def _exists(path: str) -> bool:
-    with suppress(OSError, ValueError):  # longer than a name may be
-        return Path(path).exists()
-    return False
-
-
-def _as_it_is(option: str, is_list: bool, sweeps: bool) -> str:
-    """Return an option in Hydra's syntax whose value is a path or free text.
-
-    It stays what it is where it is quoted, ``null``, a call as ``glob(*)`` of a sweep, or a list where one
-    path is wanted; interpolations are left in it. A comma separates values in a sweep, unless there is a file
-    of the whole name. A ``~`` at the begin is the home directory.
-    """
-    name, _, value = option.partition("=")
-    in_brackets = value.startswith("[") and value.endswith("]")
-    if is_list and in_brackets:
-        return f"{name}=[{','.join(map(_quoted, _parts(value[1:-1]) if value[1:-1].strip() else []))}]"
-    calls = sweeps and re.fullmatch(r"(choice|glob|range|shuffle|sort|tag)\(.*\)", value)
-    if not _exists(value) and (calls or in_brackets):
-        return option
-    parts = [value] if _exists(value) else _parts(value)
-    several = sweeps or all(map(_exists, parts))  # without -m Hydra says that it is missing
-    return f"{name}={','.join(map(_quoted, parts if several else [value]))}"
-
-
-def _quoted(value: str) -> str:
-    """Return a value in Hydra's quotes, where it needs them."""
-    from hydra.core.override_parser.types import Quote, QuotedString  # which help does not wait for
-
-    plain = re.fullmatch(r"((\.{0,2}/|[A-Za-z_])[\w./+%-]*)?", value, re.ASCII)
-    if plain and value.lower() not in ("true", "false", "nan", "inf"):
-        return value
-    if _exists(value):
-        value = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)  # no interpolation of OmegaConf's
-    elif len(value) > 1 and value[0] + value[-1] in ("''", '""'):
-        return value
-    elif value.startswith("~"):
-        with suppress(RuntimeError):  # there is no such user
-            value = str(Path(value).expanduser())
-    return QuotedString(value, Quote.single).with_quotes()
+def config_error(error: BaseException, command: str) -> str:
+    """Return Hydra's message about the config of a command as one line with a remedy."""
+    lines, given = [line.strip() for line in str(error).splitlines() if line.strip()], sys.argv[1:]
+    if misspelt := re.match(r"(?:In '[^']*': )?Could not override '([^']+)'", lines[0]):
+        return unknown(command, misspelt[1], given)
+    if type(error).__name__ == "OverrideParseException":
+        wrong = getattr(error, "override", "")
+        remedy = """quote a value with such characters, as in 'NAME="a (1).csv"'"""
+        return f"{wrong}: is not NAME=VALUE, or has brackets or quotes that are not closed; {remedy}"
+    if lines[0].startswith("Config group override must be"):
+        parts = {word: kinds_of(command, word.partition("=")[0]) for word in given}
+        wrong = [
+            word
+            for word, kinds in parts.items()
+            if kinds and not kinds.issuperset(word.split("=")[1].split(","))
+        ]
+        return f"{' '.join(wrong)}: is a group of options, not a value; choose a config, or leave it out"
+    if several := re.match(r"Ambiguous value for argument '(.*)'", lines[0]):
+        return f"{several[1]}: has several values; write -m too to sweep over them, or [ ] around a list"
+    if "does not support sweep type" in lines[0]:
+        return "hydra/sweeper: basic takes values one by one; give them as in 3,4,5 or range(3,6)"
+    if group := re.match(r"(?:In '[^']*': )?Could not find '([^']+)'", lines[0]):
+        folder, _, kind = group[1].rpartition("/")
+        if kind in _LAUNCHERS:
+            return f"{folder}={kind}: is not there; pip install 'schedsearch[{_LAUNCHERS[kind]}]'"
+        end = next((i for i, line in enumerate(lines) if line.startswith("Config search path")), len(lines))
+        choices = sorted(kinds_of(command, folder)) or lines[2:end]
+        return f"{folder}={kind}: is not there; {did_you_mean(kind, choices)}"
+    return " ".join(lines)

@@ -1,5 +1,4 @@
 """Costs of the blocks of a placement on this machine: ``schedsearch profile``.
 
 - `options`, and `task`, which does it
-- `lengths`: what blocks take by the length of sequences
 """

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from experiments.config.declaring import Command
 from experiments.run.options import RuntimeOptions
-from experiments.search.options import PRESETS, SearchCommandOptions, read_options
+from experiments.search.options import OF_ONE_PIPELINE, PRESETS, SearchCommandOptions, read_options
 from placements.forms.meaning import Verbatim, group, option
 
 
@@ -16,26 +16,13 @@ class ProfilingOptions:
 
     iterations: int = option(3, "minimum iterations at each clock", min=1)
     min_ms: float = option(0, "minimum time of all runs of a block at each clock, in ms", min=0)
-    rises: int = option(
-        5, "the sweep ends when every block's energy has risen this many times in a row", min=1
-    )
-    blocking_clocks: int = option(
-        1, "number of clocks at which the power of waiting is measured: the highest, the lowest ...", min=1
-    )
-    in_pipeline: bool = option(
-        False, "true: measured inside the schedule; false: one micro-batch after another"
-    )
-    trace: Verbatim | None = option(
-        None, "trace of a run, or folder of traces, to measure from; nothing is run then"
-    )
+    rises: int = option(5, "rises of every block's energy in a row that end the sweep", min=1)
+    blocking_clocks: int = option(1, "clocks, highest and lowest first, to measure waiting at", min=1)
+    trace: Verbatim | None = option(None, "trace of a run, or folder of them, to read; nothing is run then")
     length_table: Verbatim | None = option(
-        None,
-        "CSV of tokens,block,time_ms and perhaps memory_mib, of three lengths or more, to fit rules of the "
-        "length to; nothing is run then",
+        None, "CSV of tokens,block,time_ms[,memory_mib] to fit rules of the length to; nothing is run then"
     )
-    pattern: Verbatim | None = option(
-        None, "pattern of the trace's labels; null: those of torch's pipelines and of our own traces"
-    )
+    pattern: Verbatim | None = option(None, "pattern of the trace's labels; null: torch's and our own")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,5 +40,6 @@ COMMAND = Command(
     read=read_options,
     first="placement placement.path runtime.model runtime.path profiling.iterations profiling.trace",
     presets=PRESETS,
+    refused=OF_ONE_PIPELINE,
     needs_torch=True,
 )

@@ -1,9 +1,8 @@
 """A placement and a schedule for it: the steps that most commands begin with, and ``schedsearch search``.
 
 - `kinds`: the kinds of placements; `options`: what else can be said, and what a plan says where nothing is
-- `profile_reading`, `problem`: a placement with its costs, read once; `schedule_finding`: a schedule for it;
-  `unequal_finding`: one for micro-batches that differ; `replica_step`: for several data-parallel replicas
-- `results`: what the search returns; `scenario_step`: one order for several
-  scenarios; `search_step`: the schedule, written and described
+- `profile_reading`, `problem`: a placement with its costs, read once; `schedule_finding`: a schedule for it
+- `results`: what the search returns; `scenario_step`: one order for several scenarios; `search_step`: the
+  schedule, written and described
 - `pictures`, `report`: what people look at; `task`: all of it
 """

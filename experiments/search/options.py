@@ -9,14 +9,14 @@ from typing import Annotated, Any, TypeVar
 from omegaconf import DictConfig
 
 from experiments.config.declaring import Command
-from experiments.config.options import OptionError, plain, read_fields, require_known
+from experiments.config.options import OptionError, plain, read_fields, require, require_known
 from experiments.search.kinds.kind import PlacementKind, PlannedRun
 from experiments.search.kinds.kinds import PLACEMENTS, read_placement_kind
+from placements import BlockingPower
 from placements.forms.meaning import Meaning, Verbatim, group, option
-from placements.forms.reading import json_file
+from placements.forms.reading import in_mib, json_file
 from placements.gpus import GPUS, gpus_of
 from placements.hardware import Gpu
-from schedsearch.unequal.micro_batches import count_micro_batches
 
 
 @dataclass(frozen=True)
@@ -28,22 +28,15 @@ class SearchOptions:
         "modulo | tessel: its own search | time_optimal: the makespan, no repetend",
         choices=("modulo", "tessel", "time_optimal"),
     )
-    num_micro_batches: int = option(
-        None, "micro-batches of an iteration; null: the plan's, where there is a plan, else 16", min=1
-    )
+    num_micro_batches: int = option(None, "micro-batches of an iteration; null: the plan's, else 16", min=1)
     memory: int | float | str | tuple[Any, ...] | None = option(
-        None,
-        "capacity per device: one number or a list, or with a unit as 24GiB where memory is in MiB; null: "
-        "the placement's own",
+        None, "capacity per device: one or a list, or as 24GiB where memory is in MiB; null: the placement's"
     )
-    micro_batches_per_repetend: int | None = option(
-        None, "exact number; null: 1, 2, ... until one meets the bound"
-    )
+    micro_batches_per_repetend: int | None = option(None, "null: 1, 2, ... until one meets the bound")
     max_micro_batches_per_repetend: int = option(3, "largest number that is tried")
     objectives: tuple[str, ...] = option(
         ("period", "makespan"),
-        "what to minimise, in this order: period, span, latency, memory; last, or alone: makespan or "
-        "device_span",
+        "minimised in this order: period, span, latency, memory; last, or alone: makespan or device_span",
     )
     solver: str = option(
         "portfolio",
@@ -51,66 +44,49 @@ class SearchOptions:
         choices=("portfolio", "z3", "cpsat"),
     )
     time_limit_s: float | None = option(
-        None,
-        "time limit of all searches of the command, in s; null: 20, or none where work_limit is given",
-        above=0,
+        None, "limit of all searches, in s; null: 20, or none where work_limit is given", above=0
     )
     work_limit: float | None = option(
-        None,
-        "limit of their counted work, a unit is about 1 s of one core: equal answers on busy machines too; "
-        "null: none",
-        above=0,
+        None, "limit of counted work, a unit is about 1 s: equal answers on all machines; null: none", above=0
     )
     seed: int = option(0, "seed of the solvers")
-    begin_with: Verbatim | None = option(
-        None, "schedule.json of this placement to start from: no answer is worse than it; null: none"
-    )
+    begin_with: Verbatim | None = option(None, "schedule.json to start from: no answer is worse; null: none")
     strategies: tuple[str, ...] | None = option(
         None,
-        "what is searched with, in this order; null: hand_made, greedy, annealing, modes, queries, states, "
-        "and for the whole schedule turns, simulated, neighbourhoods",
+        "used in this order; null: hand_made, greedy, annealing, modes, queries, states, and for the whole "
+        "schedule turns, simulated, neighbourhoods",
     )
     without: tuple[str, ...] = option((), "strategies to leave out, as [annealing]")
     micro_batches: Verbatim | None = option(
         None,
-        "CSV of micro-batches that differ: micro_batch,block,time_ms and optionally memory_mib; what it does "
-        "not list is as in the placement, and the makespan or device_span is made less; or "
+        "CSV of micro-batches that differ: micro_batch,block,time_ms and optionally memory_mib, or "
         "micro_batch,tokens; null: all are alike",
     )
     length_rules: Verbatim | None = option(
-        None,
-        "with micro_batch,tokens: CSV of what blocks take by the length, "
-        "block,power,time_ms and optionally memory_mib; null: none",
+        None, "for micro_batch,tokens: CSV of costs by length, block,power,time_ms[,memory_mib]; null: none"
     )
     replicas: int | None = option(
-        None,
-        "data-parallel replicas, each of this placement: which gets which of the micro-batches is searched "
-        "too; null: one",
-        min=1,
+        None, "data-parallel replicas, whose micro-batches are searched too; null: one", min=1
     )
-    max_micro_batches: int | None = option(
-        None, "the most micro-batches that one of search.replicas may have; null: no limit", min=1
-    )
-    max_tokens: int | None = option(
-        None,
-        "the most tokens that one of search.replicas may have, of a search.micro_batches of "
-        "micro_batch,tokens; null: no limit",
-        min=1,
-    )
+    max_micro_batches: int | None = option(None, "most micro-batches of a replica; null: no limit", min=1)
     scenarios: Verbatim | tuple[Any, ...] | None = option(
-        None,
-        "what the order is to be good in: a YAML file, or a list as [{jitter: 0.1}, {slow_devices: "
-        "{3: 1.2}}]; null: the times of the placement alone",
+        None, "YAML, or as [{jitter: 0.1}, {slow_devices: {3: 1.2}}]: one order for all; null: none"
     )
     scenario_quantile: float | None = option(
-        None, "share of the simulated iterations that are made short, as 0.95; null: the mean of all"
+        None, "share of simulated iterations to make short, as 0.95; null: their mean", above=0, max=1
     )
     export: str | None = option(
         None,
-        "torch: also writes schedule.csv, as torch.distributed.pipelining loads it; streams: streams.csv, "
-        "each stream's blocks in order; torch writes both of a placement with streams or modes",
+        "torch: also schedule.csv for torch.distributed.pipelining | streams: streams.csv, by stream",
         choices=("torch", "streams"),
     )
+
+    def __post_init__(self) -> None:
+        """Check memory that is text: a number with a unit of bytes."""
+        for memory in self.memory if isinstance(self.memory, tuple) else (self.memory,):
+            if isinstance(memory, str) and in_mib(memory) == memory:
+                remedy = "give whole units, or memory as in 24GiB"
+                raise OptionError(f"search.memory: {memory!r} is not a number of 0 or more; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -118,25 +94,29 @@ class ProfileOptions:
     """The `profile` group; see `placements.profiles.profile.Profile.from_csv`."""
 
     path: Verbatim | None = option(
-        None,
-        "CSV: block,frequency,time,energy, with config or without, or "
-        "stage,instruction,frequency,time,energy",
+        None, "CSV: block,frequency,time,energy[,config] or stage,instruction,frequency,time,energy"
     )
     gpu: Verbatim = option(
-        None,
-        "GPU, also your own as mine.csv:NAME: blocking power, and a power model without a CSV; null: a100 or "
-        "that of the plan",
+        None, "GPU, also your own as mine.csv:NAME, for power; null: a100 or that of the plan"
     )
     time_scale: float = option(1.0, "multiplies the CSV's times", above=0)
     energy_scale: float = option(1.0, "multiplies the CSV's energies", above=0)
     blocking_power_w: float | Mapping[Annotated[int, Meaning("clock", min=1)], float] | None = option(
-        None,
-        "power of a waiting GPU, in W, or by clock, as in {705: 60.0, 1410: 84.0}; null: the GPU's",
-        min=0,
+        None, "W of a waiting GPU, or by clock as in {705: 60.0, 1410: 84.0}; null: the GPU's", min=0
     )
     clock_latency: Verbatim | None = option(
         None, "file of runtime.clock latency: how long changes of clock take; null: the GPU's"
     )
+
+    @property
+    def blocking_power(self) -> BlockingPower | None:
+        """The blocking power that is given: a number, or points by clock; None for the GPU's."""
+        given = self.blocking_power_w
+        if not isinstance(given, Mapping):
+            return given
+        wanted = "W by MHz", "give some as in {705: 60.0, 1410: 84.0}"
+        require(bool(given), "profile.blocking_power_w", {}, *wanted)
+        return tuple(sorted(given.items()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,9 +136,6 @@ NUM_MICRO_BATCHES = 16
 
 MICRO_BATCH_SIZE = 2
 """Samples of a micro-batch of a run, where neither the options nor a plan say it."""
-
-_USUAL_GPU = "a100"
-"""GPU that is taken where nothing names one."""
 
 AnyOptions = TypeVar("AnyOptions")
 
@@ -182,27 +159,26 @@ def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
 def _fill_in(data: dict[Any, Any]) -> None:
     """Put the plan's values, if there is a plan, in the place of nulls."""
     usual, layers = PlannedRun(NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, (), {}), None
-    runtime, profile = data.get("runtime"), data.get("profile")
-    if isinstance(data.get("placement"), dict):
-        kind = read_placement_kind(data["placement"])
-        if isinstance(profile, dict) and profile.get("gpu", "") is None:
+    groups: dict[str, dict[Any, Any]] = {name: each for name, each in data.items() if isinstance(each, dict)}
+    if "placement" in data:
+        kind, profile = read_placement_kind(data["placement"]), groups["profile"]
+        if profile.get("gpu", "") is None:
             profile["gpu"] = _gpu_of(kind)
-        gpu = read_gpu(read_fields(profile, ProfileOptions, "profile").gpu, kind)
-        if found := kind.run(gpu):
-            usual = found
-            layers = usual.shared_layers(runtime.get("num_layers") if isinstance(runtime, dict) else None)
-    number, search = usual.num_micro_batches, data.get("search")
-    if isinstance(search, dict) and isinstance(search.get("micro_batches"), str):
-        number = count_micro_batches(search["micro_batches"])
+        if found := kind.run(read_gpu(read_fields(profile, ProfileOptions, "profile").gpu, kind)):
+            usual, layers = found, found.shared_layers(groups.get("runtime", {}).get("num_layers"))
+    number, table = usual.num_micro_batches, groups.get("search", {}).get("micro_batches")
+    if isinstance(table, str):
+        from schedsearch.unequal.micro_batches import count_micro_batches
+
+        number = count_micro_batches(table)
     for group_name, name, value in (
         ("search", "num_micro_batches", number),
         ("runtime", "micro_batch_size", usual.micro_batch_size),
         ("runtime", "recompute", list(usual.recompute)),
         ("runtime", "layers_per_block", layers),
     ):
-        options = data.get(group_name)
-        if isinstance(options, dict) and options.get(name, value) is None:
-            options[name] = value
+        if group_name in groups and groups[group_name].get(name, value) is None:
+            groups[group_name][name] = value
 
 
 def read_gpu(name: str, kind: PlacementKind) -> Gpu:
@@ -217,10 +193,10 @@ def read_gpu(name: str, kind: PlacementKind) -> Gpu:
 
 
 def _gpu_of(kind: PlacementKind) -> str:
-    """Return the name of the GPU that a plan is for, of several kinds the slowest; else the usual one."""
+    """Return the name of the GPU that a plan is for, of several kinds the slowest; without a plan an A100."""
     gpus = kind.device_gpus
     if gpus is None:
-        return _USUAL_GPU
+        return "a100"
     slowest = min((gpu for each in gpus for gpu in each), key=lambda gpu: gpu.peak_tflops)
     return next((name for name, gpu in GPUS.items() if gpu == slowest), slowest.name)
 
@@ -232,12 +208,12 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "defaults": [{"override /placement": "wave_shape"}],
         "placement": {"split_backward": True},
         "search": {"memory": 6, "num_micro_batches": 12},
-    },
+    }
 }
 """The choices of ``experiment`` in the commands that search: each sets many options at once."""
 
-OF_ONE_PIPELINE = ("search.replicas", "search.max_micro_batches", "search.max_tokens")
-"""Options that commands refuse which look at one pipeline alone."""
+OF_ONE_PIPELINE = ("search.replicas", "search.max_micro_batches")
+"""Options of a comparison, which commands refuse that look at one pipeline alone."""
 
 COMMAND = Command(
     "search",
@@ -248,4 +224,5 @@ COMMAND = Command(
     "search.memory search.time_limit_s",
     presets=PRESETS,
     objective="makespan_ms",
+    refused=OF_ONE_PIPELINE,
 )

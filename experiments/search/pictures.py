@@ -12,9 +12,17 @@ from schedsearch.figures.comparison import draw_timelines, title_of
 
 def draw_schedule(found: SearchStepResult, directory: Path) -> None:
     """Draw the timeline and the memory of a schedule at the times of its placement."""
+    draw_timeline(found, directory / "timeline")
+    draw_memory(found, directory / "memory")
+
+
+def draw_timeline(found: SearchStepResult, path: Path) -> None:
+    """Draw the timeline of a schedule."""
     timelines = {title_of(found.schedule): found.schedule}
-    save_widths(draw_timelines(timelines), draw_timelines(timelines, COLUMN_INCHES), directory / "timeline")
-    save_drawing(
-        lambda axes: memory.memory(found.schedule, axes, unit=found.memory_unit, title="Memory held"),
-        directory / "memory",
-    )
+    save_widths(draw_timelines(timelines), draw_timelines(timelines, COLUMN_INCHES), path)
+
+
+def draw_memory(found: SearchStepResult, path: Path) -> None:
+    """Draw the memory that each device holds over time."""
+    schedule, unit = found.schedule, found.memory_unit
+    save_drawing(lambda axes: memory.memory(schedule, axes, unit=unit, title="Memory held"), path)

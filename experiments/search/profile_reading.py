@@ -1,15 +1,15 @@
-"""Profiles of a command: read from the file that the options name; and where costs come from."""
+"""Profiles of a command: read from the file that the options name; and the sources of its costs."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from experiments.config.options import require, require_path
+from experiments.config.options import require_path
 from experiments.search.kinds.kind import Measured
 from experiments.search.options import ProfileOptions
-from placements import BlockingPower, Profile
+from placements import Profile
 from placements.hardware import Gpu
 from placements.stages.stage_chain import DevicePower
 
@@ -18,14 +18,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CostSource:
-    """Where costs come from.
+    """Sources of costs, in words.
 
     Attributes:
-        times: Of the blocks.
-        energies: Of the blocks at each clock.
-        blocking_power: Of a GPU that waits.
-        placeholder: Nobody gave the times: they are ticks of a shape, and what follows from them is of no
-            model.
+        times: Source of the times of blocks.
+        energies: Source of their energies at each clock.
+        blocking_power: Source of the power of a GPU that waits.
+        placeholder: Whether nobody gave the times: they are ticks of a shape, and what follows from them is
+            of no model.
     """
 
     times: str
@@ -51,22 +51,37 @@ class CostSource:
         return f"times: {self.times}\nenergies: {self.energies}\nblocking power: {self.blocking_power}"
 
 
+def stages_cost_source(path: str, power_w: DevicePower | None) -> CostSource:
+    """Return the sources of the costs of a stages file; warn of a power that is likely none of a GPU."""
+    if power_w is None:
+        return CostSource(f"stages of {path}", "none", "none", placeholder=False)
+    for name, watts in asdict(power_w).items():
+        if problem := no_power(watts):
+            log.warning("warning: %s: power_w.%s is %s; give W", path, name, problem)
+    return CostSource(
+        f"stages of {path}",
+        f"power_w of {path}, {power_w.running:g} W while computing",
+        f"power_w of {path}, {power_w.blocking:g} W",
+        placeholder=False,
+    )
+
+
 def read_profile(chosen: ProfileOptions, gpu: Gpu, measured: Measured | None) -> tuple[Profile | None, str]:
     """Read the profile that the options name, or that `experiments.profile` left.
 
     Args:
-        chosen: The options.
-        gpu: The GPU that they name.
-        measured: What was measured of the placement's blocks, if anything was.
+        chosen: Options of the profile.
+        gpu: GPU that they name.
+        measured: Measured costs of the placement's blocks, if there are some.
 
     Returns:
         The profile and the path of its file; None and empty where there is none.
     """
-    given = given_blocking_power(chosen)
-    path = "" if measured is None else str(measured.profile)
+    path, power = "", chosen.blocking_power
     if chosen.path is not None:
         path = require_path("profile.path", chosen.path)
-    power = measured.blocking_power_w if given is None and measured is not None else given
+    elif measured is not None:
+        path, power = str(measured.profile), measured.blocking_power_w if power is None else power
     for watts in [each for _, each in power] if isinstance(power, tuple) else [power or 0.0]:
         if problem := no_power(watts):
             log.warning("warning: a GPU that waits uses %s; give profile.blocking_power_w in W", problem)
@@ -82,6 +97,15 @@ def read_profile(chosen: ProfileOptions, gpu: Gpu, measured: Measured | None) ->
     for hint in doubtful_units(profile):
         log.warning("warning: %s: %s", path, hint)
     return profile, path
+
+
+def blocking_power_in_words(chosen: ProfileOptions, gpus: Sequence[Gpu], measured: Measured | None) -> str:
+    """Return the source of the power of a GPU that waits, in words."""
+    if chosen.blocking_power is not None:
+        return "profile.blocking_power_w"
+    if measured is not None and measured.blocking_power_w is not None:
+        return f"measured, {measured.facts}"
+    return " and ".join(f"default of {each.name}, {each.blocking_power_w:g} W" for each in gpus)
 
 
 LONGEST_MS = 10_000.0
@@ -101,16 +125,14 @@ def doubtful_units(profile: Profile) -> Iterator[str]:
             f"{slowest} takes {time_s:g} s at its highest clock, as times are read as seconds; if they are "
             "milliseconds, set profile.time_scale=0.001"
         )
-    points = [(name, point) for name, points in profile.points.items() for point in points]
-    for name, point in points:
-        if not (problem := no_power(watts := point.energy_mj / point.time_ms)):
-            continue
-        likely = "energies are millijoules, set profile.energy_scale=0.001"
-        if watts < POWERS_W[0]:
-            likely = "energies are kilojoules, set profile.energy_scale=1000"
-            likely = "times are milliseconds, set profile.time_scale=0.001" if is_long else likely
-        yield f"{name} at {point.clock_mhz} MHz uses {problem}; if {likely}"
-        return
+    for name, point in ((name, each) for name, points in profile.points.items() for each in points):
+        if problem := no_power(watts := point.energy_mj / point.time_ms):
+            likely = "energies are millijoules, set profile.energy_scale=0.001"
+            if watts < POWERS_W[0]:
+                likely = "energies are kilojoules, set profile.energy_scale=1000"
+                likely = "times are milliseconds, set profile.time_scale=0.001" if is_long else likely
+            yield f"{name} at {point.clock_mhz} MHz uses {problem}; if {likely}"
+            return
 
 
 def no_power(watts: float) -> str:
@@ -118,41 +140,3 @@ def no_power(watts: float) -> str:
     if watts == 0 or POWERS_W[0] <= watts <= POWERS_W[1]:
         return ""
     return f"{watts:.6g} W, where GPUs use {POWERS_W[0]:g} to {POWERS_W[1]:g} W"
-
-
-def stages_cost_source(path: str, power_w: DevicePower | None) -> CostSource:
-    """Return where the costs of a stages file come from; warn of a power that is likely none of a GPU."""
-    if power_w is None:
-        return CostSource(f"stages of {path}", "none", "none", placeholder=False)
-    for name, watts in asdict(power_w).items():
-        if problem := no_power(watts):
-            log.warning("warning: %s: power_w.%s is %s; give W", path, name, problem)
-    return CostSource(
-        f"stages of {path}",
-        f"power_w of {path}, {power_w.running:g} W while computing",
-        f"power_w of {path}, {power_w.blocking:g} W",
-        placeholder=False,
-    )
-
-
-def said_blocking_power(chosen: ProfileOptions, gpus: Sequence[Gpu], measured: Measured | None) -> str:
-    """Return where the power of a GPU that waits comes from, in words."""
-    if given_blocking_power(chosen) is not None:
-        return "profile.blocking_power_w"
-    if measured is not None and measured.blocking_power_w is not None:
-        return f"measured, {measured.facts}"
-    return " and ".join(f"default of {each.name}, {each.blocking_power_w:g} W" for each in gpus)
-
-
-def given_blocking_power(profile: ProfileOptions) -> BlockingPower | None:
-    """Return the blocking power that the options give: a number, or points by clock; None where they do not.
-
-    Raises:
-        OptionError: It is no power, or a clock of it is none.
-    """
-    chosen = profile.blocking_power_w
-    if not isinstance(chosen, Mapping):
-        return chosen
-    wanted = "W by MHz", "give some as in {705: 60.0, 1410: 84.0}"
-    require(bool(chosen), "profile.blocking_power_w", {}, *wanted)
-    return tuple(sorted(chosen.items()))

@@ -2,64 +2,35 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.report.html_report import Fact, Section, write_report
+from experiments.report.html_report import Fact, Section, html_report
 from experiments.report.page_data import PageData
 from experiments.search.results import SearchStepResult
-from experiments.search.search_step import (
-    beside_best_by_hand,
-    micro_batches_in_words,
-    schedule_facts,
-)
-from schedsearch.core.answer import Answer
+from experiments.search.search_step import beside_best_by_hand, micro_batches_in_words, schedule_facts
 from schedsearch.picture import picture, shortened
 
-FILES = {
-    "placement.yaml": "what runs where, with times and memory",
-    "profile.csv": "what each block costs at each clock",
-    "schedule.json": "the schedule, its repetend and what is proved of it",
-    "schedule.csv": "the schedule in the form that torch.distributed.pipelining reads",
-    "scenarios.csv": "schedules in each scenario, simulated: mean, percentiles and bound",
-    "streams.csv": "each stream's blocks in their order, with modes and times",
-    "frontier.json": "every plan of the time-energy frontier, a clock for every block",
-    "plan.json": "the chosen plan",
-    "frontier.csv": "the time, energy, bound and saving of every plan",
-    "savings.csv": "the energy that each method saves, next to stragglers of several slowdowns",
-    "relaxed.csv": "the breakpoints of the continuous frontier, a lower bound for every plan",
-    "frequencies.csv": "the chosen plan: each device's blocks in their order, with clock and time",
-    "periodic.json": "clocks that repeat with the repetend",
-    "switched.json": "a plan whose clocks change seldom",
-    "periodic_switched.json": "clocks that repeat with the repetend and change seldom",
-    "capped.json": "the shortest iteration under the power cap",
-    "robust.json": "the plan that keeps the deadline although times vary",
-    "shaped.json": "the plan under limits on the shape of power",
-    "policy.json": "which plan to run in each interval of the signal",
-    "baselines.csv": "the energy of EnvPipe and other baselines, counted in the same way",
-    "scripts/device_0.py": "one PyTorch script per device: its blocks and transfers, in order",
-    "scripts/job.json": "what the scripts share: model and placement",
-    "scripts/programs.json": "the same programs as text, to check without running them",
-    "runtime.json": "the options of the run, to resume it",
-    "simulated.json": "time and energy of the scripts on simulated GPUs",
-    "trace.json": "the last iterations, planned and measured, for ui.perfetto.dev",
-    "trace.csv": "how busy each device was in the last iteration",
-    "measurement.json": "times, losses, and the comparison with the unpipelined model",
-}
-"""What a run leaves in its directory, beside the pictures and the report."""
+LISTED = (".csv", ".json", ".py", ".yaml")
+"""Endings of the files that reports list; `docs/files.md` says what is in each."""
 
 
-def save_search_report(found: SearchStepResult, directory: Path) -> Path:
-    """Write ``report.html`` of a schedule that was searched or made by hand; return its path."""
+def search_page(found: SearchStepResult, directory: Path, written: Collection[str] = ()) -> str:
+    """Return the page of a schedule that was searched or made by hand.
+
+    Args:
+        found: Result of the search.
+        directory: Directory of the output.
+        written: Names of files that will be there.
+    """
     from experiments.report.drawings import page_program  # takes half a second to load
     from schedsearch.figures.comparison import title_of
 
     data = PageData({title_of(found.schedule): found.schedule}, found.memory_unit, progress=found.progress)
-    return write_report(
-        directory / "report.html",
+    return html_report(
         report_title(found),
-        [*schedule_sections(found), Section("Files", file_facts(directory))],
+        [*schedule_sections(found), Section("Files", file_facts(directory, written))],
         summary=found_facts(found),
         introduction=introduction(found),
         program=page_program(data),
@@ -73,7 +44,7 @@ def report_title(found: SearchStepResult) -> str:
 
 
 def introduction(found: SearchStepResult, brought: str = "") -> str:
-    """Return the result of the search, and in a second sentence where the costs come from.
+    """Return the result of the search, and in a second sentence the sources of its costs.
 
     Args:
         found: The schedule.
@@ -87,20 +58,20 @@ def introduction(found: SearchStepResult, brought: str = "") -> str:
 
 
 def schedule_sections(found: SearchStepResult) -> list[Section]:
-    """Return the timeline, the facts of the schedule, and how often each mode is chosen."""
-    progress = "progress" if found.progress else ""
-    facts = _mode_facts(found)
-    modes = [Section("Modes", facts)] if facts else []
+    """Return the timeline, and the facts of the schedule."""
+    text = "\n".join(shortened(picture(found.schedule, max_columns=120).splitlines()))
+    panel = "progress" if found.progress else ""
     return [
         Section("Timeline", panel="timeline"),
-        Section("Schedule", _schedule_facts(found), text=_text_picture(found), panel=progress),
-        *modes,
+        Section("Schedule", _schedule_facts(found), text=text, panel=panel),
     ]
 
 
-def file_facts(directory: Path) -> tuple[Fact, ...]:
-    """Return the files of a directory that are known, with their contents in words."""
-    return tuple(Fact(file, what, link=file) for file, what in FILES.items() if (directory / file).exists())
+def file_facts(directory: Path, written: Collection[str] = ()) -> tuple[Fact, ...]:
+    """Return the files that are in a directory, or its scripts, or will be, as links."""
+    found = [path.relative_to(directory) for on in ("*", "scripts/*") for path in directory.glob(on)]
+    files = sorted({*map(Path.as_posix, found), *written})
+    return tuple(Fact(Path(each).stem, each, link=each) for each in files if each.endswith(LISTED))
 
 
 def found_facts(found: SearchStepResult) -> tuple[Fact, ...]:
@@ -116,32 +87,10 @@ def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
     if result is None:
         return (Fact("Made by", "hand"), *shown)
     queries = f"{result.queries} queries in {result.seconds:.2f} s"
-    of = "" if result.repetend is None else f"; the bound on the period is of {_sizes(result)}"
-    return (Fact("Proved", result.proved, queries + of), *shown)
-
-
-def _mode_facts(found: SearchStepResult) -> tuple[Fact, ...]:
-    """Return how often each mode is chosen of each decision."""
-    schedule = found.schedule
-    facts = []
-    for i, decision in enumerate(found.placement.decisions):
-        if decision.is_of_micro_batches:
-            continue
-        counts = Counter(decision.choices[chosen[i]].name for chosen in schedule.chosen)
-        times = ", ".join(f"{counts[name]} {name}" for name in decision.names)
-        facts.append(Fact(", ".join(decision.blocks), times, f"of {len(schedule.chosen)} micro-batches"))
-    return tuple(facts)
-
-
-def _text_picture(found: SearchStepResult) -> str:
-    return "\n".join(shortened(picture(found.schedule, max_columns=120).splitlines()))
-
-
-def _sizes(result: Answer) -> str:
-    """Return the numbers of micro-batches per repetend that the bound holds for, in words."""
-    if result.period_bound <= result.universal_bound:
-        return "any number of micro-batches"
-    sizes = result.sizes
-    if len(sizes) > 1:
-        return f"{sizes[0]} to {sizes[-1]} micro-batches"
-    return f"{sizes[0]} micro-batch{'es' if sizes[0] != 1 else ''}"
+    if result.repetend is not None:
+        first, last, several = result.sizes[0], result.sizes[-1], len(result.sizes) > 1
+        sizes = f"{first} to {last} micro-batches" if several else f"{first} micro-batch{'es' * (first != 1)}"
+        if result.period_bound <= result.universal_bound:
+            sizes = "any number of micro-batches"
+        queries += f"; the bound on the period is of {sizes}"
+    return (Fact("Proved", result.proved, queries), *shown)

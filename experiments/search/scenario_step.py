@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import fields, replace
-from pathlib import Path
 
 from experiments.config.options import OptionError
 from experiments.search.options import SearchCommandOptions
 from placements import Placement
-from placements.forms.texts import csv_text, read_yaml, write_text
+from placements.forms.texts import read_yaml
 from schedsearch.baselines import applicable
-from schedsearch.core.answer import Answer
 from schedsearch.core.shared_limits import SharedLimits
-from schedsearch.robust.robust_search import ROBUST, RobustResult, ScenarioRow, robust_search
+from schedsearch.robust.robust_search import ROBUST, RobustResult, robust_search
 from schedsearch.robust.scenarios import Scenario, scenarios_from
 from schedsearch.schedule import Schedule, require_plain
 from schedsearch.simulation.conditions import ConditionsError
@@ -25,17 +22,13 @@ def read_scenarios(options: SearchCommandOptions, placement: Placement) -> tuple
     """Return the scenarios that the options name; none where they name none.
 
     Raises:
-        OptionError: A scenario or an option beside them is wrong.
+        OptionError: There is a quantile without scenarios.
+        ConditionsError: A scenario is wrong.
         PlacementError: The placement has modes or streams.
     """
-    given, quantile = options.search.scenarios, options.search.scenario_quantile
-    if quantile is not None and not 0 < quantile <= 1:
-        raise OptionError(
-            f"search.scenario_quantile: {quantile} is not above 0 and at most 1; give one, as 0.95, or null "
-            "for the mean"
-        )
+    given = options.search.scenarios
     if given is None:
-        if quantile is not None:
+        if options.search.scenario_quantile is not None:
             raise OptionError("search.scenario_quantile: needs search.scenarios; give both, or leave it out")
         return ()
     require_plain(placement, "search.scenarios", "leave search.scenarios out")
@@ -44,40 +37,23 @@ def read_scenarios(options: SearchCommandOptions, placement: Placement) -> tuple
     return scenarios_from(given, "search.scenarios", placement)
 
 
-def with_scenarios(
-    options: SearchCommandOptions,
-    scenarios: tuple[Scenario, ...],
-    schedule: Schedule,
-    result: Answer | None,
-    limits: SharedLimits,
-    directory: Path,
-) -> tuple[Schedule, Answer | None]:
-    """Return the order that is good in all scenarios; write ``scenarios.csv``, with others beside it.
-
-    What the search proved stays true: its repetend and its bounds are of the placement's own times.
-    """
-    number = schedule.num_micro_batches
-    name = "searched" if options.schedule == "searched" else options.schedule
-    others = applicable(schedule.placement, number)
+def robust_order(
+    options: SearchCommandOptions, scenarios: tuple[Scenario, ...], schedule: Schedule, limits: SharedLimits
+) -> RobustResult:
+    """Return the order that is good in all scenarios, with a schedule and those made by hand beside it."""
+    others = applicable(schedule.placement, schedule.num_micro_batches)
     found = robust_search(
-        {name: schedule, **{other: each for other, each in others.items() if other != name}},
+        {options.schedule: schedule}
+        | {name: each for name, each in others.items() if name != options.schedule},
         scenarios,
         quantile=options.search.scenario_quantile,
         work_limit=min(limits.work, limits.seconds),  # a unit is about a second
         time_limit_s=limits.seconds,
         seed=options.search.seed,
     )
-    columns = [field.name for field in fields(ScenarioRow)]
-    rows = [[getattr(row, column) for column in columns] for row in found.rows]
-    write_text(directory / "scenarios.csv", csv_text(columns, rows))
-    log.info("%s", _in_words(found))
-    if found.interrupted:
-        log.info("scenarios: interrupted; this is the best order found so far")
-    return found.schedule, None if result is None else replace(result, schedule=found.schedule)
-
-
-def _in_words(found: RobustResult) -> str:
-    """Return the mean of each schedule over all scenarios, best first, in a line."""
     means = sorted(found.mean_ms.items(), key=lambda each: (each[1], each[0] != ROBUST))
     listed = ", ".join(f"{name} {mean:.6g} ms" for name, mean in means)
-    return f"scenarios: mean iteration of {listed}; bound {found.bound_ms:.6g} ms"
+    log.info("scenarios: mean iteration of %s; bound %.6g ms", listed, found.bound_ms)
+    if found.interrupted:
+        log.info("scenarios: interrupted; this is the best order found so far")
+    return found

@@ -7,19 +7,20 @@ from dataclasses import fields
 from typing import Any
 
 from experiments.config.command import Failed, Interrupted
-from experiments.config.options import OptionError, require_known, require_least, require_path
+from experiments.config.options import OptionError, require_known, require_path
 from experiments.search.options import SearchCommandOptions, SearchOptions
-from experiments.search.unequal_finding import find_unequal_schedule
 from placements import Placement
 from placements.copies.replicas import copies_in
 from schedsearch.baselines import HAND_MADE, pipedream
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.core.answer import Answer, SearchProgress, Status
+from schedsearch.core.objective import Objective
 from schedsearch.core.problem import Problem
 from schedsearch.core.progress import SearchBar
 from schedsearch.schedule import Schedule, require_plain
 from schedsearch.schedule_file import read_found
-from schedsearch.searches.search import find
+from schedsearch.searches.search import search
+from schedsearch.unequal.starts import executed, hand_made_orders
 from schedsearch.validate import InvalidScheduleError, validate
 
 log = logging.getLogger(__name__)
@@ -32,74 +33,47 @@ def find_schedule(
 
     Args:
         options: Options of the command.
-        placement: What runs where.
-        batch: Its micro-batches, where these differ.
+        placement: Blocks on their devices.
+        batch: Micro-batches, where these differ.
 
     Returns:
-        The schedule; the search's result, or None for a hand-made one; what the search told on its way.
+        The schedule; the search's result, or None for a hand-made one; the reports of the search.
 
     Raises:
         OptionError: An option is wrong, or the hand-made schedule does not fit.
         PlacementError: The placement has streams, and the schedule is to be hand-made.
+        Failed: No schedule was found in time.
+        Interrupted: None was found before the interruption.
     """
-    number = options.search.num_micro_batches
-    if batch is not None:
-        return find_unequal_schedule(options, batch)
-    if options.schedule == "searched":
-        request = search_request(options, placement)
-        with SearchBar(placement.tick_ms) as bar:
-            result = find(request, bar)
-        return _require_schedule(result), result, tuple(bar.told)
-    require_known("schedule", options.schedule, ["searched", *HAND_MADE])
-    require_least("search.num_micro_batches", number, 1)
-    has_copies = bool(copies_in(placement))
-    if has_copies and options.schedule != pipedream.__name__:
-        raise OptionError(
-            f"schedule: {options.schedule} knows no copies of stages, which {placement.name} has; use "
-            "schedule=pipedream or schedule=searched"
-        )
-    if placement.decisions and not has_copies:
-        return _with_chosen_modes(options.schedule, placement, number), None, ()
-    if not has_copies:
-        require_plain(placement, f"schedule={options.schedule}", "use schedule=searched")
-    schedule = HAND_MADE[options.schedule](placement, number)
-    try:
-        return validate(schedule), None, ()
-    except InvalidScheduleError as error:
-        raise OptionError(
-            f"schedule: {options.schedule} does not fit ({error.reason}); use schedule=searched, which keeps "
-            "within the memory, or one that holds less; or raise search.memory"
-        ) from None
+    if options.schedule != "searched":
+        require_known("schedule", options.schedule, ["searched", *HAND_MADE])
+        number = options.search.num_micro_batches
+        made = _by_hand(options.schedule, placement, number) if batch is None else _of_batch(options, batch)
+        return made, None, ()
+    with SearchBar(placement.tick_ms) as bar:
+        result = _searched(options.search, placement, batch, bar)
+    if result.schedule is not None:
+        return result.schedule, result, tuple(bar.told)
+    if result.interrupted:
+        raise Interrupted("interrupted before a schedule was found")
+    if result.status is Status.UNKNOWN:
+        raise Failed(result.reason)
+    raise ValueError(f"{result.proved}: {result.reason}")
 
 
-def _with_chosen_modes(name: str, placement: Placement, number: int) -> Schedule:
-    """Return a hand-made schedule with the best of the ways in which people choose modes.
+def _searched(chosen: SearchOptions, placement: Placement, batch: Problem | None, bar: SearchBar) -> Answer:
+    """Return the result of a search.
 
     Raises:
-        OptionError: None fits, or it is not defined for the placement.
+        SearchError: The method knows no micro-batches that differ.
+        ScheduleFileError: The schedule to begin with is not a schedule file, or breaks a rule.
     """
-    made = with_chosen_modes(placement, number, {name: HAND_MADE[name]})
-    best = min(made, key=lambda each: each[1].makespan, default=None)
-    if best is None:
-        raise OptionError(
-            f"schedule: {name} does not fit with any modes chosen by hand, or needs another shape; use "
-            "schedule=searched"
-        )
-    log.info("schedule: %s", best[0])
-    return best[1]
-
-
-def search_request(options: SearchCommandOptions, placement: Placement) -> Problem:
-    """Return the arguments of a search by the options.
-
-    Raises:
-        OptionError: What it is to begin with is not a path.
-        ScheduleFileError: It is not a schedule file, or its schedule breaks a rule.
-    """
-    path = options.search.begin_with
+    path, asked = chosen.begin_with, batch or Problem(placement, chosen.num_micro_batches)
     begin_with = None if path is None else read_found(require_path("search.begin_with", path))
-    limits = search_limits(options.search)
-    return Problem(placement, options.search.num_micro_batches, begin_with=begin_with, **limits)
+    limits = search_limits(chosen)
+    if batch is not None:
+        limits["objectives"] = [finite_objective(chosen)]
+    return search(asked, begin_with=begin_with, on_progress=bar, **limits)
 
 
 def search_limits(chosen: SearchOptions) -> dict[str, Any]:
@@ -108,18 +82,52 @@ def search_limits(chosen: SearchOptions) -> dict[str, Any]:
     return {name: getattr(chosen, name) for name in {each.name for each in fields(Problem)} - of_one}
 
 
-def _require_schedule(result: Answer) -> Schedule:
-    """Return the schedule that a search found.
+def finite_objective(chosen: SearchOptions) -> Objective:
+    """Return the objective of a search for one batch: the makespan, or the device span if that is last."""
+    is_span = chosen.objectives[-1:] == (Objective.DEVICE_SPAN,)
+    return Objective.DEVICE_SPAN if is_span else Objective.MAKESPAN
+
+
+def _by_hand(name: str, placement: Placement, number: int) -> Schedule:
+    """Return a schedule made by hand; blocks with modes have the best modes that people choose.
 
     Raises:
-        ValueError: There is none.
-        Failed: None was found in time.
-        Interrupted: None was found before the interruption.
+        OptionError: None fits, or it is not defined for the placement.
     """
-    if result.schedule is not None:
-        return result.schedule
-    if result.interrupted:
-        raise Interrupted("interrupted before a schedule was found")
-    if result.status is Status.UNKNOWN:
-        raise Failed(result.reason)
-    raise ValueError(f"{result.proved}: {result.reason}")
+    if copies_in(placement):
+        if name != pipedream.__name__:
+            raise OptionError(
+                f"schedule: {name} knows no copies of stages, which {placement.name} has; use "
+                "schedule=pipedream or schedule=searched"
+            )
+    elif placement.decisions:
+        made = with_chosen_modes(placement, number, {name: HAND_MADE[name]})
+        best = min(made, key=lambda each: each[1].makespan, default=None)
+        if best is None:
+            raise OptionError(
+                f"schedule: {name} does not fit with any modes chosen by hand, or needs another shape; use "
+                "schedule=searched"
+            )
+        log.info("schedule: %s", best[0])
+        return best[1]
+    else:
+        require_plain(placement, f"schedule={name}", "use schedule=searched")
+    try:
+        return validate(HAND_MADE[name](placement, number))
+    except InvalidScheduleError as error:
+        raise OptionError(
+            f"schedule: {name} does not fit ({error.reason}); use schedule=searched, which keeps within the "
+            "memory, or one that holds less; or raise search.memory"
+        ) from None
+
+
+def _of_batch(options: SearchCommandOptions, batch: Problem) -> Schedule:
+    """Return a schedule made by hand, run with each micro-batch's own times."""
+    orders = dict(hand_made_orders(batch)).get(options.schedule)
+    schedule = None if orders is None else executed(batch, orders, range(batch.num_micro_batches))
+    if schedule is None:
+        raise OptionError(
+            f"schedule: {options.schedule} does not fit these micro-batches or their memory; use "
+            "schedule=searched"
+        )
+    return schedule

@@ -12,15 +12,15 @@ from pathlib import Path
 from experiments.config.command import Interrupted
 from experiments.config.options import OptionError
 from experiments.report.html_report import Fact
+from experiments.report.result import Result, Table
 from experiments.search.options import SearchCommandOptions
 from experiments.search.problem import SearchProblem
 from experiments.search.profile_reading import CostSource
-from experiments.search.replica_step import check_replicas, search_replicas
 from experiments.search.results import SearchStepResult
-from experiments.search.scenario_step import read_scenarios, with_scenarios
+from experiments.search.scenario_step import read_scenarios, robust_order
 from experiments.search.schedule_finding import find_schedule
 from placements import Placement
-from placements.forms.texts import text_columns, write_json, write_text
+from placements.forms.texts import text_columns
 from placements.placement_file import placement_to_yaml
 from placements.trainers.galvatron import galvatron_fields
 from runtime.torch_pipelining.csv import NoTorchFormError, in_loss_order, stage_of, torch_order
@@ -29,11 +29,12 @@ from schedsearch.baselines import HAND_MADE, applicable
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.comparison.course import quality
 from schedsearch.comparison.rows import compared
-from schedsearch.core.answer import Answer, SearchProgress, Status
+from schedsearch.core.answer import Answer, Status
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.device_span import device_spans
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory, steady_period
 from schedsearch.picture import fitted
+from schedsearch.robust.robust_search import ScenarioRow
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -45,45 +46,59 @@ log = logging.getLogger(__name__)
 def search_and_save(
     options: SearchCommandOptions, problem: SearchProblem, directory: Path
 ) -> SearchStepResult:
-    """Find the placement's schedule; write ``placement.yaml``, ``schedule.json`` and the exports.
-
-    Of a plan, the plan as it is carried out is written too.
+    """Find the placement's schedule as a step of a command; write and print it.
 
     Raises:
         OptionError: The placement does not have the form to export, or a scenario is wrong.
-        Interrupted: The search was interrupted from the keyboard; both files are written all the same.
+        Interrupted: The search was interrupted from the keyboard; the files are written all the same.
+    """
+    found, result = search(options, problem)
+    result.write(directory)
+    for line in (*result.sentences, f"schedule in {directory / 'schedule.json'}"):
+        log.info("%s", line)
+    if result.interrupted:
+        raise Interrupted(f"interrupted; {result.interrupted} {directory / 'schedule.json'}")
+    return found
+
+
+def search(options: SearchCommandOptions, problem: SearchProblem) -> tuple[SearchStepResult, Result]:
+    """Find the placement's schedule; return it, and its files and lines.
+
+    Of a plan, the plan as it is carried out is among the files.
+
+    Raises:
+        OptionError: The placement does not have the form to export, or a scenario is wrong.
     """
     placement, costs, unit = problem.placement, problem.costs, problem.memory_unit
     check_search_export(options, placement)
     scenarios = read_scenarios(options, placement)
-    result: Answer | None = None
-    progress: tuple[SearchProgress, ...] = ()
     limits = SharedLimits.of(vars(options.search), searches=2)
+    tables: dict[str, Table] = {}
     with INTERRUPTS.answered() as ending:
-        if is_of_replicas := check_replicas(options):
-            schedule = search_replicas(options, problem, directory)
-        else:
-            chosen = options
-            if scenarios:
-                chosen = replace(options, search=replace(options.search, **limits.share()))
-            schedule, result, progress = find_schedule(chosen, placement, problem.batch)
+        share = limits.share() if scenarios else {}
+        chosen = replace(options, search=replace(options.search, **share))
+        schedule, result, progress = find_schedule(chosen, placement, problem.batch)
     if scenarios and not ending.interrupted:
         if result is not None:
             limits.spend(result.work, result.seconds)
-        schedule, result = with_scenarios(options, scenarios, schedule, result, limits, directory)
-    log.info("%s", costs)
-    write_text(directory / "placement.yaml", placement_to_yaml(placement, costs.of_times()))
+        robust = robust_order(options, scenarios, schedule, limits)
+        tables["scenarios"] = Table(ScenarioRow, robust.rows)
+        # What the search proved stays true: it is of the placement's own times.
+        schedule, result = robust.schedule, result and replace(result, schedule=robust.schedule)
+    files: dict[str, object] = {"placement.yaml": placement_to_yaml(placement, costs.of_times())}
     if problem.planned:
-        write_json(directory / "galvatron_config.json", galvatron_fields(problem.planned.plan))
-    save_schedule(schedule, result, costs, directory, export=options.search.export)
-    log.info("%s", describe(schedule, result, unit))
-    made = {} if result is None or is_of_replicas else made_by_hand(problem, schedule.num_micro_batches)
-    if made:
-        log.info("%s", "\n".join(beside_hand_made(schedule, made, unit)))
-    log.info("schedule in %s", directory / "schedule.json")
-    if ending.interrupted:
-        raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
-    return SearchStepResult(placement, problem.profile, schedule, result, costs, unit, None, progress, made)
+        files["galvatron_config.json"] = galvatron_fields(problem.planned.plan)
+    made = {} if result is None else made_by_hand(problem, schedule.num_micro_batches)
+    found = SearchStepResult(
+        placement, problem.profile, schedule, result, costs, unit, progress=progress, by_hand=made
+    )
+    return found, Result(
+        figures=found.figures,
+        tables=tables,
+        files=files | schedule_files(schedule, result, costs, options.search.export),
+        sentences=[str(costs), describe(schedule, result, unit), *beside_hand_made(schedule, made, unit)],
+        interrupted="the best schedule found so far is in" * ending.interrupted,
+    )
 
 
 def check_search_export(options: SearchCommandOptions, placement: Placement) -> None:
@@ -100,26 +115,30 @@ def check_search_export(options: SearchCommandOptions, placement: Placement) -> 
             raise OptionError(f"search.export: {error}") from None
 
 
-def save_schedule(
-    schedule: Schedule,
-    result: Answer | None,
-    costs: CostSource,
-    directory: Path,
-    export: str | None = None,
-) -> None:
-    """Write ``schedule.json``; if asked for, ``schedule.csv`` for torch, and ``streams.csv`` beside it.
+def schedule_files(
+    schedule: Schedule, result: Answer | None, costs: CostSource, export: str | None = None
+) -> dict[str, object]:
+    """Return ``schedule.json``; if asked for, ``schedule.csv`` for torch, and ``streams.csv`` beside it.
 
-    The latter is written of a schedule with modes or streams; beside a table for torch with its numbers of
+    The latter is there for a schedule with modes or streams; beside a table for torch with its numbers of
     micro-batches.
     """
-    write_json(directory / "schedule.json", schedule_to_dict(schedule, result) | costs.to_dict())
+    files: dict[str, object] = {"schedule.json": schedule_to_dict(schedule, result) | costs.to_dict()}
     if export == "torch":
         order, schedule = torch_order(schedule), in_loss_order(schedule)
-        write_text(directory / "schedule.csv", str(order))
+        files["schedule.csv"] = str(order)
         if lost := left_out(schedule, order):
             log.info("schedule.csv: %s; streams.csv has them", lost)
     if export is not None and not schedule.placement.is_plain:
-        write_text(directory / "streams.csv", stream_table(schedule))
+        files["streams.csv"] = stream_table(schedule)
+    return files
+
+
+def save_schedule(
+    schedule: Schedule, result: Answer | None, costs: CostSource, directory: Path, export: str | None = None
+) -> None:
+    """Write the files of a schedule."""
+    Result(files=schedule_files(schedule, result, costs, export)).write(directory)
 
 
 def describe(schedule: Schedule, result: Answer | None, memory_unit: str) -> str:
@@ -149,13 +168,18 @@ def made_by_hand(problem: SearchProblem, number: int) -> dict[str, Schedule]:
 
 def beside_hand_made(schedule: Schedule, made: Mapping[str, Schedule], unit: str) -> Iterator[str]:
     """Yield the lines of a table of a schedule and those made by hand, and how it stands to the best."""
-    rows = {"this one": schedule, **dict(list(made.items())[:_MOST_BY_HAND])}
+    if not made:
+        return
     table = [["beside those by hand", "makespan", "bubble", "peak memory"]]
-    for name, row in rows.items():
+    for name, row in [("this one", schedule), *list(made.items())[:_MOST_BY_HAND]]:
         memory = f"{int(peak_memory(row).max()):,} {unit}".strip()
         table.append([name, in_ms(row.placement, row.makespan), f"{bubble_rate(row):.1%}", memory])
     yield from text_columns(table)
     yield f"the schedule takes {beside_best_by_hand(schedule, made, unit)}"
+
+
+_MOST_BY_HAND = 10
+"""Schedules by hand in the table, the best ones."""
 
 
 def beside_best_by_hand(schedule: Schedule, made: Mapping[str, Schedule], unit: str) -> str:
@@ -164,13 +188,6 @@ def beside_best_by_hand(schedule: Schedule, made: Mapping[str, Schedule], unit: 
     time, memory = in_ms(best.placement, best.makespan), f"{int(peak_memory(best).max()):,}"
     needs = f"{time} and {memory} {unit or 'units of the placement'}"
     return f"{compared(schedule.makespan, best.makespan)} {name}, the best by hand that fits ({needs})"
-
-
-_MOST_BY_HAND = 10
-"""Schedules by hand in the table, the best ones."""
-
-_PROVED = {True: "proved", False: "not proved"}
-"""Whether a figure meets its bound, in words."""
 
 
 def figures(schedule: Schedule, result: Answer | None, memory_unit: str) -> Iterator[tuple[str, str]]:
@@ -182,26 +199,28 @@ def figures(schedule: Schedule, result: Answer | None, memory_unit: str) -> Iter
 def schedule_facts(schedule: Schedule, result: Answer | None, memory_unit: str) -> Iterator[Fact]:
     """Yield the facts of a schedule, for a terminal and a page."""
     placement, repetend = schedule.placement, result.repetend if result else None
+    word = micro_batch_word(placement)
+
+    def ms(ticks: float) -> str:
+        return in_ms(placement, ticks)
+
+    def proof(is_least: bool, bound: float) -> str:
+        return f"{'proved' if is_least else 'not proved'} (bound {ms(bound)})"
+
     if result is not None and repetend is not None:
         is_least = result.status is Status.OPTIMAL
-        bound, steady_bubble = in_ms(placement, result.period_bound), f"{repetend.bubble_rate:.1%}"
-        period = f"{in_ms(placement, repetend.period_per_micro_batch)} per {micro_batch_word(placement)}"
-        note = f"{_PROVED[is_least]} (bound {bound}), steady bubble {steady_bubble}"
-        yield Fact("repetend", period, note, is_least)
-        span_bound = in_ms(placement, result.span_bound)
-        yield Fact("span", f"{in_ms(placement, repetend.span)} (bound {span_bound})")
-    steady, per = steady_period(schedule), f" per {micro_batch_word(placement)} in its middle"
-    yield Fact("period", "none, as no pattern repeats" if steady is None else in_ms(placement, steady) + per)
-    makespan, is_least = Fact("makespan", in_ms(placement, schedule.makespan)), False
-    if result is not None:
-        is_least = schedule.makespan <= result.makespan_bound
-        note = f"{_PROVED[is_least]} (bound {in_ms(placement, result.makespan_bound)})"
-        makespan = replace(makespan, note=note, good=is_least or None)
-    yield makespan
-    device_span = in_ms(placement, int(device_spans(schedule).max()))
-    if result is not None:
-        device_span += f" (bound {in_ms(placement, result.device_span_bound)})"
-    yield Fact("device span", f"{device_span}, from a device's first start to its last end")
+        note = f"{proof(is_least, result.period_bound)}, steady bubble {repetend.bubble_rate:.1%}"
+        yield Fact("repetend", f"{ms(repetend.period_per_micro_batch)} per {word}", note, is_least)
+        yield Fact("span", f"{ms(repetend.span)} (bound {ms(result.span_bound)})")
+    steady = steady_period(schedule)
+    middle = "none, as no pattern repeats" if steady is None else f"{ms(steady)} per {word} in its middle"
+    yield Fact("period", middle)
+    is_least = result is not None and schedule.makespan <= result.makespan_bound
+    note = proof(is_least, result.makespan_bound) if result else ""
+    yield Fact("makespan", ms(schedule.makespan), note, is_least or None)
+    span = ms(int(device_spans(schedule).max()))
+    span += f" (bound {ms(result.device_span_bound)})" if result else ""
+    yield Fact("device span", f"{span}, from a device's first start to its last end")
     yield Fact("bubble", f"{bubble_rate(schedule):.1%} of makespan times devices")
     if not all(decision.is_of_micro_batches for decision in placement.decisions):
         yield Fact("modes", _modes_in_words(schedule))
@@ -210,8 +229,8 @@ def schedule_facts(schedule: Schedule, result: Answer | None, memory_unit: str) 
         yield Fact("host memory", _peaks(hosts, placement.host_memory, memory_unit))
     if result is not None:
         yield Fact("search", f"{result.seconds:.2f} s")
-    if result is not None and result.is_cut:
-        yield Fact("cut", "by a time limit: another run may end with another schedule")
+        if result.is_cut:
+            yield Fact("cut", "by a time limit: another run may end with another schedule")
 
 
 def in_ms(placement: Placement, ticks: float) -> str:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from experiments.config.run_record import output_directory
+from experiments.report.result import Result
 from experiments.search.options import SearchCommandOptions
 from experiments.search.problem import read_problem
-from experiments.search.report import save_search_report
-from experiments.search.search_step import search_and_save
+from experiments.search.search_step import search
 
 
-def task(options: SearchCommandOptions) -> dict[str, float | str]:
-    """Search, save and draw; return the figures."""
-    problem, directory = read_problem(options), output_directory()
-    found = search_and_save(options, problem, directory)
-    from experiments.search.pictures import draw_schedule  # loads matplotlib
+def task(options: SearchCommandOptions) -> Result:
+    """Search; the figures are those of the schedule."""
+    found, result = search(options, read_problem(options))
+    if result.interrupted:
+        return result
+    from experiments.search.pictures import draw_memory, draw_timeline  # loads matplotlib
+    from experiments.search.report import search_page
 
-    draw_schedule(found, directory)
-    save_search_report(found, directory)
-    return found.figures
+    page = search_page(found, output_directory(), {*result.files, *(f"{name}.csv" for name in result.tables)})
+    pictures = {"timeline": partial(draw_timeline, found), "memory": partial(draw_memory, found)}
+    return replace(result, files=dict(result.files) | {"report.html": page}, pictures=pictures)

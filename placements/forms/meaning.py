@@ -87,7 +87,7 @@ class Meaning:
 
 
 Verbatim = Annotated[str, "verbatim"]
-"""Type of an option that a command line gives as it is: a path or free text, without syntax of Hydra's."""
+"""Type of an option that is a path or free text."""
 
 REQUIRED = "???"
 """Default of an option that has to be given, as Hydra writes it."""

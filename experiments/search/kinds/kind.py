@@ -3,49 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.config.options import read_fields
-from placements import BlockingPower, Placement, Profile
+from experiments.config.options import OptionError
+from placements import BlockingPower, Kind, Placement, PlacementError, Profile
 from placements.forms.meaning import option
-from placements.hardware import Gpu, modelled_profile
-from placements.models.costing.options import CostOptions
-from placements.planners.division import in_proportion
-from placements.planners.hybrid.plan import Plan
+from placements.hardware import Gpu
+
+if TYPE_CHECKING:
+    from placements.models.chain import ModelShape
+    from placements.models.costing.options import CostOptions
+    from placements.planners.hybrid.plan import Plan
 
 
 class RunPlan(NamedTuple):
-    """A plan as it is carried out.
-
-    Attributes:
-        plan: With the number of micro-batches that the options ask for.
-        given: The plan as its planner wrote it.
-        path: Where.
-    """
+    """A plan with the number of micro-batches that the options ask for, and in a line."""
 
     plan: Plan
-    given: Plan
-    path: str
-
-    def describe(self) -> str:
-        """Return the plan in a line, with its differences in the placement and in a run."""
-        plan, given = self.plan, self.given
-        facts = [
-            f"{plan.num_stages} stages of {len(plan.stages[0].gpus)} GPUs with {_listed(plan.stage_layers)} "
-            f"layers, {len(plan.pieces)} forward blocks",
-            f"{plan.num_micro_batches} micro-batches of {plan.micro_batch_size} samples",
-            f"runtime.recompute=[{_listed(plan.recomputed_blocks)}]",
-        ]
-        if plan.num_micro_batches != given.num_micro_batches:
-            facts.append(f"not its chunks {given.num_micro_batches}")
-        return f"{Path(self.path).name}: {'; '.join(facts)}"
-
-
-def _listed(values: tuple[object, ...]) -> str:
-    return ",".join(str(value) for value in values)
+    in_words: str
 
 
 class PlannedRun(NamedTuple):
@@ -67,6 +45,8 @@ class PlannedRun(NamedTuple):
         """Return the layers of each block, the plan's or a number in its proportions; None for none."""
         if not isinstance(num_layers, int) or not self.layers:
             return self.layers or None
+        from placements.planners.division import in_proportion
+
         return dict(zip(self.layers, in_proportion(tuple(self.layers.values()), num_layers), strict=True))
 
 
@@ -74,9 +54,9 @@ class Measured(NamedTuple):
     """Measured costs of a placement's blocks.
 
     Attributes:
-        profile: The CSV of times and energies.
-        facts: The file that says how.
-        blocking_power_w: Of a GPU that waits; None where it was not measured.
+        profile: CSV of times and energies.
+        facts: JSON file about the measurement.
+        blocking_power_w: Power of a GPU that waits; None where it was not measured.
     """
 
     profile: Path
@@ -86,22 +66,20 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Built:
-    """A placement and where its costs come from.
+    """A placement and the source of its costs.
 
     Attributes:
-        placement: What runs where.
-        times: Where its times come from, in words.
-        placeholder: Nobody gave the times: they are ticks of a shape.
-        model: Models what a placement of these blocks costs at each clock.
-        memory_unit_mib: Of its memory; None where only the user knows it.
-        planned: The plan that it is of, if a planner made it.
+        placement: Blocks on their devices; its unit of memory is None where only the user knows it.
+        times: Source of its times in words.
+        model: Model of the costs of these blocks at each clock.
+        placeholder: Whether the times are only the ticks of a shape.
+        planned: Plan of Galvatron that it was made of.
     """
 
     placement: Placement
     times: str
     model: Callable[[Placement], Profile]
     placeholder: bool = False
-    memory_unit_mib: float | None = None
     planned: RunPlan | None = None
 
 
@@ -110,19 +88,14 @@ class PlacementKind:
 
     kind: str
 
-    @classmethod
-    def of_options(cls, data: Mapping[str, Any]) -> Self:
-        """Return the record of a `placement` group."""
-        return read_fields(dict(data), cls, "placement")
-
     @property
     def device_gpus(self) -> list[Counter[Gpu]] | None:
-        """The GPUs of each device, where a plan says so; None where `profile.gpu` names them."""
+        """GPUs of each device in a plan; None where `profile.gpu` names them."""
         return None
 
     @property
     def measured(self) -> Measured | None:
-        """The measured costs of the blocks, with their energies; None without a measurement."""
+        """Measured costs of the blocks, with their energies; None without a measurement."""
         return None
 
     def run(self, gpu: Gpu) -> PlannedRun | None:
@@ -133,8 +106,8 @@ class PlacementKind:
         """Return the placement.
 
         Args:
-            gpu: What every device is, unless `device_gpus` says otherwise.
-            num_micro_batches: Of an iteration; a plan is carried out with that number.
+            gpu: GPU of every device, unless `device_gpus` says otherwise.
+            num_micro_batches: Micro-batches of an iteration; a plan is carried out with that number.
             profile: Profile of the blocks, if one was read.
 
         Raises:
@@ -147,12 +120,31 @@ class PlacementKind:
 
 def power_model(gpu: Gpu) -> Callable[[Placement], Profile]:
     """Return a power model for blocks of which only times are known."""
+    from placements.hardware import modelled_profile
+
     return lambda placement: modelled_profile(placement, gpu)
+
+
+def with_data_parallel(placement: Placement, number: int | None) -> Placement:
+    """Return a placement with a number of data-parallel groups for all but optimizer blocks; None: its own.
+
+    Raises:
+        OptionError: The number does not divide the GPUs of a block.
+    """
+    if number is None:
+        return placement
+    blocks = (
+        block if block.kind is Kind.O else replace(block, data_parallel=number) for block in placement.blocks
+    )
+    try:
+        return replace(placement, blocks=tuple(blocks))
+    except PlacementError as error:
+        raise OptionError(f"placement.{error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelledKind(PlacementKind):
-    """The options of a GPU's rates, which the cost models of a GPT have in common."""
+    """Options of a GPU's rates and of a GPT's sizes, for the kinds with a cost model of a GPT."""
 
     kind: str = option("", "set by placement=")
     model_flops_utilisation: float = option(0.5, "share of the GPU's peak that transformer layers reach")
@@ -160,10 +152,29 @@ class ModelledKind(PlacementKind):
     memory_efficiency: float = option(0.85, "share of the memory bandwidth that is reached")
     link_efficiency: float = option(0.77, "share of the link bandwidth that is reached")
     reserve_gib: float = option(4.0, "memory of each GPU that neither parameters nor activations use", "GiB")
+    hidden_size: int = option(4096, "hidden size of the model")
+    num_heads: int = option(32, "attention heads")
+    vocab_size: int = option(50304, "entries of the vocabulary")
+    sequence_length: int = option(2048, "tokens of a sample")
+    flash_attention: bool = option(
+        True, "true: attention keeps no scores; false: they are kept for the backward"
+    )
+    tick_ms: float | None = option(
+        None, "duration of a tick, in ms; null: so short that the shortest block has a hundred ticks or more"
+    )
+
+    def gpt(self, num_layers: int) -> ModelShape:
+        """Return the model with a number of transformer layers."""
+        from placements.planners.hybrid.placing.gpt import gpt_model
+
+        sizes = num_layers, self.hidden_size, self.num_heads, self.vocab_size, self.sequence_length
+        return gpt_model(*sizes, flash_attention=self.flash_attention)
 
     @property
     def reached(self) -> CostOptions:
         """Shares of its peaks that a GPU reaches."""
+        from placements.models.costing.options import CostOptions
+
         return CostOptions(
             self.model_flops_utilisation, self.output_layer_utilisation, self.memory_efficiency
         )

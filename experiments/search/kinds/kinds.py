@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.config.declaring import Option, own_options
-from experiments.config.options import OptionError, require_known
+from experiments.config.options import OptionError, read_fields, require_known
 from experiments.search.kinds.files import FilePlacement, ProfiledPlacement
 from experiments.search.kinds.galvatron import GalvatronPlacement
 from experiments.search.kinds.gpt import GptPlacement
 from experiments.search.kinds.kind import PlacementKind
 from experiments.search.kinds.layouts import MegatronPlacement, TorchtitanPlacement
 from experiments.search.kinds.planned import PlannedPlacement
-from experiments.search.kinds.shapes import Shape, options_of_shape
+from experiments.search.kinds.shapes import record_of
 from experiments.search.kinds.stages import StagesPlacement
 from placements.shapes import SHAPES
 
@@ -26,11 +26,9 @@ _RECORDS: Mapping[str, type[PlacementKind]] = {
     "profiled": ProfiledPlacement,
     "stages": StagesPlacement,
     "torchtitan": TorchtitanPlacement,
-}
+} | {name: record_of(name) for name in SHAPES}
 
-PLACEMENTS: Mapping[str, tuple[Option, ...]] = {
-    name: own_options(kind) for name, kind in _RECORDS.items()
-} | {name: options_of_shape(name) for name in SHAPES}
+PLACEMENTS: Mapping[str, tuple[Option, ...]] = {name: own_options(kind) for name, kind in _RECORDS.items()}
 """The options of each kind of the group `placement`."""
 
 
@@ -45,5 +43,5 @@ def read_placement_kind(data: Any) -> PlacementKind:
             f"placement: {data!r} is not a group of options; give them as in placement.NAME=VALUE"
         )
     kind = data.get("kind")
-    require_known("placement.kind", kind, [*SHAPES, *_RECORDS])
-    return _RECORDS.get(str(kind), Shape).of_options(data)
+    require_known("placement.kind", kind, _RECORDS)
+    return read_fields(data, _RECORDS[str(kind)], "placement")

@@ -4,36 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from experiments.search.kinds.files import FilePlacement
+from experiments.search.kinds.files import PLACEMENT, FilePlacement
 from experiments.search.kinds.kind import PlannedRun
 from placements import Kind, Placement
 from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
 from placements.placement_file import read_placement
-from placements.planners.hybrid.plan import Plan
-from placements.planners.hybrid.plan_file import read_plan_file
+
+if TYPE_CHECKING:
+    from placements.planners.hybrid.plan import Plan
 
 log = logging.getLogger(__name__)
-
-
-class PlanFiles(NamedTuple):
-    """Files of `experiments.plan` about its best plan, in its output directory.
-
-    Attributes:
-        plan: The plan.
-        placement: Its blocks.
-    """
-
-    plan: str
-    placement: str
-
-
-PLAN_FILES = PlanFiles("plan.json", "placement.yaml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,20 +27,16 @@ class PlannedPlacement(FilePlacement):
 
     kind: str = option("planned", "set by placement=")
     path: Verbatim | None = option(REQUIRED, "the output directory of experiments.plan")
-    data_parallel: int | Mapping[Any, Any] | None = option(
-        None,
-        "groups of a block's GPUs that share the samples: one number, or as in {F0: 2}; null: the plan's",
+    data_parallel: int | None = option(
+        None, "groups of each block's GPUs that share the samples; null: the plan's", min=1
     )
-
-    @property
-    def placement_file(self) -> Path:
-        """The file of the placement."""
-        return self.given / PLAN_FILES.placement
 
     @property
     def plan(self) -> Plan:
         """The plan."""
-        return read_plan_file(self.given / PLAN_FILES.plan)
+        from placements.planners.hybrid.plan_file import read_plan_file
+
+        return read_plan_file(self.given / "plan.json")
 
     @property
     def device_gpus(self) -> list[Counter[Gpu]]:
@@ -64,16 +45,16 @@ class PlannedPlacement(FilePlacement):
 
     def run(self, gpu: Gpu) -> PlannedRun:
         """Return the plan's part in a run."""
-        return of_plan(self.plan, read_placement(self.placement_file))
+        return of_plan(self.plan, read_placement(self.given / PLACEMENT))
 
-    def times_from(self, gpu: Gpu) -> tuple[str, bool]:
-        """Return of which model and GPUs the times are; warn where another GPU is asked for."""
+    def source(self, gpu: Gpu) -> tuple[Path, str, bool]:
+        """Return the placement's file and the source of its times; warn of another GPU than the plan's."""
         kinds = sum(self.device_gpus, Counter[Gpu]())
         if set(kinds) != {gpu}:
             log.warning("warning: profile.gpu is %s, but the plan in %s has other GPUs", gpu.name, self.path)
-        names = " and ".join(f"{number} {each.name}" for each, number in kinds.items())
-        model = self.plan.model.name
-        return f"cost model of schedsearch plan, {model} on {names}, for the plan in {self.path}", False
+        gpus = " and ".join(f"{number} {each.name}" for each, number in kinds.items())
+        what = f"{self.plan.model.name} on {gpus}, for the plan in {self.path}"
+        return self.given / PLACEMENT, f"cost model of schedsearch plan, {what}", False
 
 
 def of_plan(plan: Plan, placement: Placement) -> PlannedRun:

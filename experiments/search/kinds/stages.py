@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from experiments.config.options import require, require_known, require_path
+from experiments.config.options import require_path
 from experiments.search.kinds.kind import Built, PlacementKind, power_model
 from placements import Profile
 from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
 from placements.pieces import PIPELINES
-from placements.slices.slices import place_in_slices
-from placements.stages.stage_chain import PlacedStages, SequenceSlices, StageChain, place
+from placements.stages.stage_chain import PlacedStages, StageChain, place
 from placements.stages.stage_file import read_stages
 
 
@@ -25,29 +24,23 @@ class StagesPlacement(PlacementKind):
         "wave_shape",
         "v_shape: one stage on each device | wave_shape, loop_shape: several | x_shape: two, in opposite "
         "directions",
+        choices=tuple(PIPELINES),
     )
-    num_chunks: int = option(2, "stages on each device of a wave or a loop")
-    num_slices: int | None = option(None, "slices of each sequence; null: the file's, else whole sequences")
+    num_chunks: int = option(2, "stages on each device of a wave or a loop", min=1)
 
     @property
     def stages(self) -> StageChain:
         """The file's stages or layers."""
-        stages = read_stages(require_path("placement.path", self.path))
-        if self.num_slices is None:
-            return stages
-        require(self.num_slices >= 1, "placement.num_slices", self.num_slices, "at least 1")
-        given = stages.sequence_slices or SequenceSlices(1)
-        return replace(stages, sequence_slices=replace(given, num_slices=self.num_slices))
+        return read_stages(require_path("placement.path", self.path))
 
     def placed(self) -> PlacedStages:
         """Return the stages on their devices, the backward split where the file tells its halves."""
-        require_known("placement.shape", self.shape, PIPELINES)
-        require(self.num_chunks >= 1, "placement.num_chunks", self.num_chunks, "at least 1")
+        from placements.slices.slices import place_in_slices
+
         stages = self.stages
         make = place if stages.sequence_slices is None else place_in_slices
         return make(stages, self.shape, stages.knows_halves, self.num_chunks)
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
         """Return the stages on their devices."""
-        placement, times = self.placed().placement, f"stages of {self.path}"
-        return Built(placement, times, power_model(gpu), memory_unit_mib=placement.memory_unit_mib)
+        return Built(self.placed().placement, f"stages of {self.path}", power_model(gpu))

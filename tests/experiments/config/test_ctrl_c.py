@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,50 +46,28 @@ def test_it_ends_in_a_line_while_that_is_loaded(module: str, tmp_path: Path) -> 
     assert not (tmp_path / "out/schedule.json").exists()
 
 
-def test_the_exit_code_is_its_own_where_a_library_runs_source_text(tmp_path: Path) -> None:
-    """As dataclasses do while their module is imported."""
+RAISED = "import signal; signal.raise_signal(signal.SIGINT)"
+
+LIBRARIES = {
+    "source text": f"exec({RAISED!r})",
+    "loses it": f"try: exec({RAISED!r})\n    except BaseException: pass",
+    "another error": f"try: exec({RAISED!r})\n    except BaseException: raise ImportError",
+}
+"""Libraries that run source text, as dataclasses do, lose a KeyboardInterrupt, or make an error of it."""
+
+
+@pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES)
+def test_libraries_do_not_lose_it(library: str, tmp_path: Path) -> None:
     (tmp_path / "interrupted.py").write_text(
         "from experiments.config import command\n"
-        "text = 'import signal; signal.raise_signal(signal.SIGINT)'\n"
-        "command.imported = lambda module: exec(text)\n"
+        f"def imported(module):\n    {library}\n    print('the task runs')\n"
+        "command.imported = imported\n"
         "command.run('search')\n"
     )
     line = [sys.executable, "-m", "interrupted", f"hydra.run.dir={tmp_path / 'out'}"]
     path = os.pathsep.join((str(tmp_path), str(ROOT)))
-    done = subprocess.run(line, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (130, f"{LINE}\n")
-
-
-def lose_it() -> None:
-    try:
-        signal.raise_signal(signal.SIGINT)
-    except KeyboardInterrupt:
-        return
-    pytest.fail("there was no KeyboardInterrupt")
-
-
-def fail_because_of_it() -> None:
-    try:
-        signal.raise_signal(signal.SIGINT)
-    except KeyboardInterrupt as error:
-        raise ImportError("initialization failed") from error
-
-
-@pytest.mark.parametrize("library", [lose_it, fail_because_of_it])
-def test_libraries_do_not_lose_it(
-    library: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    def imported(module: str) -> SimpleNamespace:
-        library()
-        return SimpleNamespace(task=lambda config: pytest.fail("the task ran"))
-
-    monkeypatch.setattr("experiments.config.command.imported", imported)
-    monkeypatch.setattr(sys, "argv", ["search", f"hydra.run.dir={tmp_path}"])
-    with pytest.raises(SystemExit) as end:
-        run("search")
-    assert end.value.code == 130
-    assert capsys.readouterr().err.splitlines()[-1] == LINE
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    done = subprocess.run(line, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", f"{LINE}\n")
 
 
 def test_a_task_has_ctrl_c_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +75,8 @@ def test_a_task_has_ctrl_c_for_itself(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def task(config: object) -> dict[str, float]:
         handlers.append(signal.getsignal(signal.SIGINT))
-        lose_it()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
         return {}
 
     monkeypatch.setattr("experiments.config.command.imported", lambda module: SimpleNamespace(task=task))

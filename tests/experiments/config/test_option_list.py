@@ -13,7 +13,7 @@ from experiments.cluster.options import TRACES, FileTraceOptions, GeneratedTrace
 from experiments.config import commands as all_commands
 from experiments.config import option_list
 from experiments.config.commands import commands, options_of_item, tell_hydra
-from experiments.config.declaring import Option, kinds_of_groups, own_options
+from experiments.config.declaring import Option, groups_of, own_options
 from experiments.config.option_list import CONFIG, as_yaml, kinds_of, names_of, options_of
 from experiments.config.options import OptionError, read_fields, read_record
 from experiments.predict.options import PredictOptions
@@ -43,7 +43,7 @@ def test_every_field_is_an_option_or_a_group(command: str) -> None:
     for each in (record, *records(record).values()):
         for field in dataclasses.fields(each):
             assert ("meaning" in field.metadata) != ("group" in field.metadata), field.name
-    assert all(kinds_of_groups(record).values())
+    assert all(group.kinds for group in groups_of(record).values())
     assert not [each for each in options_of(command) if not each.meaning]
     assert {each.name for each in options_of(command)} <= names_of(command)
 

@@ -1,4 +1,4 @@
-"""What a command line means before Hydra reads it: paths as they are, and help without heavy imports."""
+"""Command lines before Hydra reads them: paths of groups, and help without heavy imports."""
 
 from __future__ import annotations
 
@@ -8,64 +8,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
 from places import ROOT
 
 from experiments.config.commands import commands
 from experiments.config.option_list import help_text, names_of, options_of
 from experiments.config.words import for_hydra
 
-NAMES = ["a=b.yaml", "a(1).yaml", "a[1].yaml", "a{1}.yaml", "a#b", "it's.YAML", 'say "x".yaml', "a,b.yaml"]
-NAMES += [
-    "my stages.yaml",
-    "ends.yaml ",
-    "a:b$c%20d",
-    "a\\b.yaml",
-    "a\\",
-    "ü.yaml",
-    "1.5",
-    "true",
-    "~x",
-    "${b}",
-]
-
 HEAVY = ["torch", "z3", "ortools", "numba", "pandas", "matplotlib", "scipy", "bokeh", "networkx", "hydra"]
 
 
-def parsed(*words: str) -> list[object]:
-    """Return what Hydra reads of the last option of a search, a value for each point of a sweep."""
-    options = [word for word in for_hydra("search", words) if word != "-m"]
-    *_, last = OverridesParser.create().parse_overrides(options)
-    values = last.sweep_iterator() if last.is_sweep_override() else [last.value()]
-    return [getattr(value, "text", value) for value in values]
-
-
-def test_a_path_is_what_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_of_a_group_is_its_choice_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in NAMES:
-        Path(name).write_text("")
-        for words in (["placement.path=" + name], ["placement=" + name], ["-m", "placement.path=" + name]):
-            (value,) = parsed(*words)
-            if "-m" not in words:
-                assert OmegaConf.create({"path": value}).path == name
-    assert len(parsed("-m", "placement.path=a,b.yaml")) == 1
-
-
-def test_what_is_no_file_is_read_as_hydra_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", "/me")
-    path = "placement.path="
-    assert parsed(path + "not there (2).yaml") == ["not there (2).yaml"]
-    assert parsed(path + "'quoted, by the user'") == ["quoted, by the user"]
-    assert parsed(path + "~/x (1).yaml") == ["/me/x (1).yaml"]
-    assert parsed("-m", path + "a(1).yaml,'b,c', d=e") == ["a(1).yaml", "b,c", "d=e"]
-    assert parsed(path + "null") == [None]
-    assert parsed(path + "${oc.env:HOME}/x") == ["${oc.env:HOME}/x"]
-    assert parsed("hydra.run.dir=out (1)/${now:%Y}") == ["out (1)/${now:%Y}"]
-    assert parsed("search.scenarios=[{jitter: 0.1}]") == [[{"jitter": 0.1}]]
-    given = for_hydra("layout", ["given=[a(1).sh, b=c.sh]"])
-    assert OverridesParser.create().parse_overrides(given)[0].value() == ["a(1).sh", "b=c.sh"]
+    Path("mine").touch()
+    assert for_hydra("search", ["-m", "placement=a.yaml,mine"]) == [
+        "placement=file",
+        "placement.path=a.yaml,mine",
+        "-m",
+    ]
+    assert for_hydra("search", ["placement=v_shape"]) == ["placement=v_shape"]
 
 
 @pytest.mark.parametrize("command", commands())

@@ -32,11 +32,15 @@ WRONG = [
         ["placement=file", "placement.path=."],
         "placement.path: . is a directory; give a file, or choose",
     ),
-    ("search", ["placement=profiled", "placement.path=none"], "placement.path: none has no profile.json of"),
+    (
+        "search",
+        ["placement=profiled", "placement.path=none"],
+        "none/profile.json: cannot be read (No such file",
+    ),
     (
         "search",
         ["search.memory=[1,2"],
-        "search.memory=[1,2: is not NAME=VALUE, or its quotes or brackets are not",
+        "search.memory=[1,2: is not NAME=VALUE, or has brackets or quotes that are not",
     ),
     (
         "search",

@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import refusal
 from modes_and_streams import recomputing
 
-from experiments.profile.task import one_after_another, save_profile
+from experiments.profile.task import measured, one_after_another
 from placements import Placement
 from placements.forms.texts import write_text
 from placements.placement_file import placement_to_yaml, read_placement
@@ -25,7 +24,9 @@ SMALL = ["runtime.hidden_size=8", "runtime.sequence_length=8", "search.num_micro
 
 
 def save(placement: Placement, found: Measurement, directory: Path) -> None:
-    save_profile(placement, [(one_after_another(placement.per_micro_batch, 1), found)], directory)
+    result = measured(placement, [(one_after_another(placement.per_micro_batch, 1), found)], directory)
+    result.write(directory)
+    result.show(directory)
 
 
 @pytest.mark.always
@@ -34,18 +35,18 @@ def test_profile_then_search(command, tmp_path: Path) -> None:
     done = command("profile", *options, "profiling.iterations=2", *SMALL)
     assert done.returncode == 0, done.stderr
     assert "no GPU: times at the current clock of the processor, no energy\n" in done.stdout
-    measured = tmp_path / "measured"
-    (tmp_path / "out").rename(measured)
-    rows = list(csv.DictReader((measured / "profile.csv").open()))
+    output = tmp_path / "measured"
+    (tmp_path / "out").rename(output)
+    rows = list(csv.DictReader((output / "profile.csv").open()))
     assert [row["block"] for row in rows] == ["E", "F0", "F1", "B1", "B0", "EB"] or len(rows) == 6
     assert {row["energy"] for row in rows} == {""}, "no meter, no energy"
-    placement = read_placement(measured / "placement.yaml")
+    placement = read_placement(output / "placement.yaml")
     for row in rows:
         ticks = placement.by_name[row["block"]].time
         assert ticks * placement.tick_ms == pytest.approx(1000 * float(row["time"]), rel=1e-5)
-    facts = json.loads((measured / "profile.json").read_text())
+    facts = json.loads((output / "profile.json").read_text())
     assert (facts["energy"], facts["blocking_power_w"], facts["iterations"]) == (False, None, 3)
-    options = ["placement=profiled", f"placement.path={measured}", "search.work_limit=2.5"]
+    options = ["placement=profiled", f"placement.path={output}", "search.work_limit=2.5"]
     done = command("search", *options, "search.num_micro_batches=5")
     assert done.returncode == 0, done.stderr
     assert validate(read_schedule(tmp_path / "out/schedule.json")).placement == placement
@@ -56,39 +57,20 @@ def test_each_mode_is_measured_and_searched(command, tmp_path: Path) -> None:
     options = ["placement=file", f"placement.path={tmp_path / 'placement.yaml'}", "profiling.iterations=2"]
     done = command("profile", *options, "runtime.launcher=in_process", *SMALL)
     assert done.returncode == 0, done.stderr
-    measured = tmp_path / "measured"
-    (tmp_path / "out").rename(measured)
-    rows = {row["block"]: float(row["time"]) for row in csv.DictReader((measured / "profile.csv").open())}
-    placement = read_placement(measured / "placement.yaml")
+    output = tmp_path / "measured"
+    (tmp_path / "out").rename(output)
+    rows = {row["block"]: float(row["time"]) for row in csv.DictReader((output / "profile.csv").open())}
+    placement = read_placement(output / "placement.yaml")
     assert rows.keys() == placement.runs.keys() and {"B0", "B0@recompute"} <= rows.keys()
     for name, block in placement.runs.items():
         assert placement.ms(block.time) == pytest.approx(1000 * rows[name], rel=1e-5)
     assert placement.decisions[0].names == ("keep", "recompute")
-    again = read_script(measured / "scripts_1" / "device_0.py").calls.runs
+    again = read_script(output / "scripts_1" / "device_0.py").calls.runs
     assert {run.mode for run in again if run.block == "F0"} == {"recompute"}
-    options = ["placement=profiled", f"placement.path={measured}", "search.work_limit=1"]
+    options = ["placement=profiled", f"placement.path={output}", "search.work_limit=1"]
     done = command("search", *options, "search.num_micro_batches=3")
     assert done.returncode == 0, done.stderr
     assert read_schedule(tmp_path / "out/schedule.json").chosen
-    done = refusal("profile", [*options[:2], "profiling.in_pipeline=true"], tmp_path / "third")
-    assert "profiling.in_pipeline: the blocks of recomputing have modes, each of which is measured on" in done
-
-
-def test_blocks_are_measured_in_the_midst_of_a_schedule(command, tmp_path: Path) -> None:
-    options = ["placement=m_shape", "placement.num_devices=2", "schedule=one_f_one_b_plus", *SMALL]
-    options += ["profiling.in_pipeline=true", "profiling.iterations=2", "runtime.launcher=in_process"]
-    done = command("profile", *options)
-    assert done.returncode == 0, done.stderr
-    assert "profile: starting 2 devices with in_process\n" in done.stdout
-    out = tmp_path / "out"
-    schedule = read_schedule(out / "schedule.json")
-    assert [name for name, _ in schedule.order(0)][:3] != ["E", "F0", "B0"], "not one after another"
-    for device in range(2):
-        script = read_script(out / f"scripts/device_{device}.py")
-        assert [(run.block, run.micro_batch) for run in script.calls.runs] == list(schedule.order(device))
-    rows = list(csv.DictReader((out / "profile.csv").open()))
-    assert {row["block"] for row in rows} == schedule.placement.by_name.keys()
-    assert all(float(row["time"]) > 0 for row in rows)
 
 
 def measurement(energy: bool) -> Measurement:
@@ -108,24 +90,24 @@ def measurement(energy: bool) -> Measurement:
 
 def test_waiting_by_clock_feeds_the_frontier(command, tmp_path: Path) -> None:
     """What is written is what the next command takes."""
-    measured = tmp_path / "measured"
-    measured.mkdir()
+    output = tmp_path / "measured"
+    output.mkdir()
     found = measurement(energy=True)
     waits = ((1410, 80.0), (990, 50.0)), ((1410, 84.0), (990, 54.0))
     profiles = tuple(
         each._replace(blocking_w=power_w) for each, power_w in zip(found.profiles, waits, strict=True)
     )
-    save(v_shape(2), replace(found, profiles=profiles), measured)
-    facts = json.loads((measured / "profile.json").read_text())
+    save(v_shape(2), replace(found, profiles=profiles), output)
+    facts = json.loads((output / "profile.json").read_text())
     assert facts["blocking_power_w"] == {"1410": 82, "990": 52}
     small = ["search.num_micro_batches=4", "energy.num_plans=5", "energy.baselines=[]"]
-    done = command("frontier", "placement=profiled", f"placement.path={measured}", *small)
+    done = command("frontier", "placement=profiled", f"placement.path={output}", *small)
     assert done.returncode == 0, done.stderr
     frontier = json.loads((tmp_path / "out/frontier.json").read_text())
     assert frontier["blocking_power_by_clock"] == {"990": 52, "1410": 82}
     assert frontier["all_maximum"]["time_ms"] == pytest.approx(4 * 30 + 30)
     assert {mhz for plan in frontier["plans"] for mhz in plan["clock_mhz"]["B0"]} <= {1410, 1200, 990}
-    assert (tmp_path / "out/profile.csv").read_text() == (measured / "profile.csv").read_text()
+    assert (tmp_path / "out/profile.csv").read_text() == (output / "profile.csv").read_text()
 
 
 def test_optimizer_blocks_keep_their_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -151,9 +133,8 @@ def test_optimizer_blocks_keep_their_times(tmp_path: Path, caplog: pytest.LogCap
 
 WRONG = [
     ("profile", ["profiling.iterations=0"], "profiling.iterations: 0 is not a whole number of 1 or more"),
-    ("profile", ["profiling.in_pipeline=true", "schedule=chimera"], "schedule: Chimera needs"),
     ("search", ["placement=profiled"], "placement.path: has no value"),
-    ("search", ["placement=profiled", "placement.path=tests"], "has no profile.json of schedsearch profile"),
+    ("search", ["placement=profiled", "placement.path=tests"], "profile.json: cannot be read"),
 ]
 
 

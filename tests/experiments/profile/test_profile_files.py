@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from quarter_ms import PLACEMENT
 
-from experiments.profile.task import one_after_another, save_profile, with_measured_times
+from experiments.profile.task import measured, one_after_another, with_measured_times
 from placements.placement_file import read_placement
 from runtime.execution.measurement import Measurement
 from runtime.profiling.profiler import DeviceProfile, MeasuredCost, blocking_by_clock
@@ -45,12 +45,14 @@ def test_files_have_seconds_and_joules_by_clock_and_times_of_the_highest(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        save_profile(PLACEMENT, [(one_after_another(PLACEMENT, 1), MEASUREMENT)], tmp_path)
+        found = measured(PLACEMENT, [(one_after_another(PLACEMENT, 1), MEASUREMENT)], tmp_path)
+        found.write(tmp_path)
+        found.show(tmp_path)
     rows = list(csv.DictReader((tmp_path / "profile.csv").open()))
-    found = {(row["block"], row["frequency"]): (float(row["time"]), float(row["energy"])) for row in rows}
-    assert len(found) == 8
-    assert found["F0", "1100"] == pytest.approx((0.00225, 0.75))
-    assert found["B1", "700"] == pytest.approx((0.0065, 0.97))
+    costs = {(row["block"], row["frequency"]): (float(row["time"]), float(row["energy"])) for row in rows}
+    assert len(costs) == 8
+    assert costs["F0", "1100"] == pytest.approx((0.00225, 0.75))
+    assert costs["B1", "700"] == pytest.approx((0.0065, 0.97))
     facts = json.loads((tmp_path / "profile.json").read_text())
     assert facts["blocking_power_w"] == {"1100": 85.0, "700": 53.0}
     assert (facts["device"], facts["energy"], facts["iterations"]) == ("a GPU", True, 7)

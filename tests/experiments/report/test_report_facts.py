@@ -69,9 +69,10 @@ class Written:
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> Written:
     page = Written()
-    for module in (search_report, frontier_report, run_report):
+    for module in (frontier_report, run_report):
         monkeypatch.setattr(module, "write_report", page.write)
-    monkeypatch.setattr(comparison_report, "html_report", partial(page.write, Path()))
+    for module in (search_report, comparison_report):
+        monkeypatch.setattr(module, "html_report", partial(page.write, Path()))
     monkeypatch.setattr(drawings, "page_program", lambda *given: given)
     return page
 
@@ -143,7 +144,7 @@ def test_a_report_tells_the_range_of_a_blocking_power_and_a_placeholder(
 
 def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_path: Path) -> None:
     found = replace(FOUND, result=RESULT, memory_unit="")
-    search_report.save_search_report(found, tmp_path)
+    search_report.search_page(found, tmp_path)
     facts = (
         (
             "Repetend",
@@ -170,7 +171,7 @@ def test_a_report_of_a_search_tells_ms_per_micro_batch(written: Written, tmp_pat
 
 def test_what_is_proved_is_good(written: Written, tmp_path: Path) -> None:
     proved = replace(RESULT, status=Status.OPTIMAL, period_bound=32.0, makespan_bound=98)
-    search_report.save_search_report(replace(FOUND, result=proved), tmp_path)
+    search_report.search_page(replace(FOUND, result=proved), tmp_path)
     holds(
         written.summary,
         ("Repetend", "10 ms per micro-batch", "proved (bound 8 ms)"),

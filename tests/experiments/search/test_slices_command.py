@@ -35,10 +35,10 @@ def test_stages_say_how_sequences_are_cut(command, tmp_path: Path) -> None:
     path = tmp_path / "stages.yaml"
     path.write_text(STAGES)
     options = ["placement=stages", f"placement.path={path}", "placement.shape=v_shape"]
-    done = command("search", *options, "placement.num_slices=2", "schedule=seq_one_f_one_b")
+    done = command("search", *options, "schedule=seq_one_f_one_b")
     assert done.returncode == 0, done.stderr
     schedule = validate(read_schedule(tmp_path / "out" / "schedule.json"))
-    assert schedule.placement.name == "v_shape in 2 slices"
+    assert schedule.placement.name == "v_shape in 4 slices"
 
 
 def test_what_cannot_be_cut_is_refused_in_one_line(tmp_path: Path) -> None:
