@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from experiments.report.result import Result
 
-Task = Callable[[], "Result | Mapping[str, float | str] | None"]
-"""The work of a command with its options; it returns what it has found, or the figures of its record."""
+Task = Callable[[], "Result"]
+"""The work of a command with its options."""
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class _Recorded:
         except ValueError as error:
             task = error
         with _on_ctrl_c(signal.default_int_handler):
-            return _run_and_record(self.name, task)
+            return _run_and_record(self.name, task, config)
 
 
 @cache
@@ -146,7 +146,7 @@ def imported(module: str) -> ModuleType:
         gc.enable()
 
 
-def _run_and_record(name: str, task: Task | ValueError) -> float | None:
+def _run_and_record(name: str, task: Task | ValueError, config: DictConfig) -> float | None:
     """Run a task, or tell the mistake in its options, and write its record.
 
     In a sweep, what is done already is not run, and what fails does not end it.
@@ -156,10 +156,10 @@ def _run_and_record(name: str, task: Task | ValueError) -> float | None:
     """
     from experiments.config.run_record import DONE, RunRecord, how_to_resume, sweep_directory
 
-    record, sweep = RunRecord.of_this_run(name), sweep_directory()
+    record, sweep = RunRecord.of_this_run(name, config), sweep_directory()
     objective = commands()[name].objective
     if sweep and (before := record.done_before()) is not None:
-        log.info("this point was done before with the same options and version; it is not run again")
+        log.info("this point was done before with the same inputs and version; it is not run again")
         return before.number(objective)
     if sweep:
         record.save()
@@ -192,11 +192,8 @@ def _carried_out(task: Task) -> Mapping[str, float | str]:
         Failed: The task has not done all that was asked for.
     """
     from experiments.config.run_record import output_directory
-    from experiments.report.result import Result
 
     found, directory = task(), output_directory()
-    if not isinstance(found, Result):
-        return found or {}
     found.write(directory)
     found.show(directory)
     if found.interrupted:

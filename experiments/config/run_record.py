@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 import schedsearch
 from placements.forms.meaning import Meaning
@@ -40,6 +41,7 @@ class RunRecord:
         command: That ran, without ``experiments.``.
         version: Of this project.
         overrides: Of the command line, such as ``search.memory=3``.
+        inputs: A hash of all options, the defaults too, and of the files that they name.
         started: When the command began; the same for all points of a sweep.
         status: How it ended; see `DONE`.
         message: Why, where it is not done.
@@ -49,16 +51,17 @@ class RunRecord:
     command: str
     version: str
     overrides: tuple[str, ...]
+    inputs: str
     started: str
     status: Annotated[str, Meaning("", choices=(DONE, REJECTED, FAILED, INTERRUPTED))] = INTERRUPTED
     message: str = "has not ended yet, or was killed"
     figures: Mapping[str, float | str] = field(default_factory=dict)
 
     @classmethod
-    def of_this_run(cls, command: str) -> RunRecord:
-        """Return the record of the run that Hydra has begun."""
+    def of_this_run(cls, command: str, config: DictConfig) -> RunRecord:
+        """Return the record of the run of a config that Hydra has begun."""
         started = str(HydraConfig.get().callbacks["sweep"]["started"])
-        return cls(command, schedsearch.__version__, tuple(given_words()), started)
+        return cls(command, schedsearch.__version__, tuple(given_words()), _hash_of(config), started)
 
     def number(self, name: str) -> float | None:
         """Return a figure that is a number; None if there is none of that name."""
@@ -78,13 +81,13 @@ class RunRecord:
             write_json(Path(hydra.runtime.output_dir) / FILE, data)
 
     def done_before(self) -> RunRecord | None:
-        """Return the record in the output directory if it is of the same options and version, and done."""
+        """Return the record in the output directory if it is of the same inputs and version, and done."""
         try:
             before = read_run_record(Path(HydraConfig.get().runtime.output_dir))
         except RunRecordError:
             return None
-        mine = self.command, self.version, self.overrides, DONE
-        return before if (before.command, before.version, before.overrides, before.status) == mine else None
+        mine = self.command, self.version, self.inputs, DONE
+        return before if (before.command, before.version, before.inputs, before.status) == mine else None
 
 
 def read_run_record(directory: Path) -> RunRecord:
@@ -97,6 +100,24 @@ def read_run_record(directory: Path) -> RunRecord:
     with json_file(path, f"the directory of a run that has ended, with its {FILE}", RunRecordError) as whole:
         whole.version(SCHEMA_VERSION)
         return replace(whole, is_open=True).record(RunRecord)
+
+
+def _hash_of(config: DictConfig) -> str:
+    """Return a hash of all options and of the files that they name."""
+    found = hashlib.sha256(OmegaConf.to_yaml(config).encode())
+    for path in sorted(_files_named_in(OmegaConf.to_container(config))):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def _files_named_in(value: object) -> Iterator[Path]:
+    """Yield the files among some options; of a directory its tables and descriptions."""
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _files_named_in(each)
+    elif isinstance(value, str) and value and (path := Path(value)).exists():
+        inside = (each for kind in ("csv", "json", "yaml") for each in path.glob(f"*.{kind}"))
+        yield from inside if path.is_dir() else [path]
 
 
 def how_to_resume(directory: Path) -> str:

@@ -21,15 +21,17 @@ class Errors:
     """The errors of some predictions.
 
     Attributes:
-        errors: Above 0 where too high; shape ``(num_runs,)``.
+        errors: Above 0 where too high; shape ``(num_plans,)``.
+        what: Noun for a prediction's subject, such as "plan".
     """
 
     errors: tuple[float, ...]
+    what: str = "plan"
 
     @classmethod
-    def of(cls, errors: Iterable[float | None]) -> Errors:
+    def of(cls, errors: Iterable[float | None], what: str = "plan") -> Errors:
         """Return the known ones of some errors."""
-        return cls(tuple(error for error in errors if error is not None))
+        return cls(tuple(error for error in errors if error is not None), what)
 
     @property
     def mean_absolute(self) -> float:
@@ -46,6 +48,6 @@ class Errors:
         if not self.errors:
             return "nothing to compare"
         mean = sum(self.errors) / len(self.errors)
-        count = f"{len(self.errors)} run{'s' if len(self.errors) > 1 else ''}"
+        count = f"{len(self.errors)} {self.what}{'s' if len(self.errors) > 1 else ''}"
         shown = f"mean absolute error {self.mean_absolute:.1%}, mean error {mean:+.1%}"
         return f"{shown}, worst {self.worst:.1%}, of {count}"

@@ -13,15 +13,25 @@ from placements.models.memory import FRAMEWORKS
 class PredictOptions:
     """The config of `experiments.predict`."""
 
-    data: Verbatim = option(REQUIRED, "folder with tables of runs")
+    data: Verbatim = option(
+        REQUIRED, "folder with plans.csv, plans, profiles, memory and bandwidth; or with tables of runs"
+    )
     framework: str = option(
         "megatron",
-        "what holds memory besides states and activations",
+        "of tables of runs: what holds memory besides states and activations",
         choices=tuple(FRAMEWORKS),
     )
     calibrate: str | None = option(
         None, "a run of the tables whose time fixes a factor on all times of its GPU; null: none"
     )
+    context_gib: float = option(
+        4.71,
+        "memory of a process on its GPU besides tensors: CUDA's context, libraries, kernels",
+        "GiB",
+        min=0,
+        max=10_000,
+    )
+    compute_slowdown: float = option(1.0, "factor on the profile's times of layers", above=0, max=100)
 
 
 COMMAND = Command(

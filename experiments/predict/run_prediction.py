@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments.predict.errors import error_of, joined
-from experiments.predict.run_table import Run, RunFolder, RunTableError
+from experiments.predict.measured_folder import MeasuredFolderError
+from experiments.predict.run_table import Run, RunFolder
 from placements.models.costing.options import CostOptions
 from placements.models.memory import Framework
 from placements.planners.hybrid.uniform import Layout
@@ -87,12 +88,12 @@ def calibrated(folder: RunFolder, name: str, framework: Framework) -> tuple[str,
     Exchanges of GPUs are multiplied alike: one time does not tell them from computing.
 
     Raises:
-        RunTableError: There is no run of that name, or its time was not measured.
+        MeasuredFolderError: There is no run of that name, or its time was not measured.
     """
     found = next((run for run in folder.runs if run.run == name), None)
     if found is None or found.measured_ms is None:
         why = "is no run of the tables" if found is None else "has no measured_ms"
-        raise RunTableError(f"calibrate: {name!r} {why}; name a run that was measured")
+        raise MeasuredFolderError(f"calibrate: {name!r} {why}; name a run that was measured")
     return found.gpu, found.measured_ms / as_modelled(folder, found, framework).iteration_ms
 
 

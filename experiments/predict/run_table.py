@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+from experiments.predict.measured_folder import MeasuredFolderError
 from placements.cluster import Cluster, GpusError, read_cluster
 from placements.forms.meaning import Meaning
 from placements.forms.reading import Field, json_file
@@ -29,10 +30,6 @@ _PRECISIONS = {"fp16": "bf16"}
 
 _VOCABULARY_MULTIPLE = 128
 """Rows of each GPU's part of the vocabulary are a multiple of this, as Megatron-LM pads it."""
-
-
-class RunTableError(ValueError):
-    """A table of runs is wrong; the message names the file, the value and the remedy in one line."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +77,13 @@ class Run:
     def cluster(self) -> Cluster:
         """Return its GPUs, in nodes that hold equal numbers of them; an error if they are not known."""
         if self.gpu not in GPUS:
-            raise RunTableError(f"gpu: {self.gpu!r} is not known; {suggestion(self.gpu, GPUS)}")
+            raise MeasuredFolderError(f"gpu: {self.gpu!r} is not known; {suggestion(self.gpu, GPUS)}")
         usual = GPUS[self.gpu].gpus_per_node
         each = usual if self.gpus % usual == 0 else math.gcd(self.gpus, 1 << usual.bit_length() - 1)
         try:
             return read_cluster(f"{self.gpu}_{self.gpus}", gpus_per_node=each)
         except GpusError as error:
-            raise RunTableError(str(error)) from None
+            raise MeasuredFolderError(str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -150,8 +147,8 @@ def read_run_folder(folder: Path) -> RunFolder:
         ValueError: A file is wrong; the message begins with its path.
     """
     tables = {
-        path: csv_records(path, "run", RunTableError, Run, others=True, once=("run",))
-        for path in csv_files(folder, Run, RunTableError)
+        path: csv_records(path, "run", MeasuredFolderError, Run, others=True, once=("run",))
+        for path in csv_files(folder, Run, MeasuredFolderError)
     }
     known = {path.name for path in tables} | {MODELS_FILE}
     machines: dict[str, MeasuredRates] = {}
@@ -193,7 +190,7 @@ _LATENT_SIZES = {
 
 def _read_models(path: Path) -> dict[str, dict[str, Any]]:
     """Return the arguments of `decoder` for each model of a file in SimuMax's form."""
-    with json_file(path, "a file of models", RunTableError) as data:
+    with json_file(path, "a file of models", MeasuredFolderError) as data:
         return {name: _sizes(data[name]) for name in data.mapping()}
 
 

@@ -1,34 +1,81 @@
-"""The task of `experiments.predict`: runs predicted and compared with their measurements."""
+"""The task of `experiments.predict`: plans that were run, predicted and compared with their measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from experiments.config.options import OptionError, require_path
+from experiments.config.options import OptionError, require_known, require_path
 from experiments.predict.errors import Errors, error_of
+from experiments.predict.measured_folder import TABLE, MeasuredFolderError, read_measured_folder
 from experiments.predict.options import PredictOptions
+from experiments.predict.prediction import PlanPrediction, counted, predict, rankings
+from experiments.predict.recipe_table import PricedRecipe, Recipe, RecipePrices, recipes_to_csv
 from experiments.predict.run_prediction import RunPrediction, calibrated, predict_run
-from experiments.predict.run_table import Run, RunTableError, read_run_folder
-from experiments.report.result import Result, Table
-from placements.forms.tables import csv_files
+from experiments.predict.run_table import Run, read_run_folder
+from experiments.report.result import Result
+from placements.forms.tables import csv_files, csv_records
+from placements.forms.texts import csv_text
 from placements.models.memory import FRAMEWORKS
+from schedsearch.core.progress import StepBar
 
 RUN_COLUMNS = ("run", "measured_ms", "predicted_ms", "measured_gib", "predicted_gib", "gib_by_stage", "note")
 MEMORY_COLUMNS = ("run", "stage", "kind", "tensor", "gib", "held", "rule")
-
-Row = dict[str, Any]
+COLUMNS = ("plan", "measured_s", "predicted_s", "measured_gib", "predicted_gib", "note")
 
 
 def task(options: PredictOptions) -> Result:
-    """Predict the runs of the tables of a folder; the figures are the mean errors."""
+    """Predict all that a folder has; the figures are the mean errors.
+
+    A folder with a table of plans is one of profiles; otherwise its tables are of runs or recipes.
+    """
     path = Path(require_path("data", options.data))
-    if not path.is_dir() or not csv_files(path, Run, RunTableError):
-        why = "has no such table" if path.is_dir() else "is no folder" if path.exists() else "is not there"
+    if (path / TABLE).is_file():
+        return predict_plans(path, options)
+    is_folder = path.is_dir()
+    tables = {kind: csv_files(path, kind, MeasuredFolderError) for kind in (Run, Recipe) if is_folder}
+    if not any(tables.values()):
+        why = "has no such table" if is_folder else "is no folder" if path.exists() else "is not there"
         raise OptionError(
-            f"data: {path} {why}; give a folder with a CSV of runs (columns run, model, gpu, gpus ...)"
+            f"data: {path} {why}; give a folder with a CSV of runs (columns run, model, gpu, gpus ...) or "
+            f"recipes (Model, System, #-GPUs ...), or with {TABLE}, plans/ and profiles/"
         )
+    require_known("framework", options.framework, FRAMEWORKS)
+    runs = predict_runs(path, options) if tables[Run] else Result()
+    recipes = price_recipes(tables[Recipe], options) if tables[Recipe] else Result()
+    return Result(
+        figures={**runs.figures, **recipes.figures},
+        files={**runs.files, **recipes.files},
+        sentences=[*runs.sentences, *recipes.sentences],
+        interrupted=recipes.interrupted,
+    )
+
+
+def predict_plans(path: Path, options: PredictOptions) -> Result:
+    """Predict the plans of a folder of profiles; see `task`."""
+    folder = read_measured_folder(path)
+    predictions = [
+        predict(folder, plan, 1024 * options.context_gib, options.compute_slowdown) for plan in folder.plans
+    ]
+    shown = counted(predictions)
+    time, memory = _errors(shown, "plan")
+    several = [each for each in shown if each.measured.plan.num_micro_batches > 1]
+    left_out = (each for each in predictions if each.predicted_s is None)
+    return Result(
+        figures=_means(time, memory),
+        files={"predictions.csv": to_csv(predictions)},
+        sentences=[
+            f"time: {time}",
+            f"time with several micro-batches: {Errors.of(each.time_error for each in several)}",
+            f"memory: {memory}",
+            *rankings(shown),
+            *(f"{each.measured.row.plan}: {each.note}" for each in left_out),
+        ],
+    )
+
+
+def predict_runs(path: Path, options: PredictOptions) -> Result:
+    """Predict the runs of the tables of a folder; see `task`."""
     folder, framework = read_run_folder(path), FRAMEWORKS[options.framework]
     factors: dict[str, float] = {}
     lines: list[str] = []
@@ -40,25 +87,50 @@ def task(options: PredictOptions) -> Result:
     for name, runs in folder.tables.items():
         own = [predict_run(folder, run, framework, factors.get(run.gpu, 1.0)) for run in runs]
         shown += own
-        time, memory = _errors(own)
-        peer_time = Errors.of(error_of(each.run.peer_ms, each.run.measured_ms) for each in own)
-        peer_memory = Errors.of(error_of(each.run.peer_gib, each.run.measured_gib) for each in own)
+        time, memory = _errors(own, "run")
+        peer_time = Errors.of((error_of(each.run.peer_ms, each.run.measured_ms) for each in own), "run")
+        peer_memory = Errors.of((error_of(each.run.peer_gib, each.run.measured_gib) for each in own), "run")
         for what, ours, peer in (("time", time, peer_time), ("memory", memory, peer_memory)):
             beside = f"; the table's other predictions: {peer}" if peer.errors else ""
             lines.append(f"{name}, {what}: {ours}{beside}")
         lines += [f"{each.run.run}: {each.note}" for each in own if each.predicted_ms is None]
-    memory_rows = [row for each in shown for row in memory_rows_of(each)]
-    tables = {
-        "predictions": Table(dict, [run_row(each) for each in shown], RUN_COLUMNS),
-        "memory": Table(dict, memory_rows, MEMORY_COLUMNS),
-    }
-    return Result(figures=_means(*_errors(shown)), tables=tables, sentences=lines)
+    files = {"predictions.csv": runs_to_csv(shown), "memory.csv": memory_to_csv(shown)}
+    return Result(figures=_means(*_errors(shown, "run")), files=files, sentences=lines)
 
 
-def _errors(predictions: Sequence[RunPrediction]) -> tuple[Errors, Errors]:
+def price_recipes(paths: Sequence[Path], options: PredictOptions) -> Result:
+    """Price the recipes of some tables beside the best layouts; the figure is the share that is near."""
+    recipes = [
+        recipe
+        for path in paths
+        for _, recipe in csv_records(path, "recipe", MeasuredFolderError, Recipe, others=True)
+    ]
+    prices, found = RecipePrices(FRAMEWORKS[options.framework]), list[PricedRecipe]()
+    with StepBar("recipes") as show:
+        try:
+            for i, recipe in enumerate(recipes):
+                show(recipe.model, i, len(recipes))
+                found.append(prices.price(recipe))
+        except KeyboardInterrupt:
+            left = f"{len(found)} of {len(recipes)} recipes are in"
+            return Result(files={"recipes.csv": recipes_to_csv(found)}, interrupted=left)
+    priced = [each for each in found if each.own is not None]
+    near, fitting = sum(each.is_near for each in priced), sum(each.fits for each in priced)
+    of_all = f"{len(priced)} of {len(found)} are priced, {fitting} fit"
+    lines = [f"recipes: {of_all}, {near} are within 10 % of our best"]
+    figures: dict[str, float | str] = {"share_of_recipes_near_best": near / len(found)}
+    for kind, has_experts in (("without experts", False), ("with experts", True)):
+        errors = Errors.of((each.error for each in priced if each.has_experts == has_experts), "recipe")
+        if errors.errors:
+            lines.append(f"tokens/s of recipes {kind}: {errors}")
+            figures[f"mean_absolute_error_{kind.replace(' ', '_')}"] = errors.mean_absolute
+    return Result(figures=figures, files={"recipes.csv": recipes_to_csv(found)}, sentences=lines)
+
+
+def _errors(predictions: Sequence[PlanPrediction | RunPrediction], what: str) -> tuple[Errors, Errors]:
     return (
-        Errors.of(each.time_error for each in predictions),
-        Errors.of(each.memory_error for each in predictions),
+        Errors.of((each.time_error for each in predictions), what),
+        Errors.of((each.memory_error for each in predictions), what),
     )
 
 
@@ -67,37 +139,39 @@ def _means(time: Errors, memory: Errors) -> dict[str, float | str]:
     return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
 
 
-def run_row(each: RunPrediction) -> Row:
-    """Return a row of the table of runs; None where a figure was not measured or cannot be predicted."""
-    run = each.run
-    return {
-        "run": run.run,
-        **_figures("ms", run.measured_ms, each.predicted_ms, 1),
-        **_figures("gib", run.measured_gib, each.predicted_gib, 2),
-        "gib_by_stage": ";".join(f"{gib:.2f}" for gib in each.gib_by_stage),
-        "note": each.note,
-    }
+def runs_to_csv(predictions: Sequence[RunPrediction]) -> str:
+    """Return the table of runs as CSV; empty where a figure was not measured or cannot be predicted."""
+    rows = []
+    for each in predictions:
+        run, gib_by_stage = each.run, ";".join(f"{gib:.2f}" for gib in each.gib_by_stage)
+        figures = (
+            *_figures(run.measured_ms, each.predicted_ms, 1),
+            *_figures(run.measured_gib, each.predicted_gib, 2),
+        )
+        rows.append([run.run, *figures, gib_by_stage, each.note])
+    return csv_text(RUN_COLUMNS, rows)
 
 
-def memory_rows_of(each: RunPrediction) -> list[Row]:
-    """Return the memory of a run's fullest stage by its tensors; nothing where it is not predicted."""
-    if each.predicted is None:
-        return []
-    stage = each.fullest_stage
-    return [
-        {
-            "run": each.run.run,
-            "stage": stage,
-            "kind": part.kind,
-            "tensor": part.name,
-            "gib": f"{part.gib:.3f}",
-            "held": part.held,
-            "rule": part.rule,
-        }
-        for part in each.predicted.memory(stage)
+def memory_to_csv(predictions: Sequence[RunPrediction]) -> str:
+    """Return the memory of each run's fullest stage by its tensors, as CSV."""
+    rows = [
+        [each.run.run, each.fullest_stage, part.kind, part.name, f"{part.gib:.3f}", part.held, part.rule]
+        for each in predictions
+        if each.predicted is not None
+        for part in each.predicted.memory(each.fullest_stage)
     ]
+    return csv_text(MEMORY_COLUMNS, rows)
 
 
-def _figures(unit: str, measured: float | None, predicted: float | None, places: int) -> Row:
-    values = {f"measured_{unit}": measured, f"predicted_{unit}": predicted}
-    return {name: None if value is None else f"{value:.{places}f}" for name, value in values.items()}
+def to_csv(predictions: Sequence[PlanPrediction]) -> str:
+    """Return the table as CSV; empty where a figure was not measured or cannot be predicted."""
+    rows = []
+    for each in predictions:
+        row = each.measured.row
+        times, memory = (row.real_s, each.predicted_s), (row.max_gib, each.predicted_gib)
+        rows.append([row.plan, *_figures(*times, 5), *_figures(*memory, 3), each.note])
+    return csv_text(COLUMNS, rows)
+
+
+def _figures(measured: float | None, predicted: float | None, places: int) -> list[str]:
+    return ["" if value is None else f"{value:.{places}f}" for value in (measured, predicted)]

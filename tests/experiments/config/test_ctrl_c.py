@@ -15,6 +15,7 @@ import pytest
 from places import ROOT
 
 from experiments.config.command import run
+from experiments.report.result import Result
 
 LINE = "search: interrupted; every file that was written is complete"
 
@@ -73,11 +74,11 @@ def test_libraries_do_not_lose_it(library: str, tmp_path: Path) -> None:
 def test_a_task_has_ctrl_c_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handlers = []
 
-    def task(config: object) -> dict[str, float]:
+    def task(config: object) -> Result:
         handlers.append(signal.getsignal(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        return {}
+        return Result()
 
     monkeypatch.setattr("experiments.config.command.imported", lambda module: SimpleNamespace(task=task))
     monkeypatch.setattr(sys, "argv", ["search", "-m", f"hydra.sweep.dir={tmp_path}", "search.memory=3,4"])
@@ -89,9 +90,9 @@ def test_where_it_is_ignored_it_stays_so(tmp_path: Path, monkeypatch: pytest.Mon
     """As in the background of a shell, after ``nohup`` or ``&``."""
     handlers = []
 
-    def task(config: object) -> dict[str, float]:
+    def task(config: object) -> Result:
         handlers.append(signal.getsignal(signal.SIGINT))
-        return {}
+        return Result()
 
     monkeypatch.setattr("experiments.config.command.imported", lambda module: SimpleNamespace(task=task))
     monkeypatch.setattr(sys, "argv", ["search", f"hydra.run.dir={tmp_path}"])

@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 from experiments.collect import TABLE, collect, main
 from experiments.config.command import Failed, Interrupted, run
 from experiments.config.run_record import RunRecordError, read_run_record
+from experiments.report.result import Result
 from experiments.sweep import SweepEnd, draw_sweep
 
 SMALL = ["placement=v_shape", "search.num_micro_batches=4", "search.work_limit=2.5"]
@@ -27,7 +28,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     handlers, level = list(root.handlers), root.level
 
     def swept(task: Callable[[DictConfig], dict[str, float | str]], *overrides: str) -> int:
-        monkeypatch.setattr("experiments.search.task.task", task)
+        monkeypatch.setattr("experiments.search.task.task", lambda config: Result(figures=task(config)))
         monkeypatch.setattr(sys, "argv", ["search", "-m", f"hydra.sweep.dir={tmp_path}", *overrides])
         try:
             run("search")
@@ -149,19 +150,24 @@ def test_an_interrupted_sweep_goes_on_where_it_was(sweep, tmp_path: Path) -> Non
     assert ran == [5, 6, 6, 7]
 
 
-def test_a_point_is_run_again_if_its_version_is_another(sweep, tmp_path: Path) -> None:
+def test_a_point_is_run_again_if_its_version_or_its_inputs_are_others(sweep, tmp_path: Path) -> None:
     ran: list[int] = []
 
     def task(config: DictConfig) -> dict[str, float | str]:
         ran.append(config.search.memory)
         return {}
 
-    record = tmp_path / "0/result.json"
-    assert sweep(task, "search.memory=5,6") == sweep(task, "search.memory=5,6") == 0
+    profile, record = tmp_path / "profile.csv", tmp_path / "0/result.json"
+    profile.write_text("block,frequency,time,energy\n")
+    options = ["search.memory=5,6", f"profile.path={profile}"]
+    assert sweep(task, *options) == sweep(task, *options) == 0
     assert ran == [5, 6]
     record.write_text(json.dumps(json.loads(record.read_text()) | {"version": "0"}))
-    assert sweep(task, "search.memory=5,6") == 0
+    assert sweep(task, *options) == 0
     assert ran == [5, 6, 5]
+    profile.write_text("block,frequency,time,energy\nF0,1410,1.0,0.1\n")
+    assert sweep(task, *options) == 0
+    assert ran == [5, 6, 5, 5, 6]
 
 
 RECORD = {
@@ -169,6 +175,7 @@ RECORD = {
     "command": "search",
     "version": "",
     "overrides": ["search.memory=3", "search.objectives=[period]", "~search.x", "schedule='gpipe'"],
+    "inputs": "1",
     "started": "today",
     "status": "done",
     "message": "",

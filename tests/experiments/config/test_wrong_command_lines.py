@@ -13,6 +13,8 @@ import pytest
 from experiments.config.command import run
 from experiments.config.commands import commands
 from experiments.config.option_list import options_of
+from experiments.report.result import Result
+from experiments.search.options import SearchCommandOptions
 
 V_SHAPE = "placement=v_shape"
 
@@ -164,7 +166,12 @@ def test_m_may_stand_anywhere(
     line: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     ran: list[int] = []
-    monkeypatch.setattr("experiments.search.task.task", lambda config: ran.append(config.search.memory))
+
+    def task(config: SearchCommandOptions) -> Result:
+        ran.append(config.search.memory)
+        return Result()
+
+    monkeypatch.setattr("experiments.search.task.task", task)
     monkeypatch.setattr(sys, "argv", ["search", *line, "search.memory=3,4", f"hydra.sweep.dir={tmp_path}"])
     run("search")
     assert ran == [3, 4]

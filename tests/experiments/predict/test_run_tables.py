@@ -194,11 +194,6 @@ def test_a_row_without_a_prediction_is_empty(command: Command, tmp_path: Path) -
     [
         (("a,tiny,,a100,8,1,1,1,1,1,4,64,bf16,fast,,,",), [], "line 2, column measured_ms: 'fast'"),
         (ROWS, ["calibrate=none"], "calibrate: 'none' is no run of the tables; name a run"),
-        (
-            ROWS,
-            ["data=nowhere"],
-            "data: nowhere is not there; give a folder with a CSV of runs (columns run, ",
-        ),
         (ROWS, ["calibrate=experts"], "calibrate: 'experts' has no measured_ms; name a run"),
     ],
 )
