@@ -159,7 +159,7 @@ class Problem:
             raise SearchError(f"search.solver: {self.solver!r} is not a solver; use {' or '.join(SOLVERS)}")
         for name in ("num_micro_batches", "micro_batches_per_repetend", "max_micro_batches_per_repetend"):
             number = getattr(self, name)
-            if not isinstance(number, SupportsIndex | None):
+            if not isinstance(number, SupportsIndex) and (number is not None or name == "num_micro_batches"):
                 raise SearchError(f"search.{name}: {number!r} is not a whole number")
             if number is not None and int(number) < 1:
                 raise SearchError(f"search.{name}: {number} is not at least 1")

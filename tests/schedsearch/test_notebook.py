@@ -132,7 +132,7 @@ def test_a_frontier_shows_itself(tmp_path: Path, shown: Shown) -> None:
 
 @pytest.mark.parametrize("method", ["modulo", "tessel", "time_optimal"])
 def test_results_of_every_search_read_back(method: str, tmp_path: Path) -> None:
-    found = find(Problem(k_shape(2).with_memory(3), 4, method))
+    found = find(Problem(k_shape(2).with_memory(3), 4, method=method))
     assert found.schedule is not None
     assert schedsearch.Answer.load(found.save(tmp_path / "found.json")) == found
     assert bool(found.by_in_flight) == (method == "tessel")

@@ -109,26 +109,27 @@ def test_a_layout_of_a_framework_is_a_placement(command, layers: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("notation", "message"),
     [
-        ([], "placement.path: give either it, or placement.layout and placement.num_devices"),
-        (["placement.layout='EttL'"], "placement.num_devices: is missing"),
+        (None, "placement.path: has no value; give one, as in placement.path=VALUE"),
+        ("Et*6|t*6", "The last layer must be loss, but got LayerType.decoder; end"),
         (
-            ["placement.layout='Et*6|t*6'", "placement.num_devices=2"],
-            "placement.layout: Megatron-LM: The last layer must be loss, but got LayerType.decoder; end",
-        ),
-        (
-            ["placement.layout='Et*6|t*7L'", "placement.num_devices=2"],
+            "Et*6|t*7L",
             "layout: has 13 layers and 0 of MTP, and the file of layers 12 and 0; give both of the same",
         ),
     ],
 )
 def test_placements_that_are_refused(
-    overrides: list[str], message: str, layers: Path, tmp_path: Path
+    notation: str | None, message: str, layers: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "out").mkdir()
     usual = ["placement=megatron", f"placement.layers={layers}"]
-    assert refusal("search", [*usual, *overrides], tmp_path / "out").startswith(message)
+    if notation is not None:
+        num_layers, layout = notation.split()
+        flags = f"--num-layers {num_layers} --pipeline-model-parallel-layout {layout}"
+        (tmp_path / "train.sh").write_text(f"{flags} --pipeline-model-parallel-size 2")
+        usual.append(f"placement.path={tmp_path / 'train.sh'}")
+    assert message in refusal("search", usual, tmp_path / "out")
 
 
 @pytest.mark.always

@@ -108,7 +108,7 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
     done = command("plan", *LAYOUTS, *few)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
-    said = " layouts rated by the formula; no schedule of one that fits is shorter than "
+    said = "; no schedule of one that fits, in any division of its layers, is shorter than "
     assert said in done.stdout and said in (out / "plan.md").read_text()
     rated = rows(out / "layouts.csv")
     fits = [row["fits"] for row in rated]

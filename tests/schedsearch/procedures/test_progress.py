@@ -130,7 +130,9 @@ def test_a_pipe_gets_none_and_a_wrong_argument_draws_none(monkeypatch: pytest.Mo
     terminal = put_in_place(Terminal(), monkeypatch)
     with pytest.raises(SearchError, match="placement: a str is not a placement"):
         schedsearch.search("v_shape", 4)
-    with pytest.raises(TypeError, match="missing 2 required positional arguments"):
+    with pytest.raises(SearchError, match=r"search\.num_micro_batches: None is not a whole number"):
+        schedsearch.search(schedsearch.v_shape(2))
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
         schedsearch.search()
     assert terminal.getvalue() == ""
 
