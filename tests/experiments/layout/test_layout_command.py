@@ -112,11 +112,8 @@ def test_a_layout_of_a_framework_is_a_placement(command, layers: Path, tmp_path:
     ("notation", "message"),
     [
         (None, "placement.path: has no value; give one, as in placement.path=VALUE"),
-        ("Et*6|t*6", "The last layer must be loss, but got LayerType.decoder; end"),
-        (
-            "Et*6|t*7L",
-            "layout: has 13 layers and 0 of MTP, and the file of layers 12 and 0; give both of the same",
-        ),
+        ("12 'Et*6|t*6'", "The last layer must be loss, but got LayerType.decoder; end"),
+        ("13 'Et*6|t*7L'", "layout: has 13 layers and 0 of MTP, and the file of layers 12 and 0; give both"),
     ],
 )
 def test_placements_that_are_refused(
