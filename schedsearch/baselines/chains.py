@@ -49,13 +49,14 @@ def _one_f_one_b(given: Given, num_micro_batches: int, ahead: int = 1, delay: in
     """Return 1F1B's orders.
 
     A stage runs `ahead` forward blocks before its first turn for each stage after it; its weight halves are
-    `delay` micro-batches behind the input halves for each stage before.
+    `delay` micro-batches behind the input halves for each stage before. Alike chains take turns.
     """
     orders = {}
     for place, stage in enumerate(given.stages):
-        visits = [(stage, n) for n in range(num_micro_batches)]
-        warmup = ahead * (len(given.stages) - place - 1)
-        orders[stage.device] = in_turns(visits, visits, warmup, delay * place)
+        visits = [(chain[place], n) for n in range(num_micro_batches) for chain in given.chains]
+        orders[stage.device] = in_turns(
+            visits, visits, ahead * (len(given.stages) - place - 1), delay * place
+        )
     return orders
 
 

@@ -195,7 +195,11 @@ _EMBEDDED = "an M- or NN-shape (a V-shape with stages on all devices in between)
 _X = "an X-shape (two V-shapes in opposite directions) of an even number of devices"
 
 ANY = PipelineForm("v_shape", "any placement", lambda *_: True, lambda _: [[]])
-V = PipelineForm("v_shape", f"{_V}, one of each on a device)", _one(lambda stages: _rounds(stages) == 1))
+V = PipelineForm(
+    "v_shape",
+    f"{_V}, one of each on a device)",
+    lambda chains, _: _rounds(chains[0]) == 1 and len({tuple(s.devices for s in c) for c in chains}) == 1,
+)
 LOOP = PipelineForm("loop_shape", _LOOP, _one(lambda stages: _rounds(stages) > 1))
 WAVE = PipelineForm("wave_shape", f"a wave of two {_WAVE}", _one(lambda stages: _rounds(stages, True) == 2))
 WAVES = PipelineForm(

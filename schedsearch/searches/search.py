@@ -49,14 +49,11 @@ def search(
 
 
 def find(request: Problem, on_progress: SearchReport | None = None) -> Answer:
-    """Search a schedule by the method that the request names.
+    """Search a schedule by the method that the request names; what is found is validated.
 
     Args:
         request: The problem to search.
         on_progress: Called with each step of the search.
-
-    Returns:
-        With a validated schedule, if there is one.
 
     Raises:
         SearchError: There is no such method, or it cannot do what is asked.

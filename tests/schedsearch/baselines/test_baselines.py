@@ -190,6 +190,25 @@ def test_pipedream_is_1f1b_and_copies_of_a_stage_take_micro_batches_in_turn() ->
         pipedream(x_shape(4), 8)
 
 
+@pytest.mark.parametrize("name", ["one_f_one_b", "eager_one_f_one_b"])
+def test_chains_that_are_alike_take_turns_as_more_micro_batches_of_one(name: str) -> None:
+    """So modes of several micro-batches in a repetend have an order at once, once after 100 CPU seconds."""
+    chain = CHAIN(4)
+    twice = [
+        replace(block, name=f"{block.name}.{i}", after=tuple(f"{each}.{i}" for each in block.after))
+        for i in range(2)
+        for block in chain.blocks
+    ]
+    both = replace(chain, blocks=tuple(twice))
+    made = validate(HAND_MADE[name](both, 5))
+    assert made.makespan == HAND_MADE[name](chain, 10).makespan
+    crossing = replace(
+        both, blocks=(*twice[:8], *(replace(b, devices=(3 - b.devices[0],)) for b in twice[8:]))
+    )
+    with pytest.raises(UnsuitablePlacementError, match="needs a V-shape"):
+        HAND_MADE[name](crossing, 5)
+
+
 @pytest.mark.parametrize("transfer", [1, 2])
 def test_eager_one_f_one_b_hides_transfers(transfer: int) -> None:
     """A transfer of 1/4 or 1/2 of a forward block costs 1F1B 11.1 or 20 % in the steady state, eager none."""
