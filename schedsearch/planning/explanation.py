@@ -82,9 +82,10 @@ def _stages(best: RankedPlan, plans: Plans) -> Iterator[str]:
     for number, (peak_mib, capacity_gib) in enumerate(memory):
         gpus = plan.stages[number].gpus
         span = "-".join(str(gpu) for gpu in dict.fromkeys((gpus.start, gpus.stop - 1)))
+        own = [i for device, chunk in best.chunks if device == number for i in chunk]
         runs = (
             f"{count} {each.name}{'s' * (count > 1)}: {strategy_in_words(how)}"
-            for each, how, count in plan.runs(number)
+            for each, how, count in plan.runs(own or plan.stages[number].layers)
         )
         yield (
             f"- stage {number} on GPUs {span}: {'; '.join(runs)}; "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -223,10 +223,9 @@ class Plan:
         inner = [isinstance(each, TransformerLayer) or getattr(each, "role", "") == "block" for each in model]
         return [i for i in (range(len(model)) if layers is None else layers) if inner[i]]
 
-    def runs(self, stage: int) -> Iterator[tuple[Layer, LayerStrategy, int]]:
-        """Yield the runs of equal layers with equal strategies in a stage, with their lengths."""
-        chosen = self.stages[stage]
-        pairs = zip((self.layers[i] for i in chosen.layers), chosen.strategies, strict=True)
+    def runs(self, layers: Iterable[int]) -> Iterator[tuple[Layer, LayerStrategy, int]]:
+        """Yield the runs of equal layers with equal strategies among some layers, with their lengths."""
+        pairs = ((self.layers[i], self.strategies[i]) for i in layers)
         for (layer, strategy), equal in itertools.groupby(pairs):
             yield layer, strategy, len(list(equal))
 

@@ -52,10 +52,11 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
             {
                 "gpus": [stage.gpus.start, stage.gpus.stop],
                 "layers": [
-                    {"count": count, **plain(how, defaults=False)} for _, how, count in plan.runs(number)
+                    {"count": count, **plain(how, defaults=False)}
+                    for _, how, count in plan.runs(stage.layers)
                 ],
             }
-            for number, stage in enumerate(plan.stages)
+            for stage in plan.stages
         ],
     }
 

@@ -77,7 +77,7 @@ def test_equal_layers_of_a_stage_stand_together() -> None:
     options = PlanOptions(memory_gib=40.0, num_stages=(4,), gpus_per_stage=(2,))
     found = search_plans(costs, read_cluster("a100_8"), 32, options)
     for rated in found.plans:
-        runs = [len({how for _, how, _ in rated.plan.runs(i)}) for i in range(4)]
+        runs = [len({how for _, how, _ in rated.plan.runs(rated.plan.stages[i].layers)}) for i in range(4)]
         assert len(rated.plan.pieces) <= sum(runs) + 2, "each way of sharing once, but for the ends"
 
 
