@@ -34,7 +34,7 @@ def made(periodic: PeriodicSchedule, n: int, slowdown: float) -> PeriodicPlan:
     return periodic_plan(periodic, profile, n, slowdown * maximum_ms(periodic, profile, n))
 
 
-@pytest.mark.parametrize(("n", "limits"), zip((3, 20, 20), LIMITS, strict=True))
+@pytest.mark.parametrize(("n", "limits"), list(zip((3, 20, 20), LIMITS, strict=True)))
 def test_keeps_limits_and_groups(periodic: PeriodicSchedule, n: int, limits: SwitchingLimits) -> None:
     alone = made(periodic, n, 1.08)
     free = alone.unrolled(n)
