@@ -107,7 +107,6 @@ class PipeDreamPlanner:
 
     module: ClassVar[str] = "experiments.plan.pipedream"
     kind: str = option("pipedream", "set by planner=")
-    flat: bool = option(False, "all GPUs as one level, with the links between nodes")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,7 @@ def task(question: PlanQuestion, planner: PipeDreamPlanner) -> Result:
             "profiles: has no value; give the CSV file of a model's nodes, as in profiles=FILE.csv"
         )
     batch = one_batch(question, "the samples of a profiled input")
-    levels, graph = levels_of(cluster_of(question), is_flat=planner.flat), read_profile_graph(path)
+    levels, graph = levels_of(cluster_of(question)), read_profile_graph(path)
     memory_mib = None if question.memory_gib is None else 1024 * question.memory_gib
     best = best_plan(graph, levels, "per_worker", memory_mib)
     rows = [plan_row("pipedream", best, memory_mib, batch)]
@@ -69,12 +69,8 @@ def _in_words(row: Mapping[str, Any]) -> str:
     return f"{row['configuration']}, {row['time_ms']:.5g} ms, bound by {row['bottleneck']}"
 
 
-def levels_of(cluster: Cluster, *, is_flat: bool = False) -> list[Level]:
+def levels_of(cluster: Cluster) -> list[Level]:
     """Return GPUs of a node and nodes as levels of workers, at the bandwidths of the cluster as they are.
-
-    Args:
-        cluster: Cluster of equal nodes.
-        is_flat: All GPUs are one level, with the links between nodes where there are several.
 
     Raises:
         OptionError: The nodes are not equal.
@@ -89,7 +85,7 @@ def levels_of(cluster: Cluster, *, is_flat: bool = False) -> list[Level]:
     link_gb_s = cluster.link_bandwidth_gb_s or nodes.gpu.link_bandwidth_gb_s
     if nodes.num_nodes == 1:
         return [Level(nodes.gpus_per_node, link_gb_s)]
-    if is_flat or nodes.gpus_per_node == 1:
+    if nodes.gpus_per_node == 1:
         return [Level(cluster.num_gpus, cluster.node_bandwidth_gb_s)]
     return [Level(nodes.gpus_per_node, link_gb_s), Level(nodes.num_nodes, cluster.node_bandwidth_gb_s)]
 

@@ -13,6 +13,7 @@ from experiments.predict.prediction import PlanPrediction, counted, predict, ran
 from experiments.predict.recipe_table import PricedRecipe, Recipe, RecipePrices, recipes_to_csv
 from experiments.predict.run_prediction import RunPrediction, calibrated, predict_run
 from experiments.predict.run_table import Run, read_run_folder
+from experiments.predict.stage_memory import stage_memory
 from experiments.report.result import Result
 from placements.forms.tables import csv_files, csv_records
 from placements.forms.texts import csv_text
@@ -158,7 +159,7 @@ def memory_to_csv(predictions: Sequence[RunPrediction]) -> str:
         [each.run.run, each.fullest_stage, part.kind, part.name, f"{part.gib:.3f}", part.held, part.rule]
         for each in predictions
         if each.predicted is not None
-        for part in each.predicted.memory(each.fullest_stage)
+        for part in stage_memory(each.predicted, each.fullest_stage)
     ]
     return csv_text(MEMORY_COLUMNS, rows)
 

@@ -107,18 +107,14 @@ class LayoutSearch:
 
     def bound_and_look(self) -> None:
         """Raise the bound and search around the layout that meets it, until bound and best time are equal."""
-        seen: set[Sizes] = set()
-        rng = np.random.default_rng(0)
         while not self.is_over:
             most = None if self.best is None else int(self.ticks)
             budget = SolverBudget(min(_MODEL_WORK, self.work_limit - self.work), 600, 0, self._spend)
             bound, found = min_bound(self.problem, self.paths, most, self.best, budget)
             self.bound = max(self.bound, min(bound, self.ticks))  # infinite where nothing fits
-            sizes = found or self.best
-            if bound == math.inf or sizes is None:
-                continue
-            self.descend(_shaken(sizes, rng) if sizes in seen else sizes)
-            seen.add(sizes)
+            if found is None:
+                return
+            self.descend(found)
 
     def _spend(self, work: float) -> None:
         self.work += work
@@ -191,17 +187,6 @@ def _table_of_stages(problem: LayoutProblem) -> tuple[Sizes | None, float]:
         stages.append(windows(np.where(fits, ahead + i * late + waits, math.inf)))
     found, bound = divided(stages, np.maximum, longest_last=True)
     return found or None, bound
-
-
-def _shaken(sizes: Sizes, rng: np.random.Generator) -> Sizes:
-    """Return a layout three random moves of a piece away."""
-    found = list(sizes)
-    for _ in range(3):
-        source, target = rng.integers(len(found), size=2)
-        if found[source] > 1:
-            found[source] -= 1
-            found[target] += 1
-    return tuple(found)
 
 
 def _neighbours(sizes: Ints) -> Ints:

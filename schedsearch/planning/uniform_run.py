@@ -6,20 +6,16 @@ module does not know what a layer costs.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
-from placements import Kind, Placement
+from placements import Placement
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
-from placements.models.costing.layer_costs import layer_memory
 from placements.models.costing.options import CostOptions
 from placements.models.layers import Layer
-from placements.models.memory import STATE_KINDS, MemoryItem
 from placements.models.parallel import LayerStrategy
 from placements.models.piece_placement import PieceCost
 from placements.pieces import PIPELINES
@@ -43,24 +39,6 @@ UNLIMITED = 100.0
 NEAR_TIE = 0.01
 """Share by which an iteration may be longer and still counts as equal: costs are no more exact. Of equal
 plans the simplest comes first."""
-
-
-class StageTensor(NamedTuple):
-    """Tensors of one name on a GPU of a stage, with their size in GiB.
-
-    Attributes:
-        kind: See `placements.models.memory.MemoryKind`.
-        name: Name of the tensors.
-        gib: GiB of all of them together.
-        held: Micro-batches of which they are held, of several chunks the most; 1 of states.
-        rule: The rule in words by which they are counted.
-    """
-
-    kind: str
-    name: str
-    gib: float
-    held: int
-    rule: str
 
 
 @dataclass(frozen=True)
@@ -219,58 +197,6 @@ class UniformRun:
         """Peak memory of a GPU of each stage, in GiB."""
         return tuple(self.placement.mib(int(most)) / 1024 for most in peak_memory(self.schedule))
 
-    def memory(self, stage: int) -> Iterator[StageTensor]:
-        """Yield the tensors of a stage by kind, largest first in each.
-
-        What its chunks keep is counted for as many micro-batches as each holds when the stage holds most.
-        Where that is in a backward, layers whose backward has run already keep nothing of its micro-batch.
-        """
-        plan, options = self.plan, self.costs.options
-        held, running = self._at_peak(stage)
-        found: dict[tuple[str, str, str], tuple[float, int]] = {}
-        for chunk in self.chunks_on(stage):
-            items = [
-                layer_memory(
-                    layer, how, plan.micro_batch_size, plan.num_micro_batches, plan.group(stage), options
-                )
-                for layer, how in self.layers_of(self.chunks[chunk])
-            ]
-            last = _last_at_peak(items) if chunk == running else -1
-            for i, item in ((i, item) for i, of_layer in enumerate(items) for item in of_layer):
-                count = held.get(chunk, 0) + (i <= last) if item.kind == "kept" else 1
-                key: tuple[str, str, str] = item.kind, item.name, item.rule
-                size, most = found.get(key, (0.0, 0)) if item.kind != "buffer" else (0.0, 0)
-                if item.kind != "backward" or i == last:
-                    found[key] = size + count * item.num_bytes, max(most, count)
-        order = (*STATE_KINDS, "kept", "backward", "buffer")
-        for key, (size, count) in sorted(
-            found.items(), key=lambda each: (order.index(each[0][0]), -each[1][0])
-        ):
-            if size:
-                yield StageTensor(key[0], key[1], size / 2**30, count, key[2])
-
-    def _at_peak(self, stage: int) -> tuple[dict[int, int], int | None]:
-        """Return the micro-batches that each chunk of a stage holds at the stage's memory peak.
-
-        Returns:
-            Micro-batches whose tensors each chunk keeps, without the one whose backward runs; and the chunk
-            of this backward, None if a forward runs.
-        """
-        held, most = Counter[int](), -1.0
-        found = dict[int, int]()
-        running: int | None = None
-        for name, _ in self.schedule.order(stage):
-            kind, chunk = self.placement.by_name[name].kind, int(name[1:])
-            if kind in (Kind.O, Kind.I):
-                continue
-            cost, is_backward = self.pieces[chunk].cost, kind is not Kind.F
-            held[chunk] += -1 if is_backward else 1
-            kept = sum(count * self.pieces[i].cost.kept_bytes for i, count in held.items())
-            total = kept + (cost.backward_peak_bytes if is_backward else cost.forward_bytes)
-            if total > most:
-                most, found, running = total, dict(held), chunk if is_backward else None
-        return found, running
-
 
 def layout_in_words(layout: Layout) -> str:
     """Return a layout by the names that frameworks use, without degrees of 1.
@@ -293,16 +219,6 @@ def degrees_in_words(*degrees: int) -> list[str]:
     """Return tensor, pipeline, virtual, context, expert and data parallelism as TP4 or DP8, but for 1."""
     names = ("TP", "PP", "VP", "CP", "EP", "DP")
     return [f"{name}{degree}" for name, degree in zip(names, degrees, strict=True) if degree > 1]
-
-
-def _last_at_peak(items: list[tuple[MemoryItem, ...]]) -> int:
-    """Return the layer whose backward has the chunk's memory peak; see `Cost.backward_peak_bytes`."""
-    kept = list(accumulate(_num_bytes(of_layer, "kept") for of_layer in items))
-    return max(range(len(items)), key=lambda i: kept[i] + _num_bytes(items[i], "backward"))
-
-
-def _num_bytes(items: Iterable[MemoryItem], kind: str) -> float:
-    return sum(item.num_bytes for item in items if item.kind == kind)
 
 
 def _weight_share(layers: Iterable[tuple[Layer, LayerStrategy]]) -> float:

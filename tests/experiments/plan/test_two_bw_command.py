@@ -48,7 +48,7 @@ def test_parallel_pipelines_are_planned_and_run(command: Command, tmp_path: Path
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (("planner.flat=true",), "planner.flat: is not an option of the planner that is chosen; choose "),
+        (("planner.max_chunks=2",), "planner.max_chunks: is not an option of the planner that is"),
         (("framework=plain",), "framework: plain does not apply here: it is not of planner=pipedream_2bw; "),
         (("model=swin_huge_32", "num_layers=null"), "has 4 kinds of transformer layers in a row"),
         (("batch=[8,16]",), "batch: [8, 16] is not the samples of an update; give one number"),

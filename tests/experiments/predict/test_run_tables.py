@@ -14,6 +14,7 @@ from made_up_runs import table
 
 from experiments.predict.run_prediction import as_modelled, calibrated, predict_run
 from experiments.predict.run_table import MODELS_FILE, Run, RunFolder, read_run_folder
+from experiments.predict.stage_memory import stage_memory
 from experiments.predict.task import MEMORY_COLUMNS, RUN_COLUMNS
 from placements.forms.texts import write_json, write_text
 from placements.models.memory import FRAMEWORKS, Framework
@@ -91,7 +92,7 @@ def test_the_tensors_of_a_stage_are_its_peak(tmp_path: Path, framework: Framewor
     for run in runs.values():
         model = as_modelled(folder, run, framework)
         for stage, gib in enumerate(model.gib_by_stage):
-            assert sum(part.gib for part in model.memory(stage)) == pytest.approx(gib, rel=0.001)
+            assert sum(part.gib for part in stage_memory(model, stage)) == pytest.approx(gib, rel=0.001)
 
 
 def test_vocabulary_layers_and_groups_of_a_run(tmp_path: Path) -> None:

@@ -72,8 +72,6 @@ def test_the_best_plans() -> None:
     for run in runs:
         gib = max(run.gib_by_stage)
         assert gib <= found().limit_gib
-        stage = run.gib_by_stage.index(gib)
-        assert sum(part.gib for part in run.memory(stage)) == pytest.approx(gib, rel=0.001)
 
 
 def test_little_memory_asks_for_more_sharing() -> None:
