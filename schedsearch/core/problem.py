@@ -45,7 +45,7 @@ class Problem:
             objective is that of a whole schedule, and of the other fields those count that limit the search,
             its seed and what it begins with.
         tokens: The length of each micro-batch; empty where it is not known.
-        method: A key of `schedsearch.searches.search.METHODS`. Tessel's repetends have one micro-batch, and
+        method: One of `schedsearch.searches.search.METHODS`. Tessel's repetends have one micro-batch, and
             its two methods make no use of the next three, nor of strategies and what to begin with.
         micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
         max_micro_batches_per_repetend: Where to stop searching; above 1, the repetend of a hand-made schedule

@@ -6,7 +6,6 @@ If micro-batches differ, `schedsearch.unequal` answers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,9 @@ from schedsearch.core.problem import Problem, seconds_of
 from schedsearch.procedures.orchestrator import solve
 from schedsearch.schedule import require_plain
 from schedsearch.unequal.unequal_search import solve_unequal
+
+METHODS = ("modulo", "tessel", "time_optimal")
+"""Methods of search, by the name that the command line uses."""
 
 
 def search(
@@ -63,14 +65,14 @@ def find(request: Problem, on_progress: SearchReport | None = None) -> Answer:
         raise SearchError(f"search.method: {request.method!r} is not a method; use {' or '.join(METHODS)}")
     request.check()
     report = on_progress or (lambda _: None)
-    if not request.chosen:
-        return METHODS[request.method](request, report)
-    if request.method != "modulo":
+    if request.method == "modulo":
+        return solve(request, report) if not request.chosen else solve_unequal(request, report)
+    if request.chosen:
         raise SearchError(
             f"search.method: {request.method} knows no micro-batches that differ; use modulo, or leave "
             "search.micro_batches out"
         )
-    return solve_unequal(request, report)
+    return _tessels(request, report)
 
 
 def _tessels(request: Problem, on_progress: SearchReport) -> Answer:
@@ -99,11 +101,3 @@ def _tessels(request: Problem, on_progress: SearchReport) -> Answer:
         seed=request.seed,
         on_progress=on_progress,
     )
-
-
-METHODS: Mapping[str, Callable[[Problem, SearchReport], Answer]] = {
-    "modulo": solve,
-    "tessel": _tessels,
-    "time_optimal": _tessels,
-}
-"""The searches by the name that the command line uses."""
