@@ -27,7 +27,7 @@ from schedsearch.cluster.throughputs import Throughputs
 THROUGHPUTS, JOB_TYPES = "simulation_throughputs.json", "job_types.csv"
 """Files of a folder of data."""
 
-_WANTED = f"a folder with {THROUGHPUTS} and {JOB_TYPES}, or a file of throughputs"
+_WANTED = f"give a folder with {THROUGHPUTS} and {JOB_TYPES}, or a file of throughputs"
 
 GAVEL, IN_TURN, ONE_QUEUE = "gavel", "in_turn", "one_queue"
 """How GPUs are given in rounds: as in Gavel's simulator, where one GPU type after another chooses its jobs,
@@ -76,7 +76,7 @@ def read_data(given: str | None, *, unconsolidated: bool = False) -> tuple[Throu
         OptionError: Neither is there.
         ClusterError: A file is wrong.
     """
-    require(given is not None, "data", given, "a path", f"give {_WANTED}, as in data=FOLDER")
+    require(given is not None, "data", given, "a path", f"{_WANTED}, as in data=FOLDER")
     path = Path(require_path("data", given))
     file = path / THROUGHPUTS if path.is_dir() else path
     require(

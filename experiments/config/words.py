@@ -95,6 +95,9 @@ def unknown(command: str, key: str, given: Sequence[str]) -> str:
     names, where = names_of(command, given), f"is not an option of schedsearch {command}"
     if own := [name for name in sorted(names) if name.endswith(f".{key}")]:
         return f"{key}: {where}; did you mean {own[0]}?"
+    if key == "experiment" and (kinds := kinds_of(command, key)):
+        kind = next((word.partition("=")[2] for word in given if word.startswith(f"{key}=")), "")
+        return f"{key}={kind}: is not there; {did_you_mean(kind, sorted(kinds))}"
     if key in names:
         group = key.partition(".")[0]
         return f"{key}: is not an option of the {group} that is chosen; choose another or leave it out"

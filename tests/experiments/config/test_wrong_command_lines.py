@@ -76,6 +76,11 @@ WRONG = [
         ["-m", "hydra/launcher=ray"],
         "hydra/launcher=ray: is not there; pip install 'schedsearch[ray]'",
     ),
+    (
+        "reproduce",
+        ["experiment=tessel_fig9"],
+        "experiment=tessel_fig9: is not there; did you mean tessel_figure9?",
+    ),
     ("compare", ["stages={}", "schedules=[]"], "schedules: is empty; use some of searched, searched@v_shape"),
     (
         "run",
