@@ -68,6 +68,18 @@ def tight(placement: Placement, spare: int) -> Placement:
     )
 
 
+@st.composite
+def small_problems(draw: st.DrawFn) -> tuple[Placement, int]:
+    """A placement and micro-batches for brute force: up to 9 blocks in all, with memory limits or without."""
+    two = placements(max_devices=2, max_forward=2, max_time=3)
+    placement = draw(two | placements(max_devices=3, max_forward=2, max_time=3, by_device=True))
+    number = draw(st.integers(1, 3))
+    assume(len(placement.blocks) * number <= 9)
+    first, *rest = placement.blocks
+    placement = replace(placement, blocks=(replace(first, transient=draw(st.integers(0, 2))), *rest))
+    return (tight(placement, draw(st.integers(0, 3))) if draw(st.booleans()) else placement), number
+
+
 def with_transfer(placement: Placement, ticks: int) -> Placement:
     """The placement with so many ticks between blocks on different devices."""
     transfer = tuple(

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import min_makespan as brute_force
 from strategies import placements as random_placements
-from strategies import tight
+from strategies import small_problems, tight
 
 from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
@@ -39,21 +39,9 @@ def upper_bound(placement: Placement, n: int) -> int:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    random_placements(max_devices=2, max_forward=2, max_time=3)
-    | random_placements(max_devices=3, max_forward=2, max_time=3, by_device=True),
-    st.integers(1, 3),
-    st.integers(0, 3),
-    st.integers(0, 2),
-    st.booleans(),
-)
-def test_makespan_equals_brute_force(
-    placement: Placement, n: int, spare: int, transient: int, limited: bool
-) -> None:
-    assume(len(placement.blocks) * n <= 9)
-    first, *rest = placement.blocks
-    placement = replace(placement, blocks=(replace(first, transient=transient), *rest))
-    placement = tight(placement, spare) if limited else placement
+@given(small_problems())
+def test_makespan_equals_brute_force(problem: tuple[Placement, int]) -> None:
+    placement, n = problem
     assume(model_of(placement) is not None)
     least = brute_force(placement, n)
     found = min_makespan(placement, n, at_most=upper_bound(placement, n))

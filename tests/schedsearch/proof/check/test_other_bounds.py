@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings
 from oracles import min_makespan
-from strategies import placements as random_placements
-from strategies import tight
+from strategies import small_problems
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, m_shape, v_shape
@@ -21,23 +19,10 @@ from schedsearch.searches.search import search
 
 
 @settings(max_examples=30, deadline=None)
-@given(
-    random_placements(max_devices=2, max_forward=2, max_time=3)
-    | random_placements(max_devices=3, max_forward=2, max_time=3, by_device=True),
-    st.integers(1, 3),
-    st.integers(0, 3),
-    st.integers(0, 2),
-    st.booleans(),
-)
-def test_all_orders_show_just_the_least_makespan(
-    placement: Placement, n: int, spare: int, transient: int, limited: bool
-) -> None:
+@given(small_problems())
+def test_all_orders_show_just_the_least_makespan(problem: tuple[Placement, int]) -> None:
     """That it is no less, but not that it is more; with transfers neither need be seen."""
-    assume(len(placement.blocks) * n <= 9)
-    first, *rest = placement.blocks
-    placement = replace(placement, blocks=(replace(first, transient=transient), *rest))
-    if limited:
-        placement = tight(placement, spare)
+    placement, n = problem
     least = min_makespan(placement, n)
     if least is not None:
         shown = [no_shorter_schedule(placement, n, ticks, 60) for ticks in (least, least + 1)]
