@@ -375,13 +375,13 @@ def _more_or_less(share: float) -> str:
 def _loss(
     frontier: Frontier, plan: FrequencyPlan, deadline_ms: float, other: FrequencyPlan | None = None
 ) -> float:
-    """Return by which share a plan needs more than another one until the deadline; below 0 if less.
+    """Return the extra energy of a plan until the deadline as a share of another's; below 0 if less.
 
     Args:
         frontier: Frontier of the free plans.
-        plan: Any.
-        deadline_ms: Until which both are paid for; the other plan's time where that is longer.
-        other: None for the free plan.
+        plan: Any plan.
+        deadline_ms: End of the time for which energy counts, in ms; the other plan's own end if later.
+        other: The plan to compare with; None for the free plan.
     """
     if other is None:
         other = frontier.at(max(deadline_ms, frontier.shortest.time_ms))

@@ -20,7 +20,7 @@ BASELINE_TITLES = {
     "zeus_per_stage": "ZeusPerStage",
     "perseus": "Perseus",
 }
-"""What people call each baseline."""
+"""Title of each baseline in reports."""
 
 
 @dataclass(frozen=True)

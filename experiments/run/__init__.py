@@ -5,6 +5,6 @@
 - `measured_run`: started, followed, compared with the unpipelined model, traced beside its plan
 - `inference`: requests, their latency and throughput, as planned and as measured
 - `followed_server`: a run that follows the plans of a server, from its first iterations on
-- `beside`: what people use, at the same costs; `resumed`: going on with a run that stopped
-- `report`: what people look at; `task`: all of it
+- `beside`: usual schedules at the same costs; `resumed`: going on with a run that stopped
+- `report`: the HTML page; `task`: all of it
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -98,30 +99,28 @@ def warn_of_rise(losses: Sequence[float]) -> None:
     limit = RISE * abs(losses[0])
     if losses[-1] > limit >= max(losses[:-1], default=math.inf):
         log.warning(
-            "the loss rose from %.4g to %.4g in iteration %d; lower runtime.learning_rate",
-            losses[0],
-            losses[-1],
-            len(losses) - 1,
+            f"the loss rose from {losses[0]:.4g} to {losses[-1]:.4g} in iteration {len(losses) - 1}; lower "
+            "runtime.learning_rate"
         )
 
 
 def describe(measurement: Measurement) -> str:
-    """Return losses, the comparison with the unpipelined model and clocks, a line each."""
+    """Return losses, the comparison with the unpipelined model, and clocks, in lines."""
     blocking = ", blocking" if measurement.blocking else ""
     first, last = (sum(losses) / len(losses) for losses in (measurement.losses[0], measurement.losses[-1]))
-    why, comparison = f"verify={measurement.verify}: {measurement.verify_reason}", measurement.comparison
-    compared = f"not compared with the unpipelined model ({why})"
+    why, comparison = f"(verify={measurement.verify}: {measurement.verify_reason})", measurement.comparison
+    compared = f"not compared with the unpipelined model\n{why}"
     if comparison is not None:
         which = {"first": "first iteration", "all": "all iterations"}[measurement.verify]
         compared = (
-            f"{which} compared with the unpipelined model ({why}): largest relative gradient error "
+            f"{which} compared with the unpipelined model\n{why}:\nlargest relative gradient error "
             f"{comparison.max_gradient_error:.1e}, bitwise equal to a replay in one process: "
             f"{'yes' if comparison.bitwise_equal else 'no'}"
         )
     return (
         f"run         loss {first:.4f} to {last:.4f} in {measurement.iterations} iterations, "
         f"{measurement.backend}{blocking}\n"
-        f"            {compared}\n"
+        f"{textwrap.indent(compared, 12 * ' ')}\n"
         f"clocks      {measurement.clock_backend}"
     )
 

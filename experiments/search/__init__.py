@@ -4,5 +4,5 @@
 - `profile_reading`, `problem`: a placement with its costs, read once; `schedule_finding`: a schedule for it
 - `results`: what the search returns; `scenario_step`: one order for several scenarios; `search_step`: the
   schedule, written and described
-- `pictures`, `report`: what people look at; `task`: all of it
+- `pictures`, `report`: pictures and the HTML page; `task`: all of it
 """

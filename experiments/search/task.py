@@ -13,7 +13,7 @@ from experiments.search.search_step import search
 
 
 def task(options: SearchCommandOptions) -> Result:
-    """Search; the figures are those of the schedule."""
+    """Search; the figures are the schedule's."""
     found, result = search(options, read_problem(options))
     if result.interrupted:
         return result

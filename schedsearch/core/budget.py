@@ -63,7 +63,7 @@ class Account:
 
     @contextmanager
     def counted(self, objective: Objective, name: str, value: Callable[[], Fraction | int]) -> Iterator[None]:
-        """Charge the work done inside to a procedure, and record by what share it makes a value smaller."""
+        """Charge the work done inside to a procedure, and record its relative improvement of a value."""
         spent, before = self.effort.spent, value()
         try:
             yield

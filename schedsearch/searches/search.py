@@ -51,7 +51,7 @@ def search(
 
 
 def find(request: Problem, on_progress: SearchReport | None = None) -> Answer:
-    """Search a schedule by the method that the request names; what is found is validated.
+    """Search a schedule by the request's method, and validate it.
 
     Args:
         request: The problem to search.

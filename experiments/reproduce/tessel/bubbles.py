@@ -57,7 +57,7 @@ _MOST_IN_FLIGHT = NUM_DEVICES + 3
 _STEADY_AFTER = 32
 """Micro-batches after which a hand-made schedule is in its steady state; whole units of Chimera."""
 
-_RATE, _PEAK, _LEAST = "bubble_rate", "peak_activations", "least_in_flight_without_bubble"
+_RATE, _PEAK, _LEAST = "bubble_rate", "peak_activations", "min_in_flight_without_bubble"
 _TESSEL, _OURS = "Tessel", "our search"
 _OURS_OF = {
     1: "ours, 1 micro-batch per repetend",

@@ -2,7 +2,7 @@
 
     round    0 1 2 | 3 4 5 6 | 7 ... 93 | 94 95 96 | 97 98 99
              warmup| settles | folded   | settles  | cooldown
-                      `------- one clock for each block and lane -------'
+                      `--- one clock per block and micro-batch of it ---'
 
 In the folded rounds every block starts exactly one period after it started the round before, so that any
 number of them is one set of starts, and one more unknown, the period. A few rounds on both sides keep the
@@ -26,7 +26,7 @@ from schedsearch.energy.programs import Timing
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Instance, Schedule, with_optimizer
 
-MOST_MICRO_BATCHES_PER_REPETEND = 4
+MAX_MICRO_BATCHES_PER_REPETEND = 4
 """Micro-batches of a repetend up to which `repetend_of` looks for the pattern of a schedule."""
 
 
@@ -36,14 +36,14 @@ class ClockGroup(NamedTuple):
     Attributes:
         part: Part of the schedule.
         block: Name of the block.
-        lane: Which micro-batch of the repetend; 0 for an optimizer block.
-        turn: In the warmup rounds of the lane from its first on, in the cooldown from the schedule's last
-            on backwards; 0 in the steady part.
+        micro_batch: Number of the micro-batch in the repetend; 0 for an optimizer block.
+        turn: Number of the round, in the warmup from that micro-batch's first on, in the cooldown from the
+            schedule's last backwards; 0 in the steady part.
     """
 
     part: Literal["warmup", "steady", "cooldown"]
     block: str
-    lane: int
+    micro_batch: int
     turn: int
 
 
@@ -82,24 +82,24 @@ class PeriodicSchedule:
     def round(self, instance: Instance) -> int:
         """Return the round in which a block of one micro-batch runs."""
         name, micro_batch = instance
-        turn, lane = divmod(micro_batch, self.repetend.micro_batches)
+        turn, slot = divmod(micro_batch, self.repetend.micro_batches)
         if name not in self.repetend.modulo_stage:
             return turn + 2 * self.repetend.in_flight
-        return turn + self.repetend.in_flight - 1 - self.repetend.modulo_stage[name][lane]
+        return turn + self.repetend.in_flight - 1 - self.repetend.modulo_stage[name][slot]
 
     def groups(self, instance: Instance, num_micro_batches: int) -> tuple[ClockGroup, ...]:
         """Return the clock groups of an instance: one, or two where the steady part is empty."""
         name, micro_batch = instance
         if name not in self.repetend.modulo_stage:
             return (ClockGroup("cooldown", name, 0, 0),)
-        turn, lane = divmod(micro_batch, self.repetend.micro_batches)
+        turn, slot = divmod(micro_batch, self.repetend.micro_batches)
         at, last = self.round(instance), self.num_rounds(num_micro_batches) - 1
         found = []
         if at < self.repetend.in_flight - 1 + self.free_rounds:
-            found.append(ClockGroup("warmup", name, lane, turn))
+            found.append(ClockGroup("warmup", name, slot, turn))
         if at > last - self.free_rounds:
-            found.append(ClockGroup("cooldown", name, lane, last - turn))
-        return tuple(found) or (ClockGroup("steady", name, lane, 0),)
+            found.append(ClockGroup("cooldown", name, slot, last - turn))
+        return tuple(found) or (ClockGroup("steady", name, slot, 0),)
 
 
 class Folded(NamedTuple):
@@ -166,27 +166,27 @@ def repetend_of(make: Callable[[int], Schedule], num_micro_batches: int) -> Repe
     """Return the repetend of a schedule that can be made for any number of micro-batches.
 
     In the middle of a long schedule every block must start a period after it did the round before, and
-    unrolling that pattern must give the order that the schedule of so many micro-batches has on every device.
+    unrolling that pattern must give the order that the schedule of that length has on every device.
 
     Raises:
         EnergyError: The schedule is not periodic.
     """
     schedule = make(num_micro_batches).per_micro_batch
     placement = schedule.placement
-    size = max(8 * (placement.num_devices + MOST_MICRO_BATCHES_PER_REPETEND), num_micro_batches)
+    size = max(8 * (placement.num_devices + MAX_MICRO_BATCHES_PER_REPETEND), num_micro_batches)
     start = make(size).per_micro_batch.start_of
-    for lanes in range(1, MOST_MICRO_BATCHES_PER_REPETEND + 1):
-        middle = size // 2 // lanes * lanes
-        pattern = [(block.name, lane) for block in placement.blocks for lane in range(lanes)]
-        first = {(name, lane): start[name, middle + lane] for name, lane in pattern}
-        periods = {start[name, middle + lanes + lane] - first[name, lane] for name, lane in pattern}
+    for number in range(1, MAX_MICRO_BATCHES_PER_REPETEND + 1):
+        middle = size // 2 // number * number
+        pattern = [(block.name, n) for block in placement.blocks for n in range(number)]
+        first = {(name, n): start[name, middle + n] for name, n in pattern}
+        periods = {start[name, middle + number + n] - first[name, n] for name, n in pattern}
         if len(periods) == 1 and min(periods) >= 1:
-            repetend = Repetend.from_first_starts(placement, lanes, periods.pop(), first)
+            repetend = Repetend.from_first_starts(placement, number, periods.pop(), first)
             if has_order_of(repetend, schedule):
                 return repetend
     raise EnergyError(
         f"periodic: the schedule of {placement.name} repeats nothing of up to "
-        f"{MOST_MICRO_BATCHES_PER_REPETEND} micro-batches; use one that is an unrolled repetend"
+        f"{MAX_MICRO_BATCHES_PER_REPETEND} micro-batches; use one that is an unrolled repetend"
     )
 
 

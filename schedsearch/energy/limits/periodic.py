@@ -98,15 +98,15 @@ class PeriodicPlan:
         return min(known, key=known.__getitem__)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the clocks as plain data: for each part a list for each block and lane.
+        """Return the clocks as plain data: a list by part, block and micro-batch of the repetend.
 
-        The warmup's begin with the first micro-batch of the lane, the cooldown's with its last.
+        A list of the warmup begins with the first round, one of the cooldown with the last.
         """
         parts: dict[str, dict[str, list[list[int]]]] = {"warmup": {}, "steady": {}, "cooldown": {}}
-        for group in sorted(self.clock_mhz, key=lambda group: (group.block, group.lane, group.turn)):
-            lanes = parts[group.part].setdefault(group.block, [])
-            lanes += [[] for _ in range(group.lane + 1 - len(lanes))]
-            lanes[group.lane].append(self.clock_mhz[group])
+        for group in sorted(self.clock_mhz, key=lambda group: (group.block, group.micro_batch, group.turn)):
+            rows = parts[group.part].setdefault(group.block, [])
+            rows += [[] for _ in range(group.micro_batch + 1 - len(rows))]
+            rows[group.micro_batch].append(self.clock_mhz[group])
         return {
             "num_micro_batches": self.num_micro_batches,
             "micro_batches_per_repetend": self.periodic.repetend.micro_batches,

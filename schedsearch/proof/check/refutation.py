@@ -111,7 +111,7 @@ class _Encoding:
                     self.solver.add(z3.Implies(choice, _at_most(ready, start)))
 
     def run_one_at_a_time(self) -> None:
-        """Of two instances on a lane, one ends before the other starts, which ends before the first returns.
+        """Add that instances on the same stream of a device do not overlap, in any round.
 
         This is ``start(c) + k * T + time(c) <= start(b)`` and ``start(b) + time(b) <= start(c) + (k + 1) *
         T`` for some whole k, which is the rounds' difference, less one where c has the later tick: of all
