@@ -104,6 +104,10 @@ class Gpu:
     ] = None
     network_source: Annotated[str, Meaning("where that is from")] = "source not stated"
     has_direct_links: Annotated[bool, Meaning("pairs have a link of their own, and no switch")] = False
+    rates: Annotated[str, Meaning("GPU whose measured operators it has; empty: none were measured")] = ""
+    run_slowdown: Annotated[
+        float, Meaning("time of a product in a run, over its time alone in a short test", min=1)
+    ] = 1.0
 
     def __post_init__(self) -> None:
         if not self.clocks_mhz or list(self.clocks_mhz) != sorted({*self.clocks_mhz}):

@@ -16,8 +16,8 @@ MACHINE = MeasuredRates(
         ("experts", "forward"): ShareTable({(4, 100, 100, 200): 0.3}, 0.5),
         ("experts", "input_gradient"): ShareTable({(4, 100, 100, 200): 0.1}, 0.5),
         ("experts", "weight_gradient"): ShareTable({(4, 100, 100, 200): 0.6}, 0.5),
-        ("core", "forward"): ShareTable({(100, 2, 1, 8): 0.9}, 0.5),
-        ("core", "backward"): ShareTable({(100, 2, 1, 8): 0.7}, 0.25),
+        ("core", "forward"): ShareTable({(100, 2, 8): 0.9}, 0.5),
+        ("core", "backward"): ShareTable({(100, 2, 8): 0.7}, 0.25),
     },
     {
         "stream": KernelRate(1000.0, 0.5, 30.0),

@@ -126,7 +126,7 @@ def inputs_of(question: PlanQuestion) -> PlanInputs:
     model, cluster = model_of(question), cluster_of(question)
     model = in_bf16(model) if question.precision is None else model
     costs = computed_costs(question, model, cluster)
-    return PlanInputs(model, cluster, costs, _source_of_costs(question, costs))
+    return PlanInputs(model, cluster, costs, _source_of_costs(question, cluster, costs))
 
 
 def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) -> FrameworkCosts:
@@ -163,13 +163,16 @@ def _measured_rates(question: PlanQuestion, cluster: Cluster, precision: Precisi
     return read_machine(question.machine, cluster.whole.gpu)
 
 
-def _source_of_costs(question: PlanQuestion, costs: FrameworkCosts) -> str:
+def _source_of_costs(question: PlanQuestion, cluster: Cluster, costs: FrameworkCosts) -> str:
     """Return the source of computed costs in words."""
     if question.machine is not None:
         return f"costs: computed from shapes, and rates measured, of {question.machine}"
+    rates = costs.options.rates_on(cluster.whole.gpu)
+    if isinstance(rates, MeasuredRates):
+        return f"costs: computed from shapes, and rates measured by shape on {rates.name}"
     has_experts = any(layer.num_routes for _, layer in costs.model.runs)
     experts = ", those with experts operator by operator, none of it measured" if has_experts else ""
-    share = f"{question.model_flops_utilisation:.0%}"
+    share = f"{costs.options.share_of_peak:.0%}"
     return f"costs: computed from shapes and data sheets, layers at {share} of the peak{experts}"
 
 

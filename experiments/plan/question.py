@@ -53,9 +53,11 @@ class PlanQuestion:
         "megatron", "what holds memory besides states and activations", choices=tuple(FRAMEWORKS)
     )
     machine: Verbatim | None = option(
-        None, "file of measured rates of the GPU, JSON or CSV; null: shares of peaks"
+        None, "file of measured rates of the GPU, JSON or CSV; null: the project's, where it has the GPU's"
     )
-    model_flops_utilisation: float = option(0.5, "share of the GPU's peak that layers reach")
+    model_flops_utilisation: float | None = option(
+        None, "share of the GPU's peak that layers reach; null: as measured by shape, or else 0.5"
+    )
     output_layer_utilisation: float = option(0.65, "share of the peak that the output layer reaches")
     memory_efficiency: float = option(0.85, "share of the memory bandwidth that is reached")
     overlap_slowdown: float = option(1.3, "factor on computing and transfers while both run")

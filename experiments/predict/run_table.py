@@ -67,7 +67,9 @@ class Run:
     @property
     def degrees(self) -> Degrees:
         """How GPUs share the model."""
-        return Degrees(self.tp, self.pp, self.data_parallel, self.cp, self.ep, self.vp)
+        return Degrees(
+            self.tp, self.pp, self.data_parallel, self.cp, self.ep, self.vp, context_sharing="ring"
+        )
 
     @property
     def data_parallel(self) -> int:

@@ -34,6 +34,7 @@ class Framework:
         gradient_passes: How often a step reads or writes all gradients, besides the update.
         kernels_per_weight: Kernels of a step for each matrix: its gradient goes to the optimizer's share, and
             the new weight comes back.
+        host_us: Time of the host for each kernel, in 1e-6 seconds.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Framework:
     softmax_bytes: int = 4
     gradient_passes: float = 0.0
     kernels_per_weight: int = 0
+    host_us: float = 0.0
 
 
 PLAIN = Framework("plain", has_temporaries=False)
@@ -51,10 +53,16 @@ FRAMEWORKS = {
     "plain": PLAIN,
     # With Transformer Engine: products add up 32-bit gradients, and placeholders of gradients are cached by
     # shape; fused cross entropy; gradients cleared and normed.
-    "megatron": Framework("megatron", True, softmax_bytes=2, gradient_passes=2, kernels_per_weight=2),
+    "megatron": Framework(
+        "megatron", True, softmax_bytes=2, gradient_passes=2, kernels_per_weight=2, host_us=125.0
+    ),
+    # Before Transformer Engine, with kernels of its own and of apex: the softmax in 32 bits. Its host time is by
+    # GPTs of hidden size 1024 on A100 (vTrain's runs of one node); by Megatron-LM's own tests of hidden size 512
+    # on H100 a layer of 32 kernels takes the newer one 4.0 ms.
+    "megatron_local": Framework("megatron_local", gradient_passes=2, host_us=50.0),
     # With FSDP2: loss in 32 bits, not fused; gradients set to none, and clipped.
-    "torchtitan": Framework("torchtitan", gradient_passes=1),
+    "torchtitan": Framework("torchtitan", gradient_passes=1, host_us=50.0),
     # The runtime of this project: torch's own modules and autograd.
-    "schedsearch": Framework("schedsearch"),
+    "schedsearch": Framework("schedsearch", host_us=50.0),
 }
 """Frameworks by name."""

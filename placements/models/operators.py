@@ -57,6 +57,9 @@ class Core(NamedTuple):
         tokens: Tokens that ask; `span` are those that each attends to.
         counted: Share of these that the kernel computes, 0.5 for a causal one.
         keys: Tokens that have keys and values; 0 for as many as ask.
+        score_bytes: Bytes read and written for each score by the kernels between the products, in the forward
+            and in the backward; 0 for a core that does not write its scores (flash attention).
+        launches: Number of these kernels in a pass.
     """
 
     heads: float
@@ -67,6 +70,13 @@ class Core(NamedTuple):
     span: int
     counted: float = 1.0
     keys: int = 0
+    score_bytes: tuple[float, float] = (0.0, 0.0)
+    launches: int = 0
+
+    @property
+    def writes_scores(self) -> bool:
+        """Whether scores are written to memory and read again."""
+        return self.score_bytes[0] > 0
 
     @property
     def flops(self) -> float:

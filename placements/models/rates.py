@@ -6,17 +6,6 @@ import math
 
 from placements.block import PlacementError
 
-EXPERT_HALF_TOKENS = 230
-"""Tokens of each expert with which a product of experts reaches half of the share of large products.
-
-With n tokens it reaches n / (n + 230) of it, within 0.05 of the shares that SimuMax 1.2 measured on a B200:
-0.18 of the peak with 128 tokens, 0.27 with 256, 0.39 with 512, 0.49 with 2460."""
-
-HOST_US = 125.0
-"""Time of the host for each kernel, in 1e-6 seconds: GPTs of hidden size 512 take 4.0 ms for a layer's
-forward and backward on H100 in Megatron-LM's own functional tests (at d98e8a64; 12 layers, 4 GPUs to each
-matrix), which are 32 kernels by our count; no GPU would need a tenth of that."""
-
 RESERVE_GIB = 4.0
 """Memory kept for the CUDA context, communication buffers, temporaries and fragmentation: assumed."""
 

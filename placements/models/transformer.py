@@ -217,9 +217,20 @@ class TransformerLayer(Layer):
         self._core(work, Core(heads, kv_heads, width, width, s, length, keys=length))
 
     def _core(self, work: Work, core: Core) -> None:
-        """Add an attention core and its kept scores: 5 a s^2 / t bytes in 16 bits with dropout."""
+        """Add an attention core and its kept scores: 5 a s^2 / t bytes in 16 bits with dropout.
+
+        Without flash attention scores are written. A fused kernel scales, masks and takes the softmax of
+        them, otherwise three do; dropout is one more, which writes its mask.
+        """
         n, tensors = work.number_bytes, {"flash": 0, "fused": 1, "unfused": 2}[self.attention]
         each = n * tensors + (n + 1 if self.dropout and tensors else 0)
+        if tensors:
+            dropped = 2 * n + 1 if self.dropout else 0
+            more = 4 * n + 1 if tensors > 1 else 0
+            launches = 1 + self.dropout + (2 if tensors > 1 else 0)
+            core = core._replace(
+                score_bytes=(2 * n + dropped + more, 3 * n + dropped + more), launches=launches
+            )
         work.cores.append(core)
         work.keep(SCORES, core.heads * core.tokens * core.span, each)
 

@@ -42,8 +42,8 @@ SHAPES = ("v_shape", *SHARED_VOCABULARY)
 RANKS = ("schedule", "simulation")
 """Ways to rank plans: by a searched schedule, or by the simulated hand-made one."""
 
-TRAINED = CostOptions(overlap_weights=True, framework=FRAMEWORKS["megatron"])
-"""Default cost options: overlap and framework as in Megatron-LM's runs."""
+TRAINED = CostOptions(None, overlap_weights=True, framework=FRAMEWORKS["megatron"])
+"""Default cost options: rates by shape, overlap and framework as in Megatron-LM's runs."""
 
 _PROMISING = 4
 """Number of promising layouts around which strategies are searched first."""

@@ -11,10 +11,8 @@ from placements.cluster import DeviceGroup
 from placements.models.costing.options import CostOptions
 from placements.models.end_layers import OutputLayer
 from placements.models.layers import Layer
-from placements.models.machine.measured_rates import CollectiveKind
-from placements.models.machine.sheet_rates import SheetRates
+from placements.models.machine.measured_rates import CollectiveKind, MeasuredRates
 from placements.models.parallel import LayerStrategy, Pass, Recompute, SharingLevel
-from placements.models.rates import EXPERT_HALF_TOKENS, HOST_US
 from placements.models.transformer import TransformerLayer
 
 _Ms = tuple[float, float]
@@ -41,13 +39,12 @@ class LayerShare:
         self.samples = samples / strategy.data_parallel / strategy.token_parallel
         self.sharing = strategy.tensor_parallel if strategy.sequence == "megatron" else 1
         self.again: Recompute = strategy.recompute if layer.reads_weights_backward else "none"
-        shares = options.model_flops_utilisation, options.memory_efficiency, EXPERT_HALF_TOKENS
-        self.rates = options.machine or SheetRates(group.gpu, options.precision, *shares)
-        self.by_operator = options.machine is not None or layer.num_routes > 0
         is_output = isinstance(layer, OutputLayer)
-        reached = options.output_layer_utilisation if is_output else options.model_flops_utilisation
+        self.rates = options.rates_on(group.gpu, is_output)
+        self.by_operator = isinstance(self.rates, MeasuredRates) or layer.num_routes > 0
+        reached = options.output_layer_utilisation if is_output else options.share_of_peak
         peak_tflops = options.precision.peak_tflops(group.gpu, exact=is_output)
-        self._ms_per_flop = self.samples / (reached * peak_tflops * 1e9)
+        self._ms_per_flop = options.compute_factor * self.samples / (reached * peak_tflops * 1e9)
 
     def bytes_of(self, numbers: float) -> float:
         """Return the bytes of activations with a given number of elements in a sample."""
@@ -62,21 +59,29 @@ class LayerShare:
     def host_ms(self) -> _Ms:
         """Time of the host for the kernels of a forward and of a backward, which are not shorter.
 
-        It counts for layers with experts, which are many small kernels; see `HOST_US` and `Graphs`.
+        See `Framework.host_us` and `Graphs`. Where a machine was measured, its kernels' latency has it.
         """
         options, work = self.options, self.work
-        if options.machine is not None or not self.layer.num_routes or options.graphs == "iteration":
+        if options.machine is not None or options.graphs == "iteration":
             return 0.0, 0.0
-        kernels, products, cores = work.kernels, work.products, len(work.cores)
-        if options.graphs == "attention":
+        kernels, products, cores = work.kernels, work.products, work.cores
+        if options.graphs == "attention" and self.layer.num_routes:
             # After the router's kernels in order are those of the experts.
             first = [kernel.name for kernel in kernels].index("router") + 1
-            kernels, products, cores = kernels[first:], [each for each in products if each.experts], 0
-        others = cores + (2 if self.strategy.expert_parallel > 1 else 0)
-        others += len(products) * (1 + options.precision.has_casts)
-        forward, backward = (others + sum(kernel.launches[i] for kernel in kernels) for i in (0, 1))
-        backward += len(products) + (forward if self.again == "full" else 0)
-        return forward * HOST_US / 1e3, backward * HOST_US / 1e3
+            kernels, products, cores = kernels[first:], [each for each in products if each.experts], []
+        exchanges = len(self.reduces_ms) * (1 + (self.sharing > 1))
+        exchanges += 2 if self.strategy.expert_parallel > 1 and self.layer.num_routes else 0
+        counts = []
+        for i in (0, 1):
+            count = (i + 1) * (len(products) + sum(1 + each.writes_scores for each in cores)) + exchanges
+            count += len(products) * options.precision.has_casts
+            if options.is_compiled:
+                count += len(products)
+            else:
+                count += sum(kernel.launches[i] for kernel in kernels) + sum(each.launches for each in cores)
+            counts.append(count)
+        counts[1] += counts[0] if self.again == "full" else 0
+        return counts[0] * options.framework.host_us / 1e3, counts[1] * options.framework.host_us / 1e3
 
     def passes(self) -> tuple[Pass, Pass]:
         """Return forward and backward with their all-reduces."""
@@ -90,7 +95,8 @@ class LayerShare:
             if self.by_operator or kernel.kind == "loss" or not work.products:
                 share = self.samples / self.sharing if kernel.is_whole else self.samples
                 kernel_ms = self.rates.kernels[kernel.kind].passes_ms(kernel, share, precision.number_bytes)
-                times_ms += [kernel_ms] * (sorts if kernel.kind == "permute" else 1)
+                slowed = self.options.compute_factor * (sorts if kernel.kind == "permute" else 1)
+                times_ms.append((slowed * kernel_ms[0], slowed * kernel_ms[1]))
         if work.gradient_bytes:
             times_ms.append((0.0, self.memory_ms(work.gradient_bytes, 2)))
         passes_ms = tuple(sum(of_pass) for of_pass in zip(*times_ms, strict=True))
@@ -102,9 +108,10 @@ class LayerShare:
     def products_ms(self) -> list[_Ms]:
         """The time of each product in the forward and in the backward (gradients of input and of weights)."""
         is_frozen, products = self.options.precision.is_frozen, self.work.products
+        factor = self.options.compute_factor
         if self.by_operator:
-            product_ms = self.rates.product_ms
-            return [product_ms(each, self.samples * each.tokens, is_frozen) for each in products]
+            times = (self.rates.product_ms(each, self.samples * each.tokens, is_frozen) for each in products)
+            return [(factor * forward_ms, factor * backward_ms) for forward_ms, backward_ms in times]
         flat_ms = [self._ms_per_flop * each.flops for each in products]
         flat_ms.append(self._ms_per_flop * self.work.other_flops)
         return [(each_ms, each_ms if is_frozen else 2 * each_ms) for each_ms in flat_ms]
@@ -127,21 +134,22 @@ class LayerShare:
             own = core._replace(heads=core.heads / by_heads, kv_heads=max(core.kv_heads / by_heads, 1))
             times_ms = self.rates.core_ms(own, self.samples * by_heads)
             forward_ms, backward_ms = forward_ms + times_ms[0], backward_ms + times_ms[1]
-        return forward_ms, backward_ms
+        return self.options.compute_factor * forward_ms, self.options.compute_factor * backward_ms
 
     def memory_ms(self, num_bytes: float, launches: int = 1) -> float:
         """Return the time of kernels that read and write `num_bytes` in all."""
-        return self.rates.kernels["stream"].ms(num_bytes, launches)
+        return self.options.compute_factor * self.rates.kernels["stream"].ms(num_bytes, launches)
 
     def collective_ms(self, kind: CollectiveKind, num_bytes: float, level: SharingLevel) -> float:
         """Return the time of a collective among GPUs: as measured if they fit in a measured node."""
-        machine, group = self.options.machine, self.group
+        rates, group, factor = self.rates, self.group, self.options.communication_factor
         reach = level.degree * level.stride
-        if machine is not None and reach <= machine.gpus_per_node and group.fits_in_nodes(reach):
-            return machine.collective_ms(kind, num_bytes, level.degree)
+        is_measured = isinstance(rates, MeasuredRates) and reach <= rates.gpus_per_node
+        if is_measured and group.fits_in_nodes(reach) and group.cluster.link_bandwidth_gb_s is None:
+            return factor * rates.collective_ms(kind, num_bytes, level.degree)
         if kind == "all_to_all":
-            return group.all_to_all_ms(num_bytes, *level)
-        return (2 if kind == "all_reduce" else 1) * group.all_gather_ms(num_bytes, *level)
+            return factor * group.all_to_all_ms(num_bytes, *level)
+        return factor * (2 if kind == "all_reduce" else 1) * group.all_gather_ms(num_bytes, *level)
 
     @cached_property
     def reduces_ms(self) -> list[_Ms]:
@@ -222,7 +230,8 @@ class LayerShare:
         routed = self.bytes_of(layer.routed_elements(level.degree if once else None)) / sharing
         if once and machine is None:
             to_nodes = self.bytes_of(layer.routed_elements(self.group.num_nodes(*level))) / sharing
-            return 2 * self.group.all_to_all_ms(routed, *level, to_nodes)
+            factor = 2 * self.options.communication_factor
+            return factor * self.group.all_to_all_ms(routed, *level, to_nodes)
         found_ms = 2 * self.collective_ms("all_to_all", routed, level)
         if machine is not None:
             # The GPUs first tell each other how many tokens each expert gets.
@@ -236,4 +245,5 @@ class LayerShare:
         if strategy.context != "ring" or strategy.context_parallel == 1 or not self.work.cores:
             return 0.0
         keys = self.bytes_of(sum(core.key_numbers for core in self.work.cores))
-        return (strategy.context_parallel - 1) * self.group.transfer_ms(keys, *strategy.context_level)
+        factor = self.options.communication_factor * (strategy.context_parallel - 1)
+        return factor * self.group.transfer_ms(keys, *strategy.context_level)

@@ -2,15 +2,23 @@
 
 A CSV file has a row for each measurement, such as ``product,forward,4096 8192 10240,0.65,``. Sizes of a
 product are tokens, inputs and outputs; of experts, matrices and then these three; of a core, tokens, heads,
-heads of keys, and width of a key. Shares of products, experts and cores are of the peak in 16 bits, those of
-kernels of the memory's bandwidth, those of collectives of the link's; all of the GPU that is given.
+heads of keys, and width of a key; of a collective GPUs and bytes of the tensor, or none. Shares of products,
+experts and cores are of the peak, those of kernels of the memory's bandwidth, those of collectives of the
+link's; all of the GPU that is given. A time in place of a share is of the operator alone.
+
+The files in ``placements/rates`` come with the project: measured by ai-dynamo/aiconfigurator at 095f58a5
+(Apache-2.0), products by cuBLAS in 16, 8 and 4 bits, cores of a causal prefill (width 192: of latent
+attention, with values of 128), NCCL among GPUs of a node. Each operator ran alone, and cool: products take
+`Gpu.run_slowdown` as long in a run, by SimuMax's rates of an A100 and a B200, and by layers on an H100.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Literal, get_args
@@ -19,10 +27,12 @@ from placements.forms.meaning import Meaning
 from placements.forms.reading import Field, in_file, json_file
 from placements.forms.tables import csv_records
 from placements.hardware import Gpu
+from placements.models.layers import BF16, Precision
 from placements.models.machine.measured_rates import (
-    PASSES,
+    PERMUTE_SHARE,
     CollectiveKind,
     CollectiveRate,
+    CollectiveTimes,
     KernelRate,
     MeasuredRates,
     ShareTable,
@@ -64,7 +74,9 @@ def read_machine(path: str | Path, gpu: Gpu) -> MeasuredRates:
     """
     if Path(path).suffix.lower() in (".csv", ".gz"):
         with in_file(path, MachineFileError):
-            return _of_csv(Path(path), gpu)
+            found = _of_csv(Path(path), gpu)
+            assert found is not None, "in 16 bits"
+            return found
     with json_file(path, "a file of a machine, JSON or CSV", MachineFileError) as data:
         return _of_json(replace(data, is_open=True))
 
@@ -99,6 +111,11 @@ def _json_shares(operators: Field, name: str, mark: str, names: str) -> ShareTab
             raise factors[text].mistake(f"is of no pass, or lacks a size; name it by {named}")
         if mark in text and (shape not in found or _JSON_FIRST.search(text)):
             found[shape] = _share(factors[text])
+    if names == _CORE:
+        found = {
+            (tokens, heads, width): found[tokens, heads, of_keys, width]
+            for tokens, heads, of_keys, width in found
+        }
     return ShareTable(found, _share(operators[name]["efficient_factor"]))
 
 
@@ -109,20 +126,43 @@ def _share(field: Field) -> float:
 
 @dataclass(frozen=True)
 class MachineRow:
-    """A row of the CSV form."""
+    """A row of the CSV form, with a share or a time."""
 
     operator: Annotated[MeasuredOperator, Meaning("what was measured")]
     which: Annotated[str, Meaning("its pass or kind", key="pass")]
-    share: Annotated[float, Meaning("share of the GPU's peak that it reaches", above=0, max=2)]
     sizes: Annotated[str, Meaning("its sizes, with spaces between")] = ""
+    share: Annotated[float | None, Meaning("share of the GPU's peak that it reaches", above=0, max=2)] = None
     latency_us: Annotated[float | None, Meaning("time of each kernel or step besides", "us", min=0)] = None
+    time_us: Annotated[float | None, Meaning("its time, in place of a share", "us", above=0)] = None
+    precision: Annotated[str, Meaning("precision of a product; empty: 16 bits")] = ""
 
 
-def _of_csv(path: Path, gpu: Gpu) -> MeasuredRates:
+_MEMORY_SHARE = 0.75
+"""Share of the bandwidth that kernels reach where it was not measured: on an A100 0.75, on a B200 0.67 were
+measured (SimuMax)."""
+
+_LAUNCH_US = 5.0
+"""Time of a kernel besides, where it was not measured: NCCL moves 256 bytes between two H100 in 5 us."""
+
+_VALUE_WIDTH = {192: 128}
+"""Width of values where it is not the keys', which is so in latent attention (DeepSeek-V2)."""
+
+Sizes = tuple[int, ...]
+
+
+@cache
+def rates_of(gpu: Gpu, precision: Precision) -> MeasuredRates | None:
+    """Return the rates that come with the project for a GPU; None where its products were not measured so."""
+    path = Path(__file__).parents[2] / "rates" / f"{gpu.rates}.csv.gz"
+    products = dict.fromkeys(("", precision.name)) if precision.has_casts else {"": None}
+    return _of_csv(path, gpu, precision, *list(products)[-1:]) if gpu.rates else None
+
+
+def _of_csv(path: Path, gpu: Gpu, precision: Precision = BF16, measured: str = "") -> MeasuredRates | None:
     known = {(operator, which): len(names.split()) for operator, which, *_, names in _SHAPES}
     known |= {("kernel", kind): 0 for kind in get_args(KernelKind)}
-    known |= {("collective", kind): 0 for kind in get_args(CollectiveKind)}
-    rows: dict[tuple[str, str], dict[tuple[int, ...], MachineRow]] = {}
+    known |= {("collective", kind): 2 for kind in get_args(CollectiveKind)}
+    rows: dict[tuple[str, str], dict[Sizes, MachineRow]] = {}
     for line, row in csv_records(path, "measurement", MachineFileError, MachineRow):
         key, sizes = (row.operator, row.which), tuple(row.sizes.split())
         if key not in known:
@@ -130,28 +170,79 @@ def _of_csv(path: Path, gpu: Gpu) -> MeasuredRates:
             raise MachineFileError(
                 f"line {line}, column pass: {row.which!r} is not known; use one of {passes}"
             )
-        if len(sizes) != known[key] or not all(each.isdecimal() and int(each) for each in sizes):
+        if row.operator == "collective" and not sizes:
+            pass  # a share of the link for all sizes
+        elif len(sizes) != known[key] or not all(each.isdecimal() and int(each) for each in sizes):
             text = f"{row.sizes!r} is not {known[key]} whole numbers above 0; give them with spaces between"
             raise MachineFileError(f"line {line}, column sizes: {text}")
-        rows.setdefault(key, {})[tuple(map(int, sizes))] = row
-    for each in PASSES:
-        if ("product", each) not in rows:
-            raise MachineFileError(f"has no product of the pass {each}; measure one")
-    # Operators that were not measured at all reach what products do.
-    usual = [row.share for row in rows["product", "forward"].values()]
+        if (row.share is None) == (row.time_us is None) or (row.time_us is not None and not sizes):
+            raise MachineFileError(f"line {line}, column share: give either a share, or time_us of its sizes")
+        if row.operator != "product" or row.precision == measured:
+            rows.setdefault(key, {})[tuple(map(int, sizes))] = row
+    if ("product", "forward") not in rows:
+        if measured:
+            return None
+        raise MachineFileError("has no product of the pass forward; measure one")
+    peak_tflops, memory_gb_s, link_gb_s = (
+        precision.peak_tflops(gpu),
+        gpu.memory_bandwidth_gb_s,
+        gpu.link_bandwidth_gb_s,
+    )
+    peaks = {"core": precision.peak_tflops(gpu, exact=True)}
+
+    def roof(tokens: int, inputs: int, outputs: int) -> float:
+        moved = precision.product_bytes * (tokens + outputs) * inputs + 2 * tokens * outputs
+        return min(1.0, 2e-3 * tokens * inputs * outputs / moved * memory_gb_s / peak_tflops)
+
     shares = {}
     for operator, which, *_ in _SHAPES:
-        found = {shape: row.share for shape, row in rows.get((operator, which), {}).items()}
-        shares[operator, which] = ShareTable(found, fmean(found.values() or usual))
+        if (operator, which) in rows:
+            own_tflops = peaks.get(operator, peak_tflops)
+            found = {
+                sizes: _share_of(row, sizes, own_tflops, gpu.run_slowdown) * own_tflops / peak_tflops
+                for sizes, row in rows[operator, which].items()
+            }
+            if operator == "core":
+                found = {(tokens, heads, width): share for (tokens, heads, _, width), share in found.items()}
+            roofs = {"roof": roof} if operator == "product" else {}
+            shares[operator, which] = ShareTable(found, fmean(found.values()), **roofs)
+    # Cores that were not measured reach what products do.
+    shares.setdefault(("core", "forward"), ShareTable({}, shares["product", "forward"].mean))
 
-    def rate(operator: str, kind: str, share: float) -> tuple[float, float]:
+    def rate(operator: str, kind: str, share: float, latency_us: float) -> tuple[float, float]:
         row = rows.get((operator, kind), rows.get((operator, "stream"), {})).get(())
-        return (share, 0.0) if row is None else (row.share, row.latency_us or 0.0)
+        return (share, latency_us) if row is None or row.share is None else (row.share, row.latency_us or 0.0)
 
-    memory_gb_s, link_gb_s = gpu.memory_bandwidth_gb_s, gpu.link_bandwidth_gb_s
-    kernels = {kind: KernelRate(memory_gb_s, *rate("kernel", kind, 0.85)) for kind in get_args(KernelKind)}
-    collectives = {}
+    usual = {kind: PERMUTE_SHARE if kind == "permute" else _MEMORY_SHARE for kind in get_args(KernelKind)}
+    kernels = {
+        kind: KernelRate(memory_gb_s, *rate("kernel", kind, share, _LAUNCH_US))
+        for kind, share in usual.items()
+    }
+    collectives: dict[CollectiveKind, CollectiveRate | CollectiveTimes] = {}
     for kind in get_args(CollectiveKind):
-        share, step_us = rate("collective", kind, 0.7)
-        collectives[kind] = CollectiveRate(link_gb_s, share, 2.0 if kind == "all_reduce" else 1.0, step_us)
-    return MeasuredRates(path.stem, gpu.peak_tflops, shares, kernels, collectives, gpu.gpus_per_node)
+        share, step_us = rate("collective", kind, 0.7, 0.0)
+        volume = 2.0 if kind == "all_reduce" else 1.0
+        collectives[kind] = CollectiveRate(link_gb_s, share, volume, step_us)
+        points: dict[int, list[tuple[float, float]]] = {}
+        for sizes, row in sorted(
+            rows.get(("collective", kind if kind != "send" else "all_gather"), {}).items()
+        ):
+            if row.time_us is not None:
+                points.setdefault(sizes[0], []).append((sizes[1], row.time_us / 1e3))
+        if points:
+            collectives[kind] = CollectiveTimes(points)
+    return MeasuredRates(
+        path.name.partition(".")[0], peak_tflops, shares, kernels, collectives, gpu.gpus_per_node, precision
+    )
+
+
+def _share_of(row: MachineRow, sizes: Sizes, peak_tflops: float, slowdown: float) -> float:
+    """Return the share of the peak of an operator in a run; of a core all scores count."""
+    if row.time_us is None:
+        assert row.share is not None, "one of both"
+        return row.share
+    flops = 2 * math.prod(sizes)
+    if row.operator == "core":
+        tokens, heads, _, width = sizes
+        flops = 2 * tokens**2 * heads * (width + _VALUE_WIDTH.get(width, width))
+    return flops / (peak_tflops * 1e6 * row.time_us * slowdown)

@@ -9,6 +9,7 @@ from placements.models.chain import ModelShape
 from placements.models.costing.layer_costs import layer_cost, transition_ms
 from placements.models.costing.options import USUAL, CostOptions
 from placements.models.layers import Layer
+from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.uniform import is_end
 
@@ -40,10 +41,11 @@ class ShapeCosts:
         """Return the time to send a layer's output to the next stage, each GPU an equal part."""
         elements = samples * layer.output_elements()
         num_bytes = self.options.precision.number_bytes * elements / after.count
-        machine = self.options.machine
-        if machine is not None and len({*before.nodes, *after.nodes}) == 1:
-            return machine.collective_ms("send", num_bytes, 2)
-        return before.next_transfer_ms(after, num_bytes)
+        rates, factor = self.options.rates_on(before.gpu), self.options.communication_factor
+        is_inside = len({*before.nodes, *after.nodes}) == 1 and before.cluster.link_bandwidth_gb_s is None
+        if isinstance(rates, MeasuredRates) and is_inside:
+            return factor * rates.collective_ms("send", num_bytes, 2)
+        return factor * before.next_transfer_ms(after, num_bytes)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from placements.models.costing.options import CostOptions
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import HALF, PRECISIONS, SINGLE, TF32, Layer
 from placements.models.machine.sheet_rates import SheetRates
+from placements.models.memory import FRAMEWORKS
 from placements.models.operators import Product
 from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute, SequenceSharing
 from placements.models.transformer import TransformerLayer
@@ -163,7 +164,7 @@ def test_ring_attention_by_hand() -> None:
 
 
 def test_experts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("placements.models.costing.layer_share.EXPERT_HALF_TOKENS", 0)
+    monkeypatch.setattr("placements.models.machine.sheet_rates.EXPERT_HALF_TOKENS", 0)
     layer = replace(GPT, num_experts=4, experts_per_token=2)
     dense, expert = 4 * H * H + 8 * H + 4 * H, 8 * H * H + 5 * H
     alone, shared = (cost(LayerStrategy(1, 8, expert_parallel=e), layer=layer) for e in (1, 4))
@@ -183,31 +184,43 @@ def test_experts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_experts_by_operator_by_hand() -> None:
     """In 8 bits inputs are made of 16-bit ones, gradients of weights added up, and cores stay in 16."""
     gpu = replace(COUNTING_GPU, peak_fp8_tflops=2e-9)
-    rates = SheetRates(gpu, PRECISIONS["fp8"], 1.0, 1.0, 4.0)
+    rates = SheetRates(gpu, PRECISIONS["fp8"], 1.0, 1.0)
     product = Product("experts in", 10, 20, 8, "outputs", experts=2)
     forward, backward = rates.product_ms(product, 8)
-    each = 2 * 8 * 10 * 20 / 2 * (1 + 4 * 2 / 8)
+    each = 2 * 8 * 10 * 20 / 2 * (1 + 230 * 2 / 8)
     assert forward == each + 8 * 10 * (2 + 2)
     assert backward == 2 * each + 8 * 20 * (2 + 2) + 2 * 4 * 2 * 10 * 20
     assert rates.product_ms(product, 8, is_frozen=True)[1] == each + 8 * 20 * (2 + 2)
     assert rates.core_ms(GPT.on(1).cores[0], 3) == (3 * CORE, 2.5 * 3 * CORE)
 
 
-def test_a_layer_with_experts_is_no_shorter_than_its_host_needs() -> None:
+def test_a_layer_is_no_shorter_than_its_host_needs() -> None:
     """The host has 125 us of work for each kernel; with attention and router as graphs for fewer of them."""
     layer, strategy = replace(GPT, num_experts=4, experts_per_token=2), LayerStrategy(1, 8, expert_parallel=4)
-    none, attention, iteration = (
-        layer_cost(layer, strategy, 8, 1, read_cluster("h100_8").whole, CostOptions(graphs=graphs))
-        for graphs in ("none", "attention", "iteration")
+    framework = replace(FRAMEWORKS["megatron"], host_us=125.0)
+    none, attention, iteration, compiled = (
+        layer_cost(
+            layer, strategy, 8, 1, read_cluster("h100_8").whole, CostOptions(framework=framework, **how)
+        )
+        for how in ({}, {"graphs": "attention"}, {"graphs": "iteration"}, {"is_compiled": True})
     )
     # Kernels of the attention, of the feed-forward part and for experts; products, core, exchanges.
-    forward, backward = 5 + 3 + 10 + 5 + 1 + 2, 6 + 4 + 10 + 2 * 5 + 1 + 2
+    forward, backward = 5 + 3 + 10 + 5 + 1 + 2, 6 + 4 + 10 + 2 * 5 + 2 + 2
     assert none.forward.time_ms == pytest.approx(0.125 * forward)
     assert none.backward.time_ms == pytest.approx(0.125 * backward)
     assert attention.forward.time_ms == pytest.approx(0.125 * (2 * 2 + 2 + 2))
     assert iteration.forward.time_ms < 0.2
-    dense = layer_cost(GPT, LayerStrategy(), 1, 1, read_cluster("h100_1").whole)
-    assert dense.forward.time_ms < 0.1, "of no other layer the host is asked"
+    # Compiled, one kernel for each product in place of the 23 others.
+    assert compiled.forward.time_ms == pytest.approx(0.125 * (5 + 5 + 1 + 2))
+    # Two tensor-parallel GPUs wait for four exchanges more, and a second forward is asked of the host again.
+    shared, options = (
+        LayerStrategy(2, sequence="megatron", recompute="full"),
+        CostOptions(framework=framework),
+    )
+    dense = layer_cost(GPT, shared, 1, 1, read_cluster("h100_2").whole, options)
+    forward, backward = 5 + 3 + 4 + 1 + 4, 6 + 4 + 2 * 4 + 2 + 4
+    assert dense.forward.time_ms == pytest.approx(0.125 * forward)
+    assert dense.backward.time_ms == pytest.approx(0.125 * (forward + backward))
 
 
 def test_precision_sets_bytes_and_peak() -> None:

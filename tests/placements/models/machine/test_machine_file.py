@@ -5,17 +5,27 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import reduce
+from itertools import islice
 from operator import getitem
 from pathlib import Path
 from typing import Any
 
 import pytest
 from made_up_machine import MACHINE, MACHINE_CSV, machine_json
+from places import SHARED_DATA
 from told import told
 
-from placements.gpus import A100_SXM_80GB
-from placements.models.machine.machine_file import MachineFileError, read_machine
-from placements.models.machine.measured_rates import CollectiveRate, KernelRate, MeasuredRates, ShareTable
+from placements.forms.tables import csv_rows
+from placements.gpus import A100_SXM_80GB, GPUS
+from placements.models.layers import BF16, PRECISIONS
+from placements.models.machine.machine_file import MachineFileError, rates_of, read_machine
+from placements.models.machine.measured_rates import (
+    CollectiveRate,
+    CollectiveTimes,
+    KernelRate,
+    MeasuredRates,
+    ShareTable,
+)
 from placements.models.operators import Core, Kernel, Product
 
 
@@ -31,7 +41,7 @@ def test_the_json_form_is_read(tmp_path: Path) -> None:
     others = {gradients: 0.8, ("core", "backward"): 0.25}
     assert found.shares == {
         key: ShareTable(table.by_shape, others.get(key, table.mean)) for key, table in MACHINE.shares.items()
-    } | {("core", "backward"): ShareTable({(100, 2, 1, 8): 1.4}, 0.25)}
+    } | {("core", "backward"): ShareTable({(100, 2, 8): 1.4}, 0.25)}
     assert found.kernels == {
         "stream": KernelRate(1000, 0.5, 30),
         "permute": KernelRate(1000, 0.25, 30),
@@ -45,24 +55,22 @@ def test_the_csv_form_is_read(tmp_path: Path) -> None:
     found = read(tmp_path / "a100_own.csv", MACHINE_CSV)
     gpu = A100_SXM_80GB
     assert (found.name, found.peak_tflops, found.gpus_per_node) == ("a100_own", gpu.peak_tflops, 8)
-    # What was not measured reaches what products do.
+    # Cores that were not measured reach what products do.
     missing = ShareTable({}, pytest.approx(0.6))
     assert found.shares == {
         ("product", "forward"): ShareTable({(500, 1000, 2000): 0.5, (500, 1000, 1000): 0.7}, missing.mean),
         ("product", "input_gradient"): ShareTable({(500, 1000, 2000): 0.25}, 0.25),
         ("product", "weight_gradient"): ShareTable({(500, 1000, 2000): 0.2}, 0.2),
         ("experts", "forward"): ShareTable({(4, 100, 100, 200): 0.3}, 0.3),
-        ("experts", "input_gradient"): missing,
-        ("experts", "weight_gradient"): missing,
         ("core", "forward"): missing,
-        ("core", "backward"): ShareTable({(100, 2, 1, 8): 1.4}, 1.4),
+        ("core", "backward"): ShareTable({(100, 2, 8): 1.4}, 1.4),
     }
     stream = KernelRate(gpu.memory_bandwidth_gb_s, 0.5, 30)
     loss = KernelRate(gpu.memory_bandwidth_gb_s, 0.75, 10)
     assert found.kernels == {"stream": stream, "permute": stream, "loss": loss}
     assert found.collectives["all_reduce"] == CollectiveRate(gpu.link_bandwidth_gb_s, 0.5, 2, 10)
     assert found.collectives["send"] == CollectiveRate(gpu.link_bandwidth_gb_s, 0.7, 1, 0)
-    assert read(tmp_path / "other.csv", MACHINE_CSV.splitlines()[0] + PRODUCTS).kernels["loss"].share == 0.85
+    assert read(tmp_path / "other.csv", MACHINE_CSV.splitlines()[0] + PRODUCTS).kernels["loss"].share == 0.75
 
 
 PRODUCTS = """
@@ -106,7 +114,8 @@ def test_a_wrong_json_file(
         ("product,sideways,1 1 1,0.5,", "line 2, column pass: 'sideways' is not known; use one of forward"),
         ("product,forward,1 1,0.5,", "line 2, column sizes: '1 1' is not 3 whole numbers above 0; give them"),
         ("kernel,stream,,0.5,-1", "line 2, column latency_us: '-1'"),
-        ("product,forward,1 1 1,0.5,", "has no product of the pass input_gradient; measure one"),
+        ("core,forward,1 1 1 1,0.5,", "has no product of the pass forward; measure one"),
+        ("product,forward,1 1 1,,", "line 2, column share: give either a share, or time_us of its sizes"),
     ],
 )
 def test_a_wrong_csv_file(tmp_path: Path, row: str, why: str) -> None:
@@ -115,17 +124,59 @@ def test_a_wrong_csv_file(tmp_path: Path, row: str, why: str) -> None:
         read(path, f"operator,pass,sizes,share,latency_us\n{row}\n")
 
 
-def test_a_shape_has_its_own_share_or_that_of_the_nearest_or_the_mean() -> None:
-    table = ShareTable({(100, 100): 0.1, (100, 190): 0.2, (400, 400): 0.4}, 0.5)
-    assert table.at(100, 190) == 0.2
-    assert table.at(99.6, 100.4) == 0.1, "sizes are rounded"
-    assert table.at(110, 120) == 0.1
-    assert table.at(110, 180) == 0.2
-    assert table.at(200, 100) == 0.1, "a factor of two is near"
-    assert table.at(201, 100) == 0.5
-    assert table.at(50, 400) == 0.5, "one size is too far, though the other is near"
-    assert table.at(200, 200) == 0.2, "2 and 1.05 times, not 2 and 2 times or half and half"
-    assert table.at(0, 100) == 0.5
+def test_a_shape_has_its_own_share_or_one_between_its_neighbours() -> None:
+    table = ShareTable({(128, 128): 0.1, (128, 512): 0.2, (512, 128): 0.2, (512, 512): 0.4}, 0.5)
+    assert table.at(128, 512.4) == 0.2, "sizes are rounded"
+    assert table.at(256, 256) == pytest.approx(0.2), "the middle of all, in logarithms"
+    assert 0.1 < table.at(150, 128) < table.at(300, 128) < 0.2
+    assert table.at(9000, 9000) == pytest.approx(0.4), "the last measured"
+    assert ShareTable({}, 0.5).at(0, 100) == 0.5
+    # Memory limits products of few tokens, also beyond the last one that was measured.
+    limited = ShareTable(
+        {(1024, 4096): 0.5, (4096, 4096): 0.8}, 0.5, lambda tokens, _: min(1.0, tokens / 1024)
+    )
+    assert limited.at(128, 4096) == pytest.approx(0.5 / 8)
+
+
+def test_collectives_are_interpolated_in_bytes_and_gpus() -> None:
+    times = CollectiveTimes({2: [(100, 1.0), (200, 1.5)], 8: [(100, 3.0), (200, 4.0)]})
+    assert times.ms(150, 2, False) == pytest.approx(1.25)
+    assert times.ms(10, 2, False) == 1.0, "no shorter than the smallest"
+    assert times.ms(400, 8, False) == pytest.approx(8.0), "in proportion beyond the largest"
+    assert times.ms(100, 4, False) == pytest.approx(2.0)
+    assert times.ms(75, 2, True) == pytest.approx(1.25), "half of what two gather"
+
+
+@pytest.mark.parametrize("gpu", ["a100", "h100", "h200", "b200", "gb200"])
+def test_the_rates_of_usual_gpus_come_along(gpu: str) -> None:
+    """Large products reach 0.45 to 0.9 of the peak in 16 bits, and small ones less."""
+    rates = rates_of(GPUS[gpu], BF16)
+    assert rates is not None
+    large, small = (2 * n**3 / rates.peak_tflops / 1e9 for n in (8192, 512))
+    square = Product("a", 8192, 8192, 8192, "outputs")
+    assert 0.45 < large / rates.product_ms(square, 8192)[0] < 0.9
+    assert small / rates.product_ms(square._replace(inputs=512, outputs=512), 512)[0] < 0.3
+    core = Core(32, 8, 128, 128, 8192, 8192, 0.5)
+    assert 0.3 < core.flops / rates.peak_tflops / 1e9 / rates.core_ms(core, 1)[0] < 0.7
+    sent = rates.collective_ms("all_gather", 2**27, 8)
+    assert 0.5 < 2**27 * 7 / 8 / (GPUS[gpu].link_bandwidth_gb_s * 1e6) / sent < 1
+    has_fp8 = rates_of(GPUS[gpu], PRECISIONS["fp8"])
+    assert (has_fp8 is None) == (gpu == "a100")
+    assert has_fp8 is None or has_fp8.product_ms(square, 8192)[0] < rates.product_ms(square, 8192)[0]
+
+
+OPERATORS = SHARED_DATA / "operators"
+
+
+@pytest.mark.skipif(not OPERATORS.is_dir(), reason="without the shared data")
+def test_the_rates_are_as_they_were_measured() -> None:
+    rates = rates_of(replace(GPUS["h100"], run_slowdown=1.0), BF16)
+    assert rates is not None
+    rows = csv_rows(OPERATORS / "h100_sxm_gemm.csv.gz", "product", MachineFileError)
+    for row in islice((row for row in rows if row.text("gemm_dtype") == "bfloat16"), 0, None, 97):
+        m, n, k = (row[name].whole() for name in "mnk")
+        found_ms = rates.product_ms(Product("a", k, n, m, "outputs"), m)[0]
+        assert found_ms == pytest.approx(row["latency_ms"].number(), rel=1e-3)
 
 
 def test_kernels_and_collectives_by_hand() -> None:
@@ -140,9 +191,14 @@ def test_products_and_cores_on_a_machine_by_hand() -> None:
     """A peak of 1 TFLOP/s is 1e9 operations per millisecond."""
     plain = Product("a", 1000, 2000, 1, "outputs")
     assert MACHINE.product_ms(plain, 500) == pytest.approx((2 / 0.5, 2 / 0.25 + 2 / 0.2))
-    assert MACHINE.product_ms(plain._replace(inputs=10), 50) == pytest.approx(
-        (0.002 / 0.8, 0.002 / 0.8 + 0.002 / 0.4)
-    ), "not near"
+    # Where a forward alone was measured, gradients are forwards of their sizes, and sums have 4 bytes.
+    alone = replace(MACHINE, shares={("product", "forward"): MACHINE.shares["product", "forward"]}, _known={})
+    assert alone.product_ms(plain, 500) == pytest.approx((2 / 0.5, 2 / 0.5 + max(2 / 0.5, 2 * 4 * 2e6 / 5e8)))
+    experts = plain._replace(experts=2)
+    assert alone.product_ms(experts, 500)[0] == pytest.approx(2 / 0.5 * (1 + 230 * 2 / 500))
+    assert alone.core_ms(Core(2, 1, 8, 8, 100, 100, score_bytes=(4, 6), launches=1), 3)[0] == pytest.approx(
+        2 * (2 * (3 * 2 * 100 * 100 + 3 * 2 * 200 * 8) / 5e8 + 0.03) + 4 * 3 * 2 * 100 * 100 / 5e8 + 0.03
+    )
     own = Product("b", 100, 200, 1, "outputs", experts=4)
     assert MACHINE.product_ms(own, 400) == pytest.approx((0.016 / 0.3, 0.016 / 0.1 + 0.016 / 0.6))
     # All scores are counted, and in the backward 2.5 times as many operations.
