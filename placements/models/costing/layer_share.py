@@ -106,15 +106,20 @@ class LayerShare:
 
     @cached_property
     def products_ms(self) -> list[_Ms]:
-        """The time of each product in the forward and in the backward (gradients of input and of weights)."""
+        """The time of each product in the forward and in the backward (gradients of input and of weights).
+
+        The last is of operations of no known shape, at one share of the peak.
+        """
         is_frozen, products = self.options.precision.is_frozen, self.work.products
-        factor = self.options.compute_factor
+        factor, others = self.options.compute_factor, [self.work.other_flops]
+        found = list[_Ms]()
         if self.by_operator:
             times = (self.rates.product_ms(each, self.samples * each.tokens, is_frozen) for each in products)
-            return [(factor * forward_ms, factor * backward_ms) for forward_ms, backward_ms in times]
-        flat_ms = [self._ms_per_flop * each.flops for each in products]
-        flat_ms.append(self._ms_per_flop * self.work.other_flops)
-        return [(each_ms, each_ms if is_frozen else 2 * each_ms) for each_ms in flat_ms]
+            found = [(factor * forward_ms, factor * backward_ms) for forward_ms, backward_ms in times]
+        else:
+            others = [*(each.flops for each in products), *others]
+        flat_ms = (self._ms_per_flop * flops for flops in others)
+        return [*found, *((each_ms, each_ms if is_frozen else 2 * each_ms) for each_ms in flat_ms)]
 
     @cached_property
     def core_ms(self) -> _Ms:
@@ -127,14 +132,16 @@ class LayerShare:
         if not self.by_operator:
             core_ms = self._ms_per_flop * self.work.core_flops
             return core_ms, 2 * core_ms
+        forward_ms = self._ms_per_flop * self.work.other_core_flops
+        backward_ms = 2 * forward_ms
         by_heads = strategy.tensor_parallel if strategy.sequence == "ulysses" else 1
         by_heads *= strategy.context_parallel if strategy.context == "all_to_all" else 1
-        forward_ms = backward_ms = 0.0
+        factor = self.options.compute_factor
         for core in self.work.cores:
             own = core._replace(heads=core.heads / by_heads, kv_heads=max(core.kv_heads / by_heads, 1))
             times_ms = self.rates.core_ms(own, self.samples * by_heads)
-            forward_ms, backward_ms = forward_ms + times_ms[0], backward_ms + times_ms[1]
-        return self.options.compute_factor * forward_ms, self.options.compute_factor * backward_ms
+            forward_ms, backward_ms = forward_ms + factor * times_ms[0], backward_ms + factor * times_ms[1]
+        return forward_ms, backward_ms
 
     def memory_ms(self, num_bytes: float, launches: int = 1) -> float:
         """Return the time of kernels that read and write `num_bytes` in all."""
