@@ -75,15 +75,6 @@ class EnergyOptions:
     device_power_cap_w: float | None = option(
         None, "also the shortest iteration with at most this average power of each device, in W", above=0
     )
-    confidence: float | None = option(
-        None,
-        "also the plan whose iterations keep the deadline in this share, though their times vary",
-        above=0,
-        below=1,
-    )
-    time_spread: float = option(
-        0.02, "standard deviation of a block's time for it, as a share of its profiled time", min=0
-    )
     peak_w: float | None = option(
         None,
         "also the plan of least energy whose power, over 0.1 s and of all copies, is at most this, in W",

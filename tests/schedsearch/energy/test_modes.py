@@ -27,7 +27,6 @@ from schedsearch.energy import (
 )
 from schedsearch.energy.baselines import compute_baselines
 from schedsearch.energy.limits.power_shape import power_trace
-from schedsearch.energy.limits.robust import Spread, robust_plan
 from schedsearch.energy.orders.any_order import any_order_mj
 from schedsearch.energy.orders.ordering import relaxed
 from schedsearch.schedule import Instance, Schedule
@@ -111,8 +110,6 @@ def test_baselines_and_limited_plans_know_modes() -> None:
     power_w = 0.95 * frontier.all_maximum.energy_mj / frontier.all_maximum.time_ms
     capped = capped_plan(schedule, profile, frontier, PowerCap(job_w=power_w))
     assert capped.plan.power_w <= power_w * (1 + 1e-9)
-    robust = robust_plan(schedule, profile, frontier, deadline_ms, Spread(0.02), 0.9, samples=200)
-    assert robust.outcome.share_within(deadline_ms) >= 0.9
 
 
 def test_what_clocks_cannot_know_yet_is_refused_in_one_line() -> None:
