@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from experiments.config.options import OptionError, require
@@ -40,13 +40,6 @@ from schedsearch.energy import (
     switched_plan,
 )
 from schedsearch.energy.limits.power_cap import AveragePower
-from schedsearch.energy.limits.power_shape import (
-    PowerLimits,
-    PowerShape,
-    ShapedPower,
-    shaped_plan,
-    spectrum,
-)
 from schedsearch.energy.limits.switching import ClockChanges
 from schedsearch.energy.simulation import waiting_w
 from schedsearch.repetend import Repetend
@@ -151,7 +144,6 @@ def constrained(
             clock_latency_of(options).source,
         )
     cap = PowerCap(energy.power_cap_w, energy.device_power_cap_w)
-    shape = PowerLimits(energy.peak_w, energy.ramp_w_per_s, energy.band_w)
     plans: list[ConstrainedPlan] = []
     to_run, repeating, switched = None, None, None
     try:
@@ -171,9 +163,6 @@ def constrained(
             plans.append(form._replace(name="periodic_switched", title=title, data=data))
         if cap != PowerCap():
             plans.append(capped_form(capped_plan(schedule, profile, frontier, cap)))
-        if shape != PowerLimits():
-            shaped = shaped_plan(schedule, profile, frontier, shape, deadline_ms, energy.copies)
-            plans.append(shaped_form(shaped))
     except EnergyError as error:
         raise OptionError(f"energy.{error}") from None
     return replace(
@@ -285,36 +274,6 @@ def capped_form(found: LimitedPlan[PowerCap, AveragePower]) -> ConstrainedPlan:
         f"no iteration under the cap is shorter than {found.min_ms:.6g} ms"
     )
     return ConstrainedPlan("capped", "Under the power cap", found.plan, note, data)
-
-
-def shaped_form(found: LimitedPlan[PowerLimits, ShapedPower]) -> ConstrainedPlan:
-    """Return the plan under limits on the shape of power, with its power over time and their spectrum."""
-    own, at_free = found.outcome, found.free_outcome
-    assert at_free is not None, "the plan without limits has a shape too"
-    energy_price, time_price = own.price_over(at_free)
-    frequency_hz, amplitude_w = spectrum(own.trace, own.copies, own.stagger_ms, found.limits.high_hz)
-    data = {
-        "length_ms": own.trace.length_ms,
-        "stagger_ms": own.stagger_ms,
-        "copies": own.copies,
-        "limits": asdict(found.limits),
-        "shape": asdict(own.shape),
-        "free_shape": asdict(at_free.shape),
-        "time_price": time_price,
-        "energy_price": energy_price,
-        "power": {"at_ms": own.trace.at_ms.tolist(), "power_w": own.trace.power_w.tolist()},
-        "spectrum": {"frequency_hz": frequency_hz.tolist(), "amplitude_w": amplitude_w.tolist()},
-    }
-    note = f"{own.copies} copies, each starts {own.stagger_ms:.6g} ms after the one before; "
-    note = ("" if own.copies == 1 else note) + (
-        f"{_shape_in_words(own.shape)}; without limits {_shape_in_words(at_free.shape)}; "
-        f"{_more_or_less(energy_price)} energy, {_more_or_less(time_price)} time"
-    )
-    return ConstrainedPlan("shaped", "Under limits on the shape of power", found.plan, note, data)
-
-
-def _shape_in_words(shape: PowerShape) -> str:
-    return f"peak {shape.peak_w:,.0f} W, ramp {shape.ramp_w_per_s:,.0f} W/s, band {shape.band_w:,.0f} W"
 
 
 def _more_or_less(share: float) -> str:

@@ -4,7 +4,6 @@ In the order in which to read:
 
 - `plan`: one record of a plan under limits.
 - `power_cap`: the shortest iteration under a limit on average power.
-- `power_shape`: power over time, and the plan of least energy under limits on its peak, ramps and swing.
 - `switching`: how often and how fast devices change clocks, as one problem.
 - `annealing`: simulation of clocks under these limits, and their simulated annealing, compiled.
 - `switched`: plans whose clocks change seldom, and their lower bound.

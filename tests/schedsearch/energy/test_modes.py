@@ -26,7 +26,6 @@ from schedsearch.energy import (
     switched_plan,
 )
 from schedsearch.energy.baselines import compute_baselines
-from schedsearch.energy.limits.power_shape import power_trace
 from schedsearch.energy.orders.any_order import any_order_mj
 from schedsearch.energy.orders.ordering import relaxed
 from schedsearch.schedule import Instance, Schedule
@@ -74,22 +73,6 @@ def test_what_a_mode_leaves_out_has_no_clock_and_no_energy() -> None:
         profile.fastest(name).energy_mj - 50 * profile.fastest(name).time_ms for name in ("F0", "B0")
     )
     assert done.energy_mj == pytest.approx(3 * computed + 50 * done.time_ms), "copies use what waiting does"
-
-
-@each_schedule
-def test_the_power_over_time_has_the_energy_of_the_iteration(schedule: Schedule) -> None:
-    profile = costs_of(schedule.placement)
-    streams = {name for name, block in schedule.placement.runs.items() if block.stream != "compute"}
-    dear = {
-        name: tuple(replace(point, energy_mj=3 * point.energy_mj) for point in points)
-        for name, points in profile.points.items()
-        if name in streams
-    }
-    profile = replace(profile, points={**profile.points, **dear})
-    clocks = all_maximum_clocks(schedule, profile)
-    assert power_trace(schedule, profile, clocks).energy_mj == pytest.approx(
-        simulate_at_clocks(schedule, profile, clocks).energy_mj
-    )
 
 
 def test_baselines_and_limited_plans_know_modes() -> None:
