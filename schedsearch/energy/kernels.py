@@ -13,7 +13,6 @@ from schedsearch.graph.compiled import compiled
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 NO_LIMIT = np.iinfo(np.int64).max
 
