@@ -1,4 +1,4 @@
-"""Plans that a real job can run: clocks repeat or change seldom; power and late iterations are limited.
+"""Plans that a real job can run: clocks repeat or change seldom; power is limited.
 
 `constrained` makes each plan that the options ask for, with the content of its file and a line about it.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from experiments.config.options import OptionError, require
 from experiments.frontier.options import AUTO, FrontierCommandOptions
@@ -40,23 +40,12 @@ from schedsearch.energy import (
     switched_plan,
 )
 from schedsearch.energy.limits.power_cap import AveragePower
-from schedsearch.energy.limits.power_shape import (
-    PowerLimits,
-    PowerShape,
-    ShapedPower,
-    shaped_plan,
-    spectrum,
-)
-from schedsearch.energy.limits.robust import PlanIterations, Spread, robust_plan
 from schedsearch.energy.limits.switching import ClockChanges
 from schedsearch.energy.simulation import waiting_w
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import require_one_stream, require_plain
 
 SwitchedPlan = LimitedPlan[SwitchingLimits, ClockChanges]
-
-QUANTILES = (0.5, 0.9, 0.95, 0.99)
-"""Shares of the simulated iterations whose longest time stands in ``robust.json``."""
 
 FREE_ROUNDS = 2
 """Rounds of the repetend at each end of the steady part whose clocks are free; they save most for little.
@@ -155,7 +144,6 @@ def constrained(
             clock_latency_of(options).source,
         )
     cap = PowerCap(energy.power_cap_w, energy.device_power_cap_w)
-    shape = PowerLimits(energy.peak_w, energy.ramp_w_per_s, energy.band_w)
     plans: list[ConstrainedPlan] = []
     to_run, repeating, switched = None, None, None
     try:
@@ -175,14 +163,6 @@ def constrained(
             plans.append(form._replace(name="periodic_switched", title=title, data=data))
         if cap != PowerCap():
             plans.append(capped_form(capped_plan(schedule, profile, frontier, cap)))
-        if energy.confidence is not None:
-            spread = _spread(energy.time_spread, limits)
-            plans.append(
-                robust_form(robust_plan(schedule, profile, frontier, deadline_ms, spread, energy.confidence))
-            )
-        if shape != PowerLimits():
-            shaped = shaped_plan(schedule, profile, frontier, shape, deadline_ms, energy.copies)
-            plans.append(shaped_form(shaped))
     except EnergyError as error:
         raise OptionError(f"energy.{error}") from None
     return replace(
@@ -191,14 +171,6 @@ def constrained(
         periodic=to_run,
         switched=None if switched is None else switched.plan,
     )
-
-
-def _spread(time_spread: float, limits: SwitchingLimits) -> Spread:
-    """Return how much times vary: blocks by the option, changes of clock as the table of clocks says."""
-    shortest_ms = limits.latency_ms
-    if limits.table is not None:
-        shortest_ms = min([*limits.table.by_target_ms.values(), *limits.table.by_pair_ms.values()])
-    return Spread(time_spread, (shortest_ms, limits.latency_ms))
 
 
 def _repeating(
@@ -302,65 +274,6 @@ def capped_form(found: LimitedPlan[PowerCap, AveragePower]) -> ConstrainedPlan:
         f"no iteration under the cap is shorter than {found.min_ms:.6g} ms"
     )
     return ConstrainedPlan("capped", "Under the power cap", found.plan, note, data)
-
-
-def robust_form(found: LimitedPlan[float, PlanIterations]) -> ConstrainedPlan:
-    """Return the plan whose iterations keep the deadline in a share of all, though their times vary."""
-    deadline_ms, confidence, at_free = found.deadline_ms, found.limits, found.free_outcome
-    assert at_free is not None, "the plan for fixed times was simulated too"
-    kept, nominal = (_iterations_to_dict(each, deadline_ms) for each in (found.outcome, at_free))
-    data = {"deadline_ms": deadline_ms, "confidence": confidence, **kept, "nominal": nominal}
-    price = kept["mean_energy_mj"] / nominal["mean_energy_mj"] - 1
-    note = (
-        f"{kept['share_within']:.1%} of {len(found.outcome.time_ms)} simulated iterations end by "
-        f"{deadline_ms:.6g} ms, with the plan for fixed times {nominal['share_within']:.1%}; "
-        f"{_more_or_less(price)} energy than that one"
-    )
-    title = f"Keeps the deadline in {confidence:.6g} of iterations"
-    return ConstrainedPlan("robust", title, found.plan, note, data)
-
-
-def shaped_form(found: LimitedPlan[PowerLimits, ShapedPower]) -> ConstrainedPlan:
-    """Return the plan under limits on the shape of power, with its power over time and their spectrum."""
-    own, at_free = found.outcome, found.free_outcome
-    assert at_free is not None, "the plan without limits has a shape too"
-    energy_price, time_price = own.price_over(at_free)
-    frequency_hz, amplitude_w = spectrum(own.trace, own.copies, own.stagger_ms, found.limits.high_hz)
-    data = {
-        "length_ms": own.trace.length_ms,
-        "stagger_ms": own.stagger_ms,
-        "copies": own.copies,
-        "limits": asdict(found.limits),
-        "shape": asdict(own.shape),
-        "free_shape": asdict(at_free.shape),
-        "time_price": time_price,
-        "energy_price": energy_price,
-        "power": {"at_ms": own.trace.at_ms.tolist(), "power_w": own.trace.power_w.tolist()},
-        "spectrum": {"frequency_hz": frequency_hz.tolist(), "amplitude_w": amplitude_w.tolist()},
-    }
-    note = f"{own.copies} copies, each starts {own.stagger_ms:.6g} ms after the one before; "
-    note = ("" if own.copies == 1 else note) + (
-        f"{_shape_in_words(own.shape)}; without limits {_shape_in_words(at_free.shape)}; "
-        f"{_more_or_less(energy_price)} energy, {_more_or_less(time_price)} time"
-    )
-    return ConstrainedPlan("shaped", "Under limits on the shape of power", found.plan, note, data)
-
-
-def _shape_in_words(shape: PowerShape) -> str:
-    return f"peak {shape.peak_w:,.0f} W, ramp {shape.ramp_w_per_s:,.0f} W/s, band {shape.band_w:,.0f} W"
-
-
-def _iterations_to_dict(outcome: PlanIterations, deadline_ms: float) -> dict[str, Any]:
-    times_and_energies = zip(outcome.time_ms.tolist(), outcome.energy_mj.tolist(), strict=True)
-    return {
-        "share_within": outcome.share_within(deadline_ms),
-        "mean_energy_mj": outcome.mean_energy_mj(deadline_ms),
-        "mean_time_ms": float(outcome.time_ms.mean()),
-        "time_quantiles_ms": {str(share): outcome.quantile_ms(share) for share in QUANTILES},
-        "iterations": [
-            {"time_ms": time_ms, "energy_mj": energy_mj} for time_ms, energy_mj in times_and_energies
-        ],
-    }
 
 
 def _more_or_less(share: float) -> str:

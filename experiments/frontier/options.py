@@ -75,25 +75,6 @@ class EnergyOptions:
     device_power_cap_w: float | None = option(
         None, "also the shortest iteration with at most this average power of each device, in W", above=0
     )
-    confidence: float | None = option(
-        None,
-        "also the plan whose iterations keep the deadline in this share, though their times vary",
-        above=0,
-        below=1,
-    )
-    time_spread: float = option(
-        0.02, "standard deviation of a block's time for it, as a share of its profiled time", min=0
-    )
-    peak_w: float | None = option(
-        None,
-        "also the plan of least energy whose power, over 0.1 s and of all copies, is at most this, in W",
-        above=0,
-    )
-    ramp_w_per_s: float | None = option(None, "and changes by at most this, in W per s", above=0)
-    band_w: float | None = option(
-        None, "and whose part between 0.1 and 20 Hz is at most this (root mean square), in W", above=0
-    )
-    copies: int = option(1, "data-parallel copies of the job, which may start one after the other", min=1)
 
     def __post_init__(self) -> None:
         if self.deadline_ms is not None and self.slowdown is not None:

@@ -13,8 +13,8 @@ from schedsearch.energy import ClockedIteration, FrequencyPlan, Frontier, Period
 from schedsearch.energy.frontier import TIME_TOLERANCE, clocks_to_dict
 
 CONSTRAINED_PLANS_SCHEMA_VERSION = 1
-"""Version of the forms of ``periodic.json``, ``switched.json``, ``periodic_switched.json``, ``capped.json``
-and ``robust.json``."""
+"""Version of the forms of ``periodic.json``, ``switched.json``, ``periodic_switched.json`` and
+``capped.json``."""
 
 _SHOWN_SHARE = 5e-4
 """From which on it is said how much more time than the highest clocks a plan is given."""

@@ -44,7 +44,6 @@ class Problem:
             are the micro-batches. Empty where all are alike, or the search chooses. With it the last
             objective is that of a whole schedule, and of the other fields those count that limit the search,
             its seed and what it begins with.
-        tokens: The length of each micro-batch; empty where it is not known.
         method: One of `schedsearch.searches.search.METHODS`. Tessel's repetends have one micro-batch, and
             its two methods make no use of the next three, nor of strategies and what to begin with.
         micro_batches_per_repetend: Exactly so many; None to try 1, 2, ... (Tessel: 1).
@@ -70,7 +69,6 @@ class Problem:
     placement: Placement
     num_micro_batches: int
     chosen: tuple[Chosen, ...] = ()
-    tokens: tuple[int, ...] = ()
     method: str = "modulo"
     micro_batches_per_repetend: int | None = None
     max_micro_batches_per_repetend: int = 3

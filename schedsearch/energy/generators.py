@@ -132,7 +132,7 @@ def rounded(
         """Choose modes in the order of the graph, or backwards, leaving all others at least given times."""
         of, order = (graph.reversed, slice(None, None, -1)) if is_backward else (graph, slice(None))
         until = of.latest_end(time_ms[order], deadline_ms) + TOLERANCE * deadline_ms
-        arcs = of.first, of.tail, of.delay_ms[:, None], modes.time_ms, modes.row[order].copy()
+        arcs = of.first, of.tail, of.delay_ms, modes.time_ms, modes.row[order].copy()
         choice: Ints = chosen_in_turn(*arcs, until, most[order].copy())
         return choice[order]
 

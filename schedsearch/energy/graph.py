@@ -76,12 +76,12 @@ class InstanceGraph:
         """Return when each instance starts if all start as soon as they can, in ms from the begin.
 
         How long each runs, for any number of plans, and the starts have the shape ``(size, plans)``; delays
-        in place of `delay_ms` have ``(edges, 1)``, or ``(edges, plans)``.
+        in place of `delay_ms` have ``(edges,)``.
         """
-        delay = self.delay_ms[:, None] if delay_ms is None else delay_ms
+        delay = self.delay_ms if delay_ms is None else delay_ms
         if time_ms.shape[1] == 1 and "schedsearch.energy.kernels" not in sys.modules:
             took, found = time_ms[:, 0].tolist(), [0.0] * self.size  # quicker than to load numba
-            edges = zip(self.tail.tolist(), self.head.tolist(), delay[:, 0].tolist(), strict=True)
+            edges = zip(self.tail.tolist(), self.head.tolist(), delay.tolist(), strict=True)
             for tail, head, least in edges:
                 found[head] = max(found[head], found[tail] + took[tail] + least)
             return np.array(found)[:, None]

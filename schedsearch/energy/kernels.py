@@ -13,7 +13,6 @@ from schedsearch.graph.compiled import compiled
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 NO_LIMIT = np.iinfo(np.int64).max
 
@@ -25,16 +24,15 @@ def starts(first: Ints, tail: Ints, delay_ms: Floats, time_ms: Floats) -> Floats
     Args:
         first: Where the edges of each instance begin; shape ``(instances + 1,)``.
         tail: Who is waited for; shape ``(edges,)``.
-        delay_ms: Least time from end to start; shape ``(edges, 1)``, or ``(edges, plans)``.
+        delay_ms: Least time from end to start; shape ``(edges,)``.
         time_ms: How long each instance runs; shape ``(instances, plans)``.
     """
     start = np.zeros_like(time_ms)
-    is_shared = delay_ms.shape[1] == 1
     for i in range(len(time_ms)):
         for edge in range(first[i], first[i + 1]):
             j = tail[edge]
             for plan in range(time_ms.shape[1]):
-                ready = start[j, plan] + time_ms[j, plan] + delay_ms[edge, 0 if is_shared else plan]
+                ready = start[j, plan] + time_ms[j, plan] + delay_ms[edge]
                 if ready > start[i, plan]:
                     start[i, plan] = ready
     return start
@@ -63,7 +61,7 @@ def chosen_in_turn(
         for plan in range(plans):
             start = 0.0
             for edge in range(first[i], first[i + 1]):
-                start = max(start, end[tail[edge], plan] + delay_ms[edge, 0])
+                start = max(start, end[tail[edge], plan] + delay_ms[edge])
             fits = np.searchsorted(times, until_ms[i, plan] - start, side="right") - 1
             mode = min(max(fits, 0), most[i, plan])
             choice[i, plan] = mode

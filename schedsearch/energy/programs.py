@@ -59,7 +59,7 @@ class Rows:
 
 
 def minimized(
-    cost: Floats, upper: Floats, rows: Rows, *, lower: Floats | None = None, equal: Rows | None = None
+    cost: Floats, upper: Floats, rows: Rows, *, lower: Floats | None = None
 ) -> OptimizeResult | None:
     """Return scipy's optimum of a linear program; None if the program is infeasible.
 
@@ -68,7 +68,6 @@ def minimized(
         upper: Bound of each column.
         rows: Inequalities: each row is at most its limit.
         lower: Bound of each column; 0 by default.
-        equal: Equations: each row equals its limit.
 
     Raises:
         SolverError: The solver failed (a warning is logged): neither an optimum nor infeasibility is known.
@@ -80,8 +79,6 @@ def minimized(
         cost,
         A_ub=rows.matrix(len(cost)),
         b_ub=np.concatenate(rows.limit),
-        A_eq=None if equal is None else equal.matrix(len(cost)),
-        b_eq=None if equal is None else np.concatenate(equal.limit),
         bounds=np.column_stack([least, upper]),
         method="highs",
         options={

@@ -106,7 +106,7 @@ def breakpoints(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Iterat
 
     def events(time: Ints) -> Ints:
         """Return the tick of each node when no instance of given times waits needlessly."""
-        start = graph.earliest_start(time[:, None].astype(np.float64), delay[:edges, :1].astype(np.float64))
+        start = graph.earliest_start(time[:, None].astype(np.float64), delay[:edges, 0].astype(np.float64))
         both = np.column_stack([start[:, 0], start[:, 0] + time]).astype(np.int64)
         return np.concatenate([both.ravel(), [0, both[:, 1].max()]])
 

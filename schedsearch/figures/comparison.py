@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from placements import Placement
@@ -53,14 +52,10 @@ class TimedBlocks:
         return max(start + self.duration_ms[key] for key, start in self.start_ms.items())
 
 
-def draw_timelines(
-    schedules: Mapping[str, Schedule],
-    width: float = _WIDTH,
-    repetend_ms: Mapping[str, Sequence[float]] = MappingProxyType({}),
-) -> Figure:
+def draw_timelines(schedules: Mapping[str, Schedule], width: float = _WIDTH) -> Figure:
     """Draw one timeline per schedule, each below its title, all on one axis of time.
 
-    Times of boundaries are marked, by the title. The width is in inches, `canvas.COLUMN_INCHES` for a column.
+    The width is in inches, `canvas.COLUMN_INCHES` for a column.
     """
     timelines = {title: _timed(schedule) for title, schedule in schedules.items()}
     inches = _NARROW_INCHES_OF_DEVICE if width < NARROW_INCHES else _INCHES_OF_DEVICE
@@ -71,20 +66,18 @@ def draw_timelines(
     legend: dict[str, Any] = {}
     longest_ms = max(each.end_ms for each in timelines.values())
     with panels_in(list(timelines), size, 1, None, height_ratios=heights) as (figure, grid):
-        for axes, (title, each) in zip(grid.flat, timelines.items(), strict=True):
+        for axes, each in zip(grid.flat, timelines.values(), strict=True):
             timeline(
                 each.placement,
                 each.start_ms,
                 each.duration_ms,
                 axes,
                 mode=each.mode,
-                repetend_ms=repetend_ms.get(title, ()),
                 legend=False,
             )
             axes.set_xlim(0.0, longest_ms)
             axes.tick_params(axis="y", labelsize=small_points(figure))
-            modes = (each.mode or {}).values()
-            handles = kind_handles(each.placement, repetend=title in repetend_ms, modes=modes)
+            handles = kind_handles(each.placement, (each.mode or {}).values())
             legend |= {str(handle.get_label()): handle for handle in handles}
             if axes is not grid[-1, 0]:
                 axes.set_xlabel("")

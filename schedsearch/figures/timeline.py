@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_rgb
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from placements import Block, Kind, Placement
@@ -78,7 +77,6 @@ def timeline(
     clock_mhz: Mapping[Instance, float] | None = None,
     power_w: Mapping[Instance, float] | None = None,
     power_range_w: tuple[float, float] | None = None,
-    repetend_ms: Sequence[float] = (),
     title: str = "",
     legend: bool = True,
 ) -> Axes:
@@ -102,7 +100,6 @@ def timeline(
         power_w: Power of one device while it runs each (block, micro-batch); instead of `clock_mhz`.
         power_range_w: Powers in W at the ends of the colour scale; the first is that of a waiting device, and
             colours idle time.
-        repetend_ms: Times of boundaries to mark, such as where the steady state begins and ends.
         title: Shown above, beside the legend.
         legend: Whether to draw title and legend.
 
@@ -137,12 +134,10 @@ def timeline(
                     drawn = axes.broken_barh(own, (row - ROW_HEIGHT / 2, ROW_HEIGHT), facecolors="none")
                     drawn.set(hatch=hatch, edgecolor=_HATCH_COLOR, alpha=0.45, gid="modes", zorder=1.05)
                     drawn.set_linewidth(0)
-        for boundary in repetend_ms:
-            axes.axvline(boundary, **_BOUNDARY)
         label_rows(axes, [lane_name(lane) for lane in lanes])
         label_time(axes)
         if legend:
-            handles = kind_handles(placement, repetend=bool(repetend_ms), modes=(mode or {}).values())
+            handles = kind_handles(placement, (mode or {}).values())
             legend_above(axes, handles, title)
     return axes
 
@@ -156,9 +151,6 @@ def hatch_of(placement: Placement) -> dict[str, str]:
     """Return the hatch of each mode that is not the first of its decision, in turn."""
     names = dict.fromkeys(name for decision in placement.decisions for name in decision.names[1:])
     return {name: _HATCHES[i % len(_HATCHES)] for i, name in enumerate(names)}
-
-
-_BOUNDARY: dict[str, Any] = {"color": "#000000", "linestyle": (0, (4, 3)), "linewidth": 1.1, "zorder": 4}
 
 
 def _draw_row(
@@ -232,16 +224,11 @@ def _scale_bar(axes: Axes, ends: tuple[float, float], colors: str, label: str) -
     return scale
 
 
-def kind_handles(
-    placement: Placement, repetend: bool = False, modes: Iterable[str] = ()
-) -> list[Patch | Line2D]:
-    """Return a legend entry for each kind of block that the placement has, and each mode that is drawn.
-
-    One more where boundaries of its repetend are drawn.
-    """
+def kind_handles(placement: Placement, modes: Iterable[str]) -> list[Patch]:
+    """Return a legend entry for each kind of block that the placement has, and each mode that is drawn."""
     present = {(len(block.devices) > 1, block.kind): block for block in placement.blocks}
     order = [(shared, kind) for shared in (False, True) for kind in Kind if (shared, kind) in present]
-    handles: list[Patch | Line2D] = [
+    handles = [
         Patch(
             facecolor=_kind_color(present[shared, kind], 0),
             label=KIND_NAME[kind] + (" on several devices" if shared else ""),
@@ -254,6 +241,4 @@ def kind_handles(
         for name, hatch in hatch_of(placement).items()
         if name in drawn
     ]
-    if repetend:
-        handles.append(Line2D([], [], label="repetend boundary", **_BOUNDARY))
     return handles

@@ -168,4 +168,4 @@ def iteration_work(
         np.repeat(np.array(memory)[:, None], firsts[-1], axis=1),
         np.zeros(times.shape[1:], np.int64),
     )
-    return ReplicaWork(pipeline.placement, times, units, none, batch, np.ones(firsts[-1])), own
+    return ReplicaWork(pipeline.placement, times, units, none, batch), own

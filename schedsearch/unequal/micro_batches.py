@@ -95,7 +95,7 @@ def read_micro_batches(
     with in_file(str(length_rules), MicroBatchError):
         require_plain(placement, "rules of lengths", "leave search.micro_batches out")
         made = list(enumerate(_ruled_rows(placement, lengths, rules, unit_mib), 1))
-        return replace(_batch(placement, made, None, unit_mib), tokens=lengths)
+        return _batch(placement, made, None, unit_mib)
 
 
 def count_micro_batches(path: str | Path) -> int:

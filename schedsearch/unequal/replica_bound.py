@@ -56,8 +56,8 @@ def replica_bound(work: ReplicaWork, span: bool = False) -> int:
             lost = _lost(work.memory[here], work.times[replica, here], free[own], best - ends[own, replica])
             area = _held(work, replica, paths[replica], here)
             limit(replica, area, float(free[own]), -float(free[own]) * (ends[own, replica] + lost))
-    for replica in range(replicas if math.isfinite(work.room) else 0):
-        limit(replica, work.weights, 0.0, work.room)
+    for replica in range(replicas if math.isfinite(work.most) else 0):
+        limit(replica, np.ones(number), 0.0, work.most)
     whole = np.concatenate([np.tile(np.eye(number), replicas), np.zeros((number, 1))], axis=1)
     goal = np.append(np.zeros(number * replicas), 1)
     from scipy.optimize import linprog

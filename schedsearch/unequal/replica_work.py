@@ -29,8 +29,7 @@ class ReplicaWork:
         memory: Units that each block allocates or, below 0, releases; shape ``(blocks, number)``.
         transient: Units that each block needs only while it runs; same shape.
         part: Returns the batch of some micro-batches on a replica, by the replica and their numbers.
-        weights: Weight of each micro-batch, such as its tokens.
-        room: Most weight of one replica's micro-batches.
+        most: Most micro-batches of one replica.
     """
 
     placement: Placement
@@ -38,8 +37,7 @@ class ReplicaWork:
     memory: NDArray[np.int64]
     transient: NDArray[np.int64]
     part: Callable[[int, Sequence[int]], Problem]
-    weights: NDArray[np.float64]
-    room: float = float("inf")
+    most: float = float("inf")
 
     @property
     def num_replicas(self) -> int:
@@ -85,50 +83,29 @@ class ReplicaSchedules:
         return schedule
 
 
-def replica_work(
-    batch: Problem,
-    num_replicas: int,
-    max_micro_batches: int | None = None,
-    max_tokens: int | None = None,
-) -> ReplicaWork:
+def replica_work(batch: Problem, num_replicas: int, max_micro_batches: int | None = None) -> ReplicaWork:
     """Return the micro-batches of a batch on replicas that are alike.
 
     Args:
         batch: All micro-batches.
         num_replicas: At least 1.
         max_micro_batches: Most micro-batches of a replica; None for no limit.
-        max_tokens: Most tokens of a replica, in place of `max_micro_batches`; None for no limit.
 
     Raises:
-        MicroBatchError: A block is on several devices, the replicas cannot have all micro-batches, or there
-            is a limit of tokens, and nobody knows how many there are.
+        MicroBatchError: A block is on several devices, or the replicas cannot have all micro-batches.
     """
-    placement, number, tokens = batch.placement, batch.num_micro_batches, batch.tokens
+    placement, number = batch.placement, batch.num_micro_batches
     shared = next((block for block in placement.blocks if len(block.devices) > 1), None)
     if num_replicas > 1 and shared is not None:
         raise MicroBatchError(
             f"search.replicas: block {shared.name} is on {len(shared.devices)} devices; give placements "
             "whose blocks are on one each"
         )
-    weights, room = np.ones(number), float(max_micro_batches or "inf")
     if max_micro_batches is not None and max_micro_batches * num_replicas < number:
         raise MicroBatchError(
             f"search.max_micro_batches: {num_replicas} replicas of {max_micro_batches} micro-batches cannot "
             f"have all {number}; give at least {-(-number // num_replicas)}"
         )
-    if max_tokens is not None:
-        if not tokens:
-            raise MicroBatchError(
-                "search.max_tokens: the tokens are not known; give a search.micro_batches of "
-                "micro_batch,tokens, or leave it out"
-            )
-        least = max(max(tokens), -(-sum(tokens) // num_replicas))
-        if max_tokens < least:
-            raise MicroBatchError(
-                f"search.max_tokens: {num_replicas} replicas of {max_tokens} tokens cannot have "
-                f"{sum(tokens)}, of which a micro-batch has up to {max(tokens)}; give at least {least}"
-            )
-        weights, room = np.array(tokens, dtype=np.float64), float(max_tokens)
     runs = [placement.as_run(chosen) if chosen else placement for chosen in batch.chosen or ((),) * number]
     absent = Block("", Kind.F, (0,), 0)
     names = [block.name for block in placement.per_micro_batch.topological_order]
@@ -143,4 +120,5 @@ def replica_work(
 
     times = np.repeat(table(lambda block: block.time)[None], num_replicas, axis=0)
     memory = table(lambda block: block.memory_on(block.devices[0]))
-    return ReplicaWork(placement, times, memory, table(lambda b: b.transient), part, weights, room)
+    most = float(max_micro_batches or "inf")
+    return ReplicaWork(placement, times, memory, table(lambda b: b.transient), part, most)

@@ -58,8 +58,7 @@ def sequences_of(work: ReplicaWork, order: Sequence[Sequence[int]], span: bool =
         table,
         np.array([len(own) for own in order], dtype=np.int64),
         np.zeros(len(names)),
-        work.weights,
-        np.full(len(times), work.room),
+        work.most,
         span,
     )
 

@@ -49,8 +49,7 @@ class Sequences(NamedTuple):
         order: The micro-batches of each replica in their sequence, then -1; shape ``(replicas, number)``.
         size: Number of micro-batches of each replica; shape ``(replicas,)``.
         patience: Ticks for which each kind waits for others.
-        weights: Weight of each micro-batch, such as its tokens.
-        room: Most weight of one replica's micro-batches.
+        most: Most micro-batches of one replica.
         span: Whether the longest device span counts, and not the makespan.
     """
 
@@ -70,8 +69,7 @@ class Sequences(NamedTuple):
     order: _Ints
     size: _Ints
     patience: _Floats
-    weights: _Floats
-    room: _Floats
+    most: float
     span: bool
 
 
@@ -197,14 +195,6 @@ def _remove(order: _Ints, size: int, place: int) -> int:
 
 
 @compiled
-def _load(g: Sequences, replica: int) -> float:
-    total = 0.0
-    for i in range(g.size[replica]):
-        total += g.weights[g.order[replica, i]]
-    return total
-
-
-@compiled
 def anneal_sequences(
     g: Sequences, steps: int, heat: float, cooling: float, seed: int, scale: float, across: bool
 ) -> float:
@@ -271,7 +261,7 @@ def anneal_sequences(
             continue
         limit = now - (heat - step * cooling) * best * np.log(1 - np.random.random())
         value = np.inf
-        if _load(g, one) <= g.room[one] and _load(g, other) <= g.room[other]:
+        if max(g.size[one], g.size[other]) <= g.most:
             new[:] = ticks
             for each in range(replicas):
                 if places[each] < number:

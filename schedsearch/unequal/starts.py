@@ -6,8 +6,7 @@ Knows no search.
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -92,42 +91,33 @@ def executed(batch: Problem, orders: Orders, numbers: Sequence[int]) -> Schedule
 
 
 def packings(work: ReplicaWork) -> Iterator[tuple[str, list[list[int]]]]:
-    """Yield the common assignments of micro-batches to replicas that keep each replica's room, with names.
+    """Yield the common assignments of micro-batches to replicas that keep a replica's limit, with names.
 
     Each replica's sequence is by numbers, or sorted.
     """
     replicas, number = work.num_replicas, work.num_micro_batches
     total = work.times.sum(axis=1).min(axis=0)
-    longest, heaviest = (np.argsort(-each, kind="stable").tolist() for each in (total, work.weights))
+    longest = np.argsort(-total, kind="stable").tolist()
     found = {
         "round robin": [list(range(r, number, replicas)) for r in range(replicas)],
         "blocks": [part.tolist() for part in np.array_split(np.arange(number), replicas)],
         "sorted": [longest[r::replicas] for r in range(replicas)],
-        "balanced": _packed(work, longest, lambda load, used: load),
-        "balanced, equal numbers": _packed(work, longest, lambda load, used: load, -(-number // replicas)),
+        "balanced": _packed(work, longest, work.most),
+        "balanced, equal numbers": _packed(work, longest, -(-number // replicas)),
     }
-    if np.ptp(work.weights) > 0:
-        found["balanced by tokens"] = _packed(work, heaviest, lambda load, used: used)
-        found["filled by tokens"] = _packed(work, heaviest, lambda load, used: -used)
     for name, assigned in found.items():
-        if max(float(work.weights[own].sum()) for own in assigned) <= work.room:
+        if max(map(len, assigned)) <= work.most:
             yield name, assigned
 
 
-def _packed(
-    work: ReplicaWork, order: Sequence[int], key: Callable[[float, float], float], most: float = math.inf
-) -> list[list[int]]:
-    """Return micro-batches, each on the replica with room that has least of a key of its load and weights."""
-    replicas = range(work.num_replicas)
-    packed: list[list[int]] = [[] for _ in replicas]
-    used, load = np.zeros(work.num_replicas), np.zeros(work.num_replicas)
+def _packed(work: ReplicaWork, order: Sequence[int], most: float) -> list[list[int]]:
+    """Return micro-batches, each on the least loaded replica of those with fewer than `most`."""
+    packed: list[list[int]] = [[] for _ in range(work.num_replicas)]
+    load = np.zeros(work.num_replicas)
     for n in order:
-        fits = [r for r in replicas if used[r] + work.weights[n] <= work.room]
-        fits = [r for r in fits if len(packed[r]) < most] or fits or list(replicas)
-        r = min(fits, key=lambda r: key(float(load[r]), float(used[r])))
+        r = min((r for r, own in enumerate(packed) if len(own) < most), key=load.__getitem__)
         packed[r].append(n)
         load[r] += work.times[r, :, n].sum()
-        used[r] += work.weights[n]
     return [sorted(each) for each in packed]
 
 

@@ -22,7 +22,6 @@ from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import Ending
 from schedsearch.unequal.block_orders import WHOLE, BlockOrders
-from schedsearch.unequal.micro_batches import MicroBatchError
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork, replica_work
 from schedsearch.unequal.sequence_tables import resequenced, schedules_of, sequences_of, ticks_of
@@ -95,7 +94,6 @@ def replica_search(
 
     Raises:
         SearchError: An argument is out of its range.
-        MicroBatchError: No assignment within the limit of a replica was found.
     """
     problem = Problem(
         work.placement, work.num_micro_batches, **{"objectives": [Objective.MAKESPAN]} | options
@@ -156,7 +154,6 @@ class _BatchSearch:
         Raises:
             OutOfTimeError: The limit of time or of work is reached.
             KeyboardInterrupt: There was a Ctrl-C.
-            MicroBatchError: No assignment within the limit of a replica was found.
         """
         if begin_with is not None:
             self.offer("given", begin_with)
@@ -180,9 +177,6 @@ class _BatchSearch:
         """Offer schedules to begin with.
 
         Idle devices run ready blocks, with micro-batches in several orders or assignments.
-
-        Raises:
-            MicroBatchError: No assignment within the limit of a replica was found.
         """
         ways = self.ways()
         if self.in_sequence:
@@ -209,11 +203,6 @@ class _BatchSearch:
         if self.is_single:
             return {how: [numbers] for how, numbers in numberings(self.batch)}
         ways = dict(packings(self.work)) if self.given is None else {AS_GIVEN: self.given}
-        if not ways:
-            raise MicroBatchError(
-                f"search.max_tokens: no assignment to {self.work.num_replicas} replicas was found in which "
-                f"none has more than {self.work.room:.0f}; give more"
-            )
         return ways if self.best is None else {**ways, "given": self.best.assigned}
 
     def of_one(self, schedule: Schedule | None) -> ReplicaSchedules | None:

@@ -1,15 +1,11 @@
-"""Offers of clouds and their prices over time, as step functions. The module does not know who rents them."""
+"""Offers of clouds and their prices over time. The module does not know who rents them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import cached_property
+from datetime import datetime
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 
 class Offer(NamedTuple):
@@ -43,25 +39,6 @@ class Quote(NamedTuple):
     dollars_per_hour: float
 
 
-class PriceSeries(NamedTuple):
-    """The price of one offer over time: each price holds until the next.
-
-    Attributes:
-        offer: Offer that the prices are of.
-        times_s: Since 1970, not decreasing; of equal times the last counts.
-        dollars_per_hour: Price from each time on, for the whole instance.
-    """
-
-    offer: Offer
-    times_s: NDArray[np.float64]
-    dollars_per_hour: NDArray[np.float64]
-
-    def at(self, times_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the price at each time, for the whole instance; NaN before the first."""
-        place = np.searchsorted(self.times_s, times_s, side="right") - 1
-        return np.where(place < 0, np.nan, self.dollars_per_hour[place])
-
-
 @dataclass(frozen=True)
 class Market:
     """All quotes of all offers, newest first; of equal times the first counts."""
@@ -73,36 +50,10 @@ class Market:
         """Return the market of quotes in any order; of equal times the quote given first counts."""
         return Market(tuple(sorted(quotes, key=lambda quote: quote.time, reverse=True)))
 
-    @cached_property
-    def series(self) -> tuple[PriceSeries, ...]:
-        """Return the prices of each offer, by cloud, type of GPU, GPUs, instance and zone."""
-        of_offer: dict[Offer, list[tuple[float, float]]] = {}
-        for quote in reversed(self.quotes):
-            of_offer.setdefault(quote.offer, []).append((seconds(quote.time), quote.dollars_per_hour))
-        return tuple(PriceSeries(offer, *np.array(of_offer[offer]).T) for offer in in_order(of_offer))
-
     @property
     def clouds(self) -> tuple[str, ...]:
         """Return the clouds by name."""
-        return tuple(sorted({series.offer.cloud for series in self.series}))
-
-    def min_prices(self, times_s: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:
-        """Return the least price of one GPU of each type at each time (any shape, in s since 1970).
-
-        These are `GpuCluster.dollars_per_hour` over time, for a cluster that rents the cheapest offer; NaN
-        before a type's first price.
-        """
-        found: dict[str, NDArray[np.float64]] = {}
-        for series in self.series:
-            each = series.at(times_s) / series.offer.num_gpus
-            gpu_type = series.offer.gpu_type
-            found[gpu_type] = np.fmin(found[gpu_type], each) if gpu_type in found else each
-        return found
-
-
-def seconds(time: datetime) -> float:
-    """Return a time in UTC as seconds since 1970."""
-    return time.replace(tzinfo=UTC).timestamp()
+        return tuple(sorted({quote.offer.cloud for quote in self.quotes}))
 
 
 def in_order(offers: Mapping[Offer, object]) -> list[Offer]:

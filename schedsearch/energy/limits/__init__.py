@@ -1,11 +1,9 @@
-"""Plans that a real job can run: they keep limits on power, variation or clock changes beside a deadline.
+"""Plans that a real job can run: they keep limits on power or clock changes beside a deadline.
 
 In the order in which to read:
 
 - `plan`: one record of a plan under limits.
 - `power_cap`: the shortest iteration under a limit on average power.
-- `power_shape`: power over time, and the plan of least energy under limits on its peak, ramps and swing.
-- `robust`: a plan that keeps its deadline with a confidence although times vary.
 - `switching`: how often and how fast devices change clocks, as one problem.
 - `annealing`: simulation of clocks under these limits, and their simulated annealing, compiled.
 - `switched`: plans whose clocks change seldom, and their lower bound.

@@ -26,7 +26,6 @@ class LimitedPlan(Generic[Limits, Outcome]):
         energy_mj: Energy of all devices until the deadline, where they wait at the least after the end.
         lower_bound_mj: Lower bound of the energy until then of plans under the limits; 0 where none is known.
         min_ms: Lower bound of the iteration's length under the limits; 0 where none is known.
-        free_outcome: The same quantities of the free plan; None where they are not computed.
     """
 
     plan: FrequencyPlan
@@ -37,7 +36,6 @@ class LimitedPlan(Generic[Limits, Outcome]):
     energy_mj: float = 0.0
     lower_bound_mj: float = 0.0
     min_ms: float = 0.0
-    free_outcome: Outcome | None = None
 
     @property
     def gap(self) -> float:

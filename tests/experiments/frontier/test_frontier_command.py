@@ -1,8 +1,6 @@
 import ast
 import csv
 import json
-import math
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -258,28 +256,6 @@ def test_only_what_was_asked_for(command, tmp_path: Path) -> None:
     assert command("frontier", *options, "energy.baselines=[]").returncode == 0
     assert not list((tmp_path / "out").glob("baselines.*"))
     assert {name for name in REALISABLE if (tmp_path / f"out/{name}.json").exists()} == {"switched"}
-
-
-def test_times_that_vary_and_the_shape_of_power(command, tmp_path: Path) -> None:
-    options = ["placement=v_shape", "schedule=one_f_one_b", "search.num_micro_batches=8"]
-    options += ["energy.num_plans=40", "energy.baselines=[]", "energy.slowdown=1.5"]
-    limits = ["energy.confidence=0.9", "energy.time_spread=0.03", "energy.band_w=720", "energy.copies=4"]
-    done = command("frontier", *options, *limits)
-    assert done.returncode == 0, done.stderr
-    robust = json.loads((tmp_path / "out/robust.json").read_text())
-    within = [each["time_ms"] <= robust["deadline_ms"] for each in robust["iterations"]]
-    assert sum(within) / 1000 == robust["share_within"] >= 0.9
-    assert robust["time_quantiles_ms"]["0.9"] <= robust["deadline_ms"]
-    shaped = json.loads((tmp_path / "out/shaped.json").read_text())
-    assert shaped["shape"]["band_w"] <= 720 < shaped["free_shape"]["band_w"]
-    assert shaped["energy_price"] >= 0
-    power = shaped["power"]
-    lengths = [b - a for a, b in pairwise(power["at_ms"])]
-    energy = sum(w * ms for w, ms in zip(power["power_w"], lengths, strict=True))
-    assert energy / shaped["length_ms"] * 4 == pytest.approx(shaped["shape"]["mean_w"])
-    spectrum = shaped["spectrum"]
-    part = [w for hz, w in zip(*spectrum.values(), strict=True) if 0.1 <= hz <= 20]
-    assert math.sqrt(sum(w * w for w in part) / 2) == pytest.approx(shaped["shape"]["band_w"])
 
 
 def test_the_best_of_several_schedules_is_the_one_that_is_saved(command, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from quarter_ms import CHOSEN, COSTS, FAST, FOUND, FRONTIER, LATE, RESULT, SCHEDULE, TUNED
 
-from experiments.frontier.constrained_plans import capped_form, robust_form, switched_form
+from experiments.frontier.constrained_plans import capped_form, switched_form
 from experiments.frontier.frontier_files import (
     baseline_facts,
     baseline_rows,
@@ -25,7 +25,6 @@ from experiments.search.results import SelectionResult
 from schedsearch.energy import LimitedPlan, SwitchingLimits
 from schedsearch.energy.frontier import LowerBound
 from schedsearch.energy.limits.power_cap import AveragePower, PowerCap
-from schedsearch.energy.limits.robust import PlanIterations
 from schedsearch.energy.limits.switching import ClockChanges
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
 
@@ -143,20 +142,6 @@ PLANS = (
     capped_form(
         LimitedPlan(CHOSEN, PowerCap(400.0, 320.0), AveragePower(26.5, (310.0, 250.5)), FAST, min_ms=25.25)
     ),
-    robust_form(
-        LimitedPlan(
-            CHOSEN,
-            0.75,
-            PlanIterations(
-                np.array([25.0, 27.0, 28.0, 29.0]), np.array([7000.0, 7200.0, 7400.0, 7600.0]), WAITING_W
-            ),
-            FAST,
-            28.0,
-            free_outcome=PlanIterations(
-                np.array([24.0, 29.0, 30.0, 31.0]), np.array([8000.0] * 4), WAITING_W
-            ),
-        )
-    ),
 )
 
 
@@ -171,27 +156,16 @@ def test_plans_of_a_real_job_are_told_with_their_units() -> None:
     value, note = facts["Under the power cap"]
     assert value == "28 ms, 7.6 J"
     assert f"{7600 / 28:.6g} W, at most 310 W on a GPU" in note and "shorter than 25.25 ms" in note
-    value, note = facts["Keeps the deadline in 0.75 of iterations"]
-    kept_mj = (7000 + 7200 + 7400 + 7600 + WAITING_W * (3 + 1)) / 4
-    nominal_mj = (4 * 8000 + WAITING_W * 4) / 4
-    assert value == "28 ms, 7.6 J" and "75.0% of 4 simulated iterations end by 28 ms" in note
-    assert (
-        "with the plan for fixed times 25.0%" in note
-        and f"{1 - kept_mj / nominal_mj:.2%} less energy" in note
-    )
 
 
 def test_the_files_of_plans_of_a_real_job_have_each_figure_under_its_name() -> None:
     files = {each.name: each.to_dict(COSTS) for each in PLANS}
-    switched, capped, robust = (files[name] for name in ("switched", "capped", "robust"))
+    switched, capped = files["switched"], files["capped"]
     assert (switched["dwell_ms"], switched["switch_ms"], switched["deadline_ms"]) == (2.5, 0.75, 28.0)
     assert (switched["gap"], switched["lower_bound_mj"]) == (pytest.approx(0.0225), 7700.0)
     assert (switched["clock_changes"], switched["changes_per_iteration"]) == ([3, 1], [4, 2])
     assert (capped["power_cap_w"], capped["device_power_cap_w"]) == (400.0, 320.0)
     assert (capped["least_time_ms"], capped["running_ms"]) == (25.25, 26.5)
-    assert robust["time_quantiles_ms"] == {"0.5": 27.0, "0.9": 29.0, "0.95": 29.0, "0.99": 29.0}
-    assert (robust["share_within"], robust["nominal"]["share_within"]) == (0.75, 0.25)
-    assert robust["mean_energy_mj"] == 7450.0 and robust["mean_time_ms"] == 27.25
     assert (capped["plan"]["time_ms"], capped["plan"]["energy_mj"]) == (28.0, 7600.0)
     assert capped["cost_source"]["times"] == COSTS.times
 

@@ -26,8 +26,6 @@ from schedsearch.energy import (
     switched_plan,
 )
 from schedsearch.energy.baselines import compute_baselines
-from schedsearch.energy.limits.power_shape import power_trace
-from schedsearch.energy.limits.robust import Spread, robust_plan
 from schedsearch.energy.orders.any_order import any_order_mj
 from schedsearch.energy.orders.ordering import relaxed
 from schedsearch.schedule import Instance, Schedule
@@ -77,22 +75,6 @@ def test_what_a_mode_leaves_out_has_no_clock_and_no_energy() -> None:
     assert done.energy_mj == pytest.approx(3 * computed + 50 * done.time_ms), "copies use what waiting does"
 
 
-@each_schedule
-def test_the_power_over_time_has_the_energy_of_the_iteration(schedule: Schedule) -> None:
-    profile = costs_of(schedule.placement)
-    streams = {name for name, block in schedule.placement.runs.items() if block.stream != "compute"}
-    dear = {
-        name: tuple(replace(point, energy_mj=3 * point.energy_mj) for point in points)
-        for name, points in profile.points.items()
-        if name in streams
-    }
-    profile = replace(profile, points={**profile.points, **dear})
-    clocks = all_maximum_clocks(schedule, profile)
-    assert power_trace(schedule, profile, clocks).energy_mj == pytest.approx(
-        simulate_at_clocks(schedule, profile, clocks).energy_mj
-    )
-
-
 def test_baselines_and_limited_plans_know_modes() -> None:
     schedule = recomputed()
     profile = costs_of(schedule.placement)
@@ -111,8 +93,6 @@ def test_baselines_and_limited_plans_know_modes() -> None:
     power_w = 0.95 * frontier.all_maximum.energy_mj / frontier.all_maximum.time_ms
     capped = capped_plan(schedule, profile, frontier, PowerCap(job_w=power_w))
     assert capped.plan.power_w <= power_w * (1 + 1e-9)
-    robust = robust_plan(schedule, profile, frontier, deadline_ms, Spread(0.02), 0.9, samples=200)
-    assert robust.outcome.share_within(deadline_ms) >= 0.9
 
 
 def test_what_clocks_cannot_know_yet_is_refused_in_one_line() -> None:

@@ -15,7 +15,6 @@ from schedsearch.core.objective import Objective
 from schedsearch.core.problem import Problem
 from schedsearch.metrics import peak_memory
 from schedsearch.unequal.micro_batches import (
-    MicroBatchError,
     MicroBatchRow,
     unequal_batch,
 )
@@ -149,30 +148,3 @@ def test_micro_batches_that_are_alike_are_shared_evenly() -> None:
     assert found is not None
     assert [len(each) for each in found.assigned] == [4, 4]
     assert dict(packings(work))["blocks"] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-
-
-def test_a_limit_of_tokens_is_kept_and_the_best_within_it_found() -> None:
-    tokens = (6, 4, 3, 2)
-    batch = replace(random_batch(4, 2, seed=0), tokens=tokens)
-    work = replica_work(batch, 2, max_tokens=9)
-    parts = [[(0,), (1, 2, 3)], [(0, 2), (1, 3)], [(0, 3), (1, 2)]]
-    best = min(max(min_makespan_of(batch, own) for own in each) for each in parts)
-    found, result = replica_search(work, work_limit=1)
-    assert found is not None and result.makespan_bound <= best
-    assert found.value(Objective.MAKESPAN) == best
-    assert max(sum(tokens[n] for n in own) for own in found.assigned) <= 9
-    assert all(max(sum(tokens[n] for n in own) for own in each) <= 9 for _, each in packings(work))
-
-
-def test_tokens_that_replicas_cannot_have_are_refused() -> None:
-    batch = random_batch(4, 2, 0)
-    known = replace(batch, tokens=(6, 4, 3, 2))
-    with pytest.raises(MicroBatchError, match=r"search.max_tokens: 2 replicas of 7 .* give at least 8"):
-        replica_work(known, 2, max_tokens=7)
-    odd = replace(batch, tokens=(6, 6, 4, 4))
-    with pytest.raises(MicroBatchError, match=r"2 replicas of 5 tokens .* has up to 6; give at least 10"):
-        replica_work(odd, 2, max_tokens=5)
-    with pytest.raises(
-        MicroBatchError, match=r"search.max_tokens: no assignment to 2 replicas was found in which"
-    ):
-        replica_search(replica_work(replace(batch, tokens=(6, 6, 6, 2)), 2, max_tokens=11), work_limit=0.1)
