@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 MemoryKind = Literal["weights", "gradients", "optimizer", "kept", "backward", "buffer"]
@@ -22,6 +22,28 @@ class MemoryItem(NamedTuple):
     rule: str
 
 
+class Loss(NamedTuple):
+    """Bytes that a loss holds for each logit: from the forward to the backward, and more in its backward."""
+
+    kept_bytes: float
+    backward_bytes: float
+
+
+LOSSES = {
+    # 16-bit logits and their 32-bit softmax (Korthikanti et al., 2022, Sec. 4.3).
+    "plain": Loss(6, 0),
+    # Megatron-LM: the gradient is written over the 32-bit softmax, and cast to 16 bits.
+    "megatron": Loss(4, 2),
+    # The same compiled, ``--cross-entropy-loss-fusion`` with the ``native`` implementation: not in place.
+    "native": Loss(4, 6),
+    # Transformer Engine's kernel writes the gradient over the logits.
+    "transformer_engine": Loss(2, 0),
+    # Torch: 32-bit logarithms of the softmax, and 32-bit gradients of these and of the logits.
+    "torch": Loss(4, 8),
+}
+"""Losses by the kind that a framework names."""
+
+
 @dataclass(frozen=True)
 class Framework:
     """Memory and kernels of a training framework besides states and activations.
@@ -30,30 +52,83 @@ class Framework:
         has_placeholders: A backward returns an empty gradient for each weight, since the product adds up into
             the 32-bit one; one for each shape is kept for all layers.
         has_temporaries: Gradients between the products of a backward are counted.
-        softmax_bytes: Bytes of a number of the loss's softmax: 4, or 2 where the loss is fused.
+        loss: Kind of loss, a key of `LOSSES`.
         gradient_passes: How often a step reads or writes all gradients, besides the update.
         kernels_per_weight: Kernels of a step for each matrix: its gradient goes to the optimizer's share, and
             the new weight comes back.
+        workspaces: Library whose workspaces for products are held: cuBLAS has one in the forward's and one in
+            the backward's thread, and Transformer Engine one of its own; None for none.
+        has_score_buffer: Scores of an attention that is not flash are computed in a buffer that stays, as
+            Megatron-LM does without Transformer Engine.
+        is_deterministic: cuBLAS is told to give equal results each time, for which its workspaces are larger.
+        scatters_gradients: ZeRO-2 reduces and scatters gradients in each micro-batch, as FSDP does; otherwise
+            they stand whole while several micro-batches add to them. Embedding and output layer, which are in
+            no module of their own, stay whole with ZeRO-3.
+        casts_weights: With ZeRO-3 weights are cast from the master weights when they are gathered; otherwise
+            shares in 16 bits stand beside these.
     """
 
     name: str
     has_placeholders: bool = False
     has_temporaries: bool = True
-    softmax_bytes: int = 4
+    loss: str = "plain"
     gradient_passes: float = 0.0
     kernels_per_weight: int = 0
+    workspaces: Literal["torch", "transformer_engine"] | None = None
+    has_score_buffer: bool = False
+    is_deterministic: bool = False
+    scatters_gradients: bool = False
+    casts_weights: bool = False
+
+    def workspace_mib(self, has_fp8: bool) -> float:
+        """Return the workspaces on a GPU, in MiB; those of GPUs with FP8 (Hopper and later) are larger.
+
+        Sizes are those of torch's ``CUDABlas``, of ``CUBLAS_WORKSPACE_CONFIG=:4096:8``, and of Transformer
+        Engine's ``get_cublas_workspace_size_bytes``.
+        """
+        if self.workspaces is None:
+            return 0.0
+        own = 0.0 if self.workspaces == "torch" else 32.0 if has_fp8 else 4.0
+        return own + 2 * (32.0 if has_fp8 or self.is_deterministic else 8.125)
 
 
 PLAIN = Framework("plain", has_temporaries=False)
 """States and activations alone (Korthikanti et al., 2022, Sec. 4)."""
 
+_MEGATRON = Framework(
+    "megatron",
+    has_placeholders=True,
+    loss="transformer_engine",
+    gradient_passes=2,
+    kernels_per_weight=2,
+    workspaces="transformer_engine",
+)
+
 FRAMEWORKS = {
     "plain": PLAIN,
     # With Transformer Engine: products add up 32-bit gradients, and placeholders of gradients are cached by
     # shape; fused cross entropy; gradients cleared and normed.
-    "megatron": Framework("megatron", True, softmax_bytes=2, gradient_passes=2, kernels_per_weight=2),
+    "megatron": _MEGATRON,
+    "megatron_local": replace(
+        _MEGATRON,
+        name="megatron_local",
+        loss="megatron",
+        workspaces="torch",
+        has_score_buffer=True,
+    ),
+    # Shares of 16-bit and of 32-bit weights; layers are modules (Megatron-FSDP).
+    "megatron_fsdp": replace(
+        _MEGATRON, name="megatron_fsdp", has_placeholders=False, scatters_gradients=True
+    ),
     # With FSDP2: loss in 32 bits, not fused; gradients set to none, and clipped.
-    "torchtitan": Framework("torchtitan", gradient_passes=1),
+    "torchtitan": Framework(
+        "torchtitan",
+        loss="torch",
+        gradient_passes=1,
+        workspaces="torch",
+        scatters_gradients=True,
+        casts_weights=True,
+    ),
     # The runtime of this project: torch's own modules and autograd.
     "schedsearch": Framework("schedsearch"),
 }

@@ -235,7 +235,7 @@ def test_other_layers() -> None:
     apart = cost(LayerStrategy(2, 2, 3), layer=output)
     assert (tied.static_bytes, tied.update_ms) == (0, 0)
     assert apart.static_bytes == 16 * 50 * H / 2
-    assert tied.kept_bytes == apart.kept_bytes == 4 * (6 * S * 50 + BOUNDARY)
+    assert tied.kept_bytes == apart.kept_bytes == 4 * (6 * S * 50 + 2 * BOUNDARY)
     pixels = ProjectionLayer(input_size=48, hidden_size=H, sequence_length=S)
     assert cost(LayerStrategy(2, 1), layer=pixels).forward == Pass(8 * 2 * S * 48 * H)
     custom = CustomLayer(num_weights=10, flops=60, kept_bytes=40, input_numbers=5)
