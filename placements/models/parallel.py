@@ -98,10 +98,6 @@ class LayerStrategy:
             raise PlacementError(
                 f"recompute_modules: {wrong[0]!r} is not known; use some of {', '.join(known)}"
             )
-        if self.recompute_modules and self.recompute != "selective":
-            raise PlacementError(
-                f"recompute_modules: are not computed again with recompute {self.recompute}; use selective"
-            )
         shard, equal = self.shard_gpus, self.weight_copies.degree
         if shard is not None and (type(shard) is not int or shard < 1 or equal % shard):
             raise PlacementError(

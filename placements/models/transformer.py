@@ -32,7 +32,6 @@ RECOMPUTED: dict[str, tuple[str, ...]] = {
     "mla_up_proj": ("queries", "keys and values", "queries and keys", "values"),
     "shared_experts": _SHARED,
     "moe_act": ("experts' activation", "experts' activation output"),
-    "operators": (),
     "moe": ("router", "routed tokens", "tokens by expert", "tokens back", *_EXPERTS, *_SHARED),
 }
 """Products, kernels and kept tensors of each module that selective recomputation computes again."""

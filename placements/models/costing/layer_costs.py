@@ -207,7 +207,8 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
             name = f"{kind} of experts" if is_experts else kind
             if size:
                 yield MemoryItem(kind, name, size * parameters / degree, rule)
-    again, by_operator = _recomputed(share), "operators" in strategy.recompute_modules
+    again = _recomputed(share)
+    by_operator = "operators" in again
     for name, num_bytes, is_whole in share.work.kept:
         size = num_bytes * share.samples / (share.sharing if is_whole else 1)
         size *= loss.kept_bytes / LOSSES["plain"].kept_bytes if name == LOGITS else 1
@@ -263,7 +264,7 @@ def _recomputed(share: LayerShare) -> frozenset[str]:
     if share.again != "selective":
         return frozenset()
     modules = share.strategy.recompute_modules or ("core_attn",)
-    return frozenset(name for module in modules for name in RECOMPUTED[module])
+    return frozenset(name for module in modules for name in RECOMPUTED.get(module, (module,)))
 
 
 def _repeats_core(share: LayerShare) -> bool:
@@ -340,7 +341,7 @@ def _again_ms(share: LayerShare, names: frozenset[str]) -> float:
     """Return the time of the products, kernels and cores that selective recomputation computes again."""
     work, precision = share.work, share.options.precision
     found_ms = share.core_ms[0] if _repeats_core(share) else 0.0
-    if "operators" in share.strategy.recompute_modules:
+    if "operators" in names:
         return found_ms + (sum(own_ms for own_ms, _ in share.products_ms)) / 2
     products = zip(work.products, share.products_ms, strict=False)
     found_ms += sum(own_ms for each, (own_ms, _) in products if each.name in names)

@@ -106,7 +106,7 @@ class Layout:
     @property
     def plain(self) -> Layout:
         """The layout with no layer recomputed."""
-        return replace(self, recompute="none", recomputed_layers=None, recompute_modules=())
+        return replace(self, recompute="none", recomputed_layers=None)
 
     @property
     def batch(self) -> int:
