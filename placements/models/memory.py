@@ -45,6 +45,19 @@ LOSSES = {
 """Losses by the kind that a framework names."""
 
 
+WORKSPACES_MIB = {
+    "torch": (16.25, 64.0),
+    "torch deterministic": (64.0, 64.0),
+    "transformer_engine": (20.25, 96.0),
+    "transformer_engine deterministic": (68.0, 96.0),
+}
+"""Workspaces on GPUs before Hopper, and on later ones, which have FP8.
+
+Torch gives cuBLAS one in the forward's thread and one in the backward's, and larger ones before Hopper where
+results have to be equal each time (``CUBLAS_WORKSPACE_CONFIG=:4096:8``); Transformer Engine has one besides.
+"""
+
+
 @dataclass(frozen=True)
 class Framework:
     """Memory and kernels of a training framework besides states and activations.
@@ -57,11 +70,9 @@ class Framework:
         gradient_passes: How often a step reads or writes all gradients, besides the update.
         kernels_per_weight: Kernels of a step for each matrix: its gradient goes to the optimizer's share, and
             the new weight comes back.
-        workspaces: Library whose workspaces for products are held: cuBLAS has one in the forward's and one in
-            the backward's thread, and Transformer Engine one of its own; None for none.
+        workspaces: Libraries whose workspaces for products are held, a key of `WORKSPACES_MIB`, or None.
         has_score_buffer: Scores of an attention that is not flash are computed in a buffer that stays, as
             Megatron-LM does without Transformer Engine.
-        is_deterministic: cuBLAS is told to give equal results each time, for which its workspaces are larger.
         scatters_gradients: ZeRO-2 reduces and scatters gradients in each micro-batch, as FSDP does; otherwise
             they stand whole while several micro-batches add to them. Embedding and output layer, which are in
             no module of their own, stay whole with ZeRO-3.
@@ -75,22 +86,10 @@ class Framework:
     loss: str = "plain"
     gradient_passes: float = 0.0
     kernels_per_weight: int = 0
-    workspaces: Literal["torch", "transformer_engine"] | None = None
+    workspaces: str | None = None
     has_score_buffer: bool = False
-    is_deterministic: bool = False
     scatters_gradients: bool = False
     casts_weights: bool = False
-
-    def workspace_mib(self, has_fp8: bool) -> float:
-        """Return the workspaces on a GPU, in MiB; those of GPUs with FP8 (Hopper and later) are larger.
-
-        Sizes are those of torch's ``CUDABlas``, of ``CUBLAS_WORKSPACE_CONFIG=:4096:8``, and of Transformer
-        Engine's ``get_cublas_workspace_size_bytes``.
-        """
-        if self.workspaces is None:
-            return 0.0
-        own = 0.0 if self.workspaces == "torch" else 32.0 if has_fp8 else 4.0
-        return own + 2 * (32.0 if has_fp8 or self.is_deterministic else 8.125)
 
 
 PLAIN = Framework("plain", has_temporaries=False)
@@ -111,11 +110,7 @@ FRAMEWORKS = {
     # shape; fused cross entropy; gradients cleared and normed.
     "megatron": _MEGATRON,
     "megatron_local": replace(
-        _MEGATRON,
-        name="megatron_local",
-        loss="megatron",
-        workspaces="torch",
-        has_score_buffer=True,
+        _MEGATRON, name="megatron_local", loss="megatron", workspaces="torch", has_score_buffer=True
     ),
     # Shares of 16-bit and of 32-bit weights; layers are modules (Megatron-FSDP).
     "megatron_fsdp": replace(

@@ -15,8 +15,8 @@ from placements.models.costing.layer_share import LayerShare
 from placements.models.costing.options import USUAL, CostOptions
 from placements.models.end_layers import OutputLayer, VocabularyLayer
 from placements.models.layers import Layer
-from placements.models.memory import LOSSES, STATE_KINDS, MemoryItem
-from placements.models.operators import LOGITS, SCORES
+from placements.models.memory import LOSSES, STATE_KINDS, WORKSPACES_MIB, MemoryItem
+from placements.models.operators import LOGITS, SCORES, KeptTensor
 from placements.models.parallel import Buffer, Cost, LayerStrategy, Pass, SharingLevel
 from placements.models.transformer import RECOMPUTED, TransformerLayer
 
@@ -208,25 +208,25 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
             if size:
                 yield MemoryItem(kind, name, size * parameters / degree, rule)
     again = _recomputed(share)
-    by_operator = "operators" in again
-    for name, num_bytes, is_whole in share.work.kept:
+    for name, num_bytes, is_whole in (*share.work.kept, *_copies(share)):
         size = num_bytes * share.samples / (share.sharing if is_whole else 1)
         size *= loss.kept_bytes / LOSSES["plain"].kept_bytes if name == LOGITS else 1
-        if share.again == "full" or by_operator or name in again:
+        if name in again:
             yield MemoryItem("backward", name, size, "computed again")
         else:
             yield MemoryItem("kept", name, size, "each micro-batch")
-    if share.again == "full" or by_operator:
+    if share.again == "full" or "operators" in again:
         input_bytes = share.bytes_of(share.work.inputs) / share.sharing
         yield MemoryItem("kept", "input of the layer", input_bytes, "each micro-batch")
-    if by_operator:
+    if "operators" in again:
         outputs = (
             each.tokens * each.outputs / (share.sharing if each.split == "inputs" else 1)
             for each in share.work.products
         )
         numbers = sum(outputs) / 2 + sum(core.output_numbers for core in share.work.cores)
         yield MemoryItem("kept", "outputs of operators", share.bytes_of(numbers), "each micro-batch")
-    yield from _libraries(share)
+    for name, size in _libraries(share):
+        yield MemoryItem("buffer", name, size, "once for all layers")
     if framework.has_temporaries:
         name, rule = "gradients between products", "largest of its parts"
         size = share.gradients_bytes
@@ -234,7 +234,8 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
             # The gradients of its weights and input come when only the logits' gradient is left of the loss.
             name, rule = "gradients of the loss", "or of weights and input after it"
             logits = share.samples * sum(each.tokens * each.outputs for each in share.work.products)
-            later = precision.number_bytes * (logits + share.work.parameters)
+            weights = 0.0 if precision.is_frozen else share.work.parameters
+            later = precision.number_bytes * (logits + weights)
             later += share.bytes_of(share.work.inputs) - loss.kept_bytes * logits
             size = max(loss.backward_bytes * logits, later)
         yield MemoryItem("backward", name, size, rule)
@@ -260,46 +261,46 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
 
 
 def _recomputed(share: LayerShare) -> frozenset[str]:
-    """Return the names of the tensors, products and kernels that selective recomputation computes again."""
-    if share.again != "selective":
+    """Return the names of the tensors, products and kernels that the backward computes again.
+
+    Without scores the attention's core is not.
+    """
+    kept, modules = share.work.kept, share.strategy.recompute_modules or ("core_attn",)
+    if share.again == "none":
         return frozenset()
-    modules = share.strategy.recompute_modules or ("core_attn",)
-    return frozenset(name for module in modules for name in RECOMPUTED.get(module, (module,)))
+    names = {name for module in modules for name in RECOMPUTED.get(module, (module,))}
+    if share.again == "full" or "operators" in modules:
+        names |= {each.name for each in (*kept, *_copies(share))}
+    has_scores = share.again == "full" or any(each.num_bytes for each in kept if each.name == SCORES)
+    return frozenset(names if has_scores else names - {SCORES})
 
 
-def _repeats_core(share: LayerShare) -> bool:
-    """Return whether the backward computes the attention's core again; its kernel may keep no scores."""
-    has_scores = share.layer.scores_bytes(share.options.precision, share.work.t) > 0
-    return share.again == "full" or (SCORES in _recomputed(share) and has_scores)
+def _copies(share: LayerShare) -> Iterator[KeptTensor]:
+    """Yield the output of an attention's kernel where Transformer Engine keeps it besides a copy.
 
-
-def _libraries(share: LayerShare) -> Iterator[MemoryItem]:
-    """Yield the tensors of libraries: workspaces, Megatron-LM's buffers, copies for attention kernels."""
-    framework, layer = share.options.framework, share.layer
-    has_fp8 = share.group.gpu.peak_fp8_tflops is not None
-    if workspace_mib := framework.workspace_mib(has_fp8) if share.work.products else 0.0:
-        rule = "of cuBLAS in two threads, and of Transformer Engine"
-        yield MemoryItem("buffer", "workspaces", 2**20 * workspace_mib, rule)
-    cores = share.work.cores if isinstance(layer, TransformerLayer) else []
-    is_flash = isinstance(layer, TransformerLayer) and layer.attention == "flash"
-    if framework.has_score_buffer and cores and not is_flash:
-        numbers = max(core.heads * core.tokens * core.span for core in cores)
-        yield MemoryItem("buffer", "scores before the softmax", share.bytes_of(numbers), "once")
-    if framework.workspaces != "transformer_engine":
-        return
-    if isinstance(layer, OutputLayer) and share.sharing > 1:
-        rule = "tokens of all GPUs, once"
-        yield MemoryItem("buffer", "gathered input", share.bytes_of(share.work.inputs), rule)
-    strategy = share.strategy
+    The product reads the copy: the output after heads and tokens were exchanged or, before Hopper, in another
+    order than FlashAttention's, which writes sample by sample; cuDNN's kernel, for later GPUs, does not.
+    """
+    strategy, gpu, name = share.strategy, share.group.gpu, share.options.framework.workspaces or ""
+    is_flash = isinstance(share.layer, TransformerLayer) and share.layer.attention == "flash"
     exchanges_heads = strategy.context == "all_to_all" and strategy.context_parallel > 1
-    by_samples = not has_fp8 and share.samples * strategy.token_parallel > 1
-    if is_flash and (exchanges_heads or by_samples):
-        # Besides the output for the product that of the kernel is kept, before heads and tokens are
-        # exchanged, or as FlashAttention writes it, by samples; cuDNN's kernel, for later GPUs, does not.
-        numbers = sum(core.output_numbers for core in cores)
-        yield MemoryItem(
-            "kept", "output of the attention's kernel", share.bytes_of(numbers), "each micro-batch"
-        )
+    by_samples = gpu.peak_fp8_tflops is None and share.samples * strategy.token_parallel > 1
+    if name.startswith("transformer_engine") and is_flash and (exchanges_heads or by_samples):
+        numbers = sum(core.output_numbers for core in share.work.cores)
+        yield KeptTensor("output of the attention's kernel", share.work.number_bytes * numbers)
+
+
+def _libraries(share: LayerShare) -> Iterator[tuple[str, float]]:
+    """Yield the names and bytes of workspaces and of Megatron-LM's buffers."""
+    framework, layer, work = share.options.framework, share.layer, share.work
+    if framework.workspaces and work.products:
+        has_fp8 = share.group.gpu.peak_fp8_tflops is not None
+        yield "workspaces", 2**20 * WORKSPACES_MIB[framework.workspaces][has_fp8]
+    if isinstance(layer, OutputLayer) and share.sharing > 1 and framework.kernels_per_weight:
+        yield "gathered input of the output layer", share.bytes_of(work.inputs)
+    if framework.has_score_buffer and isinstance(layer, TransformerLayer) and layer.attention != "flash":
+        scores = max((core.heads * core.tokens * core.span for core in work.cores), default=0)
+        yield "scores before the softmax", share.bytes_of(scores)
 
 
 def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
@@ -308,12 +309,11 @@ def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
     Weights are gathered in the forward of `states` for each pass, and gradients scattered in its backward.
     """
     options, layer, strategy = share.options, share.layer, share.strategy
-    (core_ms, core_backward_ms), (forward, backward), again = share.core_ms, share.passes(), Pass()
+    (core_ms, core_backward_ms), (forward, backward) = share.core_ms, share.passes()
     exchanged_ms = again_exchanged_ms = share.heads_ms + share.routing_ms
-    if share.again == "full":
-        again = forward
-    else:
-        again_exchanged_ms = share.routing_ms if "router" in (names := _recomputed(share)) else 0.0
+    names, again = _recomputed(share), forward
+    if share.again != "full":
+        again_exchanged_ms = share.routing_ms if "router" in names else 0.0
         again = Pass(_again_ms(share, names))
     gather_ms = states.forward.copy_ms
     beside_ms = gather_ms if layer.reads_weights_backward and strategy.reshards else 0.0
@@ -327,7 +327,7 @@ def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
     forward_ms = forward.time_ms + exchanged_ms + gather_ms
     backward_ms = backward.time_ms + again.time_ms + beside.copy_ms + exchanged_ms + again_exchanged_ms
     if ring_ms := share.ring_ms:
-        again_ms, rounds = (core_ms, 3) if _repeats_core(share) else (0.0, 2)
+        again_ms, rounds = (core_ms, 3) if SCORES in names else (0.0, 2)
         forward_ms += options.overlapped(core_ms, ring_ms).copy_ms
         backward_ms += options.overlapped(core_backward_ms + again_ms, rounds * ring_ms).copy_ms
     host_ms = share.host_ms
@@ -339,17 +339,16 @@ def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
 
 def _again_ms(share: LayerShare, names: frozenset[str]) -> float:
     """Return the time of the products, kernels and cores that selective recomputation computes again."""
-    work, precision = share.work, share.options.precision
-    found_ms = share.core_ms[0] if _repeats_core(share) else 0.0
+    products = [
+        (each.name, own_ms[0]) for each, own_ms in zip(share.work.products, share.products_ms, strict=False)
+    ]
+    found_ms = share.core_ms[0] if SCORES in names else 0.0
     if "operators" in names:
-        return found_ms + (sum(own_ms for own_ms, _ in share.products_ms)) / 2
-    products = zip(work.products, share.products_ms, strict=False)
-    found_ms += sum(own_ms for each, (own_ms, _) in products if each.name in names)
-    if share.by_operator:
-        for kernel in work.kernels:
-            if kernel.name in names:
-                samples = share.samples / (share.sharing if kernel.is_whole else 1)
-                found_ms += share.rates.kernels[kernel.kind].passes_ms(
-                    kernel, samples, precision.number_bytes
-                )[0]
+        return found_ms + sum(own_ms for _, own_ms in products) / 2
+    found_ms += sum(own_ms for name, own_ms in products if name in names)
+    for kernel in share.work.kernels if share.by_operator else ():
+        if kernel.name in names:
+            samples = share.samples / (share.sharing if kernel.is_whole else 1)
+            rate, size = share.rates.kernels[kernel.kind], share.options.precision.number_bytes
+            found_ms += rate.passes_ms(kernel, samples, size)[0]
     return found_ms
