@@ -8,7 +8,7 @@ from typing import Self
 
 from placements.block import PlacementError
 from placements.models.layers import Layer
-from placements.models.operators import SOFTMAX, Kernel, Product, Work
+from placements.models.operators import LOGITS, Kernel, Product, Work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class OutputLayer(VocabularyLayer):
     """The output layer with the loss."""
 
     def fill(self, work: Work) -> None:
-        """Add one product and the loss: logits or their gradient are kept, and the softmax.
+        """Add one product and the loss: logits and their 32-bit softmax are kept.
 
         Logits are written and read again, their 32-bit softmax is written and read, and their gradient
         written. Each GPU adds its rows' part to the gradient of the input. The output is the loss.
@@ -81,9 +81,9 @@ class OutputLayer(VocabularyLayer):
         work.inputs, work.outputs, work.parameters = s * h, 1, rows * h
         work.products.append(Product("logits", h, rows, s, "outputs"))
         work.kernels.append(Kernel("loss", (2 + 4 / n) * logits, (1 + 4 / n) * logits, kind="loss"))
+        work.keep("input of the final norm", s * h, is_whole=True)
         work.keep("input of the output layer", s * h, is_whole=True)
-        work.keep("logits or their gradient", logits)
-        work.keep(SOFTMAX, logits, 4)
+        work.keep(LOGITS, logits, n + 4)
         work.reduces.append((0, s * h))
 
 

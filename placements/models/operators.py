@@ -18,8 +18,8 @@ KernelKind = Literal["stream", "permute", "loss"]
 SCORES = "scores"
 """Name of the scores that an attention keeps; they are computed again with the attention's core."""
 
-SOFTMAX = "softmax of the logits"
-"""Name of the tensor whose 32-bit numbers a framework may keep in fewer bytes."""
+LOGITS = "logits and softmax"
+"""Name of the tensors of a loss, of which a framework may keep fewer bytes."""
 
 
 class Product(NamedTuple):
@@ -87,6 +87,11 @@ class Core(NamedTuple):
     def key_numbers(self) -> float:
         """Numbers of keys and values."""
         return (self.keys or self.tokens) * self.kv_heads * (self.key_width + self.value_width)
+
+    @property
+    def output_numbers(self) -> float:
+        """Numbers of the output."""
+        return self.tokens * self.heads * self.value_width
 
     @property
     def exchanged_numbers(self) -> float:

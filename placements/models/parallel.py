@@ -5,8 +5,9 @@ The module does not know a layer, nor how fast a GPU is.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from placements.block import PlacementError
 
@@ -15,6 +16,12 @@ Recompute = Literal["none", "selective", "full"]
 
 ContextSharing = Literal["ring", "all_to_all"]
 """Way in which `context_parallel` GPUs attend to each other's tokens; see `LayerStrategy`."""
+
+RecomputedModule = Literal[
+    "core_attn", "layernorm", "mlp", "mla_up_proj", "moe", "moe_act", "shared_experts", "operators"
+]
+"""Part of a layer that selective recomputation computes again, by Megatron-LM's names; ``operators`` is
+torchtitan's: all but every second product and the attention's core."""
 
 SequenceSharing = Literal["none", "megatron", "ulysses"]
 """Tokens that `tensor_parallel` GPUs share beside the matrices, or in their place; see `LayerStrategy`."""
@@ -49,6 +56,11 @@ class LayerStrategy:
         whole_experts: Each expert is whole on a GPU, and tensor-parallel GPUs, which share tokens, also share
             the experts (Megatron-Core's expert tensor parallelism of 1; Liu et al., 2025, MoE Parallel
             Folding). Otherwise they share each expert's matrices.
+        shard_gpus: GPUs over which ZeRO shares states, neighbours among those of equal weights; each next so
+            many have a copy (FSDP's hybrid sharding). None for all of equal weights.
+        reshards: With ZeRO-3 weights are dropped after the forward and gathered again for the backward;
+            otherwise they stay whole until the last backward (FSDP's ``SHARD_GRAD_OP``).
+        recompute_modules: Parts that ``selective`` computes again; empty for the attention's core.
 
     Raises:
         PlacementError: A field is out of its range.
@@ -64,6 +76,9 @@ class LayerStrategy:
     tensor_innermost: bool = True
     context: ContextSharing = "ring"
     whole_experts: bool = False
+    shard_gpus: int | None = None
+    reshards: bool = True
+    recompute_modules: tuple[RecomputedModule, ...] = ()
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -77,6 +92,17 @@ class LayerStrategy:
             raise PlacementError(
                 "whole_experts: tensor-parallel GPUs have no tokens of their own, or are not next to each "
                 "other; use sequence=megatron and tensor_innermost"
+            )
+        known = get_args(RecomputedModule)
+        if wrong := [each for each in self.recompute_modules if each not in known]:
+            raise PlacementError(
+                f"recompute_modules: {wrong[0]!r} is not known; use some of {', '.join(known)}"
+            )
+        shard, equal = self.shard_gpus, self.weight_copies.degree
+        if shard is not None and (type(shard) is not int or shard < 1 or equal % shard):
+            raise PlacementError(
+                f"shard_gpus: {shard!r} does not divide the {equal} GPUs that hold the same weights; use a "
+                "divisor"
             )
         e, copies = self.expert_parallel, self._expert_gpus.degree
         if copies % e:
@@ -138,6 +164,12 @@ class LayerStrategy:
         """The GPUs that hold the same experts."""
         degree, stride = self._expert_gpus
         return SharingLevel(degree // self.expert_parallel, stride * self.expert_parallel)
+
+    def shards(self, copies: SharingLevel) -> tuple[SharingLevel, SharingLevel]:
+        """Return the GPUs with equal weights that share states, and those with equal shares of them."""
+        degree, stride = copies
+        shared = math.gcd(degree, self.shard_gpus or degree)
+        return SharingLevel(shared, stride), SharingLevel(degree // shared, stride * shared)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,22 @@ the softmax's input too, as without a fused softmax."""
 LayerParts = Literal["both", "attention", "feed_forward"]
 """Parts of a layer; hybrids of attention and state spaces have layers of one part."""
 
+_NORM = "{} norm", "input of the {} part"
+_INNER = "{}", "{} input", "{} output"
+_SHARED = "shared experts in", "shared experts out", *(each.format("shared activation") for each in _INNER)
+_EXPERTS = "experts in", "experts out", *(each.format("experts' activation") for each in _INNER)
+
+RECOMPUTED: dict[str, tuple[str, ...]] = {
+    "core_attn": (SCORES,),
+    "layernorm": tuple(each.format(part) for part in ("attention", "feed-forward") for each in _NORM),
+    "mlp": ("feed-forward in", "feed-forward out", *(each.format("activation") for each in _INNER)),
+    "mla_up_proj": ("queries", "keys and values", "queries and keys", "values"),
+    "shared_experts": _SHARED,
+    "moe_act": ("experts' activation", "experts' activation output"),
+    "moe": ("router", "routed tokens", "tokens by expert", "tokens back", *_EXPERTS, *_SHARED),
+}
+"""Products, kernels and kept tensors of each module that selective recomputation computes again."""
+
 _ROUTER_KERNELS = 6
 """Small kernels by which a router scores, chooses and counts: softmax, top-k, sums, sort, scan; assumed."""
 
@@ -196,7 +212,8 @@ class TransformerLayer(Layer):
             moved = 2 * s * (2 * query + value)
             work.kernels.append(Kernel("positions and concatenation", moved, moved, launches=(5, 5)))
             work.keep("queries and keys", 2 * s * query)
-            work.keep("values and attention output", 2 * s * value)
+            work.keep("values", s * value)
+            work.keep("attention output", s * value)
         self._multiply(work, Product("attention output", value, h, s, "inputs"))
         if work.product_bytes != work.number_bytes:
             work.keep("attention output for its product", s * value, work.product_bytes)
@@ -259,7 +276,9 @@ class TransformerLayer(Layer):
         work.parameters += router.weights
         work.keep("routed tokens", routed * h, work.product_bytes, is_whole=True)
         tokens = routed * work.expert_t / work.t
-        self._inner(work, "experts", "activation", self.ffn_size, tokens, self.num_experts / work.experts)
+        self._inner(
+            work, "experts", "experts' activation", self.ffn_size, tokens, self.num_experts / work.experts
+        )
         scores, moved, launches = s * self.num_experts, 2 * routed * h, (_ROUTER_KERNELS, _ROUTER_KERNELS)
         if self.shared_expert_size:
             self._inner(work, "shared experts", "shared activation", self.shared_expert_size, s)

@@ -26,7 +26,6 @@ class TrainerJob:
         sizes: The model, as arguments of `placements.models.zoo.decoder` without its defaults, and fields of
             `placements.models.chain.ModelDetails`; empty where nothing is known of it.
         layout: Degrees by which GPUs share it; None where not known.
-        sequence_parallel: Tensor-parallel GPUs share the tokens of norms.
         overlap_exchanges: Gradients are summed, and weights gathered, beside the pipeline.
         overlap_tensor_parallel: Tokens are gathered and scattered beside products.
         sends_tokens_once: A token goes once to each GPU that has any of its experts.
@@ -36,7 +35,6 @@ class TrainerJob:
     group: int | None = None
     sizes: Mapping[str, Any] = field(default_factory=dict)
     layout: Layout | None = None
-    sequence_parallel: bool = False
     overlap_exchanges: bool = False
     overlap_tensor_parallel: bool = False
     sends_tokens_once: bool = False
@@ -44,7 +42,9 @@ class TrainerJob:
     @property
     def fields(self) -> dict[str, Any]:
         """All fields by name: sizes with their defaults, degrees and flags."""
-        how = asdict(self.layout) | {"batch": self.layout.batch} if self.layout else {}
+        how = asdict(layout) | {"batch": layout.batch} if (layout := self.layout) else {}
+        if layout:
+            how["sequence_parallel"] = layout.sequence_parallel and layout.degrees.tensor > 1
         return {**_DEFAULTS, **self.sizes, **how.pop("degrees", {}), **how, **vars(self)}
 
 
@@ -165,4 +165,15 @@ def plan_uniform(plan: Plan, chunks: Sequence[range] | None = None) -> Layout:
     )
     size = plan.micro_batch_size // common.data_parallel
     recompute: Recompute = "full" if most else "selective" if is_selective else "none"
-    return Layout(degrees, size, plan.num_micro_batches, common.zero, recompute, most or None)
+    return Layout(
+        degrees,
+        size,
+        plan.num_micro_batches,
+        common.zero,
+        recompute,
+        most or None,
+        sequence_parallel=common.sequence == "megatron" or common.matrix_parallel == 1,
+        shard_gpus=common.shard_gpus,
+        reshards=common.reshards,
+        recompute_modules=common.recompute_modules,
+    )

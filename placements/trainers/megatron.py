@@ -98,15 +98,16 @@ def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
     """
     flags, (stages, group) = given(words), pipeline_of(words)
     how, layout, sizes = fields_read(flags, _SHARING), None, dict[str, Any]()
-    switches = ("sequence_parallel", "overlap_exchanges", "overlap_tensor_parallel", "sends_tokens_once")
+    switches = ("overlap_exchanges", "overlap_tensor_parallel", "sends_tokens_once")
     job = TrainerJob(stages=stages, group=group, **{name: how[name] for name in switches})
     if "tensor" in how:
         shared = {name: how[name] for name in inspect.signature(Degrees).parameters if name in how}
         data = num_gpus // (shared["tensor"] * shared.get("context", 1) * stages.num_devices)
         degrees = Degrees(pipeline=stages.num_devices, data=data, chunks=stages.num_chunks, **shared)
         others: dict[str, Any] = {name: how.get(name) for name in ("zero", "recompute", "recomputed_layers")}
-        size = how["micro_batch_size"]
-        layout = Layout(degrees, size, how["batch"] // (data * size), **others)
+        size, shares = how["micro_batch_size"], how["sequence_parallel"] or degrees.tensor == 1
+        number = how["batch"] // (data * size)
+        layout = Layout(degrees, size, number, sequence_parallel=shares, **others)
     if "--hidden-size" in flags:
         texts = ("window_size", "frequency")
         found = fields_read(flags, {name: ways for name, ways in _MODEL.items() if name not in texts})
@@ -171,7 +172,6 @@ def to_megatron(planned: Planned) -> PlanExport:
         group=group,
         sizes=sizes,
         layout=layout,
-        sequence_parallel=run.plan.common.sequence == "megatron",
         **planned.told,
     )
     head = f"Megatron-LM with megatron-core 0.16, pretrain_gpt.py on {plan.num_gpus} GPUs"

@@ -136,8 +136,9 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
         fields = job.fields
         micro, data, zero = (fields[name] for name in ("micro_batch_size", "data", "zero"))
         fields |= {"model": registered(job.sizes), "local": micro}
-        fields |= {"shard": data if zero else 1, "copies": 1 if zero else data}
-        fields["sequence_parallel"] = job.sequence_parallel or fields["tensor"] == 1
+        shard = (job.layout.shard_gpus or data * fields["context"]) // fields["context"] if zero else 1
+        fields |= {"shard": shard, "copies": data // shard}
+        fields["sequence_parallel"] = job.layout.sequence_parallel
         if is_pipeline:
             local = micro * fields["num_micro_batches"]
             fields |= {"micro": micro, "local": local, "is_resharded": zero == 3}
@@ -196,7 +197,14 @@ def read(words: Sequence[str]) -> TrainerJob:
         context_sharing="ring" if context > 1 else "all_to_all",
     )
     zero = 3 if how["is_resharded"] or stages.num_devices == 1 else 1
-    layout = Layout(degrees, size, how["batch"] // (data * size), zero if shard * context > 1 else 0)
+    layout = Layout(
+        degrees,
+        size,
+        how["batch"] // (data * size),
+        zero if shard * context > 1 else 0,
+        sequence_parallel=how["sequence_parallel"] or tensor == 1,
+        shard_gpus=shard * context if 1 < shard * context < data * context else None,
+    )
     if f"{_CHECKPOINT}full" in words:
         most = max(stage.count(LAYER) for stage in stages.stages)
         layout = replace(layout, recompute="full", recomputed_layers=most)
@@ -205,7 +213,6 @@ def read(words: Sequence[str]) -> TrainerJob:
         stages=stages,
         sizes=without_defaults({**sizes, **own}),
         layout=layout,
-        sequence_parallel=how["sequence_parallel"] and tensor > 1,
     )
 
 
@@ -244,7 +251,6 @@ def to_torchtitan(planned: Planned) -> PlanExport:
         stages=stages,
         sizes=sizes | {"precision": _PRECISIONS.get(precision, "bf16")},
         layout=layout,
-        sequence_parallel=run.plan.common.sequence == "megatron",
     )
     head = f"torchtitan 0.3.0, torchtitan.train on {plan.num_gpus} GPUs"
     return PlanExport(write(job, (head, *differs)), run, tuple(differs), job)

@@ -209,8 +209,12 @@ def layout_in_words(layout: Layout) -> str:
     degrees = degrees_in_words(each.tensor, each.pipeline, each.chunks, each.context, each.expert, each.data)
     words = [*degrees, "whole"] if each.whole_experts else degrees
     words += [f"ZeRO-{layout.zero}"] if layout.zero != 1 else []
+    words += [f"over {layout.shard_gpus}"] if layout.shard_gpus else []
+    words += ["not gathered again"] if layout.zero == 3 and not layout.reshards else []
+    words += ["no sequence parallelism"] if each.tensor > 1 and not layout.sequence_parallel else []
     words += ["uneven"] if layout.chunk_layers else []
     again = f", recompute {layout.recompute}" if layout.recompute != "none" else ""
+    again += f" ({', '.join(layout.recompute_modules)})" if again and layout.recompute_modules else ""
     again += f" of {number} a chunk" if again and number is not None else ""
     return f"{' '.join(words)}, {layout.num_micro_batches}x{layout.micro_batch_size}{again}"
 

@@ -13,10 +13,12 @@ from placements.block import PlacementError
 from placements.cluster import DeviceGroup
 from placements.models.costing.layer_share import LayerShare
 from placements.models.costing.options import USUAL, CostOptions
+from placements.models.end_layers import OutputLayer, VocabularyLayer
 from placements.models.layers import Layer
-from placements.models.memory import STATE_KINDS, MemoryItem
-from placements.models.operators import SCORES, SOFTMAX
+from placements.models.memory import LOSSES, STATE_KINDS, WORKSPACES_MIB, MemoryItem
+from placements.models.operators import LOGITS, SCORES, KeptTensor
 from placements.models.parallel import Buffer, Cost, LayerStrategy, Pass, SharingLevel
+from placements.models.transformer import RECOMPUTED, TransformerLayer
 
 
 def layer_cost(
@@ -38,8 +40,9 @@ def layer_cost(
     core. Tokens go to experts and back, as many to each: routing is taken to be uniform.
 
     With ZeRO-3 weights are gathered before each pass, and gradients scattered with each backward, so that
-    only one layer's are ever held whole. Galvatron-BMW counts that exchange in the last micro-batch alone
-    (App. C, Eq. 9); until then the gradients of all layers would have to stay.
+    only one layer's are ever held whole, or two where the next one's are gathered meanwhile. Galvatron-BMW
+    counts that exchange in the last micro-batch alone (App. C, Eq. 9); until then the gradients of all layers
+    would have to stay.
 
     Samples are those of one micro-batch, of all data-parallel groups together. With several micro-batches,
     gradients are added up before they are exchanged.
@@ -68,7 +71,7 @@ def layer_cost(
             buffers.append(Buffer(name, num_bytes))
     apart = options.exchanges_apart
     return Cost(
-        *_passes(share, states.forward.copy_ms),
+        *_passes(share, states),
         held["kept"],
         states.forward_bytes,
         held["backward"] - share.gradients_bytes,
@@ -138,36 +141,48 @@ def _parameters(share: LayerShare) -> Iterator[tuple[float, SharingLevel, bool]]
 def _states(share: LayerShare) -> Cost:
     """Return the cost of weights and gradients: memory, exchange and update.
 
-    The forward is the time to gather the weights, or to scatter the gradients, as ZeRO-3 does for each pass;
-    its bytes are the weights of other GPUs. Otherwise gradients are all-reduced; where the optimizer's
-    states are shared, they are reduced and scattered, and the new weights gathered. The update is that of the
-    GPU's own share. Frozen weights are gathered with ZeRO-3 alone.
+    The forward is the time to gather the weights, and its bytes are the weights of other GPUs; the backward
+    is the time to scatter the gradients, as each pass does with ZeRO-3 or a framework's ZeRO-2. Otherwise
+    gradients are all-reduced; where the optimizer's states are shared, they are reduced and scattered, and
+    the new weights gathered. Shares with copies are summed over these. The update is that of the GPU's own
+    share. Frozen weights are gathered with ZeRO-3 alone.
     """
     framework, zero, precision = share.options.framework, share.strategy.zero, share.options.precision
     if precision.is_frozen and zero < 3:
         return Cost()
-    step_ms = pass_ms = held = scatter_ms = gather_ms = 0.0
+    step_ms = pass_ms = reduce_ms = held = scatter_ms = gather_ms = 0.0
     for parameters, copies, is_experts in _parameters(share):
         weights, gradients = precision.number_bytes * parameters, precision.gradient_bytes * parameters
-        moved = precision.update_bytes * parameters / (copies.degree if zero else 1)
+        shards, replicas = share.strategy.shards(copies) if zero else (SharingLevel(1, 1), copies)
+        moved = precision.update_bytes * parameters / shards.degree
         moved += framework.gradient_passes * gradients
         launches = 1 + (framework.gradient_passes > 0)
         if framework.kernels_per_weight:
             own = (each.experts or 1 for each in share.work.products if bool(each.experts) == is_experts)
             launches += round(framework.kernels_per_weight * sum(own))
         step_ms += share.memory_ms(moved, launches)
+        gathering_ms = share.collective_ms("all_gather", weights, shards)
+        scattering_ms = share.collective_ms("reduce_scatter", gradients, shards) if gradients else 0.0
+        if gradients and replicas.degree > 1:
+            scattering_ms += share.collective_ms("all_reduce", gradients / shards.degree, replicas)
         if zero == 3:
-            held += weights * (copies.degree - 1) / copies.degree
-            pass_ms += share.collective_ms("all_gather", weights, copies)
-        elif zero == 0:
-            scatter_ms += share.collective_ms("all_reduce", gradients, copies)
+            held += weights * (shards.degree - 1) / shards.degree
+            pass_ms, reduce_ms = pass_ms + gathering_ms, reduce_ms + scattering_ms
+            continue
+        gather_ms += gathering_ms
+        if zero == 2 and framework.scatters_gradients:
+            reduce_ms += scattering_ms
         else:
-            scatter_ms += share.collective_ms("reduce_scatter", gradients, copies)
-            gather_ms += share.collective_ms("all_gather", weights, copies)
+            scatter_ms += scattering_ms
     if not share.layer.owns_parameters:
-        step_ms = scatter_ms = gather_ms = 0.0
+        step_ms = reduce_ms = scatter_ms = gather_ms = 0.0
     return Cost(
-        Pass(0.0, pass_ms), forward_bytes=held, update_ms=step_ms, scatter_ms=scatter_ms, gather_ms=gather_ms
+        Pass(0.0, pass_ms),
+        Pass(0.0, reduce_ms),
+        forward_bytes=held,
+        update_ms=step_ms,
+        scatter_ms=scatter_ms,
+        gather_ms=gather_ms,
     )
 
 
@@ -175,51 +190,134 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
     """Yield the tensors of a layer.
 
     ZeRO-1 shares the optimizer's states, ZeRO-2 also gradients, but these stand whole on each GPU while
-    several micro-batches add to them, ZeRO-3 weights too.
+    several micro-batches add to them, unless the framework scatters each micro-batch's; ZeRO-3 weights too.
     """
-    layer, options, precision, zero = share.layer, share.options, share.options.precision, share.strategy.zero
+    layer, options, strategy = share.layer, share.options, share.strategy
+    precision, framework, zero = options.precision, options.framework, strategy.zero
+    loss = LOSSES[framework.loss]
     sizes = precision.weight_bytes, precision.gradient_bytes, precision.optimizer_bytes
-    is_shared = zero == 3, zero == 3 or (zero == 2 and num_micro_batches == 1), zero > 0
+    scatters = zero == 2 and (num_micro_batches == 1 or framework.scatters_gradients)
+    is_shared = zero == 3, zero == 3 or scatters, zero > 0
+    if zero == 3 and framework.casts_weights and precision.optimizer_bytes > 8:
+        sizes = 0.0, *sizes[1:]
     for parameters, copies, is_experts in _parameters(share) if layer.owns_parameters else ():
         for kind, size, shared in zip(STATE_KINDS, sizes, is_shared, strict=True):
-            degree = copies.degree if shared else 1
+            degree = strategy.shards(copies)[0].degree if shared else 1
             rule = f"{size:g} bytes a parameter" + (f", over {degree} GPUs" if degree > 1 else "")
             name = f"{kind} of experts" if is_experts else kind
-            yield MemoryItem(kind, name, size * parameters / degree, rule)
-    for name, num_bytes, is_whole in share.work.kept:
+            if size:
+                yield MemoryItem(kind, name, size * parameters / degree, rule)
+    again = _recomputed(share)
+    for name, num_bytes, is_whole in (*share.work.kept, *_copies(share)):
         size = num_bytes * share.samples / (share.sharing if is_whole else 1)
-        size *= options.framework.softmax_bytes / 4 if name == SOFTMAX else 1
-        if share.again == "full" or (share.again == "selective" and name == SCORES):
+        size *= loss.kept_bytes / LOSSES["plain"].kept_bytes if name == LOGITS else 1
+        if name in again:
             yield MemoryItem("backward", name, size, "computed again")
         else:
             yield MemoryItem("kept", name, size, "each micro-batch")
-    if share.again == "full":
+    if share.again == "full" or "operators" in again:
         input_bytes = share.bytes_of(share.work.inputs) / share.sharing
         yield MemoryItem("kept", "input of the layer", input_bytes, "each micro-batch")
-    if options.framework.has_temporaries:
+    if "operators" in again:
+        outputs = (
+            each.tokens * each.outputs / (share.sharing if each.split == "inputs" else 1)
+            for each in share.work.products
+        )
+        numbers = sum(outputs) / 2 + sum(core.output_numbers for core in share.work.cores)
+        yield MemoryItem("kept", "outputs of operators", share.bytes_of(numbers), "each micro-batch")
+    for name, size in _libraries(share):
+        yield MemoryItem("buffer", name, size, "once for all layers")
+    if framework.has_temporaries:
         name, rule = "gradients between products", "largest of its parts"
-        yield MemoryItem("backward", name, share.gradients_bytes, rule)
-    if options.framework.has_placeholders:
+        size = share.gradients_bytes
+        if isinstance(layer, OutputLayer):
+            # The gradients of its weights and input come when only the logits' gradient is left of the loss.
+            name, rule = "gradients of the loss", "or of weights and input after it"
+            logits = share.samples * sum(each.tokens * each.outputs for each in share.work.products)
+            weights = 0.0 if precision.is_frozen else share.work.parameters
+            later = precision.number_bytes * (logits + weights)
+            later += share.bytes_of(share.work.inputs) - loss.kept_bytes * logits
+            size = max(loss.backward_bytes * logits, later)
+        yield MemoryItem("backward", name, size, rule)
+    if framework.has_placeholders and not isinstance(layer, OutputLayer):
         for a, b in sorted({(each.inputs, each.outputs) for each in share.work.products}):
             rule = "2 bytes a number, once for each shape"
             yield MemoryItem("buffer", f"placeholder of gradients, {a:g} x {b:g}", 2 * a * b, rule)
-    gathered = (1 + layer.reads_weights_backward) * gathered_bytes
-    yield MemoryItem("backward", "weights and gradients of other GPUs", gathered, "of one layer (ZeRO-3)")
+    if not gathered_bytes:
+        return
+    # Weights are dropped after each pass, but those of the framework's outermost module, and where they are
+    # not gathered again.
+    is_end = framework.scatters_gradients and isinstance(layer, VocabularyLayer)
+    name, weights = "weights of other GPUs", gathered_bytes * (2 if options.overlap_weights else 1)
+    if layer.reads_weights_backward and strategy.reshards and not is_end:
+        yield MemoryItem("backward", name, weights, "of one layer, or with the next (ZeRO-3)")
+    elif layer.owns_parameters and (is_end or not strategy.reshards):
+        yield MemoryItem(
+            "weights", name, gathered_bytes, "from the first forward to the last backward (ZeRO-3)"
+        )
+    if not precision.is_frozen:
+        name = "gradients of other GPUs"
+        yield MemoryItem("backward", name, gathered_bytes, "of one layer (ZeRO-3)")
 
 
-def _passes(share: LayerShare, gather_ms: float) -> tuple[Pass, Pass]:
+def _recomputed(share: LayerShare) -> frozenset[str]:
+    """Return the names of the tensors, products and kernels that the backward computes again.
+
+    Without scores the attention's core is not.
+    """
+    kept, modules = share.work.kept, share.strategy.recompute_modules or ("core_attn",)
+    if share.again == "none":
+        return frozenset()
+    names = {name for module in modules for name in RECOMPUTED.get(module, (module,))}
+    if share.again == "full" or "operators" in modules:
+        names |= {each.name for each in (*kept, *_copies(share))}
+    has_scores = share.again == "full" or any(each.num_bytes for each in kept if each.name == SCORES)
+    return frozenset(names if has_scores else names - {SCORES})
+
+
+def _copies(share: LayerShare) -> Iterator[KeptTensor]:
+    """Yield the output of an attention's kernel where Transformer Engine keeps it besides a copy.
+
+    The product reads the copy: the output after heads and tokens were exchanged or, before Hopper, in another
+    order than FlashAttention's, which writes sample by sample; cuDNN's kernel, for later GPUs, does not.
+    """
+    strategy, gpu, name = share.strategy, share.group.gpu, share.options.framework.workspaces or ""
+    is_flash = isinstance(share.layer, TransformerLayer) and share.layer.attention == "flash"
+    exchanges_heads = strategy.context == "all_to_all" and strategy.context_parallel > 1
+    by_samples = gpu.peak_fp8_tflops is None and share.samples * strategy.token_parallel > 1
+    if name.startswith("transformer_engine") and is_flash and (exchanges_heads or by_samples):
+        numbers = sum(core.output_numbers for core in share.work.cores)
+        yield KeptTensor("output of the attention's kernel", share.work.number_bytes * numbers)
+
+
+def _libraries(share: LayerShare) -> Iterator[tuple[str, float]]:
+    """Yield the names and bytes of workspaces and of Megatron-LM's buffers."""
+    framework, layer, work = share.options.framework, share.layer, share.work
+    if framework.workspaces and work.products:
+        has_fp8 = share.group.gpu.peak_fp8_tflops is not None
+        yield "workspaces", 2**20 * WORKSPACES_MIB[framework.workspaces][has_fp8]
+    if isinstance(layer, OutputLayer) and share.sharing > 1 and framework.kernels_per_weight:
+        yield "gathered input of the output layer", share.bytes_of(work.inputs)
+    if framework.has_score_buffer and isinstance(layer, TransformerLayer) and layer.attention != "flash":
+        scores = max((core.heads * core.tokens * core.span for core in work.cores), default=0)
+        yield "scores before the softmax", share.bytes_of(scores)
+
+
+def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
     """Return forward and backward: time of products, and time of sending, copying and waiting.
 
-    Weights are gathered, or gradients scattered, in `gather_ms` for each pass.
+    Weights are gathered in the forward of `states` for each pass, and gradients scattered in its backward.
     """
-    options, layer = share.options, share.layer
-    (core_ms, core_backward_ms), (forward, backward), again = share.core_ms, share.passes(), Pass()
-    if share.again == "full":
-        again = forward
-    elif share.again == "selective" and layer.scores_bytes(options.precision, share.work.t):
-        again = Pass(core_ms)
-    exchanged_ms = share.heads_ms + share.routing_ms
-    beside_ms = (layer.reads_weights_backward + layer.owns_parameters) * gather_ms
+    options, layer, strategy = share.options, share.layer, share.strategy
+    (core_ms, core_backward_ms), (forward, backward) = share.core_ms, share.passes()
+    exchanged_ms = again_exchanged_ms = share.heads_ms + share.routing_ms
+    names, again = _recomputed(share), forward
+    if share.again != "full":
+        again_exchanged_ms = share.routing_ms if "router" in names else 0.0
+        again = Pass(_again_ms(share, names))
+    gather_ms = states.forward.copy_ms
+    beside_ms = gather_ms if layer.reads_weights_backward and strategy.reshards else 0.0
+    beside_ms += states.backward.copy_ms
     if share.sharing > 1 and layer.reads_weights_backward:
         # The inputs of its parts are gathered again.
         beside_ms += sum(own_ms for own_ms, _ in share.reduces_ms) / 2
@@ -227,10 +325,9 @@ def _passes(share: LayerShare, gather_ms: float) -> tuple[Pass, Pass]:
     if options.overlap_weights:
         gather_ms = options.overlapped(forward.product_ms, gather_ms).copy_ms
     forward_ms = forward.time_ms + exchanged_ms + gather_ms
-    backward_ms = backward.time_ms + again.time_ms + beside.copy_ms
-    backward_ms += (2 if share.again == "full" else 1) * exchanged_ms
+    backward_ms = backward.time_ms + again.time_ms + beside.copy_ms + exchanged_ms + again_exchanged_ms
     if ring_ms := share.ring_ms:
-        again_ms, rounds = (core_ms, 3) if again.product_ms else (0.0, 2)
+        again_ms, rounds = (core_ms, 3) if SCORES in names else (0.0, 2)
         forward_ms += options.overlapped(core_ms, ring_ms).copy_ms
         backward_ms += options.overlapped(core_backward_ms + again_ms, rounds * ring_ms).copy_ms
     host_ms = share.host_ms
@@ -238,3 +335,20 @@ def _passes(share: LayerShare, gather_ms: float) -> tuple[Pass, Pass]:
         Pass(forward.product_ms, max(forward_ms, host_ms[0]) - forward.product_ms),
         Pass(beside.product_ms, max(backward_ms, host_ms[1]) - beside.product_ms),
     )
+
+
+def _again_ms(share: LayerShare, names: frozenset[str]) -> float:
+    """Return the time of the products, kernels and cores that selective recomputation computes again."""
+    products = [
+        (each.name, own_ms[0]) for each, own_ms in zip(share.work.products, share.products_ms, strict=False)
+    ]
+    found_ms = share.core_ms[0] if SCORES in names else 0.0
+    if "operators" in names:
+        return found_ms + sum(own_ms for _, own_ms in products) / 2
+    found_ms += sum(own_ms for name, own_ms in products if name in names)
+    for kernel in share.work.kernels if share.by_operator else ():
+        if kernel.name in names:
+            samples = share.samples / (share.sharing if kernel.is_whole else 1)
+            rate, size = share.rates.kernels[kernel.kind], share.options.precision.number_bytes
+            found_ms += rate.passes_ms(kernel, samples, size)[0]
+    return found_ms

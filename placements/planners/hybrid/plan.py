@@ -246,13 +246,15 @@ def layers_of_stage(layers: Sequence[Layer], first: int, end: int) -> tuple[Laye
     """Return the layers from the first until before the end as one stage has them.
 
     Where the embedding that layers are tied to is outside the stage, the first of them has a table of its own
-    there, to which the others are tied.
+    there, to which the others are tied. A module of multi-token prediction looks tokens up too: behind an
+    output layer with its own table, its output layer stands for the second table.
     """
     chosen = list(layers[first:end])
     for i, layer in enumerate(chosen):
         if isinstance(layer, (EmbeddingLayer, OutputLayer)):
             chosen[i] = layer.apart
-            break
+            if layer.tied or isinstance(layer, EmbeddingLayer):
+                break
     return tuple(chosen)
 
 

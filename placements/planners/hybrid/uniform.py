@@ -5,12 +5,12 @@ The module does not know costs of layers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
-from placements.models.parallel import ContextSharing, LayerStrategy, Recompute
+from placements.models.parallel import ContextSharing, LayerStrategy, Recompute, RecomputedModule
 from placements.planners.hybrid.plan import Plan, PlanError, alike
 
 
@@ -19,7 +19,7 @@ class Degrees:
     """Degrees of parallelism, by Megatron-LM's names.
 
     Attributes:
-        tensor: GPUs that share each matrix, and with more than one the tokens of norms.
+        tensor: GPUs that share each matrix.
         pipeline: Stages.
         data: Groups that each have a share of the samples, and together the optimizer's states (ZeRO-1).
         context: GPUs that share the tokens of a sample.
@@ -54,20 +54,6 @@ class Degrees:
         """GPUs of all stages together."""
         return self.tensor * self.context * self.data * self.pipeline
 
-    def strategy(self, zero: int = 1, recompute: Recompute = "none") -> LayerStrategy:
-        """Return how the GPUs of a stage share a layer."""
-        return LayerStrategy(
-            self.tensor,
-            self.data,
-            zero,
-            recompute,
-            "megatron" if self.tensor > 1 else "none",
-            self.context,
-            self.expert,
-            context=self.context_sharing,
-            whole_experts=self.whole_experts,
-        )
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -79,6 +65,9 @@ class Layout:
         num_micro_batches: Micro-batches of an iteration.
         zero: Stage of ZeRO.
         recompute: Part of a layer that backwards compute again.
+        sequence_parallel: Tensor-parallel GPUs share the tokens of norms too.
+        shard_gpus: GPUs that share states with ZeRO, of all those with equal weights; for this, `reshards`
+            and `recompute_modules` see `placements.models.parallel.LayerStrategy`.
         recomputed_layers: Layers of each chunk that do so, its first ones after the embedding; None for all.
         chunk_layers: Layers of each chunk in order of the model, the ends too; None for `chunk_sizes`.
     """
@@ -90,11 +79,34 @@ class Layout:
     recompute: Recompute = "none"
     recomputed_layers: int | None = None
     chunk_layers: tuple[int, ...] | None = None
+    sequence_parallel: bool = True
+    shard_gpus: int | None = None
+    reshards: bool = True
+    recompute_modules: tuple[RecomputedModule, ...] = ()
 
     @property
     def strategy(self) -> LayerStrategy:
         """How the GPUs of a stage share a layer."""
-        return self.degrees.strategy(self.zero, self.recompute)
+        each = self.degrees
+        return LayerStrategy(
+            each.tensor,
+            each.data,
+            self.zero,
+            self.recompute,
+            "megatron" if each.tensor > 1 and self.sequence_parallel else "none",
+            each.context,
+            each.expert,
+            context=each.context_sharing,
+            whole_experts=each.whole_experts,
+            shard_gpus=self.shard_gpus,
+            reshards=self.reshards,
+            recompute_modules=self.recompute_modules,
+        )
+
+    @property
+    def plain(self) -> Layout:
+        """The layout with no layer recomputed."""
+        return replace(self, recompute="none", recomputed_layers=None)
 
     @property
     def batch(self) -> int:
@@ -119,11 +131,11 @@ def uniform_plan(model: ModelShape, cluster: Cluster, layout: Layout) -> Plan:
             "give as many, or smaller degrees"
         )
     sizes = layout.chunk_layers or chunk_sizes(model, degrees.pipeline * degrees.chunks)
-    ways = list[LayerStrategy]()
+    again, plain, ways = layout.strategy, layout.plain.strategy, list[LayerStrategy]()
     for size in sizes:
         most = size if layout.recomputed_layers is None else layout.recomputed_layers
         count = min(most if ways else most + num_before(model), size)
-        ways += [layout.strategy] * count + [degrees.strategy(layout.zero)] * (size - count)
+        ways += [again] * count + [plain] * (size - count)
     shared = [alike(how, layer) for how, layer in zip(ways, model.layers, strict=True)]
     stages = [sum(sizes[i : i + degrees.chunks]) for i in range(0, len(sizes), degrees.chunks)]
     return Plan.of_sizes(model, cluster, stages, shared, layout.batch, layout.num_micro_batches)

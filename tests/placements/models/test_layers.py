@@ -36,7 +36,7 @@ def test_a_gpts_layer_is_the_published_one(t: int, width: int, flash: bool) -> N
     scores = 0 if flash else 5 * a * s / (width * t)
     assert sum(shape.kept(HALF, t)) == pytest.approx(s * width * (10 + 24 / t + scores))
     output = OutputLayer(hidden_size=width, vocab_size=500, sequence_length=s)
-    assert sum(output.kept(HALF, 1)) == 6 * s * 500 + 2 * s * width
+    assert sum(output.kept(HALF, 1)) == 6 * s * 500 + 2 * 2 * s * width
 
 
 def test_grouped_queries_and_gates_by_hand() -> None:
@@ -99,7 +99,7 @@ def test_ends_by_hand() -> None:
     output = OutputLayer(hidden_size=8, vocab_size=10, sequence_length=4)
     assert (output.num_parameters, output.parameters(4)) == (80, 24)
     assert output.on(1).forward_flops == 2 * 4 * 80
-    assert output.kept(SINGLE, 1) == (4 * 32, 8 * 40)
+    assert output.kept(SINGLE, 1) == (2 * 4 * 32, 8 * 40), "inputs of norm and product; logits and softmax"
     tied = OutputLayer(hidden_size=8, vocab_size=10, sequence_length=4, tied=True)
     assert (tied.num_parameters, tied.apart) == (0, output)
     merge = ProjectionLayer(input_size=32, hidden_size=16, sequence_length=4, normed=True)

@@ -60,7 +60,8 @@ def test_latent_attention_by_hand() -> None:
         "compressed keys and values": 10 * (16 + 4),
         "normed keys and values": 160,
         "queries and keys": 2 * 10 * 4 * 12,
-        "values and attention output": 2 * 10 * 4 * 6,
+        "values": 10 * 4 * 6,
+        "attention output": 10 * 4 * 6,
         "input of the feed-forward norm": 640,
         "input of the feed-forward part": 640,
         "activation input": 2 * 10 * 80,
@@ -90,7 +91,8 @@ def test_experts_beside_shared_ones_by_hand() -> None:
     assert shape.routed_elements() == 1.5 * 2 * 640
     held = kept(shape, 2)
     assert held["routed tokens"] == 3 * 640
-    assert (held["activation input"], held["activation output"]) == (2 * 3 * 10 * 8, 3 * 10 * 8)
+    name = "experts' activation"
+    assert (held[f"{name} input"], held[f"{name} output"]) == (2 * 3 * 10 * 8, 3 * 10 * 8)
     assert (held["shared activation input"], held["shared activation output"]) == (2 * 10 * 16, 10 * 16)
     assert shape.on(2).gradients == 640 + 3 * 10 * 2 * 8 + 2 * 3 * 640
 

@@ -129,9 +129,7 @@ def job_of(name: str, degrees: Degrees) -> TrainerJob:
     if stages is None:
         stages = read_notation("Et*20|t*14|t*14|t*13L", 4)
     sizes = model_sizes(model, "")
-    return TrainerJob(
-        stages=stages, sizes=sizes, layout=Layout(degrees, 1, 8), sequence_parallel=degrees.tensor > 1
-    )
+    return TrainerJob(stages=stages, sizes=sizes, layout=Layout(degrees, 1, 8))
 
 
 NAMES = {

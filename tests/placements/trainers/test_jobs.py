@@ -58,7 +58,6 @@ def random_job(name: str, rng: random.Random) -> TrainerJob:
         group=rng.choice((None, pipeline + 1)) if chunks > 1 else None,
         sizes=sizes,
         layout=Layout(degrees, rng.choice((1, 2)), 8, 1, recompute, 2 if recompute == "full" else None),
-        sequence_parallel=degrees.tensor > 1,
         overlap_exchanges=rng.random() < 0.5,
         sends_tokens_once=has_experts and rng.random() < 0.5,
     )
@@ -79,7 +78,6 @@ def as_told(job: TrainerJob) -> TrainerJob:
         stages=job.stages,
         sizes={**job.sizes, "precision": "bf16"},
         layout=layout,
-        sequence_parallel=job.sequence_parallel,
     )
 
 

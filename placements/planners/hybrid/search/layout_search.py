@@ -242,7 +242,7 @@ class LayoutSearch:
         costs = self._costs(layout.strategy, size, min(m, 2))
         once_bytes, sums = costs.once_bytes, np.diff(costs.sums[ends], axis=0)
         if layout.recomputed_layers is not None:
-            kept = self._costs(degrees.strategy(layout.zero), size, min(m, 2))
+            kept = self._costs(layout.plain.strategy, size, min(m, 2))
             first, end = ends[:-1], ends[1:]
             before = np.where(first == 0, num_before(self.model), 0)
             middle = np.minimum(first + before + layout.recomputed_layers, end)

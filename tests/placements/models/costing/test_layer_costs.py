@@ -92,6 +92,52 @@ def test_zero_by_hand(zero: int, static: float) -> None:
     assert found.update_ms == step + (0 if zero == 3 else 2 * 2 * PARAMETERS * 3 / 4)
 
 
+def test_shards_of_some_gpus_by_hand() -> None:
+    """Two of four GPUs share states, and sum gradients with the others; weights may stay for the backward."""
+    weights, apart = 2 * PARAMETERS, replace(COUNTING, overlap_slowdown=2.0)
+    found = cost(hybrid := LayerStrategy(1, 4, 3, shard_gpus=2), options=apart)
+    assert (found.static_bytes, found.forward_bytes) == (8 * PARAMETERS, weights / 2)
+    assert found.forward.copy_ms == weights / 2
+    assert found.backward.copy_ms == 2 * weights / 2 + 2 * weights / 2 / 2, (
+        "gather, scatter, and sum of halves"
+    )
+    kept = cost(replace(hybrid, reshards=False), options=apart)
+    assert kept.backward.copy_ms == found.backward.copy_ms - weights / 2
+    assert kept.static_bytes == found.static_bytes + weights / 2
+    assert kept.backward_bytes == found.backward_bytes - weights / 2
+    optimizer = cost(replace(hybrid, zero=1))
+    assert optimizer.static_bytes == (4 + 12 / 2) * PARAMETERS
+    assert optimizer.update_ms == 28 * PARAMETERS / 2 + 3 * weights / 2
+
+
+def test_zero_2_of_fsdp_scatters_the_gradients_of_each_micro_batch() -> None:
+    apart, strategy = replace(COUNTING, overlap_slowdown=2.0), LayerStrategy(1, 4, 2)
+    whole, found = (
+        layer_cost(GPT, strategy, 8, 3, flat(4), replace(apart, framework=FRAMEWORKS[name]))
+        for name in ("megatron", "megatron_fsdp")
+    )
+    assert whole.static_bytes - found.static_bytes == 2 * PARAMETERS * 3 / 4
+    assert found.backward.copy_ms == 2 * PARAMETERS * 3 / 4 == whole.update_ms - found.update_ms
+    assert whole.backward.copy_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("module", "tensors", "again"),
+    [
+        ("core_attn", 5 * A * S * S, CORE),
+        ("mlp", 16 * S * H, 16 * S * H * H),
+        ("layernorm", 4 * S * H, 0),
+        ("moe", 0, 0),
+    ],
+)
+def test_modules_computed_again_by_hand(module: Any, tensors: int, again: int) -> None:
+    plain, strategy = cost(LayerStrategy(), layer=FUSED), LayerStrategy(recompute="selective")
+    found = cost(replace(strategy, recompute_modules=(module,)), layer=FUSED)
+    assert plain.kept_bytes - found.kept_bytes == found.backward_bytes == 8 * tensors
+    assert found.backward.time_ms - plain.backward.time_ms == 8 * again
+    assert found.static_bytes == plain.static_bytes
+
+
 @pytest.mark.parametrize("sequence", ["none", "ulysses"])
 def test_recomputing_all_keeps_the_input_and_costs_one_more_forward(sequence: SequenceSharing) -> None:
     layer = replace(GPT, num_experts=2)
@@ -248,7 +294,7 @@ def test_other_layers() -> None:
     apart = cost(LayerStrategy(2, 2, 3), layer=output)
     assert (tied.static_bytes, tied.update_ms) == (0, 0)
     assert apart.static_bytes == 16 * 50 * H / 2
-    assert tied.kept_bytes == apart.kept_bytes == 4 * (6 * S * 50 + BOUNDARY)
+    assert tied.kept_bytes == apart.kept_bytes == 4 * (6 * S * 50 + 2 * BOUNDARY)
     pixels = ProjectionLayer(input_size=48, hidden_size=H, sequence_length=S)
     assert cost(LayerStrategy(2, 1), layer=pixels).forward == Pass(8 * 2 * S * 48 * H)
     custom = CustomLayer(num_weights=10, flops=60, kept_bytes=40, input_numbers=5)
@@ -314,6 +360,15 @@ def test_layers_that_cannot_be_shared() -> None:
     [
         ({"tensor_parallel": 0}, "tensor_parallel: 0 is not a whole number of at least 1"),
         ({"zero": 4}, "zero: 4 is not a stage of ZeRO; use 0, 1, 2 or 3"),
+        (
+            {"shard_gpus": 2},
+            "shard_gpus: 2 does not divide the 1 GPUs that hold the same weights; use a divisor",
+        ),
+        (
+            {"recompute_modules": ("norm",)},
+            "recompute_modules: 'norm' is not known; use some of core_attn, layernorm, mlp, mla_up_proj, "
+            "moe, moe_act, shared_experts, operators",
+        ),
         ({"expert_parallel": 2}, "expert_parallel: 2 does not divide the 1 GPUs that hold the same weights"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,8 +68,15 @@ def test_a_plan_shares_all_layers_alike() -> None:
     inner = plan.strategies[1]
     assert (inner.tensor_parallel, inner.data_parallel, inner.context_parallel) == (2, 2, 2)
     assert (inner.zero, inner.sequence, inner.context) == (1, "megatron", "all_to_all")
-    assert Degrees().strategy().sequence == "none"
-    assert Degrees(data=4, expert=2).strategy(3, "full").expert_parallel == 2
+    layout = Layout(
+        replace(degrees, expert=2), 3, 5, 2, "selective", recompute_modules=("mlp",), shard_gpus=2
+    )
+    found = replace(layout, sequence_parallel=False, reshards=False)
+    assert found.strategy == replace(
+        layout.strategy, sequence="none", reshards=False, expert_parallel=2, recompute_modules=("mlp",)
+    )
+    assert found.plain.strategy == replace(found.strategy, recompute="none")
+    assert (Layout(Degrees(), 1, 1).strategy.sequence, found.strategy.shard_gpus) == ("none", 2)
 
 
 def test_wrong_degrees_and_too_few_gpus() -> None:
