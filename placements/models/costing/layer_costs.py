@@ -68,7 +68,10 @@ def layer_cost(
             buffers.append(Buffer(name, num_bytes))
     apart = options.exchanges_apart
     return Cost(
-        *_passes(share, states.forward.copy_ms),
+        *(
+            Pass(options.compute_factor * each.product_ms, options.communication_factor * each.copy_ms)
+            for each in _passes(share, states.forward.copy_ms)
+        ),
         held["kept"],
         states.forward_bytes,
         held["backward"] - share.gradients_bytes,

@@ -43,6 +43,9 @@ class CostOptions:
             update: who asks lets both run beside the pipeline.
         machine: Measured rates, which replace all shares, and the links' in a node; None for none.
         framework: Training framework, with its memory besides states and activations.
+        compute_factor: Factor on times of products, cores and kernels.
+        communication_factor: Factor on times of collectives and transfers.
+        is_compiled: Chains of memory-bound kernels are one (torch.compile).
 
     Raises:
         PlacementError: A share or the slowdown is out of its range.
@@ -60,6 +63,9 @@ class CostOptions:
     exchanges_apart: bool = False
     machine: MeasuredRates | None = None
     framework: Framework = PLAIN
+    compute_factor: float = 1.0
+    communication_factor: float = 1.0
+    is_compiled: bool = False
 
     def __post_init__(self) -> None:
         """Check shares and slowdown."""

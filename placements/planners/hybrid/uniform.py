@@ -5,7 +5,7 @@ The module does not know costs of layers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
@@ -90,11 +90,16 @@ class Layout:
     recompute: Recompute = "none"
     recomputed_layers: int | None = None
     chunk_layers: tuple[int, ...] | None = None
+    sequence_parallel: bool = True
+    shard_gpus: int | None = None
+    reshards: bool = True
+    recompute_modules: tuple[str, ...] = ()
 
     @property
     def strategy(self) -> LayerStrategy:
         """How the GPUs of a stage share a layer."""
-        return self.degrees.strategy(self.zero, self.recompute)
+        found = self.degrees.strategy(self.zero, self.recompute)
+        return found if self.sequence_parallel else replace(found, sequence="none")
 
     @property
     def batch(self) -> int:
@@ -123,7 +128,7 @@ def uniform_plan(model: ModelShape, cluster: Cluster, layout: Layout) -> Plan:
     for size in sizes:
         most = size if layout.recomputed_layers is None else layout.recomputed_layers
         count = min(most if ways else most + num_before(model), size)
-        ways += [layout.strategy] * count + [degrees.strategy(layout.zero)] * (size - count)
+        ways += [layout.strategy] * count + [replace(layout.strategy, recompute="none")] * (size - count)
     shared = [alike(how, layer) for how, layer in zip(ways, model.layers, strict=True)]
     stages = [sum(sizes[i : i + degrees.chunks]) for i in range(0, len(sizes), degrees.chunks)]
     return Plan.of_sizes(model, cluster, stages, shared, layout.batch, layout.num_micro_batches)
