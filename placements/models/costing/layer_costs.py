@@ -76,10 +76,11 @@ def layer_cost(
         states.forward_bytes,
         held["backward"] - share.gradients_bytes,
         sum(held[kind] for kind in STATE_KINDS),
-        states.update_ms + (0.0 if apart else states.scatter_ms + states.gather_ms),
+        options.compute_factor * states.update_ms
+        + options.communication_factor * (0.0 if apart else states.scatter_ms + states.gather_ms),
         frozenset(buffers),
-        states.scatter_ms if apart else 0.0,
-        states.gather_ms if apart else 0.0,
+        options.communication_factor * states.scatter_ms if apart else 0.0,
+        options.communication_factor * states.gather_ms if apart else 0.0,
         held["kept"] + held["backward"] if options.framework.has_temporaries else 0.0,
     )
 

@@ -42,8 +42,8 @@ class ShapeCosts:
         num_bytes = self.options.precision.number_bytes * elements / after.count
         machine = self.options.machine
         if machine is not None and len({*before.nodes, *after.nodes}) == 1:
-            return machine.collective_ms("send", num_bytes, 2)
-        return before.next_transfer_ms(after, num_bytes)
+            return self.options.communication_factor * machine.collective_ms("send", num_bytes, 2)
+        return self.options.communication_factor * before.next_transfer_ms(after, num_bytes)
 
 
 @dataclass(frozen=True)
