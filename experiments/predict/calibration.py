@@ -17,16 +17,19 @@ from scipy.optimize import lsq_linear
 from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.modelled_run import as_modelled
 from experiments.predict.run import Run
-from experiments.predict.run_table import RunFolder, is_table, read_run_table
+from experiments.predict.run_table import NO_TABLES, RunFolder, is_table, read_run_table
 from placements.models.costing.options import CostOptions
-from placements.models.memory import Framework
+from placements.models.memory import FRAMEWORKS, Framework
 from schedsearch.planning.uniform_run import UniformRun
 
 MIN_SPREAD = 0.05
 """Difference of the runs' shares of communication from which the two factors are told apart."""
 
-_ROUNDS = 3
-"""Linear fits, each around the factors of the one before: overlaps make times not quite linear in them."""
+_ROUNDS = 6
+"""Most linear fits, each around the factors of the one before: overlaps make times not quite linear."""
+
+_SETTLED = 1e-3
+"""Relative change of the factors from which they count as found."""
 
 _STEP = 0.02
 """Relative change of the communication factor by which its share of an iteration is measured."""
@@ -56,12 +59,14 @@ class Calibration:
         return _scaled(options, self.compute, self.communication)
 
 
-def calibration_of(name: str, folder: RunFolder, framework: Framework) -> Calibration:
+def calibration_of(
+    name: str, folder: RunFolder = NO_TABLES, framework: Framework = FRAMEWORKS["megatron"]
+) -> Calibration:
     """Return the factors that a run of a folder, or a table of runs, gives.
 
     Args:
         name: Name of a run of the folder; or path of a table whose runs are all on one GPU.
-        folder: Tables, sizes of models, and measured rates.
+        folder: Tables, sizes of models, and measured rates; for a path it may have no tables.
         framework: Framework of runs that do not say theirs.
 
     Raises:
@@ -111,6 +116,8 @@ def _factors(runs: Sequence[UniformRun], measured_ms: NDArray[np.float64]) -> tu
             share = now_ms / measured_ms
             first = second = share.sum() / (share**2).sum()
         compute, communication = float(compute * first), float(communication * second)
+        if max(abs(first - 1), abs(second - 1)) < _SETTLED:
+            break
     return compute, communication
 
 

@@ -46,6 +46,10 @@ class RunFolder:
         return shape_of(run, self.models)
 
 
+NO_TABLES = RunFolder({}, {}, {})
+"""A folder with nothing in it."""
+
+
 def read_run_folder(folder: Path) -> RunFolder:
     """Read the tables of a folder, `MODELS_FILE` and the machines' files if there are any.
 
