@@ -10,8 +10,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from experiments.predict.calibration import calibration_of
 from experiments.predict.errors import Errors, error_of
-from experiments.predict.run_prediction import RunPrediction, calibrated, predict_run
+from experiments.predict.run_prediction import RunPrediction, predict_run
 from experiments.predict.run_table import RunFolder, read_run_folder
 from placements.models.memory import FRAMEWORKS
 
@@ -31,13 +32,10 @@ def with_tables(text: str, folder: Path) -> str:
 
 def _lines(folder: RunFolder) -> Iterator[str]:
     framework = FRAMEWORKS["megatron"]
-    gpu, factor = (
-        calibrated(folder, CALIBRATED_ON, framework)
-        if any(run.run == CALIBRATED_ON for run in folder.runs)
-        else ("", 1.0)
-    )
+    is_there = any(run.run == CALIBRATED_ON for run in folder.runs)
+    calibration = calibration_of(CALIBRATED_ON, folder, framework) if is_there else None
     for name, runs in folder.tables.items():
-        predictions = [predict_run(folder, run, framework, factor if run.gpu == gpu else 1.0) for run in runs]
+        predictions = [predict_run(folder, run, framework, calibration) for run in runs]
         yield f"## {name}\n"
         yield from _errors(predictions)
         yield ""

@@ -43,7 +43,7 @@ def _gpu_of(row: Cell, known: Mapping[str, Gpu]) -> Gpu:
     if "latency_ms" in row.value:
         ms = row["latency_ms"].number("a time", min=0)
         given["clock_latency"] = ClockLatency(ms, DWELL_PER_LATENCY * ms, row["latency_source"].text())
-    if "board_w" not in row.value:
+    if "board_w" not in row.value or "sustained_clock_mhz" in row.value:
         return row.record(Gpu, power=row.record(PowerModel), **given)
     like, scale = (known.get("a100") or GPUS["a100"]), row["board_w"].number(min=1) / _A100_BOARD_W
     given["power"] = replace(

@@ -108,6 +108,7 @@ class Gpu:
     run_slowdown: Annotated[
         float, Meaning("time of a product in a run, over its time alone in a short test", min=1)
     ] = 1.0
+    board_w: Annotated[float, Meaning("usual power limit of the board", "W", above=0)] = 400.0
 
     def __post_init__(self) -> None:
         if not self.clocks_mhz or list(self.clocks_mhz) != sorted({*self.clocks_mhz}):
@@ -119,6 +120,18 @@ class Gpu:
         if not self.has_direct_links or links < 2:
             return self.link_bandwidth_gb_s
         return self.link_bandwidth_gb_s * min(max(num_others, 1), links) / links
+
+    def clock_share(self, power_w: float) -> float:
+        """Return the clock at a power limit, as a share of the sustained clock at the board's usual limit.
+
+        Raises:
+            ProfileError: The limit is below the power that does not depend on the clock.
+        """
+        model = self.power
+        dynamic_w = power_w / self.board_w * (model.static_w + model.dynamic_w) - model.static_w
+        if dynamic_w <= 0:
+            raise ProfileError(f"power_w: {power_w:g} W is too low for {self.name}; the clock is not known")
+        return float(min(math.pow(dynamic_w / model.dynamic_w, 1 / model.exponent), 1.0))
 
     def operating_points(
         self, time_ms: float, compute_share: float | None = None

@@ -2,9 +2,10 @@
 
 - `options`; `measured_folder`: a folder of profiles, links and plans with their measurements
 - `blocking_order`: 1F1B where transfers occupy both of their ends
-- `run_table`: tables of runs by model, GPUs and degrees; `run_prediction`: time and memory of each
+- `run`: a run with its model, GPUs, layout, software and measurements; `run_models`: its model
+- `run_table`: folders of tables of runs; `table_forms`: forms of others' tables
+- `modelled_run`: a run under a layout; `run_prediction`: its time and memory; `calibration`: factors by runs
 - `stage_memory`: tensors of a run's fullest stage
-- `recipe_table`: layouts that others publish, priced beside the best of ours
 - `prediction`: time and memory of each plan, and whether plans come in the order of the measurements
 - `errors`: how far off they are
 - `task`: all of it

@@ -22,7 +22,7 @@ class PredictOptions:
         choices=tuple(FRAMEWORKS),
     )
     calibrate: str | None = option(
-        None, "a run of the tables whose time fixes a factor on all times of its GPU; null: none"
+        None, "a run of the tables, or a CSV file of runs, whose times fix factors of their GPU; null: none"
     )
     context_gib: float = option(
         4.71,

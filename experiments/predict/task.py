@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.config.options import OptionError, require_known, require_path
+from experiments.predict.calibration import calibration_of
 from experiments.predict.errors import Errors, error_of
-from experiments.predict.measured_folder import TABLE, MeasuredFolderError, read_measured_folder
+from experiments.predict.measured_folder import TABLE, read_measured_folder
 from experiments.predict.options import PredictOptions
 from experiments.predict.prediction import PlanPrediction, counted, predict, rankings
-from experiments.predict.recipe_table import PricedRecipe, Recipe, RecipePrices, recipes_to_csv
-from experiments.predict.run_prediction import RunPrediction, calibrated, predict_run
-from experiments.predict.run_table import Run, read_run_folder
+from experiments.predict.run_prediction import RunPrediction, predict_run
+from experiments.predict.run_table import RunFolder, read_run_folder
 from experiments.predict.stage_memory import stage_memory
 from experiments.report.result import Result
-from placements.forms.tables import csv_files, csv_records
 from placements.forms.texts import csv_text
 from placements.models.memory import FRAMEWORKS
-from schedsearch.core.progress import StepBar
 
 RUN_COLUMNS = ("run", "measured_ms", "predicted_ms", "measured_gib", "predicted_gib", "gib_by_stage", "note")
 MEMORY_COLUMNS = ("run", "stage", "kind", "tensor", "gib", "held", "rule")
@@ -28,28 +26,20 @@ COLUMNS = ("plan", "measured_s", "predicted_s", "measured_gib", "predicted_gib",
 def task(options: PredictOptions) -> Result:
     """Predict all that a folder has; the figures are the mean errors.
 
-    A folder with a table of plans is one of profiles; otherwise its tables are of runs or recipes.
+    A folder with a table of plans is one of profiles; otherwise its tables are of runs.
     """
     path = Path(require_path("data", options.data))
     if (path / TABLE).is_file():
         return predict_plans(path, options)
-    is_folder = path.is_dir()
-    tables = {kind: csv_files(path, kind, MeasuredFolderError) for kind in (Run, Recipe) if is_folder}
-    if not any(tables.values()):
-        why = "has no such table" if is_folder else "is no folder" if path.exists() else "is not there"
+    folder = read_run_folder(path) if path.is_dir() else None
+    if folder is None or not folder.tables:
+        why = "has no table of runs" if folder else "is no folder" if path.exists() else "is not there"
         raise OptionError(
-            f"data: {path} {why}; give a folder with a CSV of runs (columns run, model, gpu, gpus ...) or "
-            f"recipes (Model, System, #-GPUs ...), or with {TABLE}, plans/ and profiles/"
+            f"data: {path} {why}; give a folder with a CSV of runs (columns run, gpu, gpus, sequence_length "
+            f"...) or with {TABLE}, plans/ and profiles/"
         )
     require_known("framework", options.framework, FRAMEWORKS)
-    runs = predict_runs(path, options) if tables[Run] else Result()
-    recipes = price_recipes(tables[Recipe], options) if tables[Recipe] else Result()
-    return Result(
-        figures={**runs.figures, **recipes.figures},
-        files={**runs.files, **recipes.files},
-        sentences=[*runs.sentences, *recipes.sentences],
-        interrupted=recipes.interrupted,
-    )
+    return predict_runs(folder, options)
 
 
 def predict_plans(path: Path, options: PredictOptions) -> Result:
@@ -75,18 +65,16 @@ def predict_plans(path: Path, options: PredictOptions) -> Result:
     )
 
 
-def predict_runs(path: Path, options: PredictOptions) -> Result:
+def predict_runs(folder: RunFolder, options: PredictOptions) -> Result:
     """Predict the runs of the tables of a folder; see `task`."""
-    folder, framework = read_run_folder(path), FRAMEWORKS[options.framework]
-    factors: dict[str, float] = {}
-    lines: list[str] = []
+    framework, lines = FRAMEWORKS[options.framework], list[str]()
+    calibration = None
     if options.calibrate is not None:
-        gpu, factor = calibrated(folder, options.calibrate, framework)
-        factors[gpu] = factor
-        lines.append(f"times on {gpu} are multiplied with {factor:.3f}, so that {options.calibrate} is right")
+        calibration = calibration_of(options.calibrate, folder, framework)
+        lines.append(calibration.in_words)
     shown: list[RunPrediction] = []
     for name, runs in folder.tables.items():
-        own = [predict_run(folder, run, framework, factors.get(run.gpu, 1.0)) for run in runs]
+        own = [predict_run(folder, run, framework, calibration) for run in runs]
         shown += own
         time, memory = _errors(own, "run")
         peer_time = Errors.of((error_of(each.run.peer_ms, each.run.measured_ms) for each in own), "run")
@@ -97,35 +85,6 @@ def predict_runs(path: Path, options: PredictOptions) -> Result:
         lines += [f"{each.run.run}: {each.note}" for each in own if each.predicted_ms is None]
     files = {"predictions.csv": runs_to_csv(shown), "memory.csv": memory_to_csv(shown)}
     return Result(figures=_means(*_errors(shown, "run")), files=files, sentences=lines)
-
-
-def price_recipes(paths: Sequence[Path], options: PredictOptions) -> Result:
-    """Price the recipes of some tables beside the best layouts; the figure is the share that is near."""
-    recipes = [
-        recipe
-        for path in paths
-        for _, recipe in csv_records(path, "recipe", MeasuredFolderError, Recipe, others=True)
-    ]
-    prices, found = RecipePrices(FRAMEWORKS[options.framework]), list[PricedRecipe]()
-    with StepBar("recipes") as show:
-        try:
-            for i, recipe in enumerate(recipes):
-                show(recipe.model, i, len(recipes))
-                found.append(prices.price(recipe))
-        except KeyboardInterrupt:
-            left = f"{len(found)} of {len(recipes)} recipes are in"
-            return Result(files={"recipes.csv": recipes_to_csv(found)}, interrupted=left)
-    priced = [each for each in found if each.own is not None]
-    near, fitting = sum(each.is_near for each in priced), sum(each.fits for each in priced)
-    of_all = f"{len(priced)} of {len(found)} are priced, {fitting} fit"
-    lines = [f"recipes: {of_all}, {near} are within 10 % of our best"]
-    figures: dict[str, float | str] = {"share_of_recipes_near_best": near / len(found)}
-    for kind, has_experts in (("without experts", False), ("with experts", True)):
-        errors = Errors.of((each.error for each in priced if each.has_experts == has_experts), "recipe")
-        if errors.errors:
-            lines.append(f"tokens/s of recipes {kind}: {errors}")
-            figures[f"mean_absolute_error_{kind.replace(' ', '_')}"] = errors.mean_absolute
-    return Result(figures=figures, files={"recipes.csv": recipes_to_csv(found)}, sentences=lines)
 
 
 def _errors(predictions: Sequence[PlanPrediction | RunPrediction], what: str) -> tuple[Errors, Errors]:

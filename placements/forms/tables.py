@@ -210,18 +210,10 @@ def csv_records(
         return found
 
 
-def csv_files(folder: Path, kind: type, error: type[ValueError]) -> list[Path]:
-    """Return the CSV files of a folder that have the columns of a record's fields without a default."""
-    columns = {each.key.casefold() for each in declared_fields(kind) if each.default is MISSING}
-    found = []
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and path.name.lower().endswith((".csv", ".csv.gz")):
-            with in_file(path, error):
-                lines = csv_lines(read_csv(path, error), error)
-                header = next((each for _, each in lines if any(each)), [])
-            if {name.casefold() for name in header} >= columns:
-                found.append(path)
-    return found
+def csv_header(path: Path, error: type[ValueError]) -> list[str]:
+    """Return the names of a file's columns; messages begin with its path."""
+    with in_file(path, error):
+        return next((cells for _, cells in csv_lines(read_csv(path, error), error) if any(cells)), [])
 
 
 def keys_of(record: Any) -> tuple[str, ...]:

@@ -12,8 +12,11 @@ import pytest
 from made_up_machine import MACHINE_CSV, machine_json
 from made_up_runs import table
 
-from experiments.predict.run_prediction import as_modelled, calibrated, predict_run
-from experiments.predict.run_table import MODELS_FILE, Run, RunFolder, read_run_folder
+from experiments.predict.calibration import Calibration, calibration_of
+from experiments.predict.modelled_run import as_modelled
+from experiments.predict.run import Run
+from experiments.predict.run_prediction import predict_run
+from experiments.predict.run_table import MODELS_FILE, RunFolder, read_run_folder
 from experiments.predict.stage_memory import stage_memory
 from experiments.predict.task import MEMORY_COLUMNS, RUN_COLUMNS
 from placements.forms.texts import write_json, write_text
@@ -24,7 +27,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 MEGATRON = FRAMEWORKS["megatron"]
 HEADER = (
     "run,model,layers,gpu,gpus,tp,pp,vp,cp,ep,num_micro_batches,sequence_length,precision,measured_ms,"
-    "measured_gib,note,anything"
+    "measured_gib,note,measured_gib_by_stage"
 )
 ROWS = (
     "one,tiny,4,a100,1,1,1,1,1,1,4,64,bf16,2.0,0.1,,x",
@@ -139,16 +142,32 @@ def test_a_run_fixes_the_factor(command: Command, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "times on a100 are multiplied with " in done.stdout
     found, runs = read(folder)
-    _, factor = calibrated(found, "pipeline", MEGATRON)
+    calibration = calibration_of("pipeline", found, MEGATRON)
+    assert calibration.compute == calibration.communication
     plain, fixed = (
         {name: predict_run(found, run, MEGATRON, each) for name, run in runs.items()}
-        for each in (1.0, factor)
+        for each in (None, calibration)
     )
-    assert fixed["pipeline"].predicted_ms == pytest.approx(3.0, rel=0.001)
-    one = plain["one"].predicted_ms
-    assert one is not None
-    assert fixed["one"].predicted_ms == pytest.approx(factor * one, rel=0.01)
+    assert fixed["pipeline"].predicted_ms == pytest.approx(3.0, rel=0.005)
+    assert fixed["one"].predicted_ms == pytest.approx(2.0, rel=0.5)
     assert fixed["one"].gib_by_stage == plain["one"].gib_by_stage
+
+
+def test_several_runs_fix_computing_and_communication(tmp_path: Path) -> None:
+    """Times of a machine that computes 1.3 and communicates 2 times as long give these factors back."""
+    header = "run,model,layers,gpu,gpus,tp,num_micro_batches,sequence_length,measured_ms"
+    rows = [f"t{tp}m{m},llama2_7b,4,a100,16,{tp},{m},4096," for tp in (1, 8) for m in (1, 16)]
+    table = tmp_path / "mine.csv"
+    write_text(table, "\n".join([header, *rows]) + "\n")
+    folder, runs = read(tmp_path)
+    slow = Calibration("a100", 1.3, 2.0, "")
+    measured = [predict_run(folder, run, MEGATRON, slow).predicted_ms for run in runs.values()]
+    lines = [f"{row}{time_ms}" for row, time_ms in zip(rows, measured, strict=True)]
+    write_text(table, "\n".join([header, *lines]) + "\n")
+    found = calibration_of(str(table), folder, MEGATRON)
+    assert found.gpu == "a100"
+    assert (found.compute, found.communication) == pytest.approx((1.3, 2.0), rel=0.02)
+    assert "(clocks, kernels), communication" in found.in_words and "\n" not in found.in_words
 
 
 @pytest.mark.parametrize(
@@ -194,7 +213,9 @@ def test_a_row_without_a_prediction_is_empty(command: Command, tmp_path: Path) -
     ("rows", "overrides", "why"),
     [
         (("a,tiny,,a100,8,1,1,1,1,1,4,64,bf16,fast,,,",), [], "line 2, column measured_ms: 'fast'"),
-        (ROWS, ["calibrate=none"], "calibrate: 'none' is no run of the tables; name a run"),
+        (("a,tiny,,a100,-8,1,1,1,1,1,4,64,bf16,5,,,",), [], "line 2, column gpus: '-8' is not"),
+        (("a,tiny,,,8,1,1,1,1,1,4,64,bf16,5,,,",), [], "line 2, column gpu: is empty; fill the cell"),
+        (ROWS, ["calibrate=none"], "calibrate: 'none' is no run of the tables, and no table of runs; name a"),
         (ROWS, ["calibrate=experts"], "calibrate: 'experts' has no measured_ms; name a run"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import pytest
 
 from placements.forms.meaning import Meaning
-from placements.forms.tables import csv_files, csv_records
+from placements.forms.tables import csv_header, csv_records
 
 
 class Layer(NamedTuple):
@@ -41,7 +41,7 @@ def test_tables_as_people_and_programs_write_them(tmp_path: Path, text: str) -> 
     assert [row for _, row in csv_records(text, "layer", ValueError, Layer)] == ROWS
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode()))
     assert [row for _, row in csv_records(tmp_path / "t.csv.gz", "layer", ValueError, Layer)] == ROWS
-    assert csv_files(tmp_path, Layer, ValueError) == [tmp_path / "t.csv.gz"]
+    assert {"name", "number"} <= {each.lower() for each in csv_header(tmp_path / "t.csv.gz", ValueError)}
     (tmp_path / "t.csv.gz").write_bytes(text.encode())
     assert [row for _, row in csv_records(tmp_path / "t.csv.gz", "layer", ValueError, Layer)] == ROWS
 

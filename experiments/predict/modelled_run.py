@@ -1,0 +1,129 @@
+"""A run as a model on a cluster under a layout, with the work that its software overlaps.
+
+The module predicts nothing: times and memory are those of `schedsearch.planning.uniform_run`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from experiments.predict.measured_folder import MeasuredFolderError
+from experiments.predict.run import Run
+from experiments.predict.run_table import RunFolder
+from placements.cluster import Cluster
+from placements.models.chain import ModelShape
+from placements.models.costing.options import CostOptions
+from placements.models.memory import FRAMEWORKS, Framework
+from placements.models.zoo.shapes import suggestion
+from placements.planners.hybrid.search.layout_search import LayoutSearch
+from placements.planners.hybrid.uniform import Layout, is_end, num_before
+from placements.trainers.layout import LAYER, MTP, LayoutError
+from placements.trainers.megatron_layout import (
+    CHUNKS,
+    FIRST,
+    LAST,
+    LAYERS,
+    LAYOUT,
+    MTP_LAYERS,
+    RANKS,
+    pipeline_of,
+)
+from schedsearch.planning.uniform_run import UniformRun
+
+USUAL_SCHEDULES = ("", "1f1b", "interleaved 1f1b")
+"""Names of the schedule that a run has by default: 1F1B, interleaved with several chunks."""
+
+
+def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun:
+    """Return a run as it is modelled: by measured rates where its machine was measured in its precision.
+
+    Raises:
+        ValueError: A name is not known, a degree does not divide, or the run has what is not modelled.
+    """
+    if run.refused:
+        raise MeasuredFolderError(run.refused)
+    if run.offload:
+        raise MeasuredFolderError(f"offload: tensors on the host ({run.offload}) are not modelled")
+    model, cluster = folder.model(run), run.cluster()
+    options = _options(folder, run, framework, model, cluster)
+    layout = _layout(run, model)
+    if run.recompute == "fitting":
+        batch = run.micro_batch * run.data_parallel * layout.num_micro_batches
+        search = LayoutSearch(model, cluster, batch, replace(options, exchanges_apart=True))
+        layout = search.least_recomputed(layout).layout
+    schedule = None if run.schedule in USUAL_SCHEDULES else run.schedule
+    return UniformRun(model, cluster, layout, options, run.overlap, schedule)
+
+
+def _options(
+    folder: RunFolder, run: Run, framework: Framework, model: ModelShape, cluster: Cluster
+) -> CostOptions:
+    """Return the rates of a run's GPUs, and the work that its software overlaps or joins."""
+    if run.framework:
+        if run.framework not in FRAMEWORKS:
+            remedy = suggestion(run.framework, FRAMEWORKS)
+            raise MeasuredFolderError(f"framework: {run.framework!r} is not known; {remedy}")
+        framework = FRAMEWORKS[run.framework]
+    if run.fused_loss is not None:
+        framework = replace(framework, softmax_bytes=2 if run.fused_loss else 4)
+    return CostOptions(
+        None,
+        precision=model.precision,
+        machine=folder.machine(run, model.precision.name),
+        framework=framework,
+        graphs=run.graphs,
+        is_compiled=run.compile,
+        overlap_tensor_parallel=run.async_tp,
+        sends_tokens_once=run.sends_tokens_once,
+        overlap_weights=run.zero == 3,
+        compute_factor=run.clock_factor(cluster.whole.gpu),
+    )
+
+
+def _layout(run: Run, model: ModelShape) -> Layout:
+    """Return how a run's GPUs share its model; "fitting" begins without recomputation."""
+    copies, sharded = run.data_parallel * run.cp, run.shard_gpus
+    return Layout(
+        run.degrees,
+        run.micro_batch,
+        run.num_micro_batches or 1,
+        run.zero,
+        "none" if run.recompute == "fitting" else run.recompute,
+        run.recompute_layers,
+        _chunk_layers(run, model),
+        sequence_parallel=run.sequence_parallel,
+        shard_gpus=None if sharded in (run.data_parallel, copies) else sharded,
+        reshards=run.reshard,
+        recompute_modules=tuple(filter(None, re.split(r"[|,; ]+", run.recompute_modules))),
+    )
+
+
+def _chunk_layers(run: Run, model: ModelShape) -> tuple[int, ...] | None:
+    """Return the layers of each chunk, the ends too, where a run says them; None for an even division.
+
+    Raises:
+        PlanError: Megatron-LM would refuse the layout, or layers of MTP are apart from the loss.
+    """
+    if not (run.layout or run.first_stage_layers or run.last_stage_layers):
+        return None
+    first, last = num_before(model), sum(map(is_end, model.layers[1:]))
+    layers = [each for each in model.layers if not is_end(each)]
+    num_mtp = last // 2 if last > 1 else 0
+    said = {
+        LAYERS: len(layers) - num_mtp,
+        RANKS: run.pp,
+        MTP_LAYERS: num_mtp or None,
+        LAYOUT: run.layout or None,
+        FIRST: run.first_stage_layers,
+        LAST: run.last_stage_layers,
+        CHUNKS: run.vp if run.vp > 1 and not run.layout else None,
+    }
+    words = [str(word) for pair in said.items() if pair[1] is not None for word in pair]
+    stages = pipeline_of(words).layout.stages
+    if MTP in "".join(stages[:-1]):
+        raise LayoutError("layout: layers of MTP apart from the loss are not modelled; move m to its stage")
+    sizes = [stage.count(LAYER) for stage in stages]
+    sizes[0] += first
+    sizes[-1] += len(model.layers) - sum(sizes)
+    return tuple(sizes)

@@ -1,0 +1,231 @@
+"""A run: a row of a table, with its model, GPUs, layout, software and measurements.
+
+The module reads no file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+from experiments.predict.measured_folder import MeasuredFolderError
+from placements.cluster import Cluster, GpusError, read_cluster
+from placements.forms.meaning import Meaning
+from placements.gpus import GPUS
+from placements.hardware import Gpu
+from placements.models.costing.options import Graphs
+from placements.models.parallel import ContextSharing
+from placements.models.transformer import AttentionKind
+from placements.models.zoo.shapes import suggestion
+from placements.planners.hybrid.uniform import Degrees
+from placements.trainers.layout import LayoutError
+from placements.trainers.megatron_layout import read_notation
+
+_VARIANT = re.compile(r"(\w+?)(?:_([0-9]+)gb)?(?:_([0-9]+)w)?")
+"""Name of a GPU with its memory in GB and its power limit in W, such as h100_96gb_500w."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A row of a table: a run and its measurements."""
+
+    run: Annotated[str, Meaning("name of the run")]
+    gpu: Annotated[str, Meaning("name of a GPU, such as b200; also with memory and power, h100_96gb_500w")]
+    gpus: Annotated[int, Meaning("GPUs", min=1)]
+    sequence_length: Annotated[int, Meaning("tokens of a sample", min=1)]
+    model: Annotated[
+        str, Meaning("name of a model, in models.json or of `schedsearch plan model=all`; or a label")
+    ] = ""
+    num_micro_batches: Annotated[int | None, Meaning("micro-batches of a data-parallel group", min=1)] = None
+    global_batch: Annotated[
+        int | None, Meaning("samples of an iteration, in place of num_micro_batches", min=1)
+    ] = None
+    layers: Annotated[int | None, Meaning("layers; empty: the model's own, as for all sizes", min=1)] = None
+    hidden: Annotated[int | None, Meaning("width of the layers", min=1)] = None
+    heads: Annotated[int | None, Meaning("attention heads", min=1)] = None
+    kv_heads: Annotated[int | None, Meaning("heads of keys and values", min=1)] = None
+    head_width: Annotated[int | None, Meaning("width of a head; empty: hidden / heads", min=1)] = None
+    feed_forward: Annotated[int | None, Meaning("width of feed-forward parts; empty: 4 hidden", min=1)] = None
+    vocab: Annotated[int | None, Meaning("tokens of the vocabulary", min=1)] = None
+    vocab_multiple: Annotated[
+        int, Meaning("rows of each GPU's part of the vocabulary are padded to a multiple of this", min=1)
+    ] = 128
+    experts: Annotated[int | None, Meaning("experts of a layer", min=1)] = None
+    top_k: Annotated[int | None, Meaning("experts that a token takes", min=1)] = None
+    expert_feed_forward: Annotated[int | None, Meaning("width of an expert", min=1)] = None
+    shared_expert: Annotated[int | None, Meaning("width of the shared experts together", min=0)] = None
+    dense_layers: Annotated[int | None, Meaning("first layers, without experts", min=0)] = None
+    predict_layers: Annotated[int | None, Meaning("modules of multi-token prediction", min=0)] = None
+    kv_rank: Annotated[int | None, Meaning("rank of keys and values of latent attention", min=1)] = None
+    query_rank: Annotated[int | None, Meaning("rank of its queries", min=1)] = None
+    rope_width: Annotated[int | None, Meaning("width of its heads' part with positions", min=1)] = None
+    value_width: Annotated[int | None, Meaning("width of its heads' values", min=1)] = None
+    query_key_norms: Annotated[bool | None, Meaning("queries and keys are normed")] = None
+    gated: Annotated[bool | None, Meaning("feed-forward parts have a gate (SwiGLU)")] = None
+    biases: Annotated[bool | None, Meaning("matrices have biases")] = None
+    tied: Annotated[bool | None, Meaning("the output layer's table is the embedding's")] = None
+    learned_positions: Annotated[bool | None, Meaning("positions are learned")] = None
+    dropout: Annotated[bool | None, Meaning("activations are dropped out")] = None
+    attention: Annotated[AttentionKind | None, Meaning("kernels of the attention's core")] = None
+    causal: Annotated[bool, Meaning("attention leaves out the scores of later tokens")] = True
+    tp: Annotated[int, Meaning("GPUs that share each matrix", min=1)] = 1
+    pp: Annotated[int, Meaning("stages", min=1)] = 1
+    vp: Annotated[int, Meaning("chunks of a stage", min=1)] = 1
+    cp: Annotated[int, Meaning("GPUs that share the tokens of a sample", min=1)] = 1
+    ep: Annotated[int, Meaning("GPUs that share the experts", min=1)] = 1
+    etp: Annotated[int | None, Meaning("GPUs that share each expert, 1 or tp; empty: tp", min=1)] = None
+    dp: Annotated[int | None, Meaning("data-parallel groups; empty: all other GPUs", min=1)] = None
+    micro_batch: Annotated[int, Meaning("samples of a micro-batch", min=1)] = 1
+    sequence_parallel: Annotated[bool, Meaning("tensor-parallel GPUs share the tokens of norms")] = True
+    context_sharing: Annotated[
+        ContextSharing, Meaning("how context-parallel GPUs attend to each other's tokens")
+    ] = "all_to_all"
+    zero: Annotated[int, Meaning("stage of ZeRO; FSDP is 3, or 2 without resharding", min=0, max=3)] = 1
+    shard_gpus: Annotated[
+        int | None, Meaning("GPUs over which ZeRO shares states; empty: all with equal weights", min=1)
+    ] = None
+    reshard: Annotated[bool, Meaning("ZeRO-3 drops weights between forward and backward")] = True
+    layout: Annotated[str, Meaning("layout of the stages in Megatron-LM's notation, such as Ett\\|ttL")] = ""
+    first_stage_layers: Annotated[int | None, Meaning("layers of the first stage", min=1)] = None
+    last_stage_layers: Annotated[int | None, Meaning("layers of the last stage", min=1)] = None
+    chunk_layers: Annotated[int | None, Meaning("layers of a chunk, in place of vp", min=1)] = None
+    schedule: Annotated[
+        str, Meaning("1f1b, interleaved 1f1b, or a hand-made schedule such as zb_v; empty: the first two")
+    ] = ""
+    precision: Annotated[str, Meaning("half, bf16, fp8, fp8_blockwise, mxfp8, nvfp4 or single")] = "bf16"
+    weights_16_bit: Annotated[bool, Meaning("16-bit weights stand beside those of 8 or 4 bits")] = False
+    gradient_bytes: Annotated[
+        float | None, Meaning("of each parameter; empty: the precision's", "bytes", above=0)
+    ] = None
+    optimizer_bytes: Annotated[
+        float | None, Meaning("optimizer states of a parameter; empty: the precision's", "bytes", above=0)
+    ] = None
+    frozen: Annotated[bool, Meaning("adapters are trained, and not the weights (LoRA)")] = False
+    recompute: Annotated[
+        Literal["none", "selective", "full", "fitting"],
+        Meaning("what backwards compute again; empty: none; fitting: as few layers as fit"),
+    ] = "none"
+    recompute_layers: Annotated[int | None, Meaning("layers of each chunk that do so; empty: all", min=1)] = (
+        None
+    )
+    recompute_modules: Annotated[str, Meaning("modules computed again with selective; empty: core_attn")] = ""
+    offload: Annotated[str, Meaning("tensors held by the host; such a run is not predicted")] = ""
+    overlap: Annotated[
+        bool | None, Meaning("gradients and new weights are exchanged beside the pipeline")
+    ] = None
+    async_tp: Annotated[bool, Meaning("tensor-parallel exchanges run beside products")] = False
+    sends_tokens_once: Annotated[bool, Meaning("tokens go once to each GPU and node (DeepEP)")] = False
+    graphs: Annotated[Graphs, Meaning("kernels that run as CUDA graphs")] = "none"
+    compile: Annotated[bool, Meaning("torch.compile joins small kernels")] = False
+    fused_loss: Annotated[bool | None, Meaning("the loss is fused; empty: as usual for the framework")] = None
+    framework: Annotated[str, Meaning("a training framework; empty: that of the option")] = ""
+    power_w: Annotated[float | None, Meaning("power limit of a GPU", "W", above=0)] = None
+    clock_mhz: Annotated[float | None, Meaning("clock of a GPU", "MHz", above=0)] = None
+    gpu_memory_gib: Annotated[float | None, Meaning("memory, where not the usual", "GiB", above=0)] = None
+    gpu_bandwidth_gb_s: Annotated[float | None, Meaning("its bandwidth, likewise", "GB/s", above=0)] = None
+    gpus_per_node: Annotated[int | None, Meaning("GPUs of a node; empty: the usual number", min=1)] = None
+    node_bandwidth_gb_s: Annotated[
+        float | None, Meaning("between a node and all others; empty: the usual", "GB/s", above=0)
+    ] = None
+    measured_ms: Annotated[float | None, Meaning("time of an iteration", "ms", above=0)] = None
+    tokens_per_s_per_gpu: Annotated[float | None, Meaning("in place of it", "tokens/s", above=0)] = None
+    measured_gib: Annotated[float | None, Meaning("most memory that a GPU allocated", "GiB", above=0)] = None
+    measured_stage: Annotated[
+        Literal["fullest", "first", "last"], Meaning("stage whose memory measured_gib is")
+    ] = "fullest"
+    measured_gib_by_stage: Annotated[str, Meaning("the same by stage; not read")] = ""
+    peer_ms: Annotated[float | None, Meaning("what another tool predicts", "ms", above=0)] = None
+    peer_gib: Annotated[float | None, Meaning("what another tool predicts", "GiB", above=0)] = None
+    note: Annotated[str, Meaning("remark, which the predictions repeat")] = ""
+    refused: Annotated[str, Meaning("why the run is not to be predicted; empty: it is")] = ""
+
+    @property
+    def degrees(self) -> Degrees:
+        """How GPUs share the model."""
+        is_whole = self.etp == 1 and self.tp > 1 and self.ep > 1
+        if self.ep > 1 and self.etp not in (None, 1, self.tp):
+            raise MeasuredFolderError(f"etp: {self.etp} is neither 1 nor tp {self.tp}; give one of them")
+        shared = self.tp, self.pp, self.data_parallel, self.cp, self.ep, self.vp
+        return Degrees(*shared, whole_experts=is_whole, context_sharing=self.context_sharing)
+
+    @property
+    def data_parallel(self) -> int:
+        """Data-parallel groups."""
+        return self.dp or max(self.gpus // (self.tp * self.pp * self.cp), 1)
+
+    @property
+    def completed(self) -> Run:
+        """The run with its GPU's key, its batch, chunks and time, where other columns say these.
+
+        Where two columns contradict each other, the reason is in `refused`.
+        """
+        try:
+            return replace(self, **self._gpu_figures(), **self._batch_figures(), **self._chunk_figures())
+        except (MeasuredFolderError, LayoutError) as why:
+            return replace(self, refused=self.refused or str(why))
+
+    def _gpu_figures(self) -> dict[str, Any]:
+        """Return the key of the GPU, with the memory and the power limit that its name says."""
+        name = re.sub(r"[ -]+", "_", self.gpu.lower()).removeprefix("nvidia_")
+        variant = _VARIANT.fullmatch(name)
+        if name in GPUS or variant is None or variant[1] not in GPUS:
+            return {"gpu": name if name in GPUS else self.gpu}
+        memory_gib, power_w = (None if text is None else float(text) for text in variant.groups()[1:])
+        return {
+            "gpu": variant[1],
+            "gpu_memory_gib": self.gpu_memory_gib or memory_gib,
+            "power_w": self.power_w or power_w,
+        }
+
+    def _batch_figures(self) -> dict[str, Any]:
+        """Return the numbers of micro-batches and samples, and the time of an iteration."""
+        size, number = self.micro_batch * self.data_parallel, self.num_micro_batches
+        if number is None and self.global_batch is None:
+            raise MeasuredFolderError("num_micro_batches: is empty, as is global_batch; give one of them")
+        batch = self.global_batch or size * (number or 1)
+        if batch % size or number not in (None, batch // size):
+            raise MeasuredFolderError(
+                f"global_batch: {batch} is not of {number or 'whole'} micro-batches of {self.micro_batch} "
+                f"samples for each of {self.data_parallel} groups; correct one"
+            )
+        time_ms = self.measured_ms
+        if time_ms is None and self.tokens_per_s_per_gpu is not None:
+            time_ms = 1e3 * batch * self.sequence_length / (self.gpus * self.tokens_per_s_per_gpu)
+        return {"num_micro_batches": batch // size, "global_batch": batch, "measured_ms": time_ms}
+
+    def _chunk_figures(self) -> dict[str, Any]:
+        """Return the chunks of a stage, by their layers or by the stages of the layout."""
+        if self.layout:
+            return {"vp": read_notation(self.layout, self.pp).num_chunks}
+        if self.chunk_layers and self.layers:
+            return {"vp": max(self.layers // (self.pp * self.chunk_layers), 1)}
+        return {}
+
+    def cluster(self) -> Cluster:
+        """Return its GPUs, in nodes that hold equal numbers of them; an error if they are not known."""
+        if self.gpu not in GPUS:
+            raise MeasuredFolderError(f"gpu: {self.gpu!r} is not known; {suggestion(self.gpu, GPUS)}")
+        usual = self.gpus_per_node or GPUS[self.gpu].gpus_per_node
+        each = usual if self.gpus % usual == 0 else math.gcd(self.gpus, 1 << usual.bit_length() - 1)
+        figures = {
+            "memory_gib": self.gpu_memory_gib,
+            "memory_bandwidth_gb_s": self.gpu_bandwidth_gb_s,
+        }
+        own: dict[str, Any] = {name: value for name, value in figures.items() if value is not None}
+        try:
+            cluster = read_cluster(
+                f"{self.gpu}_{self.gpus}", gpus_per_node=each, node_bandwidth_gb_s=self.node_bandwidth_gb_s
+            )
+        except GpusError as error:
+            raise MeasuredFolderError(str(error)) from None
+        (nodes,) = cluster.nodes
+        return replace(cluster, nodes=(replace(nodes, gpu=replace(nodes.gpu, **own)),))
+
+    def clock_factor(self, gpu: Gpu) -> float:
+        """Return the factor on times of computing at the set clock or under the power limit."""
+        share = 1.0 if self.power_w is None else gpu.clock_share(self.power_w)
+        if self.clock_mhz is not None:
+            share = min(share, self.clock_mhz / gpu.power.sustained_clock_mhz)
+        return 1 + gpu.power.compute_share * (1 / share - 1)
