@@ -66,7 +66,7 @@ def _options(
             raise MeasuredFolderError(f"framework: {run.framework!r} is not known; {remedy}")
         framework = FRAMEWORKS[run.framework]
     if run.fused_loss is not None:
-        framework = replace(framework, softmax_bytes=2 if run.fused_loss else 4)
+        framework = replace(framework, loss="native" if run.fused_loss else "megatron")
     return CostOptions(
         None,
         precision=model.precision,

@@ -121,7 +121,7 @@ FRAMEWORKS = {
         loss="megatron",
         workspaces="torch",
         has_score_buffer=True,
-        host_us=50.0,
+        host_us=60.0,
     ),
     # Shares of 16-bit and of 32-bit weights; layers are modules (Megatron-FSDP).
     "megatron_fsdp": replace(
