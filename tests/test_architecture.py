@@ -70,6 +70,8 @@ OWNERS = {
         "schedsearch/energy/programs.py",
         "schedsearch/unequal/replica_bound.py",
         "experiments/reproduce/galvatron/tables.py",
+        "experiments/predict/calibration.py",
+        "placements/models/machine/measured_rates.py",
         "placements/profiles/length_rules.py",
     ],
     "networkx": [

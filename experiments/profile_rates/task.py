@@ -40,7 +40,7 @@ def task(options: RatesCommandOptions) -> Result:
             interrupted = f"{len(rows)} of {len(shapes)} rows are in {name} of"
     if not interrupted:
         read_machine(path, GPUS[options.gpu])
-    products = [row.share for row in rows if row.operator == "product"]
+    products = [row.share for row in rows if row.operator == "product" and row.share is not None]
     return Result(
         figures={"rows": len(rows), "mean_product_share": fmean(products)} if products else {},
         files={name: to_csv(rows)},
@@ -51,9 +51,11 @@ def task(options: RatesCommandOptions) -> Result:
 
 def to_csv(rows: Sequence[MachineRow]) -> str:
     """Return rows as a file of a machine."""
-    cells = [(row.operator, row.which, f"{row.share:.4g}", row.sizes, _cell(row.latency_us)) for row in rows]
-    return csv_text(keys_of(MachineRow), cells)
+    cells = [
+        (row.operator, row.which, row.sizes, _cell(row.share, 4), _cell(row.latency_us, 3)) for row in rows
+    ]
+    return csv_text(keys_of(MachineRow)[:5], cells)
 
 
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g}"
+def _cell(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}g}"

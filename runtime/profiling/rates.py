@@ -101,7 +101,7 @@ def measured_rows(shapes: Sequence[Shape], gpu: Gpu, options: RatesOptions) -> I
         if shape.operator == "kernel":  # that of one that does nothing to speak of
             one = torch.zeros(1, device=options.device)
             latency_us = 1e6 * _seconds(lambda one=one: one.add_(1), options)  # type: ignore[misc]
-        yield MachineRow(shape.operator, shape.which, share, " ".join(map(str, shape.sizes)), latency_us)
+        yield MachineRow(shape.operator, shape.which, " ".join(map(str, shape.sizes)), share, latency_us)
 
 
 def _of_product(product: Product, samples: int, options: RatesOptions) -> Iterator[Shape]:

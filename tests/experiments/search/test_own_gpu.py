@@ -28,6 +28,8 @@ OWN = replace(
     gpus_per_node=2,
     node_bandwidth_gb_s=25.0,
     network_source="made up",
+    rates="",
+    run_slowdown=1.0,
 )
 
 
