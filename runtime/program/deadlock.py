@@ -6,7 +6,7 @@ Does not know how the programs were made: what each block needs, it reads from t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from runtime.program.handover import (
 from runtime.program.instructions import Programs, Run
 from runtime.program.lower import CopiesUpdate, orders_of, updates_of
 
-__all__ = ["UnsafeProgramsError", "check", "check_updates"]
+__all__ = ["UnsafeProgramsError", "check", "check_updates", "operations_in_order"]
 
 
 def check(programs: Programs) -> Programs:
@@ -149,6 +149,11 @@ class Rendezvous(NamedTuple):
                 earlier |= dict.fromkeys(own[max(i - 1, 0) : i], device)
                 earlier |= {operations[other][place]: other for other, place in after.get((device, i), ())}
         return cls(operations, waits)
+
+
+def operations_in_order(programs: Programs) -> Iterable[Run | Message]:
+    """Return the runs and messages of safe programs, each once, after the earlier ones of its devices."""
+    return TopologicalSorter(Rendezvous.of(programs).waits).static_order()
 
 
 def _check_rendezvous(programs: Programs, after: _Waits = MappingProxyType({})) -> None:
