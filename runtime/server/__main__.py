@@ -14,6 +14,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m runtime.server",
         description="Keep the frontiers of jobs, and deploy the plan for the worst straggler.",
+        epilog="Requests must bear the token in SCHEDSEARCH_SERVER_TOKEN, if there is one.",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default %(default)s)")
     parser.add_argument("--port", type=int, default=8080, help="0 for any free one (default %(default)s)")
@@ -23,11 +24,6 @@ def main(arguments: list[str] | None = None) -> None:
         type=int,
         default=max((os.cpu_count() or 1) - 1, 1),
         help="frontiers computed at once (default: one less than there are processors, here %(default)s)",
-    )
-    parser.add_argument(
-        "--token-file",
-        type=Path,
-        help="file with the token that requests must bear (default: SCHEDSEARCH_SERVER_TOKEN, else none)",
     )
     parsed = parser.parse_args(arguments)
     if parsed.workers < 1:
@@ -41,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     except ImportError as error:
         _exit(f"{error.name} is not installed; pip install 'schedsearch[server]'", 1)
     try:
-        token = read_token(parsed.token_file)
+        token = read_token()
         listener = listen(parsed.host, parsed.port)
         service = Service(parsed.database, parsed.workers)
     except ValueError as error:
