@@ -1,4 +1,4 @@
-"""The command line: ``python -m runtime.server --port 8080 --database jobs.db``."""
+"""The command line: ``python -m runtime.server --port 8080 --jobs FOLDER``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default %(default)s)")
     parser.add_argument("--port", type=int, default=8080, help="0 for any free one (default %(default)s)")
-    parser.add_argument("--database", type=Path, required=True, help="SQLite file; made if it is not there")
+    parser.add_argument("--jobs", type=Path, required=True, help="folder; made if it is not there")
     parser.add_argument(
         "--workers",
         type=int,
@@ -39,14 +39,14 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         token = read_token()
         listener = listen(parsed.host, parsed.port)
-        service = Service(parsed.database, parsed.workers)
+        service = Service(parsed.jobs, parsed.workers)
     except ValueError as error:
         _exit(str(error), 2)
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]  # Python adds the address, which is named already
         _exit(f"port: {parsed.host}:{parsed.port} cannot be used ({reason}); choose another", 2)
     port = listener.getsockname()[1]
-    sys.stdout.write(f"runtime.server: http://{parsed.host}:{port}, jobs in {parsed.database}\n")
+    sys.stdout.write(f"runtime.server: http://{parsed.host}:{port}, jobs in {parsed.jobs}\n")
     sys.stdout.flush()
     Server(create_app(service, token)).run(sockets=[listener])
 

@@ -18,7 +18,7 @@ TOKEN = "0123456789abcdef"
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    service = Service(tmp_path_factory.mktemp("server") / "jobs.db")
+    service = Service(tmp_path_factory.mktemp("server") / "jobs")
     with in_thread(service, token=TOKEN) as url:
         yield url
 
@@ -86,7 +86,7 @@ def test_a_wrong_token_is_refused_at_the_start(
 ) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, token)
     with pytest.raises(SystemExit) as caught:
-        main(["--port", "0", "--database", str(tmp_path / "jobs.db")])
+        main(["--port", "0", "--jobs", str(tmp_path / "jobs")])
     (line,) = capsys.readouterr().err.splitlines()
     assert caught.value.code == 2
     assert line.startswith(f"runtime.server: error: {TOKEN_VARIABLE}: is no token; use one of at least 16")
@@ -95,7 +95,7 @@ def test_a_wrong_token_is_refused_at_the_start(
 def test_answers_stay_one_line_whatever_names_are_in_them(tmp_path: Path) -> None:
     body = registration()
     body["schedule"]["placement"]["name"] = "two\nlines"
-    with in_thread(Service(tmp_path / "jobs.db")) as url:
+    with in_thread(Service(tmp_path / "jobs")) as url:
         job = ask(f"{url}/jobs", "POST", body)[1]["id"]
         blocks = {"F9": [{"clock_mhz": 1410, "time_ms": 1, "energy_mj": 1}]}
         refusal = ask(f"{url}/jobs/{job}/profile", "POST", {"blocking_power_w": 60, "blocks": blocks})
