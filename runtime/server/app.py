@@ -69,7 +69,7 @@ async def next_plan(
             plan = None
         if plan is not None or left_s <= 0:
             return plan
-        due_s = max(await run_in_threadpool(service.due_in_s, job), _MIN_WAIT_S)
+        due_s = max(service.due_in_s(job), _MIN_WAIT_S)
         with suppress(TimeoutError):
             await asyncio.wait_for(event.wait(), min(left_s, due_s))
 

@@ -135,7 +135,7 @@ def test_a_plan_must_have_the_blocks_and_micro_batches_of_the_run(
         def collect(self, told: object) -> list[object]:
             return [told]
 
-    plans = SharedPlans(Source(), SCHEDULE.placement, 3, Alone(), 0)  # type: ignore[arg-type]
+    plans = SharedPlans(Source(), SCHEDULE.placement, 3, Alone())  # type: ignore[arg-type]
     assert plans.at_iteration_boundary() == (plan if reason is None else None)
     said = [] if reason is None else [f"plan 7 is not run: it {reason}; is it for this schedule?"]
     assert [record.getMessage() for record in caplog.records] == said
