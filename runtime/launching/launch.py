@@ -122,7 +122,7 @@ def _launched(
     options = replace(options, verify=extent.verify)
     patient = replace(options, timeout_s=options.timeout_s + _EXTRA_TIMEOUT_S)
     if options.communicators == AUTO and options.backend == "nccl":
-        programs = programs_of(read_scripts(directory))
+        programs = check(programs_of(read_scripts(directory)))
         patient = replace(patient, communicators=str(cheapest_sharing(programs)))
     follow(_START[options.launcher](directory, num_devices, patient), num_devices, options, progress)
     return _measurement(num_devices, options, extent)
