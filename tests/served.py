@@ -90,9 +90,9 @@ class ServerProcess:
     """A server of its own, on a free port."""
 
     def __init__(
-        self, database: Path, environment: Mapping[str, str] | None = None, workers: int = 1
+        self, jobs: Path, environment: Mapping[str, str] | None = None, workers: int = 1
     ) -> None:
-        command = [sys.executable, "-m", "runtime.server", "--port", "0", "--database", str(database)]
+        command = [sys.executable, "-m", "runtime.server", "--port", "0", "--jobs", str(jobs)]
         self.process = subprocess.Popen(
             [*command, "--workers", str(workers)],
             cwd=ROOT,

@@ -72,7 +72,7 @@ def _started(directory: Path) -> Iterator[str]:
     Raises:
         Failed: It does not start; the message is its own line.
     """
-    words = ["--port", "0", "--database", str(directory / "jobs.db"), "--workers", "1"]
+    words = ["--port", "0", "--jobs", str(directory / "jobs"), "--workers", "1"]
     server = subprocess.Popen(
         [sys.executable, "-m", "runtime.server", *words],
         stdout=subprocess.PIPE,

@@ -15,7 +15,6 @@ from experiments.run.planned_model import what_is_run, with_planned_layers
 from experiments.search.kinds.kind import RunPlan
 from placements import Kind, Placement
 from runtime.execution.process import check_device
-from runtime.launching.lines import check_launcher_of_nodes, devices_of_nodes
 from runtime.models import (
     ModelError,
     ModelOptions,
@@ -74,8 +73,6 @@ def check_device_of(options: RuntimeOptions, placement: Placement) -> None:
     if options.launcher == NO_LAUNCHER:
         return
     with as_option_errors(ScriptError):
-        check_launcher_of_nodes(options.launcher, options.nodes)
-        devices_of_nodes(placement.by_gpu, options.nodes)
         check_device(options.device, options.launcher, sum(placement.gpus))
 
 

@@ -27,7 +27,7 @@ from runtime.models import Blocks, Model, ReadVersions, load_state_dict_file, re
 from runtime.models.blocks import Instance, warm_up
 from runtime.models.body import Body
 from runtime.plans.plan_client import JOB_VARIABLE, SERVER_VARIABLE, PlanSource, plans_from_environment
-from runtime.plans.shared_plans import SharedPlans, shared_plans
+from runtime.plans.shared_plans import SharedPlans
 from runtime.profiling.device_profiler import DeviceProfiler
 from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.process_memory import rss_mib
@@ -104,10 +104,10 @@ def device_context(
         return DeviceProfiler(sweep, placement, transport, script.channels, number, latency)
 
     with ExitStack() as at_end:
-        of_server = shared_plans(
-            lambda: plans or plans_from_environment(), placement, script.num_micro_batches, transport, number
-        )
-        shared = at_end.enter_context(of_server)
+        source = (plans or plans_from_environment()) if number == 0 else None
+        if source is not None:
+            at_end.callback(source.close)
+        shared = SharedPlans(source, placement, script.num_micro_batches, transport)
         _check_clocks(script, shared, options)
 
         def clock() -> ClockBackend:

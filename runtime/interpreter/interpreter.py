@@ -1,8 +1,9 @@
 """The walk over a program, which calls a backend with each instruction.
 
-Backends are the device of a run (`runtime.execution.device`), GPUs in virtual time (`runtime.virtual`), one
-process in order (`runtime.verify.replay`), a step of Megatron-LM (`runtime.hooks.megatron`), and the list of
-calls that is proved (`runtime.program.calls`). A generated script calls its device by itself.
+Backends are the device of a run (`runtime.execution.device`), one process in order (`runtime.verify.replay`),
+a step of Megatron-LM (`runtime.hooks.megatron`), and the list of calls that is proved
+(`runtime.program.calls`). A generated script calls its device by itself. Virtual time (`runtime.virtual`) is
+no backend: it takes the operations of all devices in one order.
 """
 
 from __future__ import annotations

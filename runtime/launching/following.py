@@ -67,7 +67,7 @@ def stuck(standings: Sequence[Standing]) -> int:
 def _why(processes: Processes, status: int | None, options: RunOptions, standings: Sequence[Standing]) -> str:
     """Return the first failure with the end of its traceback, or which device hangs, and where all stood.
 
-    A device or node that was killed cannot say so; what the others say then is only that it is gone. A device
+    A device that was killed cannot say so; what the others say then is only that it is gone. A device
     may say why it fails and not end, as its GPU hangs.
     """
     assert options.results is not None
@@ -77,14 +77,14 @@ def _why(processes: Processes, status: int | None, options: RunOptions, standing
         name, by = next(iter(killed.items()))
         why = f"{name} was ended by {by}"
     elif failures:
-        why = f"{processes.name_of(failures[0].device)} failed: {failures[0].reason}"
+        why = f"device {failures[0].device} failed: {failures[0].reason}"
         lines = failures[0].traceback[-8:]
     elif status is not None:
         why = f"the run ended with status {status}"
         lines = processes.last_lines()[-12:]
     else:
         device = stuck(standings)
-        where = f"{processes.name_of(device)} stands at {standings[device].text}"
+        where = f"device {device} stands at {standings[device].text}"
         why = f"no progress for {options.timeout_s:g} s, {where}"
     stood = (f"device {device}: {each.text}" for device, each in enumerate(standings))
     return "\n".join([why, *stood, *(f"    {line}" for line in lines)])

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,6 @@ from runtime.execution.results import Progress, read_summary
 from runtime.execution.run_options import RunOptions, add_arguments
 from runtime.launching.following import LaunchError, follow
 from runtime.launching.in_process import InProcess
-from runtime.launching.lines import check_launcher_of_nodes, devices_of_nodes
 from runtime.launching.processes import (
     Forked,
     Processes,
@@ -124,12 +122,9 @@ def _launched(
     options = replace(options, verify=extent.verify)
     patient = replace(options, timeout_s=options.timeout_s + _EXTRA_TIMEOUT_S)
     if options.communicators == AUTO and options.backend == "nccl":
-        programs = programs_of(read_scripts(directory))
+        programs = check(programs_of(read_scripts(directory)))
         patient = replace(patient, communicators=str(cheapest_sharing(programs)))
-    start = _START[options.launcher]
-    if options.nodes > 1:
-        start = partial(Torchrun, devices_of_nodes=devices_of_nodes(job.placement, options.nodes))
-    follow(start(directory, num_devices, patient), num_devices, options, progress)
+    follow(_START[options.launcher](directory, num_devices, patient), num_devices, options, progress)
     return _measurement(num_devices, options, extent)
 
 
@@ -143,7 +138,6 @@ def _placed(options: RunOptions, num_devices: int) -> RunOptions:
         backend = "nccl" if device == "cuda" else default_backend(num_devices)
     backend = backend or BACKENDS[launcher][0]
     check_backend(backend, launcher)
-    check_launcher_of_nodes(launcher, options.nodes)
     check_device(device, launcher, num_devices)
     of_backend = DEVICE_OF.get(backend)
     if device is not None and of_backend not in (None, device):

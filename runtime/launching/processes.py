@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import multiprocessing
 import os
 import re
 import runpy
 import signal
-import socket
 import subprocess
 import sys
-import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -25,7 +22,6 @@ import torch
 from runtime.execution.process import Process
 from runtime.execution.results import write_failure
 from runtime.execution.run_options import RunOptions
-from runtime.launching.lines import torchrun_arguments
 from runtime.models.blocks import warm_up
 from runtime.program.calls import ScriptError
 from runtime.transport.agreement import PipelineError
@@ -86,12 +82,8 @@ class Processes(ABC):
         """Return None while all is well and running, else an exit status, not 0 as soon as one failed."""
 
     def killed(self) -> Mapping[str, str]:
-        """Return the devices or nodes that a signal ended, and its name, as far as that is known."""
+        """Return the processes that a signal ended, and its name, as far as that is known."""
         return {}
-
-    def name_of(self, device: int) -> str:
-        """Return a device in words, with its node if there are several."""
-        return f"device {device}"
 
     def last_lines(self) -> list[str]:
         """Return the output of the processes, where it is kept apart."""
@@ -103,78 +95,49 @@ class Processes(ABC):
 
 
 class Torchrun(Processes):
-    """The scripts under torchrun: one for all of them, or one for each node, all on this machine."""
+    """The scripts under torchrun."""
 
-    def __init__(
-        self, directory: Path, num_devices: int, options: RunOptions, devices_of_nodes: Sequence[int] = ()
-    ) -> None:
-        """Start a torchrun for each of the nodes' numbers of devices; by default there is one node."""
+    def __init__(self, directory: Path, num_devices: int, options: RunOptions) -> None:
+        """Start torchrun."""
         assert options.results is not None
-        devices = devices_of_nodes or (num_devices,)
-        self._ends = list(itertools.accumulate(devices))
-        self._outputs = [options.results / f"output_{node}.txt" for node in range(len(devices))]
-        port = _free_port() if len(devices) > 1 else 0
-        log = ["--log-dir", str(options.results)]  # else it leaves a folder behind
-        program = ["-m", "runtime.launch", str(directory)]
-        environment = _environment(options)
-        self._agents: list[subprocess.Popen[bytes]] = []
-        for node, path in enumerate(self._outputs):
-            arguments = [*torchrun_arguments(devices, node, port), *log, *program]
-            with path.open("wb") as output:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "torch.distributed.run", *arguments],
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=die_with_parent,
-                )
-            self._agents.append(process)
-        self._failed_s: float | None = None
+        self._output = options.results / "output.txt"
+        line = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        line += ["--nproc-per-node", str(num_devices)]
+        line += ["--log-dir", str(options.results)]  # else it leaves a folder behind
+        with self._output.open("wb") as output:
+            self._agent = subprocess.Popen(
+                [*line, "-m", "runtime.launch", str(directory)],
+                env=_environment(options),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
 
     def poll(self) -> int | None:
-        """Return the exit status of a torchrun that failed, once the others had time to say why."""
-        codes = [agent.poll() for agent in self._agents]
-        failed = [code for code in codes if code]
-        if not failed:
-            return None if None in codes else 0
-        self._failed_s = self._failed_s or time.monotonic()
-        if None in codes and time.monotonic() < self._failed_s + _STOP_S:
-            return None
-        return failed[0]
+        """Return torchrun's exit status once it has ended."""
+        return self._agent.poll()
 
     def killed(self) -> Mapping[str, str]:
-        """Return nodes whose torchrun was ended, else devices of which torchrun says so itself."""
-        lost = _signals((self._node_in_words(node), agent.poll()) for node, agent in enumerate(self._agents))
+        """Return torchrun if a signal ended it, else devices of which it says so itself."""
         devices = killed_devices("\n".join(self.last_lines()))
-        return lost or {self.name_of(device): name for device, name in devices.items()}
-
-    def name_of(self, device: int) -> str:
-        """Return a device in words."""
-        node = next(node for node, end in enumerate(self._ends) if device < end)
-        return f"device {device}" if len(self._agents) == 1 else f"device {device} (node {node})"
+        return _signals([("torchrun", self._agent.poll())]) or {
+            f"device {device}": name for device, name in devices.items()
+        }
 
     def last_lines(self) -> list[str]:
-        """Return the lines that each torchrun printed."""
-        return [line for path in self._outputs for line in path.read_text(errors="replace").splitlines()]
+        """Return the lines that torchrun printed."""
+        return self._output.read_text(errors="replace").splitlines()
 
     def stop(self) -> None:
-        """End every torchrun and with it the devices."""
-        for agent in self._agents:
-            agent.terminate()
-        for agent in self._agents:
-            try:
-                agent.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                agent.kill()
-                agent.wait()
-
-    def _node_in_words(self, node: int) -> str:
-        if len(self._agents) == 1:
-            return "torchrun"
-        first, last = ([0, *self._ends][node], self._ends[node] - 1)
-        return f"node {node} ({f'device {first}' if first == last else f'devices {first} to {last}'})"
+        """End torchrun and with it the devices."""
+        self._agent.terminate()
+        try:
+            self._agent.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._agent.kill()
+            self._agent.wait()
 
 
 class Forked(Processes):
@@ -207,7 +170,7 @@ class Forked(Processes):
     def killed(self) -> Mapping[str, str]:
         """Return the devices that a signal ended, and its name."""
         codes = enumerate(process.exitcode for process in self._processes)
-        return _signals((self.name_of(device), code) for device, code in codes)
+        return _signals((f"device {device}", code) for device, code in codes)
 
     def last_lines(self) -> list[str]:
         """Return the lines that all processes printed."""
@@ -247,14 +210,6 @@ def killed_devices(output: str) -> dict[int, str]:
 def _signals(codes: Iterable[tuple[str, int | None]]) -> dict[str, str]:
     """Return the names of processes that a signal ended, and the signal's, by exit code."""
     return {name: signal.Signals(-code).name for name, code in codes if code is not None and code < 0}
-
-
-def _free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def _environment(options: RunOptions) -> dict[str, str]:

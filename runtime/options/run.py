@@ -30,10 +30,9 @@ LAUNCHERS = tuple(BACKENDS)
 second), or threads of this process that take turns (always in the same order, on the CPU or on one GPU)."""
 
 
-def _of_launch(default: Any, text: str, choices: tuple[str, ...] = (), **limits: float) -> Any:
+def _of_launch(default: Any, text: str, choices: tuple[str, ...] = ()) -> Any:
     """Declare an option of `runtime.launching.launch.launch`, which a run by hand does not have."""
-    meaning = Meaning(text, choices=choices, **limits)  # type: ignore[arg-type]
-    return field(default=default, metadata={"meaning": meaning, "is_of_launch": True})
+    return field(default=default, metadata={"meaning": Meaning(text, choices=choices), "is_of_launch": True})
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,6 @@ class UserRunOptions:
         "cpu | cuda; null: under torchrun GPUs if there is one for each device, else the CPU",
         DEVICES,
     )
-    nodes: int = _of_launch(1, "number of torchruns on this machine, each with the devices of a node", min=1)
     blocking: bool = option(False, "true: every transfer waits for its other end")
     num_micro_batches: int | None = option(
         None,

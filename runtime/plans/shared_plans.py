@@ -8,8 +8,6 @@ iterations. A server that named an iteration instead would have to know how far 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from placements import Placement
 from runtime.plans.plan_client import DeployedPlan, PlanSource
@@ -23,6 +21,9 @@ class SharedPlans:
 
     Attributes:
         is_used: Whether device 0 has a source of plans; without one nothing is sent.
+
+    Args:
+        source: Source of plans on device 0, if there is one; None on all others.
     """
 
     def __init__(
@@ -31,9 +32,8 @@ class SharedPlans:
         placement: Placement,
         num_micro_batches: int,
         transport: Transport,
-        device: int,
     ) -> None:
-        self._source = source if device == 0 else None
+        self._source = source
         self._placement, self._num_micro_batches = placement, num_micro_batches
         self._transport = transport
         self.is_used: bool = transport.collect(self._source is not None)[0]
@@ -64,20 +64,3 @@ class SharedPlans:
             if name not in self._placement.by_name and len(clocks) > 1:
                 return f"has clocks of {name}, which {self._placement.name} has not"
         return None
-
-
-@contextmanager
-def shared_plans(
-    open_source: Callable[[], PlanSource | None],
-    placement: Placement,
-    num_micro_batches: int,
-    transport: Transport,
-    device: int,
-) -> Iterator[SharedPlans]:
-    """Open the source of plans on device 0, and close it at the end; see `SharedPlans`."""
-    source = open_source() if device == 0 else None
-    try:
-        yield SharedPlans(source, placement, num_micro_batches, transport, device)
-    finally:
-        if source is not None:
-            source.close()

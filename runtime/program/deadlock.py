@@ -6,10 +6,9 @@ Does not know how the programs were made: what each block needs, it reads from t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
-from typing import NamedTuple
 
 from runtime.program.calls import Message, message_of
 from runtime.program.error_grid import ProgramPosition, UnsafeProgramsError, all_of, at, fault
@@ -26,7 +25,14 @@ from runtime.program.handover import (
 from runtime.program.instructions import Programs, Run
 from runtime.program.lower import CopiesUpdate, orders_of, updates_of
 
-__all__ = ["UnsafeProgramsError", "check", "check_updates"]
+__all__ = [
+    "Operation",
+    "UnsafeProgramsError",
+    "check",
+    "check_updates",
+    "operations_in_order",
+    "operations_of",
+]
 
 
 def check(programs: Programs) -> Programs:
@@ -124,42 +130,46 @@ _Waits = Mapping[ProgramPosition, Sequence[ProgramPosition]]
 """For instructions those of other devices, done earlier, that they wait for without a meeting."""
 
 
-class Rendezvous(NamedTuple):
-    """The operations of programs, each of which is carried out when all its devices have come to it.
+Operation = Run | Message
+"""What is carried out when all its devices have come to it: a run, or a message, which has two ends."""
 
-    Attributes:
-        operations: Those of each device, in order: runs, and messages, which have two ends.
-        waits: For each operation those that it waits for, with the device that comes to both.
-    """
 
-    operations: list[list[Run | Message]]
-    waits: dict[Run | Message, dict[Run | Message, int]]
+def operations_of(programs: Programs) -> list[list[Operation]]:
+    """Return the operations of each device, in order; messages must have both their ends."""
+    return [
+        [each if isinstance(each, Run) else message_of(device, each) for each in program]
+        for device, program in enumerate(programs.instructions)
+    ]
 
-    @classmethod
-    def of(cls, programs: Programs, after: _Waits = MappingProxyType({})) -> Rendezvous:
-        """Return the operations of programs whose messages have both their ends."""
-        operations = [
-            [each if isinstance(each, Run) else message_of(device, each) for each in program]
-            for device, program in enumerate(programs.instructions)
-        ]
-        waits: dict[Run | Message, dict[Run | Message, int]] = {}
-        for device, own in enumerate(operations):
-            for i, each in enumerate(own):
-                earlier = waits.setdefault(each, {})
-                earlier |= dict.fromkeys(own[max(i - 1, 0) : i], device)
-                earlier |= {operations[other][place]: other for other, place in after.get((device, i), ())}
-        return cls(operations, waits)
+
+def operations_in_order(programs: Programs) -> Iterable[Operation]:
+    """Return the operations of safe programs, each once, after the earlier ones of its devices."""
+    return TopologicalSorter(_predecessors(operations_of(programs))).static_order()
+
+
+def _predecessors(
+    operations: Sequence[Sequence[Operation]], after: _Waits = MappingProxyType({})
+) -> dict[Operation, dict[Operation, int]]:
+    """Return for each operation those that it waits for, with the device that comes to both."""
+    waits: dict[Operation, dict[Operation, int]] = {}
+    for device, own in enumerate(operations):
+        for i, each in enumerate(own):
+            earlier = waits.setdefault(each, {})
+            earlier |= dict.fromkeys(own[max(i - 1, 0) : i], device)
+            earlier |= {operations[other][place]: other for other, place in after.get((device, i), ())}
+    return waits
 
 
 def _check_rendezvous(programs: Programs, after: _Waits = MappingProxyType({})) -> None:
     """Ensure that no operations wait for each other; an error shows the devices that do."""
-    operations, waits = Rendezvous.of(programs, after)
+    operations = operations_of(programs)
+    waits = _predecessors(operations, after)
     sorter = TopologicalSorter(waits)
     try:
         sorter.prepare()
         return
     except CycleError:
-        done: set[Run | Message] = set()
+        done: set[Operation] = set()
     while ready := sorter.get_ready():
         done.update(ready)
         sorter.done(*ready)

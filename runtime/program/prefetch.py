@@ -10,12 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from graphlib import TopologicalSorter
 
-from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-
-OrderNode = tuple[str, int, str, tuple[int, ...]]
-"""Producer, micro-batch, consumer (empty for a run) and devices of a run or a message with both its ends."""
+from runtime.program.deadlock import Operation, operations_in_order, operations_of
+from runtime.program.instructions import Instruction, Programs, Receive, Run
 
 Size = Callable[[str, str], int]
 """Returns the bytes of what a block (first name) hands to another."""
@@ -90,53 +87,46 @@ class _Order:
     def __init__(self, programs: Programs) -> None:
         """Find a global order; safe programs have one."""
         self.programs = [list(program) for program in programs.instructions]
-        self._devices = {block.name: block.devices for block in programs.placement.blocks}
-        self._place: dict[tuple[OrderNode, int], int] = {}
-        for device, program in enumerate(self.programs):
-            for place, each in enumerate(program):
-                self._place[self._node(device, each), device] = place
-        after = {node: [self._before(node, device) for device in node[3]] for node, _ in self._place}
-        order = TopologicalSorter({node: filter(None, before) for node, before in after.items()})
-        self._line = list(order.static_order())
-        self._rank = {node: rank for rank, node in enumerate(self._line)}
+        self._operations = operations_of(programs)
+        self._place: dict[Operation, dict[int, int]] = {}
+        for device, own in enumerate(self._operations):
+            for place, each in enumerate(own):
+                self._place.setdefault(each, {})[device] = place
+        self._line = list(operations_in_order(programs))
+        self._rank = {operation: rank for rank, operation in enumerate(self._line)}
 
     def swap(self, device: int, place: int) -> bool:
         """Exchange an instruction with the one before it, unless that must come before it anyway."""
-        program = self.programs[device]
-        earlier, later = (self._node(device, program[i]) for i in (place - 1, place))
+        program, own = self.programs[device], self._operations[device]
+        earlier, later = own[place - 1], own[place]
         ahead = self._between(earlier, later, device)
         if earlier in ahead:
             return False
         program[place - 1], program[place] = program[place], program[place - 1]
-        self._place[later, device], self._place[earlier, device] = place - 1, place
+        own[place - 1], own[place] = later, earlier
+        self._place[later][device], self._place[earlier][device] = place - 1, place
         first, last = self._rank[earlier], self._rank[later]
         between = self._line[first : last + 1]
-        self._line[first : last + 1] = sorted(between, key=lambda node: node not in ahead)
+        self._line[first : last + 1] = sorted(between, key=lambda operation: operation not in ahead)
         for rank in range(first, last + 1):
             self._rank[self._line[rank]] = rank
         return True
 
-    def _between(self, earlier: OrderNode, later: OrderNode, device: int) -> set[OrderNode]:
+    def _between(self, earlier: Operation, later: Operation, device: int) -> set[Operation]:
         """Return `later` and all that must precede it but does not precede `earlier` already.
 
         That `earlier` is just before it on the device does not count.
         """
         found = {later}
-        left = [self._before(later, other) for other in later[3] if other != device]
+        left = self._before(later, but=device)
         while left:
-            node = left.pop()
-            if node is None or node in found or self._rank[node] < self._rank[earlier]:
-                continue
-            found.add(node)
-            left += [self._before(node, other) for other in node[3]]
+            operation = left.pop()
+            if operation not in found and self._rank[operation] >= self._rank[earlier]:
+                found.add(operation)
+                left += self._before(operation)
         return found
 
-    def _before(self, node: OrderNode, device: int) -> OrderNode | None:
-        place = self._place[node, device]
-        return self._node(device, self.programs[device][place - 1]) if place else None
-
-    def _node(self, device: int, each: Instruction) -> OrderNode:
-        if isinstance(each, Run):
-            return each.block, each.micro_batch, "", self._devices[each.block]
-        ends = (device, each.target) if isinstance(each, Send) else (each.source, device)
-        return each.producer, each.micro_batch, each.consumer, ends
+    def _before(self, operation: Operation, but: int | None = None) -> list[Operation]:
+        """Return the operation right before one on each of its devices, but for one of these."""
+        places = self._place[operation].items()
+        return [self._operations[device][place - 1] for device, place in places if place and device != but]

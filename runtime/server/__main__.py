@@ -1,4 +1,4 @@
-"""The command line: ``python -m runtime.server --port 8080 --database jobs.db``."""
+"""The command line: ``python -m runtime.server --port 8080 --jobs FOLDER``."""
 
 from __future__ import annotations
 
@@ -14,20 +14,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m runtime.server",
         description="Keep the frontiers of jobs, and deploy the plan for the worst straggler.",
+        epilog="Requests must bear the token in SCHEDSEARCH_SERVER_TOKEN, if there is one.",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default %(default)s)")
     parser.add_argument("--port", type=int, default=8080, help="0 for any free one (default %(default)s)")
-    parser.add_argument("--database", type=Path, required=True, help="SQLite file; made if it is not there")
+    parser.add_argument("--jobs", type=Path, required=True, help="folder; made if it is not there")
     parser.add_argument(
         "--workers",
         type=int,
         default=max((os.cpu_count() or 1) - 1, 1),
         help="frontiers computed at once (default: one less than there are processors, here %(default)s)",
-    )
-    parser.add_argument(
-        "--token-file",
-        type=Path,
-        help="file with the token that requests must bear (default: SCHEDSEARCH_SERVER_TOKEN, else none)",
     )
     parsed = parser.parse_args(arguments)
     if parsed.workers < 1:
@@ -41,16 +37,16 @@ def main(arguments: list[str] | None = None) -> None:
     except ImportError as error:
         _exit(f"{error.name} is not installed; pip install 'schedsearch[server]'", 1)
     try:
-        token = read_token(parsed.token_file)
+        token = read_token()
         listener = listen(parsed.host, parsed.port)
-        service = Service(parsed.database, parsed.workers)
+        service = Service(parsed.jobs, parsed.workers)
     except ValueError as error:
         _exit(str(error), 2)
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]  # Python adds the address, which is named already
         _exit(f"port: {parsed.host}:{parsed.port} cannot be used ({reason}); choose another", 2)
     port = listener.getsockname()[1]
-    sys.stdout.write(f"runtime.server: http://{parsed.host}:{port}, jobs in {parsed.database}\n")
+    sys.stdout.write(f"runtime.server: http://{parsed.host}:{port}, jobs in {parsed.jobs}\n")
     sys.stdout.flush()
     Server(create_app(service, token)).run(sockets=[listener])
 

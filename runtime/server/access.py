@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import os
-from pathlib import Path
 
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -47,22 +46,14 @@ class Gate:
         return self._right is None or (len(given) == 1 and hmac.compare_digest(given[0], self._right))
 
 
-def read_token(path: Path | None) -> str | None:
-    """Return the token of a file, else of the environment, or None if there is neither.
-
-    A `ValueError` says why a file or a token is of no use.
-    """
-    where = TOKEN_VARIABLE if path is None else f"token-file: {path}"
-    try:
-        token = os.environ.get(TOKEN_VARIABLE) if path is None else path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not text"
-        raise ValueError(f"{where} cannot be read ({reason}); write the token there") from None
-    if path is None and not token:
+def read_token() -> str | None:
+    """Return the token of the environment, or None; a `ValueError` says why one is of no use."""
+    token = os.environ.get(TOKEN_VARIABLE)
+    if not token:
         return None
-    if not token or len(token) < MIN_TOKEN or not all("!" <= character <= "~" for character in token):
+    if len(token) < MIN_TOKEN or not all("!" <= character <= "~" for character in token):
         raise ValueError(
-            f"{where}: is no token; use one of at least {MIN_TOKEN} letters and digits, "
+            f"{TOKEN_VARIABLE}: is no token; use one of at least {MIN_TOKEN} letters and digits, "
             "such as `openssl rand -hex 16` makes"
         )
     return token

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated
@@ -70,7 +69,7 @@ async def next_plan(
             plan = None
         if plan is not None or left_s <= 0:
             return plan
-        due_s = max(await run_in_threadpool(service.due_in_s, job), _MIN_WAIT_S)
+        due_s = max(service.due_in_s(job), _MIN_WAIT_S)
         with suppress(TimeoutError):
             await asyncio.wait_for(event.wait(), min(left_s, due_s))
 
@@ -120,8 +119,7 @@ def create_app(service: Service, token: str | None = None) -> FastAPI:
         plan = await next_plan(service, app.state.news, job, newer_than, wait_s)
         return Response(status_code=204) if plan is None else plan
 
-    errors = RequestError, RequestValidationError, UnicodeEncodeError, sqlite3.Error, HTTPException, Exception
-    for kind in errors:
+    for kind in (RequestError, RequestValidationError, UnicodeEncodeError, OSError, HTTPException, Exception):
         app.add_exception_handler(kind, _refuse)
     return app
 
@@ -136,9 +134,9 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
             line, status = str(error), error.status
         case UnicodeEncodeError():
             line, status = "body: has half a character; send text that is UTF-8", 422
-        case sqlite3.Error():
+        case OSError():
             logging.getLogger(__name__).error("%s %s: %s", request.method, path, error)
-            line, status = f"database: {error}; nothing of the request is kept", 503
+            line, status = f"jobs: {error.strerror or error}; nothing of the request is kept", 503
         case HTTPException():
             lines = {
                 400: "body: is not JSON; send an object",

@@ -6,12 +6,11 @@ needs. A process whose server is gone finds its pipe closed when it next tells i
 
 from __future__ import annotations
 
-import json
 import logging
 import multiprocessing
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -25,7 +24,7 @@ from schedsearch.energy import compute_frontier
 from schedsearch.energy.frontier import Frontier
 from schedsearch.schedule_file import schedule_from_dict
 
-Task = tuple[str, Profile, int]
+Task = tuple[Mapping[str, Any], Profile, int]
 """The content of a ``schedule.json``, the profile of all its blocks, and how many plans to compute."""
 
 
@@ -114,10 +113,10 @@ def _serve(task: Task, pipe: Connection[Any, Any]) -> None:
     def tell(what: str, done: int, total: int) -> None:
         pipe.send(TaskProgress(what=what, done=done, total=total))
 
-    text, profile, num_plans = task
+    content, profile, num_plans = task
     with suppress(OSError):  # the server is gone
         try:
-            schedule = schedule_from_dict(json.loads(text))
+            schedule = schedule_from_dict(content)
             profile = with_modes(profile, schedule.placement)
             pipe.send(compute_frontier(schedule, profile, num_plans, on_progress=tell))
         except OSError:

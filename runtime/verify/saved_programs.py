@@ -3,20 +3,17 @@
 As a program::
 
     python -m runtime.check FILES...
-    python -m runtime.check --nccl SCRIPTS_OR_PROGRAMS
 
 Each file is a folder of generated scripts, a ``programs.json``, or a CSV of torch.distributed.pipelining,
 with or without sends and receives. There is a line for each on the standard output: what was proved, or the
-fault and the place where it is. With ``--nccl`` a line follows for each way to carry programs out on NCCL:
-when the iteration ends in virtual time, with the placement's times, or what waits for what if it does not
-end. Exit code 0 if all are safe, 1 if one is not, 2 if one cannot be read.
+fault and the place where it is. Exit code 0 if all are safe, 1 if one is not, 2 if one cannot be read.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from runtime.codegen.job import JOB_FILE
@@ -31,8 +28,6 @@ from runtime.program.tensor_flow import UnrunnablePlacementError
 from runtime.torch_pipelining.check import proof_of
 from runtime.torch_pipelining.table import TorchCsvError, read_torch_csv
 from runtime.transport.communicators import DIRECTED, PAIR, communicators
-from runtime.virtual.play import play
-from runtime.virtual.rules import NCCL_RULES
 from schedsearch.metrics import peak_host_memory, peak_memory
 from schedsearch.semantics.versions import WeightMode
 
@@ -118,18 +113,6 @@ def _check_memory(programs: Programs) -> None:
                 raise UnsafeProgramsError(f"{text}; run forward blocks later{other}")
 
 
-def _on_nccl(programs: Programs) -> Iterator[str]:
-    """Yield a line for each way to carry programs out on NCCL, and more where they do not end."""
-    for way, rules in NCCL_RULES.items():
-        try:
-            time_ms = programs.placement.tick_ms * play(programs, rules).time
-            yield f"NCCL, {way}: ends at {time_ms:g} ms"
-        except UnsafeProgramsError as error:
-            first, *more = str(error).splitlines()
-            yield f"NCCL, {way}: does not end: {first}"
-            yield from (f"    {line}" for line in more)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check files; return the exit code.
 
@@ -140,14 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="a folder of scripts, a programs.json or a CSV"
     )
-    parser.add_argument(
-        "--nccl",
-        action="store_true",
-        help="play scripts or programs on a model of NCCL: when they end, or what waits for what",
-    )
     worst = SAFE
-    parsed = parser.parse_args(arguments)
-    for path in map(Path, parsed.files):
+    for path in map(Path, parser.parse_args(arguments).files):
         try:
             try:
                 verdict, exit_code = f"safe: {check_file(path)}", SAFE
@@ -155,9 +132,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 verdict, exit_code = f"unsafe: {error}", UNSAFE
             sys.stdout.write(f"{path}: {verdict}\n")
             worst = max(worst, exit_code)
-            if parsed.nccl and path.suffix != ".csv":
-                programs = programs_of(read_scripts(path)) if path.is_dir() else read_programs(path)
-                sys.stdout.write("".join(f"    {line}\n" for line in _on_nccl(programs)))
         except (ProgramFileError, ScriptError, TorchCsvError) as error:
             sys.stderr.write(f"{error}\n")
             worst = UNREADABLE

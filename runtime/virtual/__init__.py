@@ -2,9 +2,7 @@
 
 It does not know what blocks compute. Read
 
-    streams      streams, events and work queues of GPUs, and when events are reached
-    rules        what transfers wait for: a network's rules, or those of NCCL, each with its source
-    play         programs with given times of blocks and transfers, under such rules
+    play         programs with given times of blocks and transfers
     virtual_gpu  a GPU whose clock, time and energy are virtual
     virtual_run  generated scripts on such GPUs: the time and energy of a plan
 """

@@ -9,19 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from placements import Profile
 from runtime.codegen.script import programs_of, read_scripts
-from runtime.interpreter.interpreter import interpret
 from runtime.program.calls import Message, ScriptError, Transfer
-from runtime.program.data_parallel import Part
-from runtime.program.error_grid import grid
-from runtime.program.instructions import Programs, Run
+from runtime.program.deadlock import check, operations_in_order
+from runtime.program.instructions import Programs
 from runtime.program.tensor_flow import tensor_inputs
-from runtime.virtual.streams import Event, reach
 from runtime.virtual.virtual_gpu import VirtualGpu
 from schedsearch.schedule import Instance
 
@@ -75,29 +70,22 @@ def run_virtually(
 
     Raises:
         ProfileError: The profile lacks a block.
-        ScriptError: The scripts wait for each other, or ask for a clock that the profile lacks.
+        UnsafeProgramsError: The scripts wait for each other, or for a tensor that nobody made.
+        ScriptError: The scripts ask for a clock that the profile lacks.
     """
-    profile.require(scripts.programs.placement)
+    programs = check(scripts.programs)
+    profile.require(programs.placement)
     _check_clocks(scripts, profile)
-    iteration = _Iteration(scripts, profile, waits_for_clock)
-    iteration.devices = [_VirtualDevice(iteration, number, gpu) for number, gpu in enumerate(gpus)]
-    for program, device in zip(scripts.programs.instructions, iteration.devices, strict=True):
-        interpret(program, device)
-    reach(iteration.events)
-    stuck: dict[int, int] = {}
-    for number, program in enumerate(scripts.programs.instructions):
-        for at, each in enumerate(program):
-            if isinstance(each, Run) and iteration.ends[each.block, each.micro_batch].time is None:
-                stuck.setdefault(number, at)
-    if stuck:
-        text = grid(scripts.programs, [*stuck.items()])
-        raise ScriptError(f"the scripts wait for each other; generate them again\n{text}")
-    time_ms = max(device.now_ms for device in iteration.devices)
-    for device in iteration.devices:
+    iteration = _Iteration(scripts, profile, gpus, waits_for_clock)
+    for operation in operations_in_order(programs):
+        if isinstance(operation, Message):
+            iteration.send(operation)
+        else:
+            iteration.run((operation.block, operation.micro_batch))
+    devices, time_ms = iteration.devices, max(device.now_ms for device in iteration.devices)
+    for device in devices:
         device.wait_until(time_ms)
-    energy_mj = sum(device.gpu.energy_mj() - device.begin_mj for device in iteration.devices)
-    start_ms = {instance: begin.time or 0.0 for instance, begin in iteration.begins.items()}
-    return VirtualRun(time_ms, energy_mj, start_ms)
+    return VirtualRun(time_ms, sum(device.energy_mj for device in devices), iteration.start_ms)
 
 
 def _check_clocks(scripts: VirtualScripts, profile: Profile) -> None:
@@ -119,129 +107,91 @@ def _check_clocks(scripts: VirtualScripts, profile: Profile) -> None:
 
 
 class _Iteration:
-    """Events, messages and blocks that the devices of an iteration share."""
+    """Devices, messages and blocks of an iteration, which is told of its operations in order.
 
-    def __init__(self, scripts: VirtualScripts, profile: Profile, waits_for_clock: bool) -> None:
-        self.scripts, self.waits_for_clock = scripts, waits_for_clock
-        self._profile = profile
-        self.inputs = tensor_inputs(scripts.programs.placement)
-        self.devices: list[_VirtualDevice] = []
-        self.events: list[Event] = []
-        self.begins: dict[Instance, Event] = {}
-        self.ends: dict[Instance, Event] = {}
-        self._arrivals: dict[Message, Event] = {}
+    Attributes:
+        start_ms: When each block began.
+    """
 
-    def event(self, what: str, *after: Event, **how: Any) -> Event:
-        """Return a new event of the iteration."""
-        self.events.append(Event(what, list(after), **how))
-        return self.events[-1]
+    def __init__(
+        self, scripts: VirtualScripts, profile: Profile, gpus: Sequence[VirtualGpu], waits_for_clock: bool
+    ) -> None:
+        self.devices = [_Device(gpu, clocks) for gpu, clocks in zip(gpus, scripts.clocks, strict=True)]
+        self.start_ms: dict[Instance, float] = {}
+        self._scripts, self._profile, self._waits_for_clock = scripts, profile, waits_for_clock
+        self._inputs = tensor_inputs(scripts.programs.placement)
+        self._end_ms: dict[Instance, float] = {}
+        self._arrival_ms: dict[tuple[Transfer, int], float] = {}
 
-    def transfer_ms(self, transfer: Transfer) -> float:
+    def send(self, message: Message) -> None:
+        """Send at the end of the device's block before; of a tensor in parts the last one counts."""
+        taken = message.transfer, message.target
+        arrival_ms = self.devices[message.source].now_ms + self._transfer_ms(message.transfer)
+        self._arrival_ms[taken] = max(arrival_ms, self._arrival_ms.get(taken, 0.0))
+
+    def run(self, instance: Instance) -> None:
+        """Run a block on all of its devices when its clock and its inputs let it begin."""
+        block, micro_batch = instance
+        placement = self._scripts.programs.placement
+        team = [(index, self.devices[index]) for index in placement.by_name[block].devices]
+        begins_ms = [device.ask(instance, self._waits_for_clock) for _, device in team]
+        for producer in self._inputs[block]:
+            if (producer, micro_batch) not in self._scripts.programs.left_out:
+                transfer = Transfer(producer, block, micro_batch)
+                begins_ms += [self._input_ms(transfer, index) for index, _ in team]
+        self.start_ms[instance] = max(begins_ms)
+        for _, device in team:
+            device.wait_until(self.start_ms[instance])
+            device.gpu.work(self._profile.points[self._scripts.run_name(instance)])
+        self._end_ms[instance] = max(device.now_ms for _, device in team)
+        for _, device in team:
+            device.wait_until(self._end_ms[instance])
+
+    def _input_ms(self, transfer: Transfer, device: int) -> float:
+        """Return when a tensor is on a device, from another one or from a block of its own."""
+        if (transfer, device) in self._arrival_ms:
+            return self._arrival_ms[transfer, device]
+        return self._end_ms[transfer.producer, transfer.micro_batch] + self._transfer_ms(transfer)
+
+    def _transfer_ms(self, transfer: Transfer) -> float:
         """Return how long a message is on its way."""
-        placement = self.scripts.programs.placement
+        placement = self._scripts.programs.placement
         return placement.transfer_time(transfer.producer, transfer.consumer) * placement.tick_ms
 
-    def arrival(self, message: Message) -> Event:
-        """Return when a message arrives, which waits for its send."""
-        if message not in self._arrivals:
-            duration = self.transfer_ms(message.transfer)
-            self._arrivals[message] = self.event(str(message), duration=duration, num_missing=1)
-        return self._arrivals[message]
 
-    def block(self, instance: Instance) -> tuple[Event, Event]:
-        """Return begin and end of a block; it begins when all of its devices have come to it."""
-        if instance not in self.begins:
-            what = f"{instance[0]} of micro-batch {instance[1]}"
-            team = self.scripts.programs.placement.by_name[instance[0]].devices
-            self.begins[instance] = begin = self.event(what, num_missing=len(team))
-            self.ends[instance] = self.event(what, begin, work=partial(self._work, instance, team))
-        return self.begins[instance], self.ends[instance]
+class _Device:
+    """A virtual GPU from the begin of an iteration on, when the first clock is in force."""
 
-    def _work(self, instance: Instance, team: Sequence[int], now_ms: float) -> float:
-        """Do a block's work on all of its devices; return when the last of them has done it."""
-        for device in team:
-            self.devices[device].wait_until(now_ms)
-            self.devices[device].gpu.work(self._profile.points[self.scripts.run_name(instance)])
-        return max(self.devices[device].now_ms for device in team)
-
-
-class _VirtualDevice:
-    """A backend of the interpreter: a virtual GPU, whose time stands where it did something last."""
-
-    def __init__(self, iteration: _Iteration, device: int, gpu: VirtualGpu) -> None:
+    def __init__(self, gpu: VirtualGpu, clocks: Mapping[Instance, int | None]) -> None:
         """Bring the first clock in force."""
-        self.gpu, self._iteration, self._device = gpu, iteration, device
-        self._clocks = iteration.scripts.clocks[device]
-        first = next(iter(self._clocks.values()), None)
+        self.gpu, self._clocks = gpu, clocks
+        first = next(iter(clocks.values()), None)
         if first is not None:
             gpu.set(first)
             if (change_ms := gpu.until_change_ms()) < math.inf:
                 gpu.wait(change_ms)
-        self._begin_ms, self.begin_mj = gpu.now_ms(), gpu.energy_mj()
-        self._reached: dict[Instance, Event] = {}
-        self._received: dict[Transfer, Event] = {}
-        self._last = iteration.event("the begin")
+        self._begin_ms, self._begin_mj = gpu.now_ms(), gpu.energy_mj()
 
     @property
     def now_ms(self) -> float:
         """The device's time since its begin."""
         return self.gpu.now_ms() - self._begin_ms
 
+    @property
+    def energy_mj(self) -> float:
+        """The energy used since its begin."""
+        return self.gpu.energy_mj() - self._begin_mj
+
     def wait_until(self, ms: float) -> None:
         """Let time pass."""
         if (left := ms - self.now_ms) > 0:
             self.gpu.wait(left)
 
-    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None, **how: Any) -> None:
-        """Run a block when its clock and all that it takes let it begin.
-
-        Raises:
-            ScriptError: The script runs the block twice, or before another whose tensor it takes.
-        """
-        iteration, instance = self._iteration, (block, micro_batch)
-        what = f"{block} of micro-batch {micro_batch}"
-        if instance in self._reached:
-            raise ScriptError(f"device_{self._device}.py: runs {what} twice; drop one")
-        left_out = iteration.scripts.programs.left_out
-        taken = [each for each in iteration.inputs[block] if (each, micro_batch) not in left_out]
-        needs = [self._input(Transfer(producer, block, micro_batch)) for producer in taken]
-        ask = partial(self._ask, self._clocks[instance])
-        self._reached[instance] = reached = iteration.event(what, self._last, work=ask)
-        begin, self._last = iteration.block(instance)
-        begin.add(reached, *needs)
-
-    def _input(self, transfer: Transfer) -> Event:
-        """Return when a tensor is there that a block takes."""
-        if transfer in self._received:
-            return self._received[transfer]
-        producer, consumer, micro_batch = transfer
-        if (producer, micro_batch) not in self._reached:
-            raise ScriptError(
-                f"device_{self._device}.py: {consumer} of micro-batch {micro_batch} runs before {producer}, "
-                "whose tensor it takes; generate the scripts again"
-            )
-        end, duration = self._iteration.ends[producer, micro_batch], self._iteration.transfer_ms(transfer)
-        return self._iteration.event(end.what, end, duration=duration)
-
-    def send(
-        self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
-    ) -> None:
-        """Send at the end of the device's block before."""
-        message = Message(Transfer(producer, consumer, micro_batch), self._device, target, part)
-        self._iteration.arrival(message).add(self._last)
-
-    def receive(
-        self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
-    ) -> None:
-        """Let the consumer wait for a message."""
-        message = Message(Transfer(producer, consumer, micro_batch), source, self._device, part)
-        self._received[message.transfer] = self._iteration.arrival(message)
-
-    def _ask(self, clock_mhz: int | None, now_ms: float) -> float:
+    def ask(self, instance: Instance, waits_for_clock: bool) -> float:
         """Ask for a block's clock; return when that lets it begin."""
-        self.wait_until(now_ms)
+        clock_mhz = self._clocks[instance]
         if clock_mhz is not None:
             self.gpu.set(clock_mhz)
-        if self._iteration.waits_for_clock and (change_ms := self.gpu.until_change_ms()) < math.inf:
-            return now_ms + change_ms
-        return now_ms
+        if waits_for_clock and (change_ms := self.gpu.until_change_ms()) < math.inf:
+            return self.now_ms + change_ms
+        return self.now_ms

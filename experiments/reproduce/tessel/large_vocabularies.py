@@ -39,8 +39,7 @@ from placements.planners.hybrid.shape_costs import ShapeCosts
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
-from runtime.virtual.play import play
-from runtime.virtual.rules import Communication
+from runtime.virtual.play import Communication, play
 from schedsearch.baselines import HAND_MADE, UnsuitablePlacementError
 from schedsearch.schedule import Schedule
 from schedsearch.searches.search import search

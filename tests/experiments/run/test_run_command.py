@@ -404,8 +404,6 @@ WRONG = [
         "runtime.path: a module needs the path of its Python file",
     ),
     (["runtime.model=gpt", "runtime.path=a.py"], "runtime.path: gpt reads no file; use the model 'module'"),
-    (["runtime.nodes=3"], "runtime.nodes: 3 do not divide the 4 devices; use a divisor, or give"),
-    (["runtime.nodes=2", "runtime.launcher=fork"], "runtime.nodes: 2 need launcher 'torchrun', 'fork'"),
     (["runtime.recompute=[F9]"], "runtime.recompute: gpt_m_shape has no forward block 'F9'"),
     (["runtime.resume=nowhere"], "runtime.resume: nowhere is not a folder"),
 ]

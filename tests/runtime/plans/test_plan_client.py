@@ -30,7 +30,7 @@ PROFILE = profile_of(SCHEDULE.placement)
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    process = ServerProcess(tmp_path_factory.mktemp("server") / "jobs.db")
+    process = ServerProcess(tmp_path_factory.mktemp("server") / "jobs")
     yield process
     process.end()
 
@@ -135,7 +135,7 @@ def test_a_plan_must_have_the_blocks_and_micro_batches_of_the_run(
         def collect(self, told: object) -> list[object]:
             return [told]
 
-    plans = SharedPlans(Source(), SCHEDULE.placement, 3, Alone(), 0)  # type: ignore[arg-type]
+    plans = SharedPlans(Source(), SCHEDULE.placement, 3, Alone())  # type: ignore[arg-type]
     assert plans.at_iteration_boundary() == (plan if reason is None else None)
     said = [] if reason is None else [f"plan 7 is not run: it {reason}; is it for this schedule?"]
     assert [record.getMessage() for record in caplog.records] == said
@@ -162,7 +162,7 @@ def test_each_plan_is_handed_over_once_and_the_newest_counts(
 
 def test_trouble_is_logged_when_it_begins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "runtime.client")
-    with in_thread(Service(tmp_path / "jobs.db")) as url:
+    with in_thread(Service(tmp_path / "jobs")) as url:
         waiting = ServerClient(url).register(SCHEDULE, 5)
         client = PlanClient(url, waiting, interval_s=3600)
         client.poll()

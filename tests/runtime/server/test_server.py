@@ -71,7 +71,7 @@ class Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all tests here; each makes jobs of its own."""
     found = Server("")
-    service = Service(tmp_path_factory.mktemp("server") / "jobs.db", now_s=lambda: found.now_s)
+    service = Service(tmp_path_factory.mktemp("server") / "jobs", now_s=lambda: found.now_s)
     with in_thread(service) as found.url:
         yield found
 

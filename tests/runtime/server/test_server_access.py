@@ -11,7 +11,6 @@ from served import ask, in_thread, registration, small_schedule
 
 from runtime.plans.plan_client import TOKEN_VARIABLE, PlanClient, ServerClient, ServerError
 from runtime.server.__main__ import main
-from runtime.server.access import read_token
 from runtime.server.service import Service
 
 TOKEN = "0123456789abcdef"
@@ -19,7 +18,7 @@ TOKEN = "0123456789abcdef"
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    service = Service(tmp_path_factory.mktemp("server") / "jobs.db")
+    service = Service(tmp_path_factory.mktemp("server") / "jobs")
     with in_thread(service, token=TOKEN) as url:
         yield url
 
@@ -81,42 +80,22 @@ def test_clients_take_the_token_of_the_environment(url: str, monkeypatch: pytest
     client.close()
 
 
-def test_the_token_is_of_the_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "token").write_text(f"{TOKEN}\n")
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    assert read_token(None) is None
-    monkeypatch.setenv(TOKEN_VARIABLE, f"of the environment{TOKEN}".replace(" ", "-"))
-    assert read_token(None) == f"of-the-environment{TOKEN}"
-    assert read_token(tmp_path / "token") == TOKEN
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "cannot be read (No such file or directory); write the token there"),
-        (b"\xff" * 20, "cannot be read (not text); write the token there"),
-        (b"short", ": is no token; use one of at least 16 letters and digits"),
-        (b"two words of enough length", ": is no token; use one of at least 16 letters and digits"),
-    ],
-)
+@pytest.mark.parametrize("token", ["short", "two words of enough length"])
 def test_a_wrong_token_is_refused_at_the_start(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], token: str
 ) -> None:
-    path = tmp_path / "token"
-    if content is not None:
-        path.write_bytes(content)
+    monkeypatch.setenv(TOKEN_VARIABLE, token)
     with pytest.raises(SystemExit) as caught:
-        main(["--port", "0", "--database", str(tmp_path / "jobs.db"), "--token-file", str(path)])
+        main(["--port", "0", "--jobs", str(tmp_path / "jobs")])
     (line,) = capsys.readouterr().err.splitlines()
     assert caught.value.code == 2
-    assert line.startswith(f"runtime.server: error: token-file: {path}")
-    assert message in line
+    assert line.startswith(f"runtime.server: error: {TOKEN_VARIABLE}: is no token; use one of at least 16")
 
 
 def test_answers_stay_one_line_whatever_names_are_in_them(tmp_path: Path) -> None:
     body = registration()
     body["schedule"]["placement"]["name"] = "two\nlines"
-    with in_thread(Service(tmp_path / "jobs.db")) as url:
+    with in_thread(Service(tmp_path / "jobs")) as url:
         job = ask(f"{url}/jobs", "POST", body)[1]["id"]
         blocks = {"F9": [{"clock_mhz": 1410, "time_ms": 1, "energy_mj": 1}]}
         refusal = ask(f"{url}/jobs/{job}/profile", "POST", {"blocking_power_w": 60, "blocks": blocks})

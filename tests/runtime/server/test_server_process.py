@@ -1,8 +1,8 @@
 """The server as a process of its own: killed and started again, under load, and started wrongly."""
 
+import json
 import resource
 import socket
-import sqlite3
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from served import ServerProcess, ask, profile_of, ready, small_schedule, upload_of
 
+from placements.forms.texts import write_text
 from placements.shapes import v_shape
 from runtime.plans.plan_client import ServerClient, ServerError
 from runtime.server.__main__ import main
 from runtime.server.app import listen
-from runtime.server.storage import Database
+from runtime.server.storage import JobFolder
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import Frontier, compute_frontier
 
@@ -29,7 +30,7 @@ class Restarted:
     """A server that was killed amid work, and the one that came after it.
 
     Attributes:
-        database: Their file.
+        folder: Their folder.
         process: The second one.
         ready: A job with its frontier.
         half: One that lacks profiles.
@@ -38,7 +39,7 @@ class Restarted:
         deployed: Its answer to the last message there.
     """
 
-    database: Path
+    folder: Path
     process: ServerProcess
     ready: str
     half: str
@@ -53,8 +54,8 @@ class Restarted:
 
 @pytest.fixture(scope="module")
 def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
-    database = tmp_path_factory.mktemp("restarted") / "jobs.db"
-    first = ServerProcess(database)
+    folder = tmp_path_factory.mktemp("restarted") / "jobs"
+    first = ServerProcess(folder)
     server = ServerClient(first.url)
     job = ready(server)
     half, *computing = (server.register(each, 50) for each in (small_schedule(), LONG, small_schedule()))
@@ -67,8 +68,8 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
     while (status := server.status(computing[0]))["state"] == "computing" and not status["progress"]:
         time.sleep(0.005)
     first.kill()
-    second = ServerProcess(database)
-    yield Restarted(database, second, job, half, computing, frontier, now)
+    second = ServerProcess(folder)
+    yield Restarted(folder, second, job, half, computing, frontier, now)
     assert second.end() in (0, -15)
 
 
@@ -86,9 +87,9 @@ def test_a_killed_server_goes_on_where_it_was(restarted: Restarted) -> None:
     assert server.plan(job)["version"] == restarted.deployed["version"] == 2
     assert server.plan(job)["time_ms"] == restarted.deployed["time_ms"]
     assert server.set_straggler(job, 1, 0, 1)["version"] == 3
-    with sqlite3.connect(restarted.database) as rows:
-        announced = rows.execute("SELECT name, due_s > ? FROM stragglers", [time.time() + 3000]).fetchall()
-    assert announced == [("2", 1)], "the announced straggler is still to come"
+    kept = json.loads((restarted.folder / job / "deployment.json").read_text())["stragglers"]
+    assert kept.keys() == {"2"}, "the announced straggler is still to come"
+    assert kept["2"]["due_s"] > time.time() + 3000
 
 
 def test_a_full_disk_is_told_and_what_was_there_stays(restarted: Restarted) -> None:
@@ -96,9 +97,9 @@ def test_a_full_disk_is_told_and_what_was_there_stays(restarted: Restarted) -> N
     server, pid = restarted.client, restarted.process.process.pid
     job = ready(server)
     limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, limits[1]))
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (16, limits[1]))
     for ask_for in (lambda: server.set_straggler(job, 0, 0, 1.3), lambda: server.register(small_schedule())):
-        with pytest.raises(ServerError, match="database: .*; nothing of the request is kept") as caught:
+        with pytest.raises(ServerError, match="jobs: .*; nothing of the request is kept") as caught:
             ask_for()
         assert caught.value.status == 503
     assert server.deployed(job, newer_than=1) is None
@@ -116,28 +117,27 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def test_wrong_arguments_get_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "notes.txt").write_text("no database\n" * 100)
-    with sqlite3.connect(tmp_path / "other.db") as other:
-        other.execute("CREATE TABLE mine (a)")
-    line = refusal(capsys, "--port", 0, "--database", tmp_path / "notes.txt")
-    assert line.endswith("cannot be used (file is not a database); give another file")
-    line = refusal(capsys, "--port", 0, "--database", tmp_path / "other.db")
-    assert line.endswith("is not one of this server's, version 2; give another file")
-    line = refusal(capsys, "--port", 0, "--database", tmp_path / "no" / "jobs.db")
-    assert line.endswith("cannot be written (No such file or directory); give another file")
+    (tmp_path / "notes").write_text("no folder\n")
+    line = refusal(capsys, "--port", 0, "--jobs", tmp_path / "notes")
+    assert line.endswith("notes cannot be written (File exists); give another folder")
+    line = refusal(capsys, "--port", 0, "--jobs", tmp_path / "no" / "jobs")
+    assert line.endswith("cannot be written (No such file or directory); give another folder")
+    write_text(tmp_path / "other" / "a" / "job.json", "{}")
+    line = refusal(capsys, "--port", 0, "--jobs", tmp_path / "other")
+    assert line.endswith("other/a is not as this server writes it; remove it, or give another folder")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        line = refusal(capsys, "--port", port, "--database", tmp_path / "jobs.db")
+        line = refusal(capsys, "--port", port, "--jobs", tmp_path / "jobs")
     start = f"runtime.server: error: port: 127.0.0.1:{port} cannot be used"
     assert line == f"{start} (Address already in use); choose another"
-    line = refusal(capsys, "--port", 70000, "--database", tmp_path / "jobs.db")
+    line = refusal(capsys, "--port", 70000, "--jobs", tmp_path / "jobs")
     assert line.startswith("runtime.server: error: port: 70000 is not a port; give ")
 
 
-def test_one_server_at_a_time_owns_a_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    owner = Database(tmp_path / "jobs.db")
-    line = refusal(capsys, "--port", 0, "--database", tmp_path / "jobs.db")
-    assert line.endswith("is in use by another server; stop that one or give another file")
+def test_one_server_at_a_time_owns_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    owner = JobFolder(tmp_path / "jobs")
+    line = refusal(capsys, "--port", 0, "--jobs", tmp_path / "jobs")
+    assert line.endswith("is in use by another server; stop that one or give another folder")
     owner.close()
 
 

@@ -20,7 +20,7 @@ LONG_S = 60.0
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Service:
-    return Service(tmp_path_factory.mktemp("server") / "jobs.db")
+    return Service(tmp_path_factory.mktemp("server") / "jobs")
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_a_wrong_time_is_refused(url: str, job: str, wait_s: str) -> None:
 def test_many_wait_at_once_and_the_end_of_the_server_answers_all(
     tmp_path: Path, threads: ThreadPoolExecutor
 ) -> None:
-    process = ServerProcess(tmp_path / "jobs.db")
+    process = ServerProcess(tmp_path / "jobs")
     server = ServerClient(process.url)
     first = ready(server)
     others = [server.register(SCHEDULE, 5) for _ in range(20)]

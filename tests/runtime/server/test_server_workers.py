@@ -1,6 +1,5 @@
 """Workers whose work cannot be had or kept."""
 
-import json
 import queue
 
 from served import profile_of, small_schedule
@@ -39,8 +38,8 @@ def test_a_frontier_that_cannot_be_kept_fails_its_job() -> None:
         kept.put(outcome)
 
     schedule = small_schedule()
-    text = json.dumps(schedule_to_dict(schedule))
-    workers = Workers(1, lambda job: (text, profile_of(schedule.placement), 2), keep)
+    content = schedule_to_dict(schedule)
+    workers = Workers(1, lambda job: (content, profile_of(schedule.placement), 2), keep)
     try:
         workers.submit("a")
         assert kept.get(timeout=300).startswith("frontier: it cannot be kept (OSError: no space left);")

@@ -69,7 +69,7 @@ def now() -> Now:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory, now: Now) -> Iterator[Service]:
-    service = Service(tmp_path_factory.mktemp("server") / "jobs.db", now_s=lambda: now.s)
+    service = Service(tmp_path_factory.mktemp("server") / "jobs", now_s=lambda: now.s)
     yield service
     service.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import runpy
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crossing import CROSSING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
@@ -82,29 +80,6 @@ def test_what_was_proved_is_said_in_a_line_for_each_file(
         "on 2 channels, no collectives; finishes even if every send and receive blocks its rank",
     ]
     assert output.err == ""
-
-
-def test_when_programs_end_on_nccl(scripts: Path, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--nccl", str(scripts), str(saved)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[1:7] == lines[8:]
-    first, *others = lines[1:7]
-    assert first == f"    NCCL, as the scripts do it: ends at {gpipe(m_shape(2), 3).makespan} ms"
-    assert all(re.fullmatch(r"    NCCL, [\w ]+: ends at \d+ ms", line) for line in others)
-
-
-def test_what_waits_for_what_on_nccl(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both devices send before they post their receives: no harm where each direction has a communicator."""
-    path = write_json(tmp_path / "crossing.json", programs_to_dict(CROSSING))
-    assert main(["--nccl", str(path)]) == 1
-    verdict, *lines = capsys.readouterr().out.splitlines()
-    assert "unsafe: devices wait for each other in a cycle" in verdict
-    assert "    NCCL, as the scripts do it: ends at 2 ms" in lines
-    at = lines.index(
-        "    NCCL, a communicator for each pair of devices: does not end: the devices wait for each other "
-        "under NCCL, pair communicators; check the programs"
-    )
-    assert "        GPU 0: the send of A -> D of micro-batch 0 has begun and does not end" in lines[at:]
 
 
 UNREADABLE: dict[str, tuple[Callable[[Path], object], str]] = {

@@ -16,11 +16,10 @@ from quarter_ms import MIXED, PROFILE, SCHEDULE
 from placements import OperatingPoint, Placement, Profile
 from placements.gpus import A100_SXM_80GB
 from placements.hardware import modelled_profile
-from placements.shapes import SHAPES, m_shape, v_shape, wave_shape
+from placements.shapes import SHAPES, m_shape, v_shape
 from runtime.clocks.clock import NvmlClock
 from runtime.codegen.codegen import generate
-from runtime.program.calls import ScriptError
-from runtime.program.instructions import Send
+from runtime.program.deadlock import UnsafeProgramsError
 from runtime.program.lower import lower
 from runtime.virtual.virtual_gpu import VirtualGpu
 from runtime.virtual.virtual_run import VirtualRun, VirtualScripts, run_virtually
@@ -141,28 +140,9 @@ def test_scripts_that_wait_for_each_other_are_an_error(tmp_path: Path) -> None:
     profile = noisy_profile(placement, 2, seed=0)
     scripts = scripts_of(gpipe(placement, 2), {}, tmp_path)
     first, second = scripts.programs.instructions
-    without = tuple(each for each in first if not isinstance(each, Send))
-    silent = replace(scripts.programs, instructions=(without, second))
-    with pytest.raises(ScriptError, match=r"wait for each other(.*\n)*1 .*\[F1\.0\]"):
-        run_virtually(replace(scripts, programs=silent), profile, simulated_gpus(profile, 2))
-    with pytest.raises(ScriptError, match=r"nowhere: has no device_0\.py; give a folder"):
-        VirtualScripts.read(tmp_path / "nowhere")
-
-
-def test_a_block_that_runs_twice_or_before_its_input_is_an_error(tmp_path: Path) -> None:
-    """Device 1 of the wave runs F1 and F2, one after the other."""
-    placement = wave_shape(2)
-    profile = noisy_profile(placement, 2, seed=0)
-    scripts = scripts_of(gpipe(placement, 1), {}, tmp_path)
-    first, (receive, run, run_next, *rest) = scripts.programs.instructions
-    faults = {
-        "device_1.py: runs F1 of micro-batch 0 twice": (receive, run, run, run_next, *rest),
-        "device_1.py: F2 of micro-batch 0 runs before F1, whose": (receive, run_next, run, *rest),
-    }
-    for message, changed in faults.items():
-        broken = replace(scripts.programs, instructions=(first, changed))
-        with pytest.raises(ScriptError, match=message):
-            run_virtually(replace(scripts, programs=broken), profile, simulated_gpus(profile, 2))
+    late = replace(scripts.programs, instructions=((*first[1:], first[0]), second))
+    with pytest.raises(UnsafeProgramsError, match=r"device 0 .*\n0 \| .*\[F0\.0>1\]"):
+        run_virtually(replace(scripts, programs=late), profile, simulated_gpus(profile, 2))
 
 
 def test_a_change_comes_in_the_middle_of_a_block() -> None:

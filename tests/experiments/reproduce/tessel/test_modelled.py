@@ -18,7 +18,7 @@ from experiments.reproduce.tessel.large_vocabularies import (
 )
 from experiments.reproduce.tessel.search_times import FIGURE_9, SearchTimeOptions
 from placements.models.zoo import read_model
-from runtime.virtual.rules import Communication
+from runtime.virtual.play import Communication
 from schedsearch.baselines import gpipe
 from schedsearch.metrics import latency
 
