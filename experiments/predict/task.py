@@ -2,177 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from experiments.config.options import OptionError, require_known, require_path
-from experiments.predict.errors import Errors, error_of
-from experiments.predict.measured_folder import TABLE, MeasuredFolderError, read_measured_folder
+from experiments.predict.board import BoardRun, board_rows, by_table, group_rows, refusals
+from experiments.predict.board_page import MOST_LINES, board_text, write_board
+from experiments.predict.measured_folder import TABLE, read_measured_folder
 from experiments.predict.options import PredictOptions
-from experiments.predict.prediction import PlanPrediction, counted, predict, rankings
-from experiments.predict.recipe_table import PricedRecipe, Recipe, RecipePrices, recipes_to_csv
+from experiments.predict.prediction import predict
 from experiments.predict.run_prediction import RunPrediction, calibrated, predict_run
-from experiments.predict.run_table import Run, read_run_folder
+from experiments.predict.run_table import RunFolder, read_run_folder
 from experiments.predict.stage_memory import stage_memory
-from experiments.report.result import Result
-from placements.forms.tables import csv_files, csv_records
+from experiments.report.result import Result, Table
 from placements.forms.texts import csv_text
 from placements.models.memory import FRAMEWORKS
 from schedsearch.core.progress import StepBar
 
-RUN_COLUMNS = ("run", "measured_ms", "predicted_ms", "measured_gib", "predicted_gib", "gib_by_stage", "note")
+COLUMNS = (
+    *("table", "run", "measured_ms", "predicted_ms", "peer_ms"),
+    *("measured_gib", "predicted_gib", "peer_gib", "gib_by_stage", "note"),
+)
+"""Columns of the predictions."""
+
 MEMORY_COLUMNS = ("run", "stage", "kind", "tensor", "gib", "held", "rule")
-COLUMNS = ("plan", "measured_s", "predicted_s", "measured_gib", "predicted_gib", "note")
 
 
 def task(options: PredictOptions) -> Result:
     """Predict all that a folder has; the figures are the mean errors.
 
-    A folder with a table of plans is one of profiles; otherwise its tables are of runs or recipes.
+    A folder with a table of plans is one of profiles; otherwise its tables are of runs.
     """
     path = Path(require_path("data", options.data))
-    if (path / TABLE).is_file():
-        return predict_plans(path, options)
-    is_folder = path.is_dir()
-    tables = {kind: csv_files(path, kind, MeasuredFolderError) for kind in (Run, Recipe) if is_folder}
-    if not any(tables.values()):
-        why = "has no such table" if is_folder else "is no folder" if path.exists() else "is not there"
-        raise OptionError(
-            f"data: {path} {why}; give a folder with a CSV of runs (columns run, model, gpu, gpus ...) or "
-            f"recipes (Model, System, #-GPUs ...), or with {TABLE}, plans/ and profiles/"
-        )
-    require_known("framework", options.framework, FRAMEWORKS)
-    runs = predict_runs(path, options) if tables[Run] else Result()
-    recipes = price_recipes(tables[Recipe], options) if tables[Recipe] else Result()
-    return Result(
-        figures={**runs.figures, **recipes.figures},
-        files={**runs.files, **recipes.files},
-        sentences=[*runs.sentences, *recipes.sentences],
-        interrupted=recipes.interrupted,
-    )
+    return predict_plans(path, options) if (path / TABLE).is_file() else predict_runs(path, options)
 
 
 def predict_plans(path: Path, options: PredictOptions) -> Result:
-    """Predict the plans of a folder of profiles; see `task`."""
+    """Predict the plans of a folder of profiles; the board leaves out those with a note in their table."""
     folder = read_measured_folder(path)
-    predictions = [
+    runs = [
         predict(folder, plan, 1024 * options.context_gib, options.compute_slowdown) for plan in folder.plans
     ]
-    shown = counted(predictions)
-    time, memory = _errors(shown, "plan")
-    several = [each for each in shown if each.measured.plan.num_micro_batches > 1]
-    left_out = (each for each in predictions if each.predicted_s is None)
-    return Result(
-        figures=_means(time, memory),
-        files={"predictions.csv": to_csv(predictions)},
-        sentences=[
-            f"time: {time}",
-            f"time with several micro-batches: {Errors.of(each.time_error for each in several)}",
-            f"memory: {memory}",
-            *rankings(shown),
-            *(f"{each.measured.row.plan}: {each.note}" for each in left_out),
-        ],
-    )
+    counted = [run for run, plan in zip(runs, folder.plans, strict=True) if not plan.row.note]
+    return _result(runs, counted)
 
 
 def predict_runs(path: Path, options: PredictOptions) -> Result:
-    """Predict the runs of the tables of a folder; see `task`."""
-    folder, framework = read_run_folder(path), FRAMEWORKS[options.framework]
-    factors: dict[str, float] = {}
-    lines: list[str] = []
-    if options.calibrate is not None:
-        gpu, factor = calibrated(folder, options.calibrate, framework)
-        factors[gpu] = factor
-        lines.append(f"times on {gpu} are multiplied with {factor:.3f}, so that {options.calibrate} is right")
-    shown: list[RunPrediction] = []
-    for name, runs in folder.tables.items():
-        own = [predict_run(folder, run, framework, factors.get(run.gpu, 1.0)) for run in runs]
-        shown += own
-        time, memory = _errors(own, "run")
-        peer_time = Errors.of((error_of(each.run.peer_ms, each.run.measured_ms) for each in own), "run")
-        peer_memory = Errors.of((error_of(each.run.peer_gib, each.run.measured_gib) for each in own), "run")
-        for what, ours, peer in (("time", time, peer_time), ("memory", memory, peer_memory)):
-            beside = f"; the table's other predictions: {peer}" if peer.errors else ""
-            lines.append(f"{name}, {what}: {ours}{beside}")
-        lines += [f"{each.run.run}: {each.note}" for each in own if each.predicted_ms is None]
-    files = {"predictions.csv": runs_to_csv(shown), "memory.csv": memory_to_csv(shown)}
-    return Result(figures=_means(*_errors(shown, "run")), files=files, sentences=lines)
-
-
-def price_recipes(paths: Sequence[Path], options: PredictOptions) -> Result:
-    """Price the recipes of some tables beside the best layouts; the figure is the share that is near."""
-    recipes = [
-        recipe
-        for path in paths
-        for _, recipe in csv_records(path, "recipe", MeasuredFolderError, Recipe, others=True)
-    ]
-    prices, found = RecipePrices(FRAMEWORKS[options.framework]), list[PricedRecipe]()
-    with StepBar("recipes") as show:
+    """Predict the runs of the tables of a folder; see `task`. Ctrl-C keeps those that are predicted."""
+    require_known("framework", options.framework, FRAMEWORKS)
+    folder = read_run_folder(path) if path.is_dir() else None
+    if folder is None or not folder.tables:
+        why = "has no such table" if folder else "is no folder" if path.exists() else "is not there"
+        raise OptionError(
+            f"data: {path} {why}; give a folder with a CSV of runs (columns run, model, gpu, gpus ...), "
+            f"or with {TABLE}, plans/ and profiles/"
+        )
+    factors, lines = calibration(folder, options)
+    runs, memory, left = list[BoardRun](), list[list[object]](), ""
+    with StepBar("runs") as show:
         try:
-            for i, recipe in enumerate(recipes):
-                show(recipe.model, i, len(recipes))
-                found.append(prices.price(recipe))
+            for table, found in predicted(folder, options, factors):
+                runs.append(BoardRun.of(table, found, options.calibrate))
+                memory += _memory_rows(found)
+                show(f"{table}, {found.run.run}", len(runs), len(folder.runs))
         except KeyboardInterrupt:
-            left = f"{len(found)} of {len(recipes)} recipes are in"
-            return Result(files={"recipes.csv": recipes_to_csv(found)}, interrupted=left)
-    priced = [each for each in found if each.own is not None]
-    near, fitting = sum(each.is_near for each in priced), sum(each.fits for each in priced)
-    of_all = f"{len(priced)} of {len(found)} are priced, {fitting} fit"
-    lines = [f"recipes: {of_all}, {near} are within 10 % of our best"]
-    figures: dict[str, float | str] = {"share_of_recipes_near_best": near / len(found)}
-    for kind, has_experts in (("without experts", False), ("with experts", True)):
-        errors = Errors.of((each.error for each in priced if each.has_experts == has_experts), "recipe")
-        if errors.errors:
-            lines.append(f"tokens/s of recipes {kind}: {errors}")
-            figures[f"mean_absolute_error_{kind.replace(' ', '_')}"] = errors.mean_absolute
-    return Result(figures=figures, files={"recipes.csv": recipes_to_csv(found)}, sentences=lines)
+            left = f"{len(runs)} of {len(folder.runs)} runs are in"
+    result = _result(runs, runs, lines)
+    files = {"memory.csv": csv_text(MEMORY_COLUMNS, memory), **result.files}
+    return replace(result, files=files, interrupted=left)
 
 
-def _errors(predictions: Sequence[PlanPrediction | RunPrediction], what: str) -> tuple[Errors, Errors]:
-    return (
-        Errors.of((each.time_error for each in predictions), what),
-        Errors.of((each.memory_error for each in predictions), what),
+def _result(runs: Sequence[BoardRun], counted: Sequence[BoardRun], lines: Sequence[str] = ()) -> Result:
+    """Return the predictions of all runs and the board of some; lines are on the calibration."""
+    values = ({name: getattr(run, name) for name in COLUMNS} for run in runs)
+    predictions = [
+        {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
+        for row in values
+    ]
+    found = {"predictions": predictions, "board": board_rows(counted), "groups": group_rows(counted)}
+    last = found["board"][-1] if counted else {}
+    reasons = [
+        f"{table}: {why}" for table, some in by_table(counted).items() for why in refusals(some)[:MOST_LINES]
+    ]
+    return Result(
+        figures={name: last[name] for name in last if name.endswith("percent") and last[name] is not None},
+        tables={name: Table(dict, rows) for name, rows in found.items() if rows},
+        files={"board.html": partial(write_board, counted, lines)} if counted else {},
+        sentences=[*lines, board_text(counted), *reasons],
     )
 
 
-def _means(time: Errors, memory: Errors) -> dict[str, float | str]:
-    found = {"time": time, "memory": memory}
-    return {f"mean_absolute_{name}_error": each.mean_absolute for name, each in found.items() if each.errors}
+def calibration(folder: RunFolder, options: PredictOptions) -> tuple[dict[str, float], list[str]]:
+    """Return the factor on times of each calibrated GPU, and sentences that say so."""
+    if options.calibrate is None:
+        return {}, []
+    gpu, factor = calibrated(folder, options.calibrate, FRAMEWORKS[options.framework])
+    line = f"times on {gpu} are multiplied with {factor:.3f}, so that {options.calibrate} is right"
+    return {gpu: factor}, [line]
 
 
-def runs_to_csv(predictions: Sequence[RunPrediction]) -> str:
-    """Return the table of runs as CSV; empty where a figure was not measured or cannot be predicted."""
-    rows = []
-    for each in predictions:
-        run, gib_by_stage = each.run, ";".join(f"{gib:.2f}" for gib in each.gib_by_stage)
-        figures = (
-            *_figures(run.measured_ms, each.predicted_ms, 1),
-            *_figures(run.measured_gib, each.predicted_gib, 2),
-        )
-        rows.append([run.run, *figures, gib_by_stage, each.note])
-    return csv_text(RUN_COLUMNS, rows)
+def predicted(
+    folder: RunFolder, options: PredictOptions, factors: Mapping[str, float]
+) -> Iterator[tuple[str, RunPrediction]]:
+    """Yield each run of a folder with the name of its table, one after the other."""
+    framework = FRAMEWORKS[options.framework]
+    for table, runs in folder.tables.items():
+        for run in runs:
+            yield table, predict_run(folder, run, framework, factors.get(run.gpu, 1.0))
 
 
-def memory_to_csv(predictions: Sequence[RunPrediction]) -> str:
-    """Return the memory of each run's fullest stage by its tensors, as CSV."""
-    rows = [
+def _memory_rows(each: RunPrediction) -> list[list[object]]:
+    """Return the memory of a run's fullest stage by its tensors, as rows."""
+    parts = () if each.predicted is None else stage_memory(each.predicted, each.fullest_stage)
+    return [
         [each.run.run, each.fullest_stage, part.kind, part.name, f"{part.gib:.3f}", part.held, part.rule]
-        for each in predictions
-        if each.predicted is not None
-        for part in stage_memory(each.predicted, each.fullest_stage)
+        for part in parts
     ]
-    return csv_text(MEMORY_COLUMNS, rows)
-
-
-def to_csv(predictions: Sequence[PlanPrediction]) -> str:
-    """Return the table as CSV; empty where a figure was not measured or cannot be predicted."""
-    rows = []
-    for each in predictions:
-        row = each.measured.row
-        times, memory = (row.real_s, each.predicted_s), (row.max_gib, each.predicted_gib)
-        rows.append([row.plan, *_figures(*times, 5), *_figures(*memory, 3), each.note])
-    return csv_text(COLUMNS, rows)
-
-
-def _figures(measured: float | None, predicted: float | None, places: int) -> list[str]:
-    return ["" if value is None else f"{value:.{places}f}" for value in (measured, predicted)]

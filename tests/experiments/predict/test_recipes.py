@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.recipe_table import (
-    COLUMNS,
     PricedRecipe,
     Recipe,
     RecipePrices,
@@ -42,28 +37,6 @@ def write(folder: Path, *rows: str) -> Path:
     path = folder / "recipes_of_others.csv"
     path.write_text("\n".join([HEADER, *(rows or ROWS)]) + "\n")
     return path
-
-
-def test_recipes_beside_the_best(command: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    write(folder)
-    done = command("predict", f"data={folder}")
-    assert done.returncode == 0, done.stderr
-    assert "recipes: 3 of 5 are priced, 3 fit, " in done.stdout
-    assert "tokens/s of recipes without experts: mean absolute error " in done.stdout
-    with (tmp_path / "out/recipes.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert tuple(rows[0]) == COLUMNS
-    assert [row["measured_tokens_per_s_per_gpu"] for row in rows][:2] == ["15000 (14000)", "12000"]
-    for row in rows[:3]:
-        own, best = (float(row[f"{name}_tokens_per_s_per_gpu"]) for name in ("predicted", "best"))
-        assert float(row["share_of_best"]) == pytest.approx(own / best, abs=0.001)
-        assert own <= best * 1.0001
-    assert rows[0]["recipe"].startswith("CP2 DP4, 32x1")
-    assert "ZeRO-3" in rows[1]["recipe"]
-    assert rows[3]["note"].startswith("Model: 'GPT_5' is not known; did you mean ")
-    assert rows[4]["note"] == "8 GPUs and a batch of 100 are not divided by its degrees"
 
 
 def test_weights_of_recipes_are_in_their_precision_alone(tmp_path: Path) -> None:
