@@ -4,8 +4,10 @@
 - `blocking_order`: 1F1B where transfers occupy both of their ends
 - `run_table`: tables of runs by model, GPUs and degrees; `run_prediction`: time and memory of each
 - `stage_memory`: tensors of a run's fullest stage
-- `recipe_table`: layouts that others publish, priced beside the best of ours
-- `prediction`: time and memory of each plan, and whether plans come in the order of the measurements
-- `errors`: how far off they are
+- `recipe_table`: layouts that others publish
+- `board`: figures of predicted runs: errors by table, pairs in the measured order, our choice beside the best
+- `prediction`: time and memory of each plan
+- `board_page`: the board as a page, a figure and a printed table
+- `errors`: a prediction beside its measurement
 - `task`: all of it
 """

@@ -181,7 +181,7 @@ def board_row(table: str, runs: Sequence[BoardRun]) -> dict[str, Any]:
     return row | {"refusals": "; ".join(refusals(runs))}
 
 
-def _mean_and_worst(name: str, percents: Sequence[float]) -> dict[str, float | None]:
+def _mean_and_worst(name: str, percents: Sequence[float]) -> dict[str, Any]:
     mean, worst = (sum(percents) / len(percents), max(percents)) if percents else (None, None)
     return {
         f"{name}_percent": None if mean is None else round(mean, 4),

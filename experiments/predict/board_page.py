@@ -15,7 +15,7 @@ from schedsearch.figures.predicted import draw_predicted
 MOST_LINES = 10
 """Groups of a table on the page, and reasons in the log."""
 
-_COLUMNS = {
+HEADS = {
     "table": "table",
     "runs": "runs",
     "refused": "refused",
@@ -29,7 +29,7 @@ _COLUMNS = {
     "longer_percent": "choice",
     "worst_longer_percent": "worst",
 }
-"""Heads of the printed table's columns."""
+"""Heads of the table for people, by the names of columns."""
 
 _UNITS = {"time": "ms", "memory": "GiB"}
 
@@ -45,12 +45,13 @@ Runs are in predictions.csv, questions in groups.csv, and the table in board.csv
 def board_text(runs: Sequence[BoardRun]) -> str:
     """Return the board as a table for a terminal; an empty column is left out."""
     rows = board_rows(runs)
-    lines = [[_cell(name, row[name]) for name in _COLUMNS] for row in rows]
-    columns = [column for column in zip(_COLUMNS.values(), *lines, strict=True) if any(column[1:])]
+    lines = [[cell(name, row[name]) for name in HEADS] for row in rows]
+    columns = [column for column in zip(HEADS.values(), *lines, strict=True) if any(column[1:])]
     return "\n".join(text_columns(list(zip(*columns, strict=True)))) if rows else "nothing to compare"
 
 
-def _cell(name: str, value: object) -> str:
+def cell(name: str, value: object) -> str:
+    """Return a figure of a column for people; empty where it is not known, or is a count of 0."""
     return str(value or "") if not name.endswith("percent") else "" if value is None else f"{value:.1f}%"
 
 

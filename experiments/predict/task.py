@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,18 +14,12 @@ from experiments.predict.measured_folder import TABLE, read_measured_folder
 from experiments.predict.options import PredictOptions
 from experiments.predict.prediction import predict
 from experiments.predict.run_prediction import RunPrediction, calibrated, predict_run
-from experiments.predict.run_table import RunFolder, read_run_folder
+from experiments.predict.run_table import read_run_folder
 from experiments.predict.stage_memory import stage_memory
 from experiments.report.result import Result, Table
 from placements.forms.texts import csv_text
 from placements.models.memory import FRAMEWORKS
 from schedsearch.core.progress import StepBar
-
-COLUMNS = (
-    *("table", "run", "measured_ms", "predicted_ms", "peer_ms"),
-    *("measured_gib", "predicted_gib", "peer_gib", "gib_by_stage", "note"),
-)
-"""Columns of the predictions."""
 
 MEMORY_COLUMNS = ("run", "stage", "kind", "tensor", "gib", "held", "rule")
 
@@ -59,14 +53,19 @@ def predict_runs(path: Path, options: PredictOptions) -> Result:
             f"data: {path} {why}; give a folder with a CSV of runs (columns run, model, gpu, gpus ...), "
             f"or with {TABLE}, plans/ and profiles/"
         )
-    factors, lines = calibration(folder, options)
+    framework, factors, lines = FRAMEWORKS[options.framework], dict[str, float](), list[str]()
+    if options.calibrate is not None:
+        gpu, factor = calibrated(folder, options.calibrate, framework)
+        factors[gpu] = factor
+        lines.append(f"times on {gpu} are multiplied with {factor:.3f}, so that {options.calibrate} is right")
     runs, memory, left = list[BoardRun](), list[list[object]](), ""
     with StepBar("runs") as show:
         try:
-            for table, found in predicted(folder, options, factors):
+            for table, run in ((table, run) for table, some in folder.tables.items() for run in some):
+                found = predict_run(folder, run, framework, factors.get(run.gpu, 1.0))
                 runs.append(BoardRun.of(table, found, options.calibrate))
                 memory += _memory_rows(found)
-                show(f"{table}, {found.run.run}", len(runs), len(folder.runs))
+                show(f"{table}, {run.run}", len(runs), len(folder.runs))
         except KeyboardInterrupt:
             left = f"{len(runs)} of {len(folder.runs)} runs are in"
     result = _result(runs, runs, lines)
@@ -76,41 +75,17 @@ def predict_runs(path: Path, options: PredictOptions) -> Result:
 
 def _result(runs: Sequence[BoardRun], counted: Sequence[BoardRun], lines: Sequence[str] = ()) -> Result:
     """Return the predictions of all runs and the board of some; lines are on the calibration."""
-    values = ({name: getattr(run, name) for name in COLUMNS} for run in runs)
-    predictions = [
-        {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()}
-        for row in values
-    ]
-    found = {"predictions": predictions, "board": board_rows(counted), "groups": group_rows(counted)}
-    last = found["board"][-1] if counted else {}
-    reasons = [
-        f"{table}: {why}" for table, some in by_table(counted).items() for why in refusals(some)[:MOST_LINES]
-    ]
+    rows, groups = board_rows(counted), group_rows(counted)
+    tables = {"predictions": Table(BoardRun, runs), "board": Table(dict, rows), "groups": Table(dict, groups)}
+    last = rows[-1] if rows else {}
+    by_name = by_table(counted).items()
+    reasons = [f"{table}: {why}" for table, some in by_name for why in refusals(some)[:MOST_LINES]]
     return Result(
         figures={name: last[name] for name in last if name.endswith("percent") and last[name] is not None},
-        tables={name: Table(dict, rows) for name, rows in found.items() if rows},
+        tables={name: table for name, table in tables.items() if table.rows},
         files={"board.html": partial(write_board, counted, lines)} if counted else {},
         sentences=[*lines, board_text(counted), *reasons],
     )
-
-
-def calibration(folder: RunFolder, options: PredictOptions) -> tuple[dict[str, float], list[str]]:
-    """Return the factor on times of each calibrated GPU, and sentences that say so."""
-    if options.calibrate is None:
-        return {}, []
-    gpu, factor = calibrated(folder, options.calibrate, FRAMEWORKS[options.framework])
-    line = f"times on {gpu} are multiplied with {factor:.3f}, so that {options.calibrate} is right"
-    return {gpu: factor}, [line]
-
-
-def predicted(
-    folder: RunFolder, options: PredictOptions, factors: Mapping[str, float]
-) -> Iterator[tuple[str, RunPrediction]]:
-    """Yield each run of a folder with the name of its table, one after the other."""
-    framework = FRAMEWORKS[options.framework]
-    for table, runs in folder.tables.items():
-        for run in runs:
-            yield table, predict_run(folder, run, framework, factors.get(run.gpu, 1.0))
 
 
 def _memory_rows(each: RunPrediction) -> list[list[object]]:

@@ -6,13 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_up_runs import FAST, PLANS, SLOW, plan, table, write_runs
+from made_up_runs import COLUMNS, FAST, PLANS, SLOW, plan, table, write_runs
 from places import SHARED_DATA
 
 from experiments.predict.board import BoardRun, board_row, group_rows
 from experiments.predict.measured_folder import read_measured_folder
 from experiments.predict.prediction import predict
-from experiments.predict.task import COLUMNS
 from placements.forms.texts import write_text
 
 Command = Callable[..., subprocess.CompletedProcess[str]]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from made_up_machine import MACHINE_CSV, machine_json
-from made_up_runs import table
+from made_up_runs import COLUMNS, table
 
 from experiments.predict.run_prediction import as_modelled, calibrated, predict_run
 from experiments.predict.run_table import MODELS_FILE, Run, RunFolder, read_run_folder
 from experiments.predict.stage_memory import stage_memory
-from experiments.predict.task import COLUMNS, MEMORY_COLUMNS
+from experiments.predict.task import MEMORY_COLUMNS
 from placements.forms.texts import write_json, write_text
 from placements.models.memory import FRAMEWORKS, Framework
 
@@ -184,7 +184,7 @@ def test_a_row_without_a_prediction_is_empty(command: Command, tmp_path: Path) -
     done = command("predict", f"data={write_folder(tmp_path / 'runs', *rows)}")
     assert done.returncode == 0, done.stderr
     empty, full = table(tmp_path / "out/predictions.csv", COLUMNS)
-    assert [empty[name] for name in COLUMNS[2:8]] == ["5.0", "", "", "1.0", "", ""]
+    assert [empty[name] for name in COLUMNS[4:10]] == ["5.0", "", "", "1.0", "", ""]
     assert "\nruns.csv: 1 x model: 'gone' is not known" in done.stdout.replace("\x1b[0m", "")
     assert full["predicted_ms"]
     assert {each["run"] for each in table(tmp_path / "out/memory.csv", MEMORY_COLUMNS)} == {"one"}
