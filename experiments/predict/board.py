@@ -21,14 +21,13 @@ LEFT_OUT = 0.01
 """Share by which two measured times differ at least where their order counts."""
 
 _LAYOUT = {
-    *("tp", "pp", "vp", "cp", "ep", "etp", "dp", "micro_batch", "overlap", "async_tp"),
-    *("sequence_parallel", "zero", "shard_gpus", "reshard", "offload"),
-    *("layout", "first_stage_layers", "last_stage_layers"),
-    *("recompute", "recompute_layers", "recompute_modules"),
+    *("tp", "pp", "vp", "cp", "ep", "etp", "dp", "micro_batch", "context_sharing", "sequence_parallel"),
+    *("zero", "shard_gpus", "reshard", "layout", "first_stage_layers", "last_stage_layers", "chunk_layers"),
+    *("schedule", "recompute", "recompute_layers", "recompute_modules", "offload"),
 }
 """Fields of `Run` that say how GPUs share the work: the choices of one question."""
 
-_NO_QUESTION = ("run", "note", "measured_", "peer_", "tokens_per_s", "num_micro_batches")
+_NO_QUESTION = ("run", "note", "refused", "measured_", "peer_", "tokens_per_s", "num_micro_batches")
 """Begins of the names of other fields in which such choices may differ; the global batch stands for the
 micro-batches."""
 
