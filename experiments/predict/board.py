@@ -72,7 +72,7 @@ class BoardRun:
         return self.note.rpartition(NOT_PREDICTED)[2] if self.predicted_ms is None else ""
 
     @classmethod
-    def of(cls, table: str, found: RunPrediction, calibrate: str | None) -> BoardRun:
+    def of(cls, table: str, found: RunPrediction, is_given: bool = False) -> BoardRun:
         """Return a prediction of a row; words leave out what a row does not say."""
         run = found.run
         said = {each.name: getattr(run, each.name) for each in fields(run)}
@@ -81,12 +81,13 @@ class BoardRun:
         asked = {
             name: said[name] for name in said if name not in layout and not name.startswith(_NO_QUESTION)
         }
-        asked["global_batch"] = run.num_micro_batches * run.micro_batch * run.data_parallel
+        if run.num_micro_batches:
+            asked["global_batch"] = run.num_micro_batches * run.micro_batch * run.data_parallel
         times = run.measured_ms, found.predicted_ms, run.peer_ms
         memory = run.measured_gib, found.predicted_gib, run.peer_gib
         by_stage = ";".join(f"{gib:.2f}" for gib in found.gib_by_stage)
         texts = _in_words(asked), _in_words(layout)
-        return cls(table, run.run, *texts, *times, *memory, by_stage, found.note, run.run == calibrate)
+        return cls(table, run.run, *texts, *times, *memory, by_stage, found.note, is_given)
 
 
 def _in_words(values: dict[str, object]) -> str:
@@ -101,10 +102,9 @@ def by_table(runs: Iterable[BoardRun]) -> dict[str, list[BoardRun]]:
     return found
 
 
-def refusals(runs: Iterable[BoardRun]) -> list[str]:
+def refusals(runs: Iterable[BoardRun]) -> list[tuple[str, int]]:
     """Return the reasons for which runs are not predicted, with their numbers, the most frequent first."""
-    counts = Counter(run.refusal for run in runs if run.refusal)
-    return [f"{count} x {why}" for why, count in counts.most_common()]
+    return Counter(run.refusal for run in runs if run.refusal).most_common()
 
 
 def errors(runs: Iterable[BoardRun], unit: str, by: str = "predicted") -> list[float]:
@@ -177,7 +177,7 @@ def board_row(table: str, runs: Sequence[BoardRun]) -> dict[str, Any]:
     pairs, right = (sum(group[name] for group in groups) for name in ("pairs", "pairs_in_order"))
     row |= {"pairs": pairs, "pairs_in_order_percent": round(100 * right / pairs, 4) if pairs else None}
     row |= {"groups": len(groups)} | _mean_and_worst("longer", [group["longer_percent"] for group in groups])
-    return row | {"refusals": "; ".join(refusals(runs))}
+    return row | {"refusals": "; ".join(f"{count} x {why}" for why, count in refusals(runs))}
 
 
 def _mean_and_worst(name: str, percents: Sequence[float]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def _points(runs: Iterable[BoardRun], unit: str) -> dict[str, list[tuple[float, 
 
 def _facts(runs: Sequence[BoardRun]) -> Iterator[Fact]:
     """Yield why runs of a table are not predicted, and the questions to which our choice is worst."""
-    yield from (Fact("not predicted", why) for why in refusals(runs))
+    yield from (Fact("not predicted", str(count), why) for why, count in refusals(runs))
     groups = sorted(group_rows(runs), key=lambda row: -row["longer_percent"])
     longer = [row for row in groups if row["longer_percent"] > 0]
     for row in longer[:MOST_LINES]:

@@ -63,7 +63,7 @@ def predict_runs(path: Path, options: PredictOptions) -> Result:
         try:
             for table, run in ((table, run) for table, some in folder.tables.items() for run in some):
                 found = predict_run(folder, run, framework, factors.get(run.gpu, 1.0))
-                runs.append(BoardRun.of(table, found, options.calibrate))
+                runs.append(BoardRun.of(table, found, run.run == options.calibrate))
                 memory += _memory_rows(found)
                 show(f"{table}, {run.run}", len(runs), len(folder.runs))
         except KeyboardInterrupt:
@@ -78,8 +78,11 @@ def _result(runs: Sequence[BoardRun], counted: Sequence[BoardRun], lines: Sequen
     rows, groups = board_rows(counted), group_rows(counted)
     tables = {"predictions": Table(BoardRun, runs), "board": Table(dict, rows), "groups": Table(dict, groups)}
     last = rows[-1] if rows else {}
-    by_name = by_table(counted).items()
-    reasons = [f"{table}: {why}" for table, some in by_name for why in refusals(some)[:MOST_LINES]]
+    reasons = [
+        f"{table}: {count} x {why}"
+        for table, some in by_table(counted).items()
+        for why, count in refusals(some)[:MOST_LINES]
+    ]
     return Result(
         figures={name: last[name] for name in last if name.endswith("percent") and last[name] is not None},
         tables={name: table for name, table in tables.items() if table.rows},

@@ -59,7 +59,7 @@ def test_errors_are_of_runs_that_are_not_given_and_refusals_are_counted() -> Non
     (row,) = board_rows([*some, run("D", 50, None)])
     assert (row["runs"], row["refused"], row["time_runs"], row["time_error_percent"]) == (4, 2, 1, 10)
     assert (row["peer_time_error_percent"], row["worst_memory_error_percent"]) == (20, 10)
-    assert refusals([*some, run("D", 50, None)]) == ["2 x gpu: 'x' is not known"]
+    assert refusals([*some, run("D", 50, None)]) == [("gpu: 'x' is not known", 2)]
     _, _, last = board_rows([*some, run("E", 100, 70, table="u.csv")])
     assert (last["time_error_percent"], last["worst_time_error_percent"]) == (20, 30)
     assert "refused" in board_text(some) and "refused" not in board_text(some[:1])
@@ -67,11 +67,10 @@ def test_errors_are_of_runs_that_are_not_given_and_refusals_are_counted() -> Non
 
 def test_a_question_is_all_but_the_layout(tmp_path: Path) -> None:
     folder = read_run_folder(write_folder(tmp_path, (1, 4, 64), (2, 8, 64), (2, 4, 64), (1, 4, 128)))
-    found = [BoardRun.of("t", predict_run(folder, each, FRAMEWORKS["plain"]), "1") for each in folder.runs]
+    found = [BoardRun.of("t", predict_run(folder, each, FRAMEWORKS["plain"])) for each in folder.runs]
     assert found[0].question == "model llama3_8b, gpu a100, gpus 8, sequence length 64, global batch 16"
     assert [each.question == found[0].question for each in found] == [True, True, False, False]
     assert [each.layout for each in found] == ["tp 2", "tp 2, pp 2", "tp 2, pp 2", "tp 2"]
-    assert [each.is_given for each in found] == [False, True, False, False]
 
 
 def test_ctrl_c_keeps_the_runs_that_are_predicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +90,7 @@ def test_the_page_tells_the_worst_choices_and_the_refusals(tmp_path: Path) -> No
     some = [run("A", 100, 90), run("B", 150, 50), run("C", 50, None)]
     write_board(some, ["one factor"], tmp_path / "board.html")
     page = (tmp_path / "board.html").read_text(encoding="utf-8")
-    assert "one factor" in page and "1 x gpu: &#39;x&#39; is not known" in page
+    assert "one factor" in page and "gpu: &#39;x&#39; is not known" in page
     assert "+200.0 %" in page and "chosen: B, 150 ms; best: C, 50 ms" in page
     assert (tmp_path / "board.png").is_file()
     write_board([run("C", None, None, predicted_gib=None)], [], tmp_path / "empty.html")
