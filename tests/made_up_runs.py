@@ -6,7 +6,12 @@ import csv
 from pathlib import Path
 from typing import Any
 
+from experiments.predict.board import BoardRun
+from experiments.report.result import Table
 from placements.forms.texts import write_json, write_text
+
+COLUMNS = Table(BoardRun, ()).heads
+"""Columns of predictions."""
 
 LAYERS = ("0", "1", "2", "3")
 

@@ -6,7 +6,9 @@
 - `run_table`: folders of tables of runs; `table_forms`: forms of others' tables
 - `modelled_run`: a run under a layout; `run_prediction`: its time and memory; `calibration`: factors by runs
 - `stage_memory`: tensors of a run's fullest stage
-- `prediction`: time and memory of each plan, and whether plans come in the order of the measurements
-- `errors`: how far off they are
+- `board`: figures of predicted runs: errors by table, pairs in the measured order, our choice beside the best
+- `prediction`: time and memory of each plan
+- `board_page`: the board as a page, a figure and a printed table
+- `errors`: a prediction beside its measurement
 - `task`: all of it
 """

@@ -3,6 +3,7 @@
 - `canvas`: axes, rows, colours, legends and files that all share
 - `timeline`, `memory`: a schedule over time; `frontier`: energy against time
 - `panels`: curves side by side; `bars`: bars in groups, and stacks of what a GPU of each stage holds
+- `predicted`: predictions against measurements
 - `comparison`: timelines above each other, of schedules or of powers
 - `plan`: stages over GPUs, and how these share the layers
 - `cluster`: jobs and GPUs of a cluster over time, and policies under load

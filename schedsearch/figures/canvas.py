@@ -275,14 +275,16 @@ def draw_grid(axes: Axes, along: Literal["both", "x", "y"] = "both") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def draw_logarithms(axes: Axes) -> None:
-    """Set a logarithmic axis under values already drawn, labelled with plain numbers."""
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    few = (1.0,) if high / low > _MANY_POWERS else (1.0, 2.0, 5.0)
-    axes.yaxis.set_major_locator(LogLocator(subs=few, numticks=12))
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+def draw_logarithms(axes: Axes, along: str = "y") -> None:
+    """Set logarithmic axes, ``y`` or ``xy``, under values already drawn, labelled with plain numbers."""
+    for name in along:
+        getattr(axes, f"set_{name}scale")("log")
+        low, high = getattr(axes, f"get_{name}lim")()
+        few = (1.0,) if high / low > _MANY_POWERS else (1.0, 2.0, 5.0)
+        axis = getattr(axes, f"{name}axis")
+        axis.set_major_locator(LogLocator(subs=few, numticks=12))
+        axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def rows_inches(num_rows: int, each: float) -> float:

@@ -1,0 +1,94 @@
+"""The page, the figure and the printed table of the board of measured runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from experiments.predict.board import LEFT_OUT, BoardRun, board_rows, by_table, group_rows, refusals
+from experiments.report.html_report import Fact, Picture, Section, write_report
+from placements.forms.texts import text_columns
+from schedsearch.figures.canvas import image, save
+from schedsearch.figures.predicted import draw_predicted
+
+MOST_LINES = 10
+"""Groups of a table on the page, and reasons in the log."""
+
+HEADS = {
+    "table": "table",
+    "runs": "runs",
+    "refused": "refused",
+    "time_error_percent": "time",
+    "worst_time_error_percent": "worst",
+    "peer_time_error_percent": "others",
+    "memory_error_percent": "memory",
+    "worst_memory_error_percent": "worst",
+    "peer_memory_error_percent": "others",
+    "pairs_in_order_percent": "order",
+    "longer_percent": "choice",
+    "worst_longer_percent": "worst",
+}
+"""Heads of the table for people, by the names of columns."""
+
+_UNITS = {"time": "ms", "memory": "GiB"}
+
+_INTRODUCTION = f"""Time and memory of training runs that others measured, beside our predictions.
+Errors are shares of the measured figures: the mean of their sizes, the worst, and the mean of other tools \
+where the table has their predictions. The run of a calibration is left out.
+Runs of a table with the same model, GPUs, global batch, tokens and precision are choices of one question. \
+Order: share of their pairs that come in the measured order, where times differ by {LEFT_OUT:.0%} or more. \
+Choice: how much longer the run with the shortest prediction takes than the shortest run that was measured.
+Runs are in predictions.csv, questions in groups.csv, and the table in board.csv."""
+
+
+def board_text(runs: Sequence[BoardRun]) -> str:
+    """Return the board as a table for a terminal; an empty column is left out."""
+    rows = board_rows(runs)
+    lines = [[cell(name, row[name]) for name in HEADS] for row in rows]
+    columns = [column for column in zip(HEADS.values(), *lines, strict=True) if any(column[1:])]
+    return "\n".join(text_columns(list(zip(*columns, strict=True)))) if rows else "nothing to compare"
+
+
+def cell(name: str, value: object) -> str:
+    """Return a figure of a column for people; empty where it is not known, or is a count of 0."""
+    return str(value or "") if not name.endswith("percent") else "" if value is None else f"{value:.1f}%"
+
+
+def write_board(runs: Sequence[BoardRun], sentences: Sequence[str], path: Path) -> None:
+    """Write the page, with the figure in it and beside it; sentences are those on the calibration."""
+    panels = {f"{name} ({unit})": _points(runs, unit.lower()) for name, unit in _UNITS.items()}
+    sections = [Section("All tables", text=board_text(runs))]
+    if panels := {title: points for title, points in panels.items() if points}:
+        figure = draw_predicted(panels)
+        save(figure, path.with_suffix(""))
+        picture = Picture(image(figure, "png"), "Predicted figures against measured ones, by table")
+        sections.append(Section("Measured and predicted", pictures=(picture,)))
+    facts = {table: tuple(_facts(some)) for table, some in by_table(runs).items()}
+    sections += [Section(table, some) for table, some in facts.items() if some]
+    introduction = "\n".join([_INTRODUCTION, *sentences])
+    write_report(path, "Predictions beside measured runs", sections, introduction=introduction)
+
+
+def _points(runs: Iterable[BoardRun], unit: str) -> dict[str, list[tuple[float, float]]]:
+    """Return measured and predicted figures by table, where both are known."""
+    found = defaultdict[str, list[tuple[float, float]]](list)
+    for run in runs:
+        measured, predicted = getattr(run, f"measured_{unit}"), getattr(run, f"predicted_{unit}")
+        if measured is not None and predicted is not None:
+            found[run.table].append((measured, predicted))
+    return found
+
+
+def _facts(runs: Sequence[BoardRun]) -> Iterator[Fact]:
+    """Yield why runs of a table are not predicted, and the questions to which our choice is worst."""
+    yield from (Fact("not predicted", str(count), why) for why, count in refusals(runs))
+    groups = sorted(group_rows(runs), key=lambda row: -row["longer_percent"])
+    longer = [row for row in groups if row["longer_percent"] > 0]
+    for row in longer[:MOST_LINES]:
+        times = (f"{name}: {row[name]}, {row[f'{name}_ms']:,.6g} ms" for name in ("chosen", "best"))
+        note = f"{'; '.join(times)}; {row['pairs_in_order']} of {row['pairs']} pairs in order"
+        yield Fact(row["question"], f"+{row['longer_percent']:.1f} %", note)
+    if groups:
+        best = f"our choice is the shortest in {len(groups) - len(longer)}"
+        yield Fact("questions", str(len(groups)), best, link="groups.csv")
