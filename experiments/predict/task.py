@@ -20,6 +20,7 @@ from experiments.predict.stage_memory import stage_memory
 from experiments.report.result import Result, Table
 from placements.forms.texts import csv_text
 from placements.models.memory import FRAMEWORKS
+from schedsearch.core.progress import StepBar
 
 MEMORY_COLUMNS = ("run", "stage", "kind", "tensor", "gib", "held", "rule")
 
