@@ -93,12 +93,12 @@ class LayerStrategy:
                 "whole_experts: tensor-parallel GPUs have no tokens of their own, or are not next to each "
                 "other; use sequence=megatron and tensor_innermost"
             )
-        known = get_args(RecomputedModule)
-        if wrong := [each for each in self.recompute_modules if each not in known]:
-            raise PlacementError(
-                f"recompute_modules: {wrong[0]!r} is not known; use some of {', '.join(known)}"
-            )
-        shard, equal = self.shard_gpus, self.weight_copies.degree
+        for each in self.recompute_modules:
+            if each not in (known := get_args(RecomputedModule)):
+                raise PlacementError(
+                    f"recompute_modules: {each!r} is not known; use some of {', '.join(known)}"
+                )
+        shard, equal = self.shard_gpus, self.num_gpus // self.matrix_parallel
         if shard is not None and (type(shard) is not int or shard < 1 or equal % shard):
             raise PlacementError(
                 f"shard_gpus: {shard!r} does not divide the {equal} GPUs that hold the same weights; use a "

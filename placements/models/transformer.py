@@ -23,7 +23,8 @@ LayerParts = Literal["both", "attention", "feed_forward"]
 _NORM = "{} norm", "input of the {} part"
 _INNER = "{}", "{} input", "{} output"
 _SHARED = "shared experts in", "shared experts out", *(each.format("shared activation") for each in _INNER)
-_EXPERTS = "experts in", "experts out", *(each.format("experts' activation") for each in _INNER)
+_ACTIVATION = "experts' activation", "experts' activation output", "experts' activation before weights"
+_EXPERTS = "experts in", "experts out", "experts' activation input", *_ACTIVATION
 
 RECOMPUTED: dict[str, tuple[str, ...]] = {
     "core_attn": (SCORES,),
@@ -31,7 +32,7 @@ RECOMPUTED: dict[str, tuple[str, ...]] = {
     "mlp": ("feed-forward in", "feed-forward out", *(each.format("activation") for each in _INNER)),
     "mla_up_proj": ("queries", "keys and values", "queries and keys", "values"),
     "shared_experts": _SHARED,
-    "moe_act": ("experts' activation", "experts' activation output"),
+    "moe_act": _ACTIVATION,
     "moe": ("router", "routed tokens", "tokens by expert", "tokens back", *_EXPERTS, *_SHARED),
 }
 """Products, kernels and kept tensors of each module that selective recomputation computes again."""
@@ -263,6 +264,10 @@ class TransformerLayer(Layer):
         work.kernels.append(Kernel(activation, (into + 1) * numbers, (2 * into + 1) * numbers))
         work.keep(f"{activation} input", into * numbers)
         work.keep(f"{activation} output", numbers, work.product_bytes)
+        if own and not self.gated:
+            # The router's weights come before the second product, and their gradient needs what they weigh;
+            # kernels of gated activations compute it again (Megatron-LM).
+            work.keep(f"{activation} before weights", numbers)
         # Where tokens go to experts, their gradients stand before and after it.
         moved = 2 * h * tokens * work.t / t if own else 0.0
         work.gradients = max(work.gradients, into * numbers + moved)

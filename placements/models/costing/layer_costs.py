@@ -243,21 +243,24 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
         for a, b in sorted({(each.inputs, each.outputs) for each in share.work.products}):
             rule = "2 bytes a number, once for each shape"
             yield MemoryItem("buffer", f"placeholder of gradients, {a:g} x {b:g}", 2 * a * b, rule)
-    if not gathered_bytes:
-        return
-    # Weights are dropped after each pass, but those of the framework's outermost module, and where they are
-    # not gathered again.
-    is_end = framework.scatters_gradients and isinstance(layer, VocabularyLayer)
-    name, weights = "weights of other GPUs", gathered_bytes * (2 if options.overlap_weights else 1)
-    if layer.reads_weights_backward and strategy.reshards and not is_end:
-        yield MemoryItem("backward", name, weights, "of one layer, or with the next (ZeRO-3)")
-    elif layer.owns_parameters and (is_end or not strategy.reshards):
-        yield MemoryItem(
-            "weights", name, gathered_bytes, "from the first forward to the last backward (ZeRO-3)"
-        )
-    if not precision.is_frozen:
-        name = "gradients of other GPUs"
-        yield MemoryItem("backward", name, gathered_bytes, "of one layer (ZeRO-3)")
+    yield from _gathered(share, gathered_bytes)
+
+
+def _gathered(share: LayerShare, num_bytes: float) -> Iterator[MemoryItem]:
+    """Yield weights and gradients of other GPUs, with ZeRO-3.
+
+    Weights are dropped after each pass, but those of a framework's outermost module, embedding and output
+    layer, and where they are not gathered again.
+    """
+    layer, options, name = share.layer, share.options, "weights of other GPUs"
+    is_end = options.framework.scatters_gradients and isinstance(layer, VocabularyLayer)
+    if num_bytes and layer.owns_parameters and (is_end or not share.strategy.reshards):
+        yield MemoryItem("weights", name, num_bytes, "from the first forward to the last backward")
+    elif layer.reads_weights_backward:
+        count = 2 if options.overlap_weights else 1
+        yield MemoryItem("backward", name, count * num_bytes, "of one layer, or with the next")
+    if not options.precision.is_frozen:
+        yield MemoryItem("backward", "gradients of other GPUs", num_bytes, "of one layer")
 
 
 def _recomputed(share: LayerShare) -> frozenset[str]:
@@ -293,7 +296,7 @@ def _copies(share: LayerShare) -> Iterator[KeptTensor]:
 def _libraries(share: LayerShare) -> Iterator[tuple[str, float]]:
     """Yield the names and bytes of workspaces and of Megatron-LM's buffers."""
     framework, layer, work = share.options.framework, share.layer, share.work
-    if framework.workspaces and work.products:
+    if framework.workspaces and not isinstance(layer, VocabularyLayer):
         has_fp8 = share.group.gpu.peak_fp8_tflops is not None
         yield "workspaces", 2**20 * WORKSPACES_MIB[framework.workspaces][has_fp8]
     if isinstance(layer, OutputLayer) and share.sharing > 1 and framework.kernels_per_weight:

@@ -88,7 +88,9 @@ def test_experts_by_hand() -> None:
     assert shape.parameters(1) == 4 * H * H + 8 * H + 8 * H
     assert shape.on(1).forward_flops - GPT.on(1).forward_flops == 16 * S * H * H + 2 * S * H * 8
     more = sum(shape.kept(HALF, 1)) - sum(GPT.kept(HALF, 1))
-    assert more == 2 * S * (8 * H) + 2 * 2 * S * H, "a second expert's inner tensors, and inputs of both"
+    assert more == 2 * S * (8 * H) + 2 * 2 * S * H + 2 * S * (8 * H), (
+        "a second expert's inner tensors, inputs of both, and what the router weighs"
+    )
     assert shape.routed_elements() == 2 * S * H
 
 
