@@ -9,8 +9,8 @@ import re
 from dataclasses import replace
 
 from experiments.predict.measured_folder import MeasuredFolderError
-from experiments.predict.run import Run
 from experiments.predict.run_table import RunFolder
+from experiments.predict.runs.run import Run
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.predict.measured_folder import MeasuredFolderError
-from experiments.predict.run import Run
-from experiments.predict.run_models import read_models, shape_of
-from experiments.predict.table_forms import TableForm, form_of
+from experiments.predict.runs.models import read_models, shape_of
+from experiments.predict.runs.run import Run
+from experiments.predict.runs.table_forms import TableForm, form_of
 from placements.forms.reading import in_file
 from placements.forms.tables import Cell, csv_header, csv_records, csv_rows
 from placements.gpus import GPUS

@@ -14,9 +14,9 @@ from made_up_runs import table
 
 from experiments.predict.calibration import Calibration, calibration_of
 from experiments.predict.modelled_run import as_modelled
-from experiments.predict.run import Run
 from experiments.predict.run_prediction import predict_run
 from experiments.predict.run_table import MODELS_FILE, RunFolder, read_run_folder
+from experiments.predict.runs.run import Run
 from experiments.predict.stage_memory import stage_memory
 from experiments.predict.task import MEMORY_COLUMNS, RUN_COLUMNS
 from placements.forms.texts import write_json, write_text

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.predict.measured_folder import MeasuredFolderError
-from experiments.predict.run import Run
+from experiments.predict.runs.run import Run
 from placements.forms.reading import Field, json_file
 from placements.forms.texts import read_yaml
 from placements.models.chain import ModelShape
