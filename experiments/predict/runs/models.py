@@ -78,7 +78,7 @@ def shape_of(run: Run, models: Mapping[str, Mapping[str, Any]]) -> ModelShape:
         model = read_model(name, **sizes, vocab_size=_padded(vocab, run))
     numbers = model.precision.with_16_bit_weights if run.weights_16_bit else model.precision
     own = {"gradient_bytes": run.gradient_bytes, "optimizer_bytes": run.optimizer_bytes}
-    given: dict[str, float] = {name: value for name, value in own.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in own.items() if value is not None}
     if run.frozen:
         given |= {"gradient_bytes": 0, "optimizer_bytes": 0}
     return replace(model, precision=replace(numbers, **given))

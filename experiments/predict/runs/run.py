@@ -182,6 +182,12 @@ class Run:
     def _batch_figures(self) -> dict[str, Any]:
         """Return the numbers of micro-batches and samples, and the time of an iteration."""
         size, number = self.micro_batch * self.data_parallel, self.num_micro_batches
+        needed = self.tp * self.pp * self.cp * self.data_parallel
+        if needed != self.gpus:
+            raise MeasuredFolderError(
+                f"gpus: {self.gpus} are not tp {self.tp} x pp {self.pp} x cp {self.cp} x dp "
+                f"{self.data_parallel}; correct one"
+            )
         if number is None and self.global_batch is None:
             raise MeasuredFolderError("num_micro_batches: is empty, as is global_batch; give one of them")
         batch = self.global_batch or size * (number or 1)
@@ -196,7 +202,9 @@ class Run:
         return {"num_micro_batches": batch // size, "global_batch": batch, "measured_ms": time_ms}
 
     def _chunk_figures(self) -> dict[str, Any]:
-        """Return the chunks of a stage, by their layers or by the stages of the layout."""
+        """Return the chunks of a stage, by their layers or the layout; without a pipeline there is one."""
+        if self.pp == 1:
+            return {"vp": 1}
         if self.layout:
             return {"vp": read_notation(self.layout, self.pp).num_chunks}
         if self.chunk_layers and self.layers:
