@@ -82,7 +82,12 @@ def calibration_of(
         raise MeasuredFolderError(
             f"calibrate: {name!r} has runs on {' and '.join(gpus)}; give those of one GPU"
         )
-    modelled = [as_modelled(folder, run, framework) for run in measured]
+    modelled = list[UniformRun]()
+    for run in measured:
+        try:
+            modelled.append(as_modelled(folder, run, framework))
+        except ValueError as why:
+            raise MeasuredFolderError(f"calibrate: {run.run}: {why}") from None
     compute, communication = _factors(modelled, np.array([run.measured_ms for run in measured]))
     if compute == communication:
         words = f"all times on {gpus[0]} are multiplied with {compute:.3f}: one figure for clocks and network"
