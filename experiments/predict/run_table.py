@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.runs.models import read_models, shape_of
@@ -29,7 +28,7 @@ class RunFolder:
     """Tables of runs by their files, sizes of models by name, and measured rates by the name of the GPU."""
 
     tables: Mapping[str, tuple[Run, ...]]
-    models: Mapping[str, Mapping[str, Any]]
+    models: Mapping[str, Run]
     machines: Mapping[str, MeasuredRates]
 
     @property

@@ -83,7 +83,7 @@ def test_recipes(tmp_path: Path) -> None:
     assert shape_of(adapted, {}).precision.is_frozen and adapted.zero == 1
     assert experts.degrees.whole_experts and shape_of(experts, {}).precision.gradient_bytes == 2
     assert experts.cluster().nodes[0].gpus_per_node == 8
-    assert "model: 'GPT_5' is not known; did you mean " in predict_run(NO_TABLES, unknown, MEGATRON).note
+    assert "model: 'GPT_5' is not known; " in predict_run(NO_TABLES, unknown, MEGATRON).note
     assert undivided.refused.startswith("global_batch: 100 is not of whole micro-batches")
 
 
