@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.runs.run import Run
 from experiments.predict.runs.table_forms import table_forms
-from placements.forms.reading import Field, json_file
+from placements.forms.reading import json_file
 from placements.forms.tables import Cell
-from placements.forms.texts import read_yaml
 from placements.models.chain import ModelShape
 from placements.models.zoo import MODELS, decoder, read_model
-
-PUBLIC_MODELS = Path(__file__).with_name("public_models.yaml")
-"""Models of public tables that are not among those of ``schedsearch plan``."""
 
 _PRECISIONS = {"fp16": "half", "fp32": "single"}
 """Names of tables that are not ours."""
@@ -71,7 +66,10 @@ def shape_of(run: Run, models: Mapping[str, Run]) -> ModelShape:
             raise MeasuredFolderError(f"{missing[0]}: is empty, and hidden is not; give all sizes")
         name, make = run.model or "model", decoder
     else:
-        name, make = _known_name(run.model), read_model
+        if not run.model:
+            raise MeasuredFolderError("model: is empty, as is hidden; name a model, or give its sizes")
+        named = {_plain(name): name for name in MODELS}
+        name, make = named.get(_plain(run.model), run.model), read_model
         sizes.setdefault("vocab_size", read_model(name).layers[0].vocab_size)  # type: ignore[attr-defined]
     model = make(name, **{**sizes, "vocab_size": -(-sizes["vocab_size"] // multiple) * multiple})
     numbers = model.precision.with_16_bit_weights if run.weights_16_bit else model.precision
@@ -101,21 +99,6 @@ def _sizes_of(run: Run) -> dict[str, Any]:
 def _plain(name: str) -> str:
     """Return a name without the marks between its letters and digits."""
     return "".join(filter(str.isalnum, name.lower()))
-
-
-@cache
-def _names() -> dict[str, str]:
-    """Return the names of models as `read_model` has them, by their plain names."""
-    public = Field(read_yaml(PUBLIC_MODELS, MeasuredFolderError), "", MeasuredFolderError)
-    own = [name for family in public.items() for name in family["models"].mapping()]
-    return {_plain(name): name for name in MODELS} | {_plain(name): f"{PUBLIC_MODELS}:{name}" for name in own}
-
-
-def _known_name(name: str) -> str:
-    """Return a model's name as `read_model` has it, however it is spelt; an error if there is none."""
-    if not name:
-        raise MeasuredFolderError("model: is empty, as is hidden; name a model, or give its sizes")
-    return _names().get(_plain(name), name)
 
 
 def read_models(path: Path) -> dict[str, Run]:
