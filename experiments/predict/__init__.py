@@ -2,8 +2,7 @@
 
 - `options`; `measured_folder`: a folder of profiles, links and plans with their measurements
 - `blocking_order`: 1F1B where transfers occupy both of their ends
-- `run`: a run with its model, GPUs, layout, software and measurements; `run_models`: its model
-- `run_table`: folders of tables of runs; `table_forms`: forms of others' tables
+- `runs`: what a run is, and forms of others' tables; `run_table`: folders of tables of runs
 - `modelled_run`: a run under a layout; `run_prediction`: its time and memory; `calibration`: factors by runs
 - `stage_memory`: tensors of a run's fullest stage
 - `board`: figures of predicted runs: errors by table, pairs in the measured order, our choice beside the best

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import lsq_linear
 
 from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.modelled_run import as_modelled
-from experiments.predict.run import Run
 from experiments.predict.run_table import NO_TABLES, RunFolder, is_table, read_run_table
+from experiments.predict.runs.run import Run
 from placements.models.costing.options import CostOptions
 from placements.models.memory import FRAMEWORKS, Framework
 from schedsearch.planning.uniform_run import UniformRun
@@ -33,9 +32,6 @@ _SETTLED = 1e-3
 
 _STEP = 0.02
 """Relative change of the communication factor by which its share of an iteration is measured."""
-
-_LIMITS = 0.25, 4.0
-"""Least and largest factor of a fit."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,12 @@ def calibration_of(
         raise MeasuredFolderError(
             f"calibrate: {name!r} has runs on {' and '.join(gpus)}; give those of one GPU"
         )
-    modelled = [as_modelled(folder, run, framework) for run in measured]
+    modelled = list[UniformRun]()
+    for run in measured:
+        try:
+            modelled.append(as_modelled(folder, run, framework))
+        except ValueError as why:
+            raise MeasuredFolderError(f"calibrate: {run.run}: {why}") from None
     compute, communication = _factors(modelled, np.array([run.measured_ms for run in measured]))
     if compute == communication:
         words = f"all times on {gpus[0]} are multiplied with {compute:.3f}: one figure for clocks and network"
@@ -109,12 +110,12 @@ def _factors(runs: Sequence[UniformRun], measured_ms: NDArray[np.float64]) -> tu
     for _ in range(_ROUNDS):
         now_ms = _times_ms(runs, compute, communication)
         exchanged_ms = (_times_ms(runs, compute, (1 + _STEP) * communication) - now_ms) / _STEP
+        share = now_ms / measured_ms
+        first = second = share.sum() / (share**2).sum()
         if np.ptp(exchanged_ms / now_ms) >= MIN_SPREAD:
             shares = np.stack([now_ms - exchanged_ms, exchanged_ms], axis=1) / measured_ms[:, None]
-            first, second = lsq_linear(shares, np.ones(len(runs)), _LIMITS).x
-        else:
-            share = now_ms / measured_ms
-            first = second = share.sum() / (share**2).sum()
+            found = np.linalg.lstsq(shares, np.ones(len(runs)), rcond=None)[0]
+            first, second = found if min(found) > 0 else (first, second)
         compute, communication = float(compute * first), float(communication * second)
         if max(abs(first - 1), abs(second - 1)) < _SETTLED:
             break

@@ -9,26 +9,16 @@ import re
 from dataclasses import replace
 
 from experiments.predict.measured_folder import MeasuredFolderError
-from experiments.predict.run import Run
 from experiments.predict.run_table import RunFolder
+from experiments.predict.runs.run import Run
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
 from placements.models.memory import FRAMEWORKS, Framework
-from placements.models.zoo.shapes import suggestion
 from placements.planners.hybrid.search.layout_search import LayoutSearch
 from placements.planners.hybrid.uniform import Layout, is_end, num_before
+from placements.trainers import megatron_layout as megatron
 from placements.trainers.layout import LAYER, MTP, LayoutError
-from placements.trainers.megatron_layout import (
-    CHUNKS,
-    FIRST,
-    LAST,
-    LAYERS,
-    LAYOUT,
-    MTP_LAYERS,
-    RANKS,
-    pipeline_of,
-)
 from schedsearch.planning.uniform_run import UniformRun
 
 USUAL_SCHEDULES = ("", "1f1b", "interleaved 1f1b")
@@ -60,11 +50,7 @@ def _options(
     folder: RunFolder, run: Run, framework: Framework, model: ModelShape, cluster: Cluster
 ) -> CostOptions:
     """Return the rates of a run's GPUs, and the work that its software overlaps or joins."""
-    if run.framework:
-        if run.framework not in FRAMEWORKS:
-            remedy = suggestion(run.framework, FRAMEWORKS)
-            raise MeasuredFolderError(f"framework: {run.framework!r} is not known; {remedy}")
-        framework = FRAMEWORKS[run.framework]
+    framework = FRAMEWORKS.get(run.framework, framework)
     if run.fused_loss is not None:
         framework = replace(framework, loss="native" if run.fused_loss else "megatron")
     return CostOptions(
@@ -111,16 +97,16 @@ def _chunk_layers(run: Run, model: ModelShape) -> tuple[int, ...] | None:
     layers = [each for each in model.layers if not is_end(each)]
     num_mtp = last // 2 if last > 1 else 0
     said = {
-        LAYERS: len(layers) - num_mtp,
-        RANKS: run.pp,
-        MTP_LAYERS: num_mtp or None,
-        LAYOUT: run.layout or None,
-        FIRST: run.first_stage_layers,
-        LAST: run.last_stage_layers,
-        CHUNKS: run.vp if run.vp > 1 and not run.layout else None,
+        megatron.LAYERS: len(layers) - num_mtp,
+        megatron.RANKS: run.pp,
+        megatron.MTP_LAYERS: num_mtp,
+        megatron.LAYOUT: run.layout,
+        megatron.FIRST: run.first_stage_layers,
+        megatron.LAST: run.last_stage_layers,
+        megatron.CHUNKS: run.vp if run.vp > 1 and not run.layout else None,
     }
-    words = [str(word) for pair in said.items() if pair[1] is not None for word in pair]
-    stages = pipeline_of(words).layout.stages
+    words = [str(word) for pair in said.items() if pair[1] for word in pair]
+    stages = megatron.pipeline_of(words).layout.stages
     if MTP in "".join(stages[:-1]):
         raise LayoutError("layout: layers of MTP apart from the loss are not modelled; move m to its stage")
     sizes = [stage.count(LAYER) for stage in stages]

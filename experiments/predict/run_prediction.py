@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from experiments.predict.calibration import Calibration
 from experiments.predict.errors import error_of, joined
 from experiments.predict.modelled_run import as_modelled
-from experiments.predict.run import Run
 from experiments.predict.run_table import RunFolder
+from experiments.predict.runs.run import Run
 from placements.models.memory import Framework
 from schedsearch.planning.uniform_run import UniformRun
 

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from experiments.predict.measured_folder import MeasuredFolderError
-from experiments.predict.run import Run
-from experiments.predict.run_models import read_models, shape_of
-from experiments.predict.table_forms import TableForm, form_of
+from experiments.predict.runs.models import read_models, shape_of
+from experiments.predict.runs.run import Run
+from experiments.predict.runs.table_forms import TableForm, form_of
 from placements.forms.reading import in_file
 from placements.forms.tables import Cell, csv_header, csv_records, csv_rows
 from placements.gpus import GPUS
@@ -29,7 +28,7 @@ class RunFolder:
     """Tables of runs by their files, sizes of models by name, and measured rates by the name of the GPU."""
 
     tables: Mapping[str, tuple[Run, ...]]
-    models: Mapping[str, Mapping[str, Any]]
+    models: Mapping[str, Run]
     machines: Mapping[str, MeasuredRates]
 
     @property

@@ -14,9 +14,9 @@ from made_up_runs import COLUMNS, table
 
 from experiments.predict.calibration import Calibration, calibration_of
 from experiments.predict.modelled_run import as_modelled
-from experiments.predict.run import Run
 from experiments.predict.run_prediction import predict_run
 from experiments.predict.run_table import MODELS_FILE, RunFolder, read_run_folder
+from experiments.predict.runs.run import Run
 from experiments.predict.stage_memory import stage_memory
 from experiments.predict.task import MEMORY_COLUMNS
 from placements.forms.texts import write_json, write_text
@@ -229,8 +229,7 @@ def test_a_wrong_table_is_told_in_a_line(
     ("changes", "why"),
     [
         ({"hidden_size": None}, "tiny: lacks the field 'hidden_size'; add it"),
-        ({"head_num": "8"}, "tiny.head_num: '8' is not a whole number"),
-        ({"attention_type": "mla"}, "tiny: lacks the field 'kv_lora_rank'; add it"),
+        ({"head_num": "eight"}, "tiny.heads: 'eight' is not a whole number"),
     ],
 )
 def test_a_wrong_file_of_models_is_told_in_a_line(tmp_path: Path, changes: dict[str, Any], why: str) -> None:

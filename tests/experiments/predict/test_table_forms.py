@@ -9,11 +9,11 @@ import pytest
 from places import SHARED_DATA
 
 from experiments.predict.modelled_run import as_modelled
-from experiments.predict.run import Run
-from experiments.predict.run_models import shape_of
 from experiments.predict.run_prediction import predict_run
 from experiments.predict.run_table import NO_TABLES, read_run_folder, read_run_table
-from experiments.predict.table_forms import table_forms
+from experiments.predict.runs.models import shape_of
+from experiments.predict.runs.run import Run
+from experiments.predict.runs.table_forms import table_forms
 from placements.forms.texts import write_text
 from placements.models.memory import FRAMEWORKS
 
@@ -83,7 +83,7 @@ def test_recipes(tmp_path: Path) -> None:
     assert shape_of(adapted, {}).precision.is_frozen and adapted.zero == 1
     assert experts.degrees.whole_experts and shape_of(experts, {}).precision.gradient_bytes == 2
     assert experts.cluster().nodes[0].gpus_per_node == 8
-    assert "model: 'GPT_5' is not known; did you mean " in predict_run(NO_TABLES, unknown, MEGATRON).note
+    assert "model: 'GPT_5' is not known; " in predict_run(NO_TABLES, unknown, MEGATRON).note
     assert undivided.refused.startswith("global_batch: 100 is not of whole micro-batches")
 
 
@@ -145,3 +145,46 @@ def test_every_public_row_is_predicted_or_refused_with_a_reason(name: str) -> No
             assert found.predicted is not None or found.note.partition("not predicted: ")[2], run
             assert "\n" not in found.note
     assert all(form.source for form in table_forms().values())
+
+
+def test_arguments_of_megatron_lm_are_columns(tmp_path: Path) -> None:
+    """A made-up model with latent attention and experts; other arguments are in a file beside the table."""
+    header = (
+        "family,test_case,gpu,gpus,median_iteration_s,max_allocated_gib,tensor_model_parallel_size,"
+        "pipeline_model_parallel_size,expert_model_parallel_size,expert_tensor_parallel_size,micro_batch_size,"
+        "global_batch_size,seq_length,num_layers,hidden_size,ffn_hidden_size,num_attention_heads,num_experts,"
+        "moe_ffn_hidden_size,moe_layer_freq,multi_latent_attention,bf16,sequence_parallel,attention_backend,"
+        "use_distributed_optimizer,fine_grained_activation_offloading"
+    )
+    row = "h100,8,0.5,9,2,2,2,1,1,16,1024,12,1024,4096,16,8,512,([0]*1+[1]*11),True,True,True,unfused,True"
+    write_text(
+        tmp_path / "megatron_golden_args.json.gz", '{"a": {"--hidden-dropout": 0.0, "--v-head-dim": 64}}'
+    )
+    rows = (f"moe,a,{row},", f"moe,b,{row},True", f"t5,c,{row},", f"gpt,d_inference,{row},")
+    run, offloaded, other, inference = runs_of(tmp_path, header, *rows)
+    assert (run.zero, run.attention, run.dense_layers, run.top_k, run.measured_stage) == (
+        1,
+        "fused",
+        1,
+        2,
+        "last",
+    )
+    assert (run.kv_rank, run.head_width, run.value_width, run.dropout) == (32, 128, 64, False)
+    assert run.degrees.whole_experts and run.measured_ms == 500
+    found = predict_run(NO_TABLES, run, MEGATRON)
+    assert found.predicted_gib == found.gib_by_stage[-1] != max(found.gib_by_stage)
+    assert offloaded.value_width == 128, "the default"
+    notes = [predict_run(NO_TABLES, each, MEGATRON).note for each in (offloaded, other, inference)]
+    assert "offload: tensors on the host (activations) are not modelled" in notes[0]
+    assert "the family t5" in notes[1] and "generates text" in notes[2]
+
+
+def test_a_power_limit_and_a_clock_lengthen_computing(tmp_path: Path) -> None:
+    header = "run,model,gpu,gpus,sequence_length,num_micro_batches,power_w,clock_mhz"
+    limits = {"a": ",", "b": "700,", "c": ",990", "d": "100,"}
+    rows = [f"{name},llama2_7b,h100,8,512,1,{limit}" for name, limit in limits.items()]
+    plain, limited, slow, too_low = runs_of(tmp_path, header, *rows)
+    gpu = plain.cluster().whole.gpu
+    assert [run.clock_factor(gpu) for run in (plain, limited)] == [1, 1], "700 W is the usual limit"
+    assert slow.clock_factor(gpu) == pytest.approx(1 + gpu.power.compute_share * (1980 / 990 - 1))
+    assert "power_w: 100 W is too low" in predict_run(NO_TABLES, too_low, MEGATRON).note

@@ -30,7 +30,9 @@ def words(text: str) -> list[str]:
 DECODERS = [
     name
     for name in MODELS
-    if not name.startswith(("mt5", "t5", "flava", "vit", "swin", "wide", "opt", "nemo", "vgg", "alex", "res"))
+    if not name.startswith(
+        ("mt5", "t5", "flava", "vit", "swin", "wide", "opt", "nemotron_h", "vgg", "alex", "res")
+    )
 ]
 
 

@@ -16,6 +16,7 @@ from placements.forms.meaning import Meaning
 from placements.gpus import GPUS
 from placements.hardware import Gpu
 from placements.models.costing.options import Graphs
+from placements.models.memory import FRAMEWORKS
 from placements.models.parallel import ContextSharing
 from placements.models.transformer import AttentionKind
 from placements.models.zoo.shapes import suggestion
@@ -35,13 +36,9 @@ class Run:
     gpu: Annotated[str, Meaning("name of a GPU, such as b200; also with memory and power, h100_96gb_500w")]
     gpus: Annotated[int, Meaning("GPUs", min=1)]
     sequence_length: Annotated[int, Meaning("tokens of a sample", min=1)]
-    model: Annotated[
-        str, Meaning("name of a model, in models.json or of `schedsearch plan model=all`; or a label")
-    ] = ""
+    model: Annotated[str, Meaning("name, in models.json or of `schedsearch plan model=all`; or a label")] = ""
     num_micro_batches: Annotated[int | None, Meaning("micro-batches of a data-parallel group", min=1)] = None
-    global_batch: Annotated[
-        int | None, Meaning("samples of an iteration, in place of num_micro_batches", min=1)
-    ] = None
+    global_batch: Annotated[int | None, Meaning("samples of an iteration, in its place", min=1)] = None
     layers: Annotated[int | None, Meaning("layers; empty: the model's own, as for all sizes", min=1)] = None
     hidden: Annotated[int | None, Meaning("width of the layers", min=1)] = None
     heads: Annotated[int | None, Meaning("attention heads", min=1)] = None
@@ -49,9 +46,7 @@ class Run:
     head_width: Annotated[int | None, Meaning("width of a head; empty: hidden / heads", min=1)] = None
     feed_forward: Annotated[int | None, Meaning("width of feed-forward parts; empty: 4 hidden", min=1)] = None
     vocab: Annotated[int | None, Meaning("tokens of the vocabulary", min=1)] = None
-    vocab_multiple: Annotated[
-        int, Meaning("rows of each GPU's part of the vocabulary are padded to a multiple of this", min=1)
-    ] = 128
+    vocab_multiple: Annotated[int, Meaning("divides each GPU's rows of the vocabulary, padded", min=1)] = 128
     experts: Annotated[int | None, Meaning("experts of a layer", min=1)] = None
     top_k: Annotated[int | None, Meaning("experts that a token takes", min=1)] = None
     expert_feed_forward: Annotated[int | None, Meaning("width of an expert", min=1)] = None
@@ -79,29 +74,19 @@ class Run:
     dp: Annotated[int | None, Meaning("data-parallel groups; empty: all other GPUs", min=1)] = None
     micro_batch: Annotated[int, Meaning("samples of a micro-batch", min=1)] = 1
     sequence_parallel: Annotated[bool, Meaning("tensor-parallel GPUs share the tokens of norms")] = True
-    context_sharing: Annotated[
-        ContextSharing, Meaning("how context-parallel GPUs attend to each other's tokens")
-    ] = "all_to_all"
+    context_sharing: Annotated[ContextSharing, Meaning("context-parallel attention")] = "all_to_all"
     zero: Annotated[int, Meaning("stage of ZeRO; FSDP is 3, or 2 without resharding", min=0, max=3)] = 1
-    shard_gpus: Annotated[
-        int | None, Meaning("GPUs over which ZeRO shares states; empty: all with equal weights", min=1)
-    ] = None
+    shard_gpus: Annotated[int | None, Meaning("GPUs that ZeRO shards over; empty: all", min=1)] = None
     reshard: Annotated[bool, Meaning("ZeRO-3 drops weights between forward and backward")] = True
     layout: Annotated[str, Meaning("layout of the stages in Megatron-LM's notation, such as Ett\\|ttL")] = ""
     first_stage_layers: Annotated[int | None, Meaning("layers of the first stage", min=1)] = None
     last_stage_layers: Annotated[int | None, Meaning("layers of the last stage", min=1)] = None
     chunk_layers: Annotated[int | None, Meaning("layers of a chunk, in place of vp", min=1)] = None
-    schedule: Annotated[
-        str, Meaning("1f1b, interleaved 1f1b, or a hand-made schedule such as zb_v; empty: the first two")
-    ] = ""
+    schedule: Annotated[str, Meaning("1f1b, interleaved 1f1b, zb_v or others; empty: the first two")] = ""
     precision: Annotated[str, Meaning("half, bf16, fp8, fp8_blockwise, mxfp8, nvfp4 or single")] = "bf16"
     weights_16_bit: Annotated[bool, Meaning("16-bit weights stand beside those of 8 or 4 bits")] = False
-    gradient_bytes: Annotated[
-        float | None, Meaning("of each parameter; empty: the precision's", "bytes", above=0)
-    ] = None
-    optimizer_bytes: Annotated[
-        float | None, Meaning("optimizer states of a parameter; empty: the precision's", "bytes", above=0)
-    ] = None
+    gradient_bytes: Annotated[float | None, Meaning("of a parameter", "bytes", above=0)] = None
+    optimizer_bytes: Annotated[float | None, Meaning("optimizer states of it", "bytes", above=0)] = None
     frozen: Annotated[bool, Meaning("adapters are trained, and not the weights (LoRA)")] = False
     recompute: Annotated[
         Literal["none", "selective", "full", "fitting"],
@@ -112,23 +97,19 @@ class Run:
     )
     recompute_modules: Annotated[str, Meaning("modules computed again with selective; empty: core_attn")] = ""
     offload: Annotated[str, Meaning("tensors held by the host; such a run is not predicted")] = ""
-    overlap: Annotated[
-        bool | None, Meaning("gradients and new weights are exchanged beside the pipeline")
-    ] = None
+    overlap: Annotated[bool | None, Meaning("gradients and weights go beside the pipeline")] = None
     async_tp: Annotated[bool, Meaning("tensor-parallel exchanges run beside products")] = False
     sends_tokens_once: Annotated[bool, Meaning("tokens go once to each GPU and node (DeepEP)")] = False
     graphs: Annotated[Graphs, Meaning("kernels that run as CUDA graphs")] = "none"
     compile: Annotated[bool, Meaning("torch.compile joins small kernels")] = False
     fused_loss: Annotated[bool | None, Meaning("the loss is fused; empty: as usual for the framework")] = None
-    framework: Annotated[str, Meaning("a training framework; empty: that of the option")] = ""
+    framework: Annotated[str, Meaning("empty: that of the option", choices=("", *FRAMEWORKS))] = ""
     power_w: Annotated[float | None, Meaning("power limit of a GPU", "W", above=0)] = None
     clock_mhz: Annotated[float | None, Meaning("clock of a GPU", "MHz", above=0)] = None
     gpu_memory_gib: Annotated[float | None, Meaning("memory, where not the usual", "GiB", above=0)] = None
     gpu_bandwidth_gb_s: Annotated[float | None, Meaning("its bandwidth, likewise", "GB/s", above=0)] = None
     gpus_per_node: Annotated[int | None, Meaning("GPUs of a node; empty: the usual number", min=1)] = None
-    node_bandwidth_gb_s: Annotated[
-        float | None, Meaning("between a node and all others; empty: the usual", "GB/s", above=0)
-    ] = None
+    node_bandwidth_gb_s: Annotated[float | None, Meaning("from a node to others", "GB/s", above=0)] = None
     measured_ms: Annotated[float | None, Meaning("time of an iteration", "ms", above=0)] = None
     tokens_per_s_per_gpu: Annotated[float | None, Meaning("in place of it", "tokens/s", above=0)] = None
     measured_gib: Annotated[float | None, Meaning("most memory that a GPU allocated", "GiB", above=0)] = None
@@ -182,6 +163,12 @@ class Run:
     def _batch_figures(self) -> dict[str, Any]:
         """Return the numbers of micro-batches and samples, and the time of an iteration."""
         size, number = self.micro_batch * self.data_parallel, self.num_micro_batches
+        needed = self.tp * self.pp * self.cp * self.data_parallel
+        if needed != self.gpus:
+            raise MeasuredFolderError(
+                f"gpus: {self.gpus} are not tp {self.tp} x pp {self.pp} x cp {self.cp} x dp "
+                f"{self.data_parallel}; correct one"
+            )
         if number is None and self.global_batch is None:
             raise MeasuredFolderError("num_micro_batches: is empty, as is global_batch; give one of them")
         batch = self.global_batch or size * (number or 1)
@@ -196,7 +183,9 @@ class Run:
         return {"num_micro_batches": batch // size, "global_batch": batch, "measured_ms": time_ms}
 
     def _chunk_figures(self) -> dict[str, Any]:
-        """Return the chunks of a stage, by their layers or by the stages of the layout."""
+        """Return the chunks of a stage, by their layers or the layout; without a pipeline there is one."""
+        if self.pp == 1:
+            return {"vp": 1}
         if self.layout:
             return {"vp": read_notation(self.layout, self.pp).num_chunks}
         if self.chunk_layers and self.layers:
@@ -209,11 +198,6 @@ class Run:
             raise MeasuredFolderError(f"gpu: {self.gpu!r} is not known; {suggestion(self.gpu, GPUS)}")
         usual = self.gpus_per_node or GPUS[self.gpu].gpus_per_node
         each = usual if self.gpus % usual == 0 else math.gcd(self.gpus, 1 << usual.bit_length() - 1)
-        figures = {
-            "memory_gib": self.gpu_memory_gib,
-            "memory_bandwidth_gb_s": self.gpu_bandwidth_gb_s,
-        }
-        own: dict[str, Any] = {name: value for name, value in figures.items() if value is not None}
         try:
             cluster = read_cluster(
                 f"{self.gpu}_{self.gpus}", gpus_per_node=each, node_bandwidth_gb_s=self.node_bandwidth_gb_s
@@ -221,7 +205,12 @@ class Run:
         except GpusError as error:
             raise MeasuredFolderError(str(error)) from None
         (nodes,) = cluster.nodes
-        return replace(cluster, nodes=(replace(nodes, gpu=replace(nodes.gpu, **own)),))
+        gpu = replace(
+            nodes.gpu,
+            memory_gib=self.gpu_memory_gib or nodes.gpu.memory_gib,
+            memory_bandwidth_gb_s=self.gpu_bandwidth_gb_s or nodes.gpu.memory_bandwidth_gb_s,
+        )
+        return replace(cluster, nodes=(replace(nodes, gpu=gpu),))
 
     def clock_factor(self, gpu: Gpu) -> float:
         """Return the factor on times of computing at the set clock or under the power limit."""

@@ -1,0 +1,115 @@
+"""Models of runs: by name, by the sizes of a row, or by a file in SimuMax's form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiments.predict.measured_folder import MeasuredFolderError
+from experiments.predict.runs.run import Run
+from experiments.predict.runs.table_forms import table_forms
+from placements.forms.reading import json_file
+from placements.forms.tables import Cell
+from placements.models.chain import ModelShape
+from placements.models.zoo import MODELS, decoder, read_model
+
+_PRECISIONS = {"fp16": "half", "fp32": "single"}
+"""Names of tables that are not ours."""
+
+SIZES: Mapping[str, str] = {
+    "layers": "num_layers",
+    "hidden": "hidden_size",
+    "heads": "num_heads",
+    "kv_heads": "num_kv_heads",
+    "feed_forward": "feed_forward_size",
+    "vocab": "vocab_size",
+    "experts": "num_experts",
+    "top_k": "experts_per_token",
+    "shared_expert": "shared_expert_size",
+    "dense_layers": "num_dense_layers",
+    "predict_layers": "num_predict_layers",
+} | {
+    name: name
+    for name in (
+        *("head_width", "kv_rank", "query_rank", "rope_width", "value_width", "query_key_norms", "gated"),
+        *("biases", "tied", "learned_positions", "dropout", "attention", "causal"),
+    )
+}
+"""Columns with sizes of a model, and the sizes of `placements.models.zoo.decoder` that they are."""
+
+_COLUMNS = (*SIZES, "expert_feed_forward")
+
+_NEEDED = ("layers", "hidden", "heads", "vocab")
+"""Columns without which a model that has no known name has no sizes."""
+
+
+def shape_of(run: Run, models: Mapping[str, Run]) -> ModelShape:
+    """Return the model of a run, with its layers, tokens, precision, and padded vocabulary.
+
+    Args:
+        run: The run.
+        models: Runs by the name of a model whose sizes they have, as of `read_models`.
+
+    Raises:
+        ValueError: The model is not known, or a size is wrong.
+    """
+    if (known := models.get(run.model)) is not None:
+        own = {name for name in _COLUMNS if getattr(run, name) is not None}
+        run = replace(run, **{name: getattr(known, name) for name in _COLUMNS if name not in own})
+    precision, sizes = run.precision.lower(), _sizes_of(run)
+    sizes |= {"precision": _PRECISIONS.get(precision, precision)}
+    multiple = run.vocab_multiple * run.tp
+    if run.hidden is not None:
+        if missing := [name for name in _NEEDED if getattr(run, name) is None]:
+            raise MeasuredFolderError(f"{missing[0]}: is empty, and hidden is not; give all sizes")
+        name, make = run.model or "model", decoder
+    else:
+        if not run.model:
+            raise MeasuredFolderError("model: is empty, as is hidden; name a model, or give its sizes")
+        named = {_plain(name): name for name in MODELS}
+        name, make = named.get(_plain(run.model), run.model), read_model
+        sizes.setdefault("vocab_size", read_model(name).layers[0].vocab_size)  # type: ignore[attr-defined]
+    model = make(name, **{**sizes, "vocab_size": -(-sizes["vocab_size"] // multiple) * multiple})
+    numbers = model.precision.with_16_bit_weights if run.weights_16_bit else model.precision
+    if run.frozen:
+        return replace(model, precision=replace(numbers, gradient_bytes=0, optimizer_bytes=0))
+    numbers = replace(
+        numbers,
+        gradient_bytes=run.gradient_bytes or numbers.gradient_bytes,
+        optimizer_bytes=run.optimizer_bytes or numbers.optimizer_bytes,
+    )
+    return replace(model, precision=numbers)
+
+
+def _sizes_of(run: Run) -> dict[str, Any]:
+    """Return the sizes that a row gives, as arguments of `decoder`."""
+    given = {theirs: getattr(run, ours) for ours, theirs in SIZES.items()}
+    sizes = {name: value for name, value in given.items() if value is not None}
+    sizes["sequence_length"] = run.sequence_length
+    if run.dense_layers and run.layers:
+        sizes["num_dense_layers"] = min(run.dense_layers, run.layers - 1)
+    if (run.experts or 1) > 1 and run.expert_feed_forward:
+        sizes["feed_forward_size"] = run.expert_feed_forward
+        sizes["dense_feed_forward_size"] = run.feed_forward
+    return sizes
+
+
+def _plain(name: str) -> str:
+    """Return a name without the marks between its letters and digits."""
+    return "".join(filter(str.isalnum, name.lower()))
+
+
+def read_models(path: Path) -> dict[str, Run]:
+    """Return the sizes of the models of a file in SimuMax's form, each as a run with nothing else."""
+    form, columns = table_forms()["simumax_models"], [*_COLUMNS]
+    with json_file(path, "a file of models", MeasuredFolderError) as data:
+        found = {}
+        for name in data.mapping():
+            fields = {key: str(value) for key, value in data[name].mapping().items() if value is not None}
+            if missing := [key for key in form.columns_needed if key not in fields]:
+                raise MeasuredFolderError(f"{name}: lacks the field {missing[0]!r}; add it")
+            cell = Cell(form.our_cells(fields, columns), name, MeasuredFolderError)
+            found[name] = cell.record(Run, run=name, gpu="", gpus=1, sequence_length=1)
+    return found
