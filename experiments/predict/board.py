@@ -75,12 +75,12 @@ class BoardRun:
     def of(cls, table: str, found: RunPrediction, is_given: bool = False) -> BoardRun:
         """Return a prediction of a row; words leave out what a row does not say."""
         run = found.run
-        said = {each.name: getattr(run, each.name) for each in fields(run)}
-        said = {each.name: said[each.name] for each in fields(run) if said[each.name] != each.default}
+        usual = {each.name: each.default for each in fields(run)}
+        names = sorted(usual, key=lambda name: name != "model")
+        said = {name: getattr(run, name) for name in names if getattr(run, name) != usual[name]}
         layout = {name: said[name] for name in said if name in _LAYOUT}
-        asked = {
-            name: said[name] for name in said if name not in layout and not name.startswith(_NO_QUESTION)
-        }
+        others = [name for name in said if name not in layout and not name.startswith(_NO_QUESTION)]
+        asked = {name: said[name] for name in others}
         if run.num_micro_batches:
             asked["global_batch"] = run.num_micro_batches * run.micro_batch * run.data_parallel
         times = run.measured_ms, found.predicted_ms, run.peer_ms
