@@ -17,7 +17,6 @@ from placements.forms.texts import text_columns
 from schedsearch.comparison.rows import compared
 from schedsearch.energy import (
     FrequencyPlan,
-    Frontier,
     all_maximum_clocks,
     changes_per_iteration,
     num_clock_changes,
@@ -51,9 +50,9 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
     tables = {"savings": Table(dict, savings)}
     files: dict[str, object] = {
         "profile.csv": tuned.profile.to_csv,
-        "frontier.json": {**frontier_to_dict(found, frontier), **made_by, **found.costs.to_dict()},
+        "frontier.json": {**frontier_to_dict(found, tuned), **made_by, **found.costs.to_dict()},
         "plan.json": plan_to_dict(schedule, tuned),
-        "frontier.csv": frontier_csv(schedule, frontier),
+        "frontier.csv": frontier_csv(schedule, frontier, tuned.work),
         "frequencies.csv": frequencies_csv(schedule, tuned.profile, tuned.plan),
         **{f"{each.name}.json": each.to_dict(found.costs) for each in tuned.constrained},
     }
@@ -72,6 +71,7 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
         pictures={name: partial(save_drawing, draw) for name, draw in drawings(found, tuned).items()},
         sentences=[
             describe(tuned),
+            *tuned.training_lines,
             *savings_table(savings),
             *(
                 f"{fact.label:<14}  {fact.value}\n{'':16}{fact.note}"
@@ -84,9 +84,11 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
     )
 
 
-def frontier_to_dict(found: SearchStepResult, frontier: Frontier) -> Row:
-    """Return the frontier as plain data, with each device's changes of clock beside each plan."""
-    data = frontier.to_dict()
+def frontier_to_dict(found: SearchStepResult, tuned: EnergyResult) -> Row:
+    """Return the frontier as plain data, with changes of clock and training figures beside each plan."""
+    data = tuned.frontier.to_dict()
+    for plan in (data["all_maximum"], *data["plans"], *data["straggler_plans"]):
+        plan |= tuned.work.figures(plan["time_ms"], plan["energy_mj"]).known
     for plan in (*data["plans"], *data["straggler_plans"]):
         plan |= _changes_of(found.schedule, plan["clock_mhz"])
     if found.selection is not None:
@@ -107,6 +109,7 @@ def plan_to_dict(schedule: Schedule, tuned: EnergyResult) -> Row:
         "energy_until_deadline_mj": frontier.energy_next_to(plan, tuned.deadline_ms),
         "saving": frontier.saving(plan, tuned.deadline_ms),
         "saving_against": tuned.baseline_in_words(plan),
+        **tuned.training(plan).known,
         **tuned.costs.to_dict(),
         **clocks_to_dict(plan.clock_mhz),
         **_changes_of(schedule, plan.clock_mhz),

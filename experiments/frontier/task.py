@@ -90,7 +90,7 @@ def search_and_tune(
             )
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
-    plan = frontier.at(deadline_ms)
+    plan, tokens = frontier.at(deadline_ms), energy.tokens_per_iteration
     tuned = EnergyResult(
         profile,
         found.costs,
@@ -100,6 +100,7 @@ def search_and_tune(
         simulate_at_clocks(schedule, profile, plan.clock_mhz),
         baselines,
         method=describe_method(energy, frontier),
+        work=problem.work if tokens is None else replace(problem.work, tokens=tokens),
     )
     return found, constrained(options, found, tuned)
 

@@ -14,6 +14,7 @@ from experiments.search.profile_reading import CostSource, blocking_power_in_wor
 from placements import BlockingPower, Placement, Profile, ProfileError
 from placements.block import COMPUTE
 from placements.hardware import Gpu
+from placements.models.training_figures import UNKNOWN_WORK, IterationWork
 from placements.placement_file import by_device
 from placements.profiles.mode_costs import with_modes
 from schedsearch.core.problem import Problem
@@ -37,6 +38,7 @@ class SearchProblem:
         blocking_power_w: Power of a GPU that waits, as the options give it; None where they do not.
         is_memory_given: Whether its memory is the options' and not its kind's.
         batch: Micro-batches, where these differ.
+        work: Tokens and operations of an iteration, where they are known.
     """
 
     placement: Placement
@@ -48,6 +50,7 @@ class SearchProblem:
     blocking_power_w: BlockingPower | None
     is_memory_given: bool
     batch: Problem | None = None
+    work: IterationWork = UNKNOWN_WORK
 
     @property
     def memory_unit(self) -> str:
@@ -129,6 +132,7 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
         chosen.blocking_power,
         is_memory_given=search.memory is not None,
         batch=batch if batch is not None and batch.chosen else None,
+        work=replace(UNKNOWN_WORK if batch else built.work, num_gpus=sum(placement.gpus)),
     )
 
 

@@ -11,6 +11,7 @@ from experiments.search.kinds.kind import Built, ModelledKind, PlannedRun, RunPl
 from placements import Profile
 from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
+from placements.models.training_figures import IterationWork
 
 if TYPE_CHECKING:
     from placements.planners.hybrid.plan import Plan
@@ -77,4 +78,5 @@ class GalvatronPlacement(ModelledKind):
             f"cost model of a GPT on {gpu.name}, for the plan {self.path}",
             lambda each: modelled_profile(each, gpu, compute_shares(pieces, each, gpu)),
             planned=RunPlan(plan, in_words),
+            work=IterationWork.of(plan.model, {gpu: plan.num_gpus}, samples),
         )

@@ -12,6 +12,7 @@ from experiments.config.options import OptionError
 from placements import BlockingPower, Kind, Placement, PlacementError, Profile
 from placements.forms.meaning import option
 from placements.hardware import Gpu
+from placements.models.training_figures import UNKNOWN_WORK, IterationWork
 
 if TYPE_CHECKING:
     from placements.models.chain import ModelShape
@@ -74,6 +75,7 @@ class Built:
         model: Model of the costs of these blocks at each clock.
         placeholder: Whether the times are only the ticks of a shape.
         planned: Plan of Galvatron that it was made of.
+        work: Tokens and operations of an iteration, where a model is known.
     """
 
     placement: Placement
@@ -81,6 +83,7 @@ class Built:
     model: Callable[[Placement], Profile]
     placeholder: bool = False
     planned: RunPlan | None = None
+    work: IterationWork = UNKNOWN_WORK
 
 
 class PlacementKind:
