@@ -90,7 +90,8 @@ def search_and_tune(
             )
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
-    plan, tokens = frontier.at(deadline_ms), energy.tokens_per_iteration
+    plan, work = frontier.at(deadline_ms), replace(problem.built.work, num_gpus=sum(problem.placement.gpus))
+    tokens = work.tokens if energy.tokens_per_iteration is None else energy.tokens_per_iteration
     tuned = EnergyResult(
         profile,
         found.costs,
@@ -100,7 +101,7 @@ def search_and_tune(
         simulate_at_clocks(schedule, profile, plan.clock_mhz),
         baselines,
         method=describe_method(energy, frontier),
-        work=problem.work if tokens is None else replace(problem.work, tokens=tokens),
+        work=replace(work, tokens=tokens),
     )
     return found, constrained(options, found, tuned)
 

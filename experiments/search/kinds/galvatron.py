@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.search.kinds.kind import Built, ModelledKind, PlannedRun, RunPlan
+from experiments.search.kinds.kind import Built, ModelledKind, PlannedRun
 from placements import Profile
 from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
@@ -77,6 +77,7 @@ class GalvatronPlacement(ModelledKind):
             placement_of_pieces("as planned by Galvatron", plan, pieces, capacities_gib, self.tick_ms),
             f"cost model of a GPT on {gpu.name}, for the plan {self.path}",
             lambda each: modelled_profile(each, gpu, compute_shares(pieces, each, gpu)),
-            planned=RunPlan(plan, in_words),
+            planned=plan,
+            in_words=in_words,
             work=IterationWork.of(plan.model, {gpu: plan.num_gpus}, samples),
         )

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from placements.planners.hybrid.plan import Plan
 
 
-class RunPlan(NamedTuple):
-    """A plan with the number of micro-batches that the options ask for, and in a line."""
-
-    plan: Plan
-    in_words: str
-
-
 class PlannedRun(NamedTuple):
     """A plan's part in a run.
 
@@ -74,7 +67,8 @@ class Built:
         times: Source of its times in words.
         model: Model of the costs of these blocks at each clock.
         placeholder: Whether the times are only the ticks of a shape.
-        planned: Plan of Galvatron that it was made of.
+        planned: Plan of Galvatron that it was made of, with the micro-batches of the options.
+        in_words: That plan in a line.
         work: Tokens and operations of an iteration, where a model is known.
     """
 
@@ -82,7 +76,8 @@ class Built:
     times: str
     model: Callable[[Placement], Profile]
     placeholder: bool = False
-    planned: RunPlan | None = None
+    planned: Plan | None = None
+    in_words: str = ""
     work: IterationWork = UNKNOWN_WORK
 
 
