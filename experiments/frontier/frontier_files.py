@@ -17,6 +17,7 @@ from placements.forms.texts import text_columns
 from schedsearch.comparison.rows import compared
 from schedsearch.energy import (
     FrequencyPlan,
+    Frontier,
     all_maximum_clocks,
     changes_per_iteration,
     num_clock_changes,
@@ -50,9 +51,9 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
     tables = {"savings": Table(dict, savings)}
     files: dict[str, object] = {
         "profile.csv": tuned.profile.to_csv,
-        "frontier.json": {**frontier_to_dict(found, tuned), **made_by, **found.costs.to_dict()},
+        "frontier.json": {**frontier_to_dict(found, frontier), **made_by, **found.costs.to_dict()},
         "plan.json": plan_to_dict(schedule, tuned),
-        "frontier.csv": frontier_csv(schedule, frontier, tuned.work),
+        "frontier.csv": frontier_csv(schedule, frontier),
         "frequencies.csv": frequencies_csv(schedule, tuned.profile, tuned.plan),
         **{f"{each.name}.json": each.to_dict(found.costs) for each in tuned.constrained},
     }
@@ -84,11 +85,9 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
     )
 
 
-def frontier_to_dict(found: SearchStepResult, tuned: EnergyResult) -> Row:
-    """Return the frontier as plain data, with changes of clock and training figures beside each plan."""
-    data = tuned.frontier.to_dict()
-    for plan in (data["all_maximum"], *data["plans"], *data["straggler_plans"]):
-        plan |= tuned.work.figures(plan["time_ms"], plan["energy_mj"]).known
+def frontier_to_dict(found: SearchStepResult, frontier: Frontier) -> Row:
+    """Return the frontier as plain data, with each device's changes of clock beside each plan."""
+    data = frontier.to_dict()
     for plan in (*data["plans"], *data["straggler_plans"]):
         plan |= _changes_of(found.schedule, plan["clock_mhz"])
     if found.selection is not None:
@@ -109,7 +108,7 @@ def plan_to_dict(schedule: Schedule, tuned: EnergyResult) -> Row:
         "energy_until_deadline_mj": frontier.energy_next_to(plan, tuned.deadline_ms),
         "saving": frontier.saving(plan, tuned.deadline_ms),
         "saving_against": tuned.baseline_in_words(plan),
-        **tuned.training(plan).known,
+        **frontier.training_figures(plan).known,
         **tuned.costs.to_dict(),
         **clocks_to_dict(plan.clock_mhz),
         **_changes_of(schedule, plan.clock_mhz),

@@ -39,7 +39,7 @@ def write_page(
     """
     from experiments.report.drawings import page_program  # takes half a second to load
 
-    plans = PagePlans(tuned.profile, tuned.frontier, tuned.plan, tuned.work) if tuned else None
+    plans = PagePlans(tuned.profile, tuned.frontier, tuned.plan) if tuned else None
     data = PageData({found.placement.name: found.schedule}, found.memory_unit, plans, found.progress)
     baselines = tuned.baselines.items() if tuned else ()
     others = {BASELINE_TITLES[name]: some for name, some in baselines if name != "all_maximum"}

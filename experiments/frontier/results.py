@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from experiments.report.html_report import Fact
 from experiments.search.profile_reading import CostSource
 from placements import Profile
-from placements.models.training_figures import UNKNOWN_WORK, IterationWork, TrainingFigures
 from schedsearch.energy import ClockedIteration, FrequencyPlan, Frontier, PeriodicPlan
 from schedsearch.energy.frontier import TIME_TOLERANCE, clocks_to_dict
 
@@ -80,7 +79,6 @@ class EnergyResult:
         switched: The plan whose clocks change seldom, if it was asked for; then the scripts are of it,
             unless there is a periodic one.
         method: How the frontier was made, in words.
-        work: Tokens and operations of an iteration, where they are known.
     """
 
     profile: Profile
@@ -94,24 +92,20 @@ class EnergyResult:
     periodic: PeriodicPlan | None = None
     switched: FrequencyPlan | None = None
     method: str = ""
-    work: IterationWork = UNKNOWN_WORK
 
     @property
     def figures(self) -> dict[str, float | str]:
         """The figures that stand for it in a table of runs; the energy counts the wait until the deadline."""
         energy_mj = self.frontier.energy_next_to(self.plan, self.deadline_ms)
         figures = {"deadline_ms": self.deadline_ms, "time_ms": self.plan.time_ms, "energy_j": energy_mj / 1e3}
-        return figures | self.training(self.plan).known
-
-    def training(self, plan: FrequencyPlan) -> TrainingFigures:
-        """Return the training figures of a plan alone, without a wait for the deadline."""
-        return self.work.figures(plan.time_ms, plan.energy_mj)
+        return figures | self.frontier.training_figures(self.plan).known
 
     @property
     def training_lines(self) -> list[str]:
         """Training figures of the plan and of all clocks at maximum, a line each; empty if not known."""
-        plan, maximum = (str(self.training(each)) for each in (self.plan, self.frontier.all_maximum))
-        return [f"chosen plan: {plan}", f"all clocks at maximum: {maximum}"] if plan else []
+        plans = {"chosen plan": self.plan, "all clocks at maximum": self.frontier.all_maximum}
+        figures = {name: self.frontier.training_figures(plan) for name, plan in plans.items()}
+        return [f"{name}: {each}" for name, each in figures.items() if each.known]
 
     def compared_until_ms(self, plan: FrequencyPlan) -> float:
         """Return the end of the comparison of a plan with all clocks at maximum, in ms.

@@ -90,18 +90,18 @@ def search_and_tune(
             )
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
-    plan, work = frontier.at(deadline_ms), replace(problem.built.work, num_gpus=sum(problem.placement.gpus))
-    tokens = work.tokens if energy.tokens_per_iteration is None else energy.tokens_per_iteration
+    tokens = energy.tokens_per_iteration or problem.built.work.tokens
+    work = replace(problem.built.work, tokens=tokens, num_gpus=sum(problem.placement.gpus))
+    plan = frontier.at(deadline_ms)
     tuned = EnergyResult(
         profile,
         found.costs,
-        frontier,
+        replace(frontier, work=work),
         deadline_ms,
         plan,
         simulate_at_clocks(schedule, profile, plan.clock_mhz),
         baselines,
         method=describe_method(energy, frontier),
-        work=replace(work, tokens=tokens),
     )
     return found, constrained(options, found, tuned)
 

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from placements import Profile
 from placements.block import COMPUTE
-from placements.models.training_figures import UNKNOWN_WORK, IterationWork
 from placements.streams import in_rows, lane_name
 from schedsearch.core.answer import SearchProgress
 from schedsearch.core.objective import Objective
@@ -42,13 +41,11 @@ class PagePlans:
         profile: Profile of every block at every clock.
         frontier: Its plans, by increasing time.
         chosen: Where the page begins.
-        work: Tokens and operations of an iteration, where they are known.
     """
 
     profile: Profile
     frontier: Frontier
     chosen: FrequencyPlan
-    work: IterationWork = UNKNOWN_WORK
 
     def shown(self, num_blocks: int) -> list[FrequencyPlan]:
         """Return the plans of a page: all of the frontier, or some evenly spread if they were too many.
@@ -195,7 +192,7 @@ def plans_tree(schedule: Schedule, plans: PagePlans) -> Tree:
         "saving": [plans.frontier.saving(plan) for plan in shown],
         "until_ms": [max(plan.time_ms, maximum.time_ms) for plan in shown],
         "highest_mj": [energy(maximum, max(plan.time_ms, maximum.time_ms)) for plan in shown],
-        "training": [str(plans.work.figures(plan.time_ms, plan.energy_mj)) for plan in shown],
+        "training": [str(plans.frontier.training_figures(plan)) for plan in shown],
         "is_alone": [id(plan) in alone for plan in shown],
         "num_plans": len(plans.frontier.plans),
         "chosen": shown.index(plans.chosen),

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from placements import Kind, Placement, Profile
 from placements.forms.texts import csv_text
-from placements.models.training_figures import UNKNOWN_WORK, IterationWork
 from schedsearch.energy.frontier import FrequencyPlan, Frontier, LowerBound
 from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.limits.switching import changes_per_iteration, num_clock_changes
@@ -44,11 +43,8 @@ def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -
     return csv_text(columns, ([row[name] for name in columns] for row in rows))
 
 
-def frontier_csv(schedule: Schedule, frontier: Frontier, work: IterationWork = UNKNOWN_WORK) -> str:
-    """Return a frontier as CSV: one row per plan by increasing time, plans only for stragglers included.
-
-    Training figures of an iteration's work come last.
-    """
+def frontier_csv(schedule: Schedule, frontier: Frontier) -> str:
+    """Return a frontier as CSV: one row per plan by increasing time, plans only for stragglers included."""
     alone = {id(plan) for plan in frontier.without_straggler}
     rows = [
         {
@@ -61,8 +57,8 @@ def frontier_csv(schedule: Schedule, frontier: Frontier, work: IterationWork = U
             "changes_per_iteration": sum(changes_per_iteration(schedule, plan.clock_mhz)),
             "saving_until_ms": max(plan.time_ms, frontier.all_maximum.time_ms),
             "only_next_to_straggler": "no" if id(plan) in alone else "yes",
+            **frontier.training_figures(plan).known,
         }
-        | work.figures(plan.time_ms, plan.energy_mj).known
         for plan in frontier.plans
     ]
     return csv_text(rows[0], (row.values() for row in rows))

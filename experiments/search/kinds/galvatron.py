@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from experiments.search.kinds.kind import Built, ModelledKind, PlannedRun
 from placements import Profile
 from placements.forms.meaning import REQUIRED, Verbatim, option
-from placements.hardware import Gpu
+from placements.hardware import Gpu, modelled_profile
 from placements.models.training_figures import IterationWork
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ class GalvatronPlacement(ModelledKind):
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
         """Return the placement of the plan."""
-        from placements.hardware import modelled_profile
         from placements.planners.hybrid.placing.planned_placement import (
             chunk_pieces,
             compute_shares,

@@ -8,7 +8,7 @@ from experiments.config.options import OptionError
 from experiments.search.kinds.kind import Built, ModelledKind
 from placements import Profile
 from placements.forms.meaning import option
-from placements.hardware import Gpu
+from placements.hardware import Gpu, modelled_profile
 from placements.models.training_figures import IterationWork
 
 
@@ -41,7 +41,6 @@ class GptPlacement(ModelledKind):
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
         """Return the GPT on its devices."""
-        from placements.hardware import modelled_profile
         from placements.planners.hybrid.placing.gpt import place_gpt
         from placements.planners.hybrid.placing.planned_placement import compute_shares
         from placements.slices.slices import gpt_in_slices

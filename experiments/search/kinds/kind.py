@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from experiments.config.options import OptionError
 from placements import BlockingPower, Kind, Placement, PlacementError, Profile
 from placements.forms.meaning import option
-from placements.hardware import Gpu
+from placements.hardware import Gpu, modelled_profile
 from placements.models.training_figures import UNKNOWN_WORK, IterationWork
 
 if TYPE_CHECKING:
@@ -118,8 +118,6 @@ class PlacementKind:
 
 def power_model(gpu: Gpu) -> Callable[[Placement], Profile]:
     """Return a power model for blocks of which only times are known."""
-    from placements.hardware import modelled_profile
-
     return lambda placement: modelled_profile(placement, gpu)
 
 
