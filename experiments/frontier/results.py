@@ -97,8 +97,9 @@ class EnergyResult:
     def figures(self) -> dict[str, float | str]:
         """The figures that stand for it in a table of runs; the energy counts the wait until the deadline."""
         energy_mj = self.frontier.energy_next_to(self.plan, self.deadline_ms)
+        training = self.frontier.training_figures(self.plan).known
         figures = {"deadline_ms": self.deadline_ms, "time_ms": self.plan.time_ms, "energy_j": energy_mj / 1e3}
-        return figures | self.frontier.training_figures(self.plan).known
+        return {**figures, **training}
 
     @property
     def training_lines(self) -> list[str]:
