@@ -100,14 +100,14 @@ def test_the_best_plan_of_bmw_is_exported_searched_and_run(command: Any, tmp_pat
     done = command("run", *chosen, *SMALL_RUN)
     assert done.returncode == 0, done.stderr
     assert "bitwise equal to a replay in one process: yes" in done.stdout
-    figures, best = (
-        json.loads((tmp_path / "out/result.json").read_text())["figures"],
-        rows(planned / "plans.csv")[0],
-    )
+    figures = json.loads((tmp_path / "out/result.json").read_text())["figures"]
+    best = rows(planned / "plans.csv")[0]
     for name in ("tokens_per_s_per_gpu", "mfu_percent"):
         work = float(best[name]) * float(best["iteration_ms"])
-        assert figures[name] * figures["time_ms"] == pytest.approx(work), "the plan's model and GPUs"
-    assert 0.5 < figures["j_per_token"] / float(best["j_per_token"]) < 1, "that is at the highest clocks"
+        assert figures[name] * figures["time_ms"] == pytest.approx(work)
+    assert 0.5 < figures["j_per_token"] / float(best["j_per_token"]) < 1, (
+        "the plan's is at the highest clocks"
+    )
 
 
 @pytest.mark.always
