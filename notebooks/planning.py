@@ -47,5 +47,4 @@ plans.plot()
 
 # %%
 best = plans.best
-row = plans.rows()[0]
-print(best.name, f"{best.samples_per_s:.1f} samples/s, {row['tokens_per_s_per_gpu']:.0f} tokens/s/GPU")
+print(f"{best.name}: {best.training_figures(plans.model)}")

@@ -1,13 +1,15 @@
-"""Figures of a schedule: bubble rate, memory, latency."""
+"""Figures of a schedule: bubble rate, energy, memory, latency."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placements.block import COMPUTE, Kind
+from placements.hardware import Gpu
 from schedsearch.schedule import Schedule
 
 
@@ -17,9 +19,37 @@ def bubble_rate(schedule: Schedule) -> float:
     Tessel's Table II gives the share of the repetend alone; see `schedsearch.repetend.Repetend`. Of devices
     with several streams it is that of `compute`.
     """
-    run = [block for _, n, name in schedule.blocks if (block := schedule.block(name, n)).stream == COMPUTE]
-    busy = sum(block.time * len(block.devices) for block in run)
-    return 1 - busy / (schedule.placement.num_devices * schedule.makespan)
+    return 1 - int(computing_ticks(schedule).sum()) / (schedule.placement.num_devices * schedule.makespan)
+
+
+def computing_ticks(schedule: Schedule) -> NDArray[np.int64]:
+    """Return the ticks in which each device runs blocks of the stream `compute`; shape ``(num_devices,)``."""
+    ticks = [0] * schedule.placement.num_devices
+    for _, number, name in schedule.blocks:
+        block = schedule.block(name, number)
+        for device in block.devices if block.stream == COMPUTE else ():
+            ticks[device] += block.time
+    return np.array(ticks, dtype=np.int64)
+
+
+def modelled_energy_mj(schedule: Schedule, gpus: Sequence[Mapping[Gpu, int]], iteration_ms: float) -> float:
+    """Return the energy of an iteration by the power models of its GPUs, all at their highest clocks.
+
+    A GPU takes its computing power while a block runs on it, exchanges inside the block included, and its
+    blocking power in the rest of the iteration, which may end after the schedule.
+
+    Args:
+        schedule: Valid.
+        gpus: Number of GPUs of each kind, by device.
+        iteration_ms: Time of the iteration.
+    """
+    busy_ms = map(schedule.placement.ms, computing_ticks(schedule).tolist())
+    return sum(
+        number * (busy * gpu.operating_points(1.0)[-1].energy_mj + waiting * gpu.blocking_power_w)
+        for kinds, busy in zip(gpus, busy_ms, strict=True)
+        for waiting in [max(iteration_ms - busy, 0.0)]
+        for gpu, number in kinds.items()
+    )
 
 
 def memory_over_time(

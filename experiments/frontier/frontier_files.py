@@ -72,6 +72,7 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
         pictures={name: partial(save_drawing, draw) for name, draw in drawings(found, tuned).items()},
         sentences=[
             describe(tuned),
+            *tuned.training_lines,
             *savings_table(savings),
             *(
                 f"{fact.label:<14}  {fact.value}\n{'':16}{fact.note}"
@@ -107,6 +108,7 @@ def plan_to_dict(schedule: Schedule, tuned: EnergyResult) -> Row:
         "energy_until_deadline_mj": frontier.energy_next_to(plan, tuned.deadline_ms),
         "saving": frontier.saving(plan, tuned.deadline_ms),
         "saving_against": tuned.baseline_in_words(plan),
+        **frontier.training_figures(plan).known,
         **tuned.costs.to_dict(),
         **clocks_to_dict(plan.clock_mhz),
         **_changes_of(schedule, plan.clock_mhz),

@@ -69,6 +69,9 @@ class EnergyOptions:
         0, "also a plan in which a device waits this long for each change, in ms; both options may be auto"
     )
     back_to_back: bool = option(True, "true: the change of clock from one iteration to the next counts too")
+    tokens_per_iteration: int | None = option(
+        None, "tokens of an iteration, for J/token; null: the model's, where the placement has one", min=1
+    )
     power_cap_w: float | None = option(
         None, "also the shortest iteration with at most this average power of the job, in W", above=0
     )

@@ -71,6 +71,7 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
         Fact("All clocks at maximum", time_and_energy(frontier.all_maximum)),
         _saved("Saved", tuned),
     ]
+    facts += [Fact("Training", line) for line in tuned.training_lines]
     if found.by_hand:
         facts.append(Fact("Chosen plan takes", beside_hand_made(found, tuned)))
     if found.selection is not None:

@@ -97,7 +97,16 @@ class EnergyResult:
     def figures(self) -> dict[str, float | str]:
         """The figures that stand for it in a table of runs; the energy counts the wait until the deadline."""
         energy_mj = self.frontier.energy_next_to(self.plan, self.deadline_ms)
-        return {"deadline_ms": self.deadline_ms, "time_ms": self.plan.time_ms, "energy_j": energy_mj / 1e3}
+        training = self.frontier.training_figures(self.plan).known
+        figures = {"deadline_ms": self.deadline_ms, "time_ms": self.plan.time_ms, "energy_j": energy_mj / 1e3}
+        return {**figures, **training}
+
+    @property
+    def training_lines(self) -> list[str]:
+        """Training figures of the plan and of all clocks at maximum, a line each; empty if not known."""
+        plans = {"chosen plan": self.plan, "all clocks at maximum": self.frontier.all_maximum}
+        figures = {name: self.frontier.training_figures(plan) for name, plan in plans.items()}
+        return [f"{name}: {each}" for name, each in figures.items() if each.known]
 
     def compared_until_ms(self, plan: FrequencyPlan) -> float:
         """Return the end of the comparison of a plan with all clocks at maximum, in ms.

@@ -90,11 +90,13 @@ def search_and_tune(
             )
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
+    tokens = energy.tokens_per_iteration or problem.built.work.tokens
+    work = replace(problem.built.work, tokens=tokens, num_gpus=sum(problem.placement.gpus))
     plan = frontier.at(deadline_ms)
     tuned = EnergyResult(
         profile,
         found.costs,
-        frontier,
+        replace(frontier, work=work),
         deadline_ms,
         plan,
         simulate_at_clocks(schedule, profile, plan.clock_mhz),

@@ -55,13 +55,14 @@ def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> Result
     proved = [*_proved(found), *_lines_of_layouts(found)]
     tables, files = tables_of(found), files_of(found, costs_in_words, proved)
     figures: dict[str, float | str] = {}
-    exports: list[str] = []
+    lines, exports = list[str](), list[str]()
     if found.proposed:
         exports = export_best(found, output_directory() / "export")
-        best = found.best
+        best, training = found.best, found.best.training_figures(model)
         rate = {} if best.samples_per_s is None else {"samples_per_s": best.samples_per_s}
-        figures = {"plan": best.name, **rate, "num_gpus": best.plan.num_gpus}
+        figures = {"plan": best.name, **rate, **training.known, "num_gpus": best.plan.num_gpus}
         figures["gib"] = max(best.peaks_mib) / 1024
+        lines.append(f"best plan: {training}")
     return Result(
         figures=figures,
         tables=tables,
@@ -70,6 +71,7 @@ def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> Result
         sentences=[
             f"{model.name} on {in_words(cluster)}",
             *text_columns(ranking(found)),
+            *lines,
             legend(found),
             *proved,
             *(f"left out: {line}" for line in found.left_out),

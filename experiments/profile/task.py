@@ -59,7 +59,7 @@ def task(options: ProfileCommandOptions) -> Result:
     given = options.runtime.sequence_lengths
     remedy = "give runtime.sequence_length, and profiling.length_table for rules of the length"
     require(given is None, "runtime.sequence_lengths", given, "for one measurement", remedy)
-    model = choose_model(options.runtime, placement, number, problem.planned)
+    model = choose_model(options.runtime, placement, number, problem.built.planned)
     if copies_in(placement):
         raise OptionError(
             f"placement: {placement.name} has copies of stages, which are alike; profile the placement "

@@ -192,6 +192,7 @@ def plans_tree(schedule: Schedule, plans: PagePlans) -> Tree:
         "saving": [plans.frontier.saving(plan) for plan in shown],
         "until_ms": [max(plan.time_ms, maximum.time_ms) for plan in shown],
         "highest_mj": [energy(maximum, max(plan.time_ms, maximum.time_ms)) for plan in shown],
+        "training": [str(plans.frontier.training_figures(plan)) for plan in shown],
         "is_alone": [id(plan) in alone for plan in shown],
         "num_plans": len(plans.frontier.plans),
         "chosen": shown.index(plans.chosen),

@@ -7,27 +7,26 @@ from dataclasses import replace
 
 from experiments.config.options import OptionError
 from experiments.run.options import RuntimeOptions
-from experiments.search.kinds.kind import RunPlan
 from placements.planners.division import in_proportion
 from placements.planners.hybrid.plan import Plan, PlanError
 from runtime.models import ModelOptions
 
 
-def with_planned_layers(options: RuntimeOptions, planned: RunPlan) -> RuntimeOptions:
+def with_planned_layers(options: RuntimeOptions, plan: Plan) -> RuntimeOptions:
     """Return the options with the number of layers of each block, the plan's unless others are given.
 
     Where `num_layers` is given and is not the plan's, the blocks have so many in the plan's proportions.
 
     Args:
         options: Options of the run.
-        planned: What its placement is made of.
+        plan: Plan that its placement is made of.
 
     Raises:
         OptionError: There are fewer layers than blocks.
     """
     if options.layers_per_block is not None:
         return options
-    counts = planned.plan.block_layers
+    counts = plan.block_layers
     if options.num_layers is not None:
         try:
             shares = in_proportion(tuple(counts.values()), options.num_layers)

@@ -12,8 +12,8 @@ from typing import Any
 from experiments.config.options import OptionError
 from experiments.run.options import GIVEN_MODEL, NO_LAUNCHER, RuntimeOptions
 from experiments.run.planned_model import what_is_run, with_planned_layers
-from experiments.search.kinds.kind import RunPlan
 from placements import Kind, Placement
+from placements.planners.hybrid.plan import Plan
 from runtime.execution.process import check_device
 from runtime.models import (
     ModelError,
@@ -92,7 +92,7 @@ def choose_model(
     options: RuntimeOptions,
     placement: Placement,
     num_micro_batches: int,
-    plan: RunPlan | None,
+    plan: Plan | None,
     *,
     is_batch: bool = False,
 ) -> ModelOptions:
@@ -144,7 +144,7 @@ def choose_model(
             model = dataclasses.replace(model, learning_rate=rate)
         if options.load_weights is not None:
             check_state_dict_file(options.load_weights, model, placement)
-    for line in what_is_run(plan.plan, model) if plan is not None else ():
+    for line in what_is_run(plan, model) if plan is not None else ():
         log.info("%s", line)
     return model
 

@@ -103,7 +103,7 @@ def check_run_on(options: RunCommandOptions, problem: SearchProblem) -> ModelOpt
     check_device_of(runtime, placement)
     check_requests_on(runtime, placement, number)
     is_batch = problem.batch is not None
-    model = choose_model(runtime, placement, number, problem.planned, is_batch=is_batch)
+    model = choose_model(runtime, placement, number, problem.built.planned, is_batch=is_batch)
     check_energy_on(options, problem)
     if runtime.simulated_gpus and isinstance(options.profile.blocking_power_w, Mapping):
         raise OptionError(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from experiments.config.options import OptionError, require
-from experiments.search.kinds.kind import RunPlan
+from experiments.search.kinds.kind import Built
 from experiments.search.options import SearchCommandOptions, read_gpu
 from experiments.search.profile_reading import CostSource, blocking_power_in_words, read_profile
 from placements import BlockingPower, Placement, Profile, ProfileError
 from placements.block import COMPUTE
 from placements.hardware import Gpu
+from placements.models.training_figures import UNKNOWN_WORK
 from placements.placement_file import by_device
 from placements.profiles.mode_costs import with_modes
 from schedsearch.core.problem import Problem
@@ -32,8 +32,7 @@ class SearchProblem:
         profile: Profile that was read from a file; None where there was none.
         costs: Sources of the costs.
         gpu: GPU that the options name.
-        planned: Plan that the placement was made of, if a planner made it.
-        model: Model of the costs of a placement of these blocks at each clock.
+        built: Placement, plan and work of its kind, before profile, memory and micro-batches of the options.
         blocking_power_w: Power of a GPU that waits, as the options give it; None where they do not.
         is_memory_given: Whether its memory is the options' and not its kind's.
         batch: Micro-batches, where these differ.
@@ -43,8 +42,7 @@ class SearchProblem:
     profile: Profile | None
     costs: CostSource
     gpu: Gpu
-    planned: RunPlan | None
-    model: Callable[[Placement], Profile]
+    built: Built
     blocking_power_w: BlockingPower | None
     is_memory_given: bool
     batch: Problem | None = None
@@ -67,7 +65,7 @@ class SearchProblem:
             profile: Profile that was read; None for the GPU's power model, which knows computing alone.
         """
         if profile is None:
-            profile = self.model(placement)
+            profile = self.built.model(placement)
             if self.blocking_power_w is not None:
                 profile = replace(profile, blocking_power_w=self.blocking_power_w)
             computing = [name for name, block in placement.by_name.items() if block.stream == COMPUTE]
@@ -112,20 +110,19 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
     if search.micro_batches is not None:
         number, rules = search.num_micro_batches, search.length_rules
         batch = read_micro_batches(search.micro_batches, placement, number, unit_mib, rules)
-        placement = batch.placement
+        placement, built = batch.placement, replace(built, work=UNKNOWN_WORK)
     else:
         remedy = "give search.micro_batches, or leave it out"
         require(search.length_rules is None, "search.length_rules", search.length_rules, "used", remedy)
     require_capacity(placement)
-    if built.planned:
-        log.info("%s", built.planned.in_words)
+    if built.in_words:
+        log.info("%s", built.in_words)
     return SearchProblem(
         placement,
         profile,
         costs,
         gpu,
-        built.planned,
-        built.model,
+        built,
         chosen.blocking_power,
         is_memory_given=search.memory is not None,
         batch=batch if batch is not None and batch.chosen else None,

@@ -86,8 +86,8 @@ def search(options: SearchCommandOptions, problem: SearchProblem) -> tuple[Searc
         # What the search proved stays true: it is of the placement's own times.
         schedule, result = robust.schedule, result and replace(result, schedule=robust.schedule)
     files: dict[str, object] = {"placement.yaml": placement_to_yaml(placement, costs.of_times())}
-    if problem.planned:
-        files["galvatron_config.json"] = galvatron_fields(problem.planned.plan)
+    if problem.built.planned:
+        files["galvatron_config.json"] = galvatron_fields(problem.built.planned)
     made = {} if result is None else made_by_hand(problem, schedule.num_micro_batches)
     found = SearchStepResult(
         placement, problem.profile, schedule, result, costs, unit, progress=progress, by_hand=made

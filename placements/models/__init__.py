@@ -3,7 +3,7 @@
 - `layers`: layers by shape, and precisions; `operators`: their operators and kept tensors
 - `transformer`, `mamba`: layers by shape; `end_layers`: vocabularies, projections, layers of the user's
 - `profiled_layer`: layers known by measurements, not by shape
-- `chain`: a model as runs of them; `zoo`: models by name
+- `chain`: a model as runs of them; `zoo`: models by name; `training_figures`: MFU, J per token ...
 - `rates`: assumed shares of a GPU's data sheet; `machine`: measured rates of a machine
 - `memory`: memory tensor by tensor, by training framework
 - `parallel`: how GPUs share a layer; `costing`: the cost of a layer on each GPU

@@ -95,8 +95,3 @@ class ModelShape:
     def kept_bytes(self) -> float:
         """Bytes that one sample keeps from forward to backward on one GPU, with nothing recomputed."""
         return sum(count * sum(layer.kept(self.precision, 1)) for count, layer in self.chained.runs)
-
-    @property
-    def forward_flops(self) -> float:
-        """Operations of one sample's forward."""
-        return sum(count * layer.on(1).forward_flops for count, layer in self.chained.runs)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
-from placements.block import COMPUTE
 from placements.pieces import PIPELINES
 from placements.stages.stage_chain import DevicePower, PlacedStages, StageChain
 from schedsearch.baselines import HAND_MADE
@@ -21,7 +20,7 @@ from schedsearch.comparison.course import (
 from schedsearch.comparison.rows import DOES_NOT_FIT, ComparedRow, Comparison, judged, missing_memory, row_of
 from schedsearch.comparison.unequal import UnequalCourse, UnequalModel
 from schedsearch.core.answer import SearchError
-from schedsearch.metrics import peak_memory
+from schedsearch.metrics import computing_ticks, peak_memory
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
 from schedsearch.searches.search import find
@@ -127,8 +126,6 @@ def _energy_j(schedule: Schedule | None, power_w: DevicePower | None) -> float |
     if schedule is None or power_w is None:
         return None
     placement = schedule.placement
-    run = (schedule.block(name, n) for _, n, name in schedule.blocks)
-    run = (block for block in run if block.stream == COMPUTE)
-    busy = sum(len(block.devices) * block.time for block in run)
+    busy = int(computing_ticks(schedule).sum())
     waiting = placement.num_devices * schedule.makespan - busy
     return (placement.ms(busy) * power_w.running + placement.ms(waiting) * power_w.blocking) / 1e3

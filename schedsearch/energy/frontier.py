@@ -28,6 +28,7 @@ import numpy as np
 from placements import Placement, Profile
 from placements.forms.reading import Field, in_file
 from placements.forms.texts import read_json
+from placements.models.training_figures import UNKNOWN_WORK, IterationWork, TrainingFigures
 from placements.profiles.operating_point import Clock, config_of
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.results import FileResult
@@ -158,6 +159,7 @@ class Frontier(FileResult):
         relaxed: The whole continuous frontier of blocks that could take any time, by its breakpoints; None
             where it was not computed, or the frontier was read from a file.
         interrupted: Whether Ctrl-C ended its improvement; the plans are then the best so far.
+        work: Tokens and operations of an iteration, where they are known; a file has them by plan alone.
     """
 
     plans: tuple[FrequencyPlan, ...]
@@ -168,6 +170,7 @@ class Frontier(FileResult):
     blocking_power_by_clock: tuple[tuple[int, float], ...] = ()
     relaxed: LowerBound | None = field(default=None, compare=False)
     interrupted: bool = field(default=False, compare=False)
+    work: IterationWork = field(default=UNKNOWN_WORK, compare=False)
 
     @classmethod
     def of(
@@ -256,6 +259,10 @@ class Frontier(FileResult):
         time_ms = max(straggler_ms, plan.time_ms, self.all_maximum.time_ms)
         return 1 - self.energy_next_to(plan, time_ms) / self.energy_next_to(self.all_maximum, time_ms)
 
+    def training_figures(self, plan: FrequencyPlan) -> TrainingFigures:
+        """Return the training figures of a plan alone, without a straggler."""
+        return self.work.figures(plan.time_ms, plan.energy_mj)
+
     @cached_property
     def without_straggler(self) -> tuple[FrequencyPlan, ...]:
         """Return the plans that no other beats in time and `FrequencyPlan.energy_mj`, by increasing time."""
@@ -274,15 +281,19 @@ class Frontier(FileResult):
         alone = {id(plan) for plan in self.without_straggler}
         left_out = ("clock_mhz", "config", "lower_bound_mj")
         curve = {str(clock): watts for clock, watts in self.blocking_power_by_clock}
+
+        def figures(plan: FrequencyPlan) -> dict[str, Any]:
+            return plan.to_dict() | self.training_figures(plan).known
+
         return {
             "schema_version": SCHEMA_VERSION,
             "blocking_power_w": self.blocking_power_w,
             **({"blocking_power_by_clock": curve} if curve else {}),
             "num_devices": self.num_devices,
             **({} if self.num_gpus is None else {"num_gpus": self.num_gpus}),
-            "all_maximum": {k: v for k, v in self.all_maximum.to_dict().items() if k not in left_out},
-            "plans": [plan.to_dict() for plan in self.without_straggler],
-            "straggler_plans": [plan.to_dict() for plan in self.plans if id(plan) not in alone],
+            "all_maximum": {k: v for k, v in figures(self.all_maximum).items() if k not in left_out},
+            "plans": [*map(figures, self.without_straggler)],
+            "straggler_plans": [figures(plan) for plan in self.plans if id(plan) not in alone],
         }
 
     @classmethod

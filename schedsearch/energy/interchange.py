@@ -57,6 +57,7 @@ def frontier_csv(schedule: Schedule, frontier: Frontier) -> str:
             "changes_per_iteration": sum(changes_per_iteration(schedule, plan.clock_mhz)),
             "saving_until_ms": max(plan.time_ms, frontier.all_maximum.time_ms),
             "only_next_to_straggler": "no" if id(plan) in alone else "yes",
+            **frontier.training_figures(plan).known,
         }
         for plan in frontier.plans
     ]

@@ -24,6 +24,8 @@ def explain(plans: Plans, costs_in_words: str = "") -> str:
     lines += [
         f"Best plan: {best.name}.",
         "",
+        f"{best.training_figures(plans.model)}.",
+        "",
         f"{plan.global_batch_size} samples in {plan.num_micro_batches} micro-batches of "
         f"{plan.micro_batch_size}; {plan.num_gpus} of {plans.cluster.num_gpus} GPUs.",
     ]
@@ -103,17 +105,17 @@ def _stages(best: RankedPlan, plans: Plans) -> Iterator[str]:
 
 def ranking(plans: Plans) -> list[list[str]]:
     """Return the plans in order as rows of text; the first is the head."""
-    rows = [["plan", "ms", "samples/s", "tokens/s/GPU", "MFU", "GiB", "proved"]]
+    rate = "tokens/s/GPU" if plans.model.num_tokens else "samples/s"
+    rows = [["plan", "ms", rate, "MFU", "J/token", "GiB", "proved"]]
     for row in plans.rows():
         time_ms = row["formula_ms"] if row["iteration_ms"] is None else row["iteration_ms"]
-        time = _number(time_ms, ",.0f" if time_ms and time_ms >= 1e5 else ",.5g")
         rows.append(
             [
                 row["name"],
-                ("=" if row["equal"] else "") + time,
-                _number(row["samples_per_s"], ",.4g"),
-                _number(row["tokens_per_s_per_gpu"], ",.5g"),
+                ("=" if row["equal"] else "") + _number(time_ms, ",.5g"),
+                _number(row["tokens_per_s_per_gpu"] or row["samples_per_s"], ",.5g"),
                 _number(row["mfu_percent"], ".1f", " %"),
+                _number(row["j_per_token"], ".4g"),
                 _number(row["peak_memory_mib"] / 1024, ".1f"),
                 row["proved"],
             ]
@@ -123,16 +125,17 @@ def ranking(plans: Plans) -> list[list[str]]:
 
 def legend(plans: Plans) -> str:
     """Return the meaning of a ranking's columns."""
-    precision = plans.model.precision
-    peaks = {each.gpu.name: precision.peak_tflops(each.gpu) for each in plans.cluster.nodes}
-    of_peak = " and ".join(f"{peak:g} TFLOP/s of {name}" for name, peak in peaks.items())
+    precision, kinds = plans.model.precision, dict.fromkeys(each.gpu for each in plans.cluster.nodes)
+    of_peak = " and ".join(f"{precision.peak_tflops(gpu):g} TFLOP/s of {gpu.name}" for gpu in kinds)
+    powers = " and ".join(f"{gpu.name}, {gpu.power_source}" for gpu in kinds)
     return (
         "plan: how most layers are shared (mixed: not all), micro-batches x samples of each. =: within 1 % "
         "of those above, the simplest first. GiB: peak memory of one GPU. proved: 'makespan' where no "
-        "schedule of the plan is shorter. MFU: three times the operations of the forward pass over the peak "
-        f"in {precision.name} precision, {of_peak} (dense, data sheet)"
+        "schedule of the plan is shorter. MFU: three times the operations of the forward pass, all scores "
+        f"of attention counted, over the peak in {precision.name} precision, {of_peak} (dense, data sheet). "
+        f"J/token: of all GPUs at the highest clocks, waiting included; modelled, power of {powers}"
     )
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:
-    return "" if value is None else f"{value:{form}}{unit}"
+    return "" if value is None else f"{value:{',.0f' if value >= 1e5 else form}}{unit}"

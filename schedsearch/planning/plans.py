@@ -5,19 +5,22 @@ The module knows what a plan's figures are. It makes no plan and ranks none.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from placements import Placement
 from placements.cluster import Cluster
+from placements.hardware import Gpu
 from placements.models.chain import ModelShape
+from placements.models.training_figures import IterationWork, TrainingFigures
 from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.plan_file import plan_to_dict
 from placements.planners.hybrid.plan_options import PlanOptions, PlanSearchResult, RatedPlan
 from placements.planners.hybrid.search.layout_search import LayoutEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts
 from schedsearch.core.answer import Status
-from schedsearch.metrics import peak_memory
+from schedsearch.metrics import modelled_energy_mj, peak_memory
 from schedsearch.planning.uniform_run import UniformRun, degrees_in_words
 from schedsearch.results import FileResult
 from schedsearch.schedule import Schedule
@@ -128,31 +131,30 @@ class RankedPlan:
         return tuple(stage.peak_mib + held_mib for stage in self.rated.stages)
 
     def row(self, model: ModelShape) -> dict[str, Any]:
-        """Return its figures by `PLAN_COLUMNS`; None where one does not apply.
-
-        The model FLOPs utilisation is what the products of the whole model need, three times those of a
-        forward and nothing that is computed again (Chowdhery et al., 2022, App. B), over the peak of the GPUs
-        that are used, in the model's precision, dense, as in `placements.gpus`.
-        """
-        plan, rate = self.plan, self.samples_per_s
-        gpus = [kind for stage in plan.stage_gpus for kind in stage.items()]
-        peak_tflops = sum(number * model.precision.peak_tflops(gpu) for gpu, number in gpus)
-        flops, tokens = model.forward_flops, model.num_tokens
+        """Return its figures by `PLAN_COLUMNS`; None where one does not apply."""
+        plan = self.plan
         figures = (
             *(self.name, self.is_equal, self.shape, plan.num_stages, plan.num_gpus // plan.num_stages),
             *(plan.num_micro_batches, plan.global_batch_size, self.rated.time_ms, self.iteration_ms),
-            *(self.bound_ms, self.proved, rate),
-            rate * tokens / plan.num_gpus if rate and tokens else None,
-            300 * flops * rate / (peak_tflops * 1e12) if rate and flops else None,
+            *(self.bound_ms, self.proved, self.samples_per_s, *self.training_figures(model)),
             *(max(self.peaks_mib), self.note),
         )
         return dict(zip(PLAN_COLUMNS, figures, strict=True))
 
+    def training_figures(self, model: ModelShape) -> TrainingFigures:
+        """Return the training figures of the whole model; energies are modelled, and need a schedule."""
+        if (rate := self.samples_per_s) is None:
+            return TrainingFigures()
+        gpus, samples = self.plan.stage_gpus, self.plan.global_batch_size
+        time_ms, run = 1e3 * samples / rate, self.schedule
+        energy_mj = None if run is None else modelled_energy_mj(run, gpus, time_ms)
+        return IterationWork.of(model, sum(gpus, Counter[Gpu]()), samples).figures(time_ms, energy_mj)
+
 
 PLAN_COLUMNS = (
     *("name", "equal", "shape", "stages", "gpus_per_stage", "micro_batches", "batch", "formula_ms"),
-    *("iteration_ms", "iteration_bound_ms", "proved", "samples_per_s", "tokens_per_s_per_gpu"),
-    *("mfu_percent", "peak_memory_mib", "note"),
+    *("iteration_ms", "iteration_bound_ms", "proved", "samples_per_s"),
+    *(*TrainingFigures._fields, "peak_memory_mib", "note"),
 )
 """Columns of the table of plans, in order."""
 

@@ -44,7 +44,8 @@ class PlanChoice {
       ["time", `${number(plans.time_ms[plan])} ms`],
       ["energy", `${number(plans.energy_mj[plan] / 1e3)} J`],
       ["saved", `${percent(plans.saving[plan])} against all clocks at maximum, both until ${number(plans.until_ms[plan])} ms`],
-    ];
+      ["training", plans.training[plan]],
+    ].filter(([, value]) => value);
   }
 
   /** Return what stands above the timeline. */

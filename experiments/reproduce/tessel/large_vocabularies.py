@@ -28,6 +28,7 @@ from placements import Placement
 from placements.cluster import CLUSTERS, Cluster, read_cluster
 from placements.forms.meaning import option
 from placements.models.chain import ModelShape
+from placements.models.training_figures import model_flops
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import chunk_pieces, placement_of_pieces
@@ -75,9 +76,6 @@ NON_BLOCKING_SPEED_UP = 1.9
 
 _BAND = 0.1
 """Largest difference of our largest speedup from the paper's, as a part of it."""
-
-_PER_FORWARD = 3
-"""Operations of forward and backward over those of the forward; recomputation does not count."""
 
 _RECEIVE_AHEAD = 2
 """Blocks of its device that a receive is posted ahead of."""
@@ -206,7 +204,7 @@ def _schedule(system: str, placement: Placement, number: int, work_limit: float)
 
 def _throughput_rows(options: VocabularyOptions, case: LargeVocabularyCase) -> Iterator[Row]:
     systems = scheduled(case, options.work_limit)
-    operations = _PER_FORWARD * case.model_shape.forward_flops * SAMPLES
+    operations = SAMPLES * model_flops(case.model_shape)
     seconds = {
         label: result.planned_s for label, result in systems.items() if isinstance(result, ScheduledPlan)
     }

@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.search.kinds.kind import Built, ModelledKind, PlannedRun, RunPlan
+from experiments.search.kinds.kind import Built, ModelledKind, PlannedRun
 from placements import Profile
 from placements.forms.meaning import REQUIRED, Verbatim, option
-from placements.hardware import Gpu
+from placements.hardware import Gpu, modelled_profile
+from placements.models.training_figures import IterationWork
 
 if TYPE_CHECKING:
     from placements.planners.hybrid.plan import Plan
@@ -51,7 +52,6 @@ class GalvatronPlacement(ModelledKind):
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
         """Return the placement of the plan."""
-        from placements.hardware import modelled_profile
         from placements.planners.hybrid.placing.planned_placement import (
             chunk_pieces,
             compute_shares,
@@ -76,5 +76,7 @@ class GalvatronPlacement(ModelledKind):
             placement_of_pieces("as planned by Galvatron", plan, pieces, capacities_gib, self.tick_ms),
             f"cost model of a GPT on {gpu.name}, for the plan {self.path}",
             lambda each: modelled_profile(each, gpu, compute_shares(pieces, each, gpu)),
-            planned=RunPlan(plan, in_words),
+            planned=plan,
+            in_words=in_words,
+            work=IterationWork.of(plan.model, {gpu: plan.num_gpus}, samples),
         )

@@ -8,7 +8,8 @@ from experiments.config.options import OptionError
 from experiments.search.kinds.kind import Built, ModelledKind
 from placements import Profile
 from placements.forms.meaning import option
-from placements.hardware import Gpu
+from placements.hardware import Gpu, modelled_profile
+from placements.models.training_figures import IterationWork
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +41,12 @@ class GptPlacement(ModelledKind):
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
         """Return the GPT on its devices."""
-        from placements.hardware import modelled_profile
         from placements.planners.hybrid.placing.gpt import place_gpt
         from placements.planners.hybrid.placing.planned_placement import compute_shares
         from placements.slices.slices import gpt_in_slices
 
         groups, whole = self.data_parallel or 1, self.num_slices == 1
+        samples = num_micro_batches * self.micro_batch_size
         if not whole and (self.arrangement != "v_shape" or groups != 1 or self.modes):
             raise OptionError(
                 f"placement.num_slices: {self.num_slices} slices are costed for arrangement=v_shape without "
@@ -76,4 +77,5 @@ class GptPlacement(ModelledKind):
             lambda each: modelled_profile(
                 each, gpu, compute_shares(placed.pieces, each, gpu) if whole else {}
             ),
+            work=IterationWork.of(self.gpt(self.num_layers), {gpu: sum(placement.gpus)}, samples),
         )

@@ -11,19 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from experiments.config.options import OptionError
 from placements import BlockingPower, Kind, Placement, PlacementError, Profile
 from placements.forms.meaning import option
-from placements.hardware import Gpu
+from placements.hardware import Gpu, modelled_profile
+from placements.models.training_figures import UNKNOWN_WORK, IterationWork
 
 if TYPE_CHECKING:
     from placements.models.chain import ModelShape
     from placements.models.costing.options import CostOptions
     from placements.planners.hybrid.plan import Plan
-
-
-class RunPlan(NamedTuple):
-    """A plan with the number of micro-batches that the options ask for, and in a line."""
-
-    plan: Plan
-    in_words: str
 
 
 class PlannedRun(NamedTuple):
@@ -73,14 +67,18 @@ class Built:
         times: Source of its times in words.
         model: Model of the costs of these blocks at each clock.
         placeholder: Whether the times are only the ticks of a shape.
-        planned: Plan of Galvatron that it was made of.
+        planned: Plan of Galvatron that it was made of, with the micro-batches of the options.
+        in_words: That plan in a line.
+        work: Tokens and operations of an iteration, where a model is known.
     """
 
     placement: Placement
     times: str
     model: Callable[[Placement], Profile]
     placeholder: bool = False
-    planned: RunPlan | None = None
+    planned: Plan | None = None
+    in_words: str = ""
+    work: IterationWork = UNKNOWN_WORK
 
 
 class PlacementKind:
@@ -120,8 +118,6 @@ class PlacementKind:
 
 def power_model(gpu: Gpu) -> Callable[[Placement], Profile]:
     """Return a power model for blocks of which only times are known."""
-    from placements.hardware import modelled_profile
-
     return lambda placement: modelled_profile(placement, gpu)
 
 

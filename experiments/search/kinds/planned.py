@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.search.kinds.files import PLACEMENT, FilePlacement
-from experiments.search.kinds.kind import PlannedRun
-from placements import Kind, Placement
+from experiments.search.kinds.kind import Built, PlannedRun
+from placements import Kind, Placement, Profile
 from placements.forms.meaning import REQUIRED, Verbatim, option
 from placements.hardware import Gpu
+from placements.models.training_figures import IterationWork
 from placements.placement_file import read_placement
 
 if TYPE_CHECKING:
@@ -42,6 +43,14 @@ class PlannedPlacement(FilePlacement):
     def device_gpus(self) -> list[Counter[Gpu]]:
         """The GPUs of each device."""
         return self.plan.stage_gpus
+
+    def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
+        """Return the placement of the plan, with its work; plans of M- and NN-shapes are of a part of it."""
+        built, plan = super().build(gpu, num_micro_batches, profile), self.plan
+        if not plan.model.num_tokens:
+            return built
+        samples, gpus = num_micro_batches * plan.micro_batch_size, sum(plan.stage_gpus, Counter[Gpu]())
+        return replace(built, work=IterationWork.of(plan.model, gpus, samples))
 
     def run(self, gpu: Gpu) -> PlannedRun:
         """Return the plan's part in a run."""

@@ -370,6 +370,7 @@ def test_gpus_of_devices_and_blocking_power_by_clock(command, profile_csv: Path,
         "energy.num_plans=8",
         "energy.slowdown=1.2",
         "placement.num_gpus=[1,2,3,4,5]",
+        "energy.tokens_per_iteration=6000",
         "profile.blocking_power_w={705: 60.0, 1410: 84}",
         f"profile.path={profile_csv}",
     ]
@@ -389,6 +390,7 @@ def test_gpus_of_devices_and_blocking_power_by_clock(command, profile_csv: Path,
     plan = json.loads((out / "plan.json").read_text())
     found = frontier.at(plan["deadline_ms"])
     assert plan["energy_until_deadline_mj"] == frontier.energy_next_to(found, plan["deadline_ms"])
+    assert plan["tokens_per_s_per_gpu"] == pytest.approx(1e3 * 6000 / 15 / plan["time_ms"])
 
 
 def test_where_costs_come_from_is_said_everywhere(command, profile_csv: Path, tmp_path: Path) -> None:

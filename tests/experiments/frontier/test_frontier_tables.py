@@ -22,8 +22,10 @@ from experiments.frontier.frontier_files import (
 )
 from experiments.frontier.schedule_selection import describe_selection, selection_to_dict
 from experiments.search.results import SelectionResult
+from placements.models.training_figures import IterationWork
 from schedsearch.energy import LimitedPlan, SwitchingLimits
 from schedsearch.energy.frontier import LowerBound
+from schedsearch.energy.interchange import frontier_csv
 from schedsearch.energy.limits.power_cap import AveragePower, PowerCap
 from schedsearch.energy.limits.switching import ClockChanges
 from schedsearch.energy.orders.ordering import OrderChoice, RatedOrder
@@ -125,6 +127,18 @@ def test_the_file_of_the_plan_has_each_figure_under_its_name() -> None:
     assert isinstance(straggler, list)
     assert [plan["time_ms"] for plan in straggler] == [40.0]
     assert [plan["changes_per_iteration"] for plan in straggler] == [[0, 0]]
+
+
+def test_plans_tell_the_energy_of_a_token_where_tokens_are_known() -> None:
+    """Of 100 tokens on three GPUs the plan takes 7.6 J and 28 ms; without tokens there are no columns."""
+    known = replace(TUNED, frontier=replace(FRONTIER, work=IterationWork(100, 3)))
+    figures = {"tokens_per_s_per_gpu": 1e5 / 28 / 3, "j_per_token": 0.076, "tokens_per_kwh": 3.6e6 / 0.076}
+    plan = frontier_to_dict(FOUND, known.frontier)["plans"][1]
+    for data in (plan, plan_to_dict(SCHEDULE, known), known.figures):
+        assert {name: data[name] for name in figures} == pytest.approx(figures)
+    said = "chosen plan: 1,190.5 tokens/s/GPU, 0.076 J/token, 47,368,421 tokens/kWh"
+    assert (known.training_lines[0], TUNED.training_lines) == (said, [])
+    assert frontier_csv(SCHEDULE, known.frontier).splitlines()[0].endswith(",".join(figures))
 
 
 SWITCHED = LimitedPlan(

@@ -81,7 +81,7 @@ def test_the_best_plan_of_bmw_is_exported_searched_and_run(command: Any, tmp_pat
     lines = done.stdout.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("plan  "))
     assert all(0 < len(line) <= 80 for line in lines[first : first + 2])
-    assert lines[first].split() == ["plan", "ms", "samples/s", "tokens/s/GPU", "MFU", "GiB", "proved"]
+    assert lines[first].split() == ["plan", "ms", "tokens/s/GPU", "MFU", "J/token", "GiB", "proved"]
     export = tmp_path / "out/export"
     assert f"exported to Galvatron, Megatron-LM, torchtitan: {export}" in done.stdout
     galvatron = json.loads((export / "galvatron_config.json").read_text())
@@ -100,6 +100,14 @@ def test_the_best_plan_of_bmw_is_exported_searched_and_run(command: Any, tmp_pat
     done = command("run", *chosen, *SMALL_RUN)
     assert done.returncode == 0, done.stderr
     assert "bitwise equal to a replay in one process: yes" in done.stdout
+    figures = json.loads((tmp_path / "out/result.json").read_text())["figures"]
+    best = rows(planned / "plans.csv")[0]
+    for name in ("tokens_per_s_per_gpu", "mfu_percent"):
+        work = float(best[name]) * float(best["iteration_ms"])
+        assert figures[name] * figures["time_ms"] == pytest.approx(work)
+    assert 0.5 < figures["j_per_token"] / float(best["j_per_token"]) < 1, (
+        "the plan's is at the highest clocks"
+    )
 
 
 @pytest.mark.always

@@ -11,7 +11,8 @@ from small_profiles import write_profile
 from told import told
 
 from placements.cluster import Cluster, Nodes, read_cluster
-from placements.gpus import A100_SXM_80GB
+from placements.gpus import A100_SXM_80GB, GPUS
+from placements.hardware import modelled_profile
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
@@ -27,6 +28,7 @@ from placements.trainers.as_run import rate
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import Answer, SearchReport, Status
 from schedsearch.core.problem import Problem
+from schedsearch.energy import all_maximum_clocks, simulate_at_clocks
 from schedsearch.metrics import peak_memory
 from schedsearch.planning import ranking as module
 from schedsearch.planning.explanation import explain, ranking
@@ -139,6 +141,12 @@ def test_tokens_and_mfu_by_hand() -> None:
         gpus = row["stages"] * row["gpus_per_stage"]
         assert row["tokens_per_s_per_gpu"] == pytest.approx(rate * tokens / gpus)
         assert row["mfu_percent"] == pytest.approx(100 * flops * rate / (gpus * 989.4e12), rel=0.01)
+        assert row["tokens_per_kwh"] == pytest.approx(3.6e6 / row["j_per_token"])
+    chain = next(each for each in best.proposed if each.run is None and each.schedule is not None)
+    profile = modelled_profile(chain.placement, GPUS["h100"])
+    clocks = all_maximum_clocks(chain.schedule, profile)
+    energy_mj = simulate_at_clocks(chain.schedule, profile, clocks).energy_mj
+    assert chain.row(best.model)["j_per_token"] == pytest.approx(energy_mj / 1e3 / (16 * tokens))
     images = plan("vit_huge_32", "a100_2", 8, rank_by="simulation").rows()[0]
     assert images["tokens_per_s_per_gpu"] is None
     assert 0 < images["mfu_percent"] < 50.1
