@@ -127,10 +127,10 @@ def legend(plans: Plans) -> str:
     peaks = {each.gpu.name: precision.peak_tflops(each.gpu) for each in plans.cluster.nodes}
     of_peak = " and ".join(f"{peak:g} TFLOP/s of {name}" for name, peak in peaks.items())
     return (
-        "plan: how most layers are shared (mixed: not all), micro-batches x samples of each. =: within 1 % "
-        "of those above, the simplest first. GiB: peak memory of one GPU. proved: 'makespan' where no "
-        "schedule of the plan is shorter. MFU: three times the operations of the forward pass over the peak "
-        f"in {precision.name} precision, {of_peak} (dense, data sheet)"
+        "plan: how most layers are shared (mixed: not all; searched: in an order of ours), micro-batches x "
+        "samples of each. =: within 1 % of those above, the simplest first. GiB: peak memory of one GPU. "
+        "proved: 'makespan' where no schedule of the plan is shorter. MFU: three times the operations of the "
+        f"forward pass over the peak in {precision.name} precision, {of_peak} (dense, data sheet)"
     )
 
 

@@ -13,9 +13,11 @@ from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.baselines.structure import in_orders
 from schedsearch.core.answer import SearchProgress, Status
+from schedsearch.core.objective import Objective
 from schedsearch.core.problem import Problem
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.planning.plans import RankedPlan
+from schedsearch.planning.uniform_run import NEAR_TIE
 from schedsearch.proof.memory_need import CapacityError
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.searches.search import find
@@ -23,6 +25,12 @@ from schedsearch.validate import InvalidScheduleError, validate
 
 RankingReport = Callable[[str, float, SearchProgress], None]
 """Called with the searched plan's name, its tick in ms, and the progress of its search."""
+
+_NUM_LAYOUTS = 3
+"""Number of layouts whose order is searched: the best of those that their bound leaves room."""
+
+_WORK = 5.0
+"""Units of work, of about a second each, to search the order of a layout."""
 
 
 def simulated(plan: RankedPlan) -> RankedPlan:
@@ -76,8 +84,9 @@ def rank(
 ) -> list[RankedPlan]:
     """Search a schedule for each plan whose schedule is not proved the best; return the plans in given order.
 
-    Layouts keep the schedule that their framework runs. A device without the memory for one micro-batch makes
-    a plan INFEASIBLE, not the ranking fail. After Ctrl-C those not searched stay as they are.
+    Of layouts the first `_NUM_LAYOUTS` are searched; see `_reordered`. A device without the memory for one
+    micro-batch makes a plan INFEASIBLE, not the ranking fail. After Ctrl-C those not searched stay as they
+    are.
 
     Args:
         plans: The competing plans, each with a name of its own.
@@ -85,14 +94,55 @@ def rank(
         on_progress: Called with each search's progress.
         interrupted: Whether Ctrl-C came before.
     """
-    found, searched = [], [each.run is None and each.status is not Status.OPTIMAL for each in plans]
-    limits = SharedLimits(seconds=time_limit_s, searches=sum(searched))
-    for each, is_searched in zip(plans, searched, strict=True):
-        if is_searched and not interrupted:
-            each, seconds, interrupted = _searched(each, limits.share()["time_limit_s"], on_progress)
+    layouts = [each for each in plans if each.run is not None and each.gap > NEAR_TIE][:_NUM_LAYOUTS]
+    others = [each for each in plans if each.run is None and each.status is not Status.OPTIMAL]
+    found, searched = [], {each.name for each in (*layouts, *others)}
+    limits = SharedLimits(seconds=time_limit_s, searches=len(searched))
+    for each in plans:
+        if each.name in searched and not interrupted:
+            search = _searched if each.run is None else _reordered
+            each, seconds, interrupted = search(each, limits.share()["time_limit_s"], on_progress)
             limits.spend(0.0, seconds)
         found.append(each)
     return found
+
+
+def _reordered(
+    plan: RankedPlan, time_limit_s: float | None, on_progress: RankingReport | None
+) -> tuple[RankedPlan, float, bool]:
+    """Return a layout in the order that a search finds, or as it is if that gains no more than `NEAR_TIE`.
+
+    The search counts only the exchanges that no order hides; the order found is timed with all.
+    """
+    run, memory = plan.run, plan.placement.memory
+    assert run is not None and memory is not None, "a layout"
+    placement = run.placement_with(run.shortest_updates_ms, memory)
+    problem = Problem(
+        placement,
+        run.layout.num_micro_batches,
+        objectives=(Objective.MAKESPAN,),
+        time_limit_s=time_limit_s,
+        work_limit=_WORK,
+        begin_with=replace(run.schedule, placement=placement),
+    )
+    result = find(problem, _teller(plan, on_progress))
+    if result.schedule is not None:
+        other = replace(run, order=result.schedule)
+        run = other if other.iteration_ms * (1 + NEAR_TIE) < run.iteration_ms else run
+    schedule = run.within(memory)
+    bound_ms = min(max(plan.bound_ms or 0.0, placement.ms(result.makespan_bound)), run.iteration_ms)
+    is_proved = run.iteration_ms - bound_ms <= placement.tick_ms
+    plan = replace(plan, run=run, placement=schedule.placement, schedule=schedule, bound_ms=bound_ms)
+    status = Status.OPTIMAL if is_proved else Status.FEASIBLE
+    return replace(plan, status=status), result.seconds, result.interrupted
+
+
+def _teller(plan: RankedPlan, on_progress: RankingReport | None) -> Callable[[SearchProgress], None]:
+    def tell(progress: SearchProgress) -> None:
+        if on_progress is not None:
+            on_progress(plan.name, plan.placement.tick_ms, progress)
+
+    return tell
 
 
 def _searched(
@@ -100,13 +150,8 @@ def _searched(
 ) -> tuple[RankedPlan, float, bool]:
     """Return a plan with the schedule found, the seconds of the search, and whether Ctrl-C ended it."""
     placement, number = plan.placement, plan.plan.num_micro_batches
-
-    def tell(progress: SearchProgress) -> None:
-        if on_progress is not None:
-            on_progress(plan.name, placement.tick_ms, progress)
-
     try:
-        result = find(Problem(placement, number, time_limit_s=time_limit_s), tell)
+        result = find(Problem(placement, number, time_limit_s=time_limit_s), _teller(plan, on_progress))
     except CapacityError as error:
         return replace(plan, status=Status.INFEASIBLE, note=str(error)), 0.0, False
     if result.schedule is not None:
