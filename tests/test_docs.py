@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import shlex
 import sys
@@ -31,6 +32,7 @@ from placements.placement_file import placement_from_dict, read_placement
 
 sys.path.append(str(ROOT / "docs"))
 import is_it_right
+import layout_pages
 from field_tables import with_tables
 from options_table import tables
 
@@ -187,6 +189,16 @@ def test_the_page_of_measured_runs_is_as_they_are_predicted() -> None:
     text = is_it_right.PAGE.read_text(encoding="utf-8")
     remedy = "write the tables anew with python docs/is_it_right.py FOLDER"
     assert is_it_right.with_tables(text, folder) == text, remedy
+
+
+def test_layouts_are_as_they_are_recorded() -> None:
+    data = json.loads(layout_pages.DATA.read_text(encoding="utf-8"))
+    page, readme = (path.read_text("utf-8") for path in (layout_pages.PAGE, layout_pages.README))
+    remedy = "write them anew with python docs/layout_pages.py"
+    assert layout_pages.with_table(page, data["layouts"]) == page, remedy
+    assert layout_pages.with_recipe(readme, data["recipe"]) == readme, remedy
+    for row in (data["layouts"][0], data["layouts"][-2]):
+        assert layout_pages.found_layout(row) == row, remedy
 
 
 def test_every_placement_has_a_table() -> None:

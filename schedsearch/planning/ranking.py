@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from placements import Kind, Placement
 from placements.shapes import v_shape
@@ -125,7 +126,7 @@ def _reordered(
         work_limit=_WORK,
         begin_with=replace(run.schedule, placement=placement),
     )
-    result = find(problem, _teller(plan, on_progress))
+    result = find(problem, _told(on_progress, plan))
     if result.schedule is not None:
         other = replace(run, order=result.schedule)
         run = other if other.iteration_ms * (1 + NEAR_TIE) < run.iteration_ms else run
@@ -137,21 +138,13 @@ def _reordered(
     return replace(plan, status=status), result.seconds, result.interrupted
 
 
-def _teller(plan: RankedPlan, on_progress: RankingReport | None) -> Callable[[SearchProgress], None]:
-    def tell(progress: SearchProgress) -> None:
-        if on_progress is not None:
-            on_progress(plan.name, plan.placement.tick_ms, progress)
-
-    return tell
-
-
 def _searched(
     plan: RankedPlan, time_limit_s: float | None, on_progress: RankingReport | None
 ) -> tuple[RankedPlan, float, bool]:
     """Return a plan with the schedule found, the seconds of the search, and whether Ctrl-C ended it."""
     placement, number = plan.placement, plan.plan.num_micro_batches
     try:
-        result = find(Problem(placement, number, time_limit_s=time_limit_s), _teller(plan, on_progress))
+        result = find(Problem(placement, number, time_limit_s=time_limit_s), _told(on_progress, plan))
     except CapacityError as error:
         return replace(plan, status=Status.INFEASIBLE, note=str(error)), 0.0, False
     if result.schedule is not None:
@@ -159,3 +152,7 @@ def _searched(
     elif plan.schedule is None:
         plan = replace(plan, status=result.status, note=result.reason)
     return plan, result.seconds, result.interrupted
+
+
+def _told(on_progress: RankingReport | None, plan: RankedPlan) -> Callable[[SearchProgress], None] | None:
+    return on_progress and partial(on_progress, plan.name, plan.placement.tick_ms)
