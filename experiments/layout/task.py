@@ -109,13 +109,14 @@ def _of_model(options: LayoutCommandOptions) -> tuple[ModelLayers, float, float]
     layout = Layout(degrees, options.micro_batch_size, options.num_micro_batches)
     assert isinstance(inputs.costs, FrameworkCosts), "computed ones"
     run = UniformRun(inputs.model, inputs.cluster, layout, inputs.costs.options, overlap=True)
-    layers, *limits = layers_of(run, inputs.cluster.whole.memory_gib - PlanQuestion.reserve_gib)
+    limit_gib = inputs.cluster.whole.memory_gib - PlanQuestion.reserve_gib
+    layers, memory_mib, transfer_ms = layers_of(run, limit_gib)
     lines = (
         f"{layout_in_words(layout)}, batch {layout.batch}, on {in_words(inputs.cluster)}",
         f"{inputs.in_words}, without the optimizer's update",
-        f"{limits[0]:,.0f} MiB of a GPU are left for weights and activations",
+        f"{memory_mib:,.0f} MiB of a GPU are left for weights and activations",
     )
-    return replace(layers, assumptions=lines), *limits
+    return replace(layers, assumptions=lines), memory_mib, transfer_ms
 
 
 def _shown(found: BestLayouts) -> list[str]:

@@ -29,6 +29,7 @@ from schedsearch.planning.explanation import explain, in_words, legend, ranking
 from schedsearch.planning.layout_plans import planned_layout
 from schedsearch.planning.planner import plan
 from schedsearch.planning.plans import PLAN_COLUMNS, Plans, RankedPlan, capacities_gib
+from schedsearch.planning.uniform_run import division_bound_ms
 from schedsearch.schedule_file import schedule_to_dict
 
 _MOST_ROWS = 1000
@@ -175,10 +176,11 @@ def _lines_of_layouts(plans: Plans) -> Iterator[str]:
         known = "none fits"
         own = (each for each in plans.proposed if each.run and each.plan.global_batch_size == batch)
         if (best := next(own, None)) and best.run and best.iteration_ms and best.bound_ms:
+            division_ms = division_bound_ms(best.run.layout, fmean(best.run.loads_ms))
             known = (
                 f"{found.num_layouts - found.num_left} rated by the formula; {best.name} takes "
                 f"{best.iteration_ms:,.0f} ms, in any order not less than {best.bound_ms:,.0f}, in any "
-                f"division of its layers than {fmean(best.run.loads_ms):,.0f}; no layout that fits takes "
+                f"division of its layers than {division_ms:,.0f}; no layout that fits takes "
                 f"less than {found.bound_ms:,.0f} ms, in any division and order "
                 f"({1 - found.bound_ms / best.iteration_ms:.1%} below it)"
             )

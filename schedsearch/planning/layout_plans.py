@@ -21,7 +21,7 @@ from placements.trainers.job import plan_uniform
 from schedsearch.core.answer import Status
 from schedsearch.planning.divided_run import can_divide, with_best_division
 from schedsearch.planning.plans import LayoutPlans, RankedPlan
-from schedsearch.planning.uniform_run import UniformRun, layout_in_words
+from schedsearch.planning.uniform_run import UniformRun, division_bound_ms, layout_in_words
 from schedsearch.solver.interrupts import INTERRUPTS
 
 
@@ -78,7 +78,7 @@ def plan_layouts(
         search.limit_gib,
         tuple(_ranked(estimate, run, search.limit_gib) for estimate, run in timed),
         tuple(estimates),
-        min((each.mean_load_ms for each in fitting), default=math.inf),
+        min((division_bound_ms(each.layout, each.mean_load_ms) for each in fitting), default=math.inf),
         len(layouts),
         len(layouts) - len(rated),
         ending.interrupted,

@@ -174,8 +174,7 @@ class LayoutPlans:
         limit_gib: Memory of a GPU that a layout may use.
         plans: The best, by increasing time of their schedules; empty where nothing fits.
         estimates: Estimates of the layouts that may be among the best; fitting ones first, then by time.
-        bound_ms: No schedule of a layout that fits by the formula is shorter than this: the least load of a
-            fullest stage.
+        bound_ms: No layout that fits by the formula is shorter than this, in any division and order.
         num_layouts: Number of all layouts.
         num_left: Number of layouts not rated, because of a Ctrl-C or the time limit.
         interrupted: Whether there was a Ctrl-C.

@@ -24,7 +24,7 @@ from schedsearch.planning.divided_run import with_best_division
 from schedsearch.planning.layout_plans import plan_layouts, planned_layout, why_no_layout
 from schedsearch.planning.plans import LayoutPlans, RankedPlan
 from schedsearch.planning.ranking import rank
-from schedsearch.planning.uniform_run import UniformRun, layout_in_words
+from schedsearch.planning.uniform_run import UniformRun, division_bound_ms, layout_in_words
 from schedsearch.validate import validate
 
 
@@ -167,6 +167,19 @@ def test_layers_are_divided_so_that_the_stage_with_the_output_has_fewer() -> Non
     assert max(divided.gib_by_stage) <= limit_gib
     assert fmean(divided.loads_ms) == pytest.approx(fmean(even.loads_ms))
     assert fmean(even.loads_ms) <= divided.load_ms < even.load_ms
+
+
+@pytest.mark.parametrize("m", [1, 3, 8, 40])
+def test_no_division_in_any_order_is_under_its_bound(m: int) -> None:
+    """All stages of the division in which the bound is exact end together, however they are ordered."""
+    layout, mean_ms = Layout(Degrees(pipeline=4), 1, m), 100.0
+    bound_ms = division_bound_ms(layout, mean_ms)
+    own_ms = [bound_ms / m * (1 - 1 / m) ** d for d in range(4)]
+    assert sum(own_ms) == pytest.approx(4 * mean_ms / m)
+    assert [m * each + sum(own_ms[:d]) for d, each in enumerate(own_ms)] == pytest.approx([bound_ms] * 4)
+    even = UniformRun(read_model("gpt3_2.7b"), read_cluster("a100_4"), Layout(Degrees(1, 4, 1), 1, m))
+    best = with_best_division(even, 1e3)
+    assert fmean(best.loads_ms) <= division_bound_ms(best.layout, fmean(best.loads_ms)) < best.iteration_ms
 
 
 def test_a_division_that_gains_nothing_is_not_taken() -> None:
