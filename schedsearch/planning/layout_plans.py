@@ -7,6 +7,7 @@ does not know what a layer costs.
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,6 @@ from placements.planners.hybrid.search.layout_search import LayoutEstimate, Layo
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.trainers.as_run import Planned, rate
 from placements.trainers.job import plan_uniform
-from schedsearch.core.answer import Status
 from schedsearch.planning.divided_run import can_divide, with_best_division
 from schedsearch.planning.plans import LayoutPlans, RankedPlan
 from schedsearch.planning.uniform_run import UniformRun, division_bound_ms, layout_in_words
@@ -99,15 +99,9 @@ def _ranked(estimate: LayoutEstimate, run: UniformRun, limit_gib: float) -> Rank
     time_ms = _divided_ms(estimate) if run.layout.chunk_layers else estimate.time_ms
     time_ms = found.time_ms if is_chain else time_ms  # that formula has no chunks
     schedule = run.within((math.floor(1024 * limit_gib),) * run.plan.num_stages)
-    return RankedPlan(
-        "v_shape" if is_chain else "loop_shape",
-        RatedPlan(run.plan, time_ms, stages),
-        schedule.placement,
-        run,
-        status=Status.FEASIBLE,
-        schedule=schedule,
-        bound_ms=min(run.load_ms, run.iteration_ms),
-    )
+    shape, rated = "v_shape" if is_chain else "loop_shape", RatedPlan(run.plan, time_ms, stages)
+    plan = RankedPlan(shape, rated, schedule.placement, run, schedule=schedule)
+    return plan.with_bound(max(map(operator.add, run.loads_ms, run.shortest_updates_ms)))
 
 
 def why_no_layout(search: LayoutSearch, found: LayoutPlans) -> str:

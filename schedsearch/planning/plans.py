@@ -5,7 +5,7 @@ The module knows what a plan's figures are. It makes no plan and ranks none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from placements import Placement
@@ -115,6 +115,13 @@ class RankedPlan:
     def gap(self) -> float:
         """Share by which the schedule may be longer than its bound; 0 where either is not known."""
         return (self.iteration_ms or 0.0) / self.bound_ms - 1 if self.bound_ms else 0.0
+
+    def with_bound(self, bound_ms: float) -> RankedPlan:
+        """Return the plan with a lower bound; OPTIMAL where its schedule takes no tick more."""
+        assert self.iteration_ms is not None, "it has a schedule"
+        bound_ms = min(bound_ms, self.iteration_ms)
+        is_proved = round((self.iteration_ms - bound_ms) / self.placement.tick_ms) == 0
+        return replace(self, bound_ms=bound_ms, status=Status.OPTIMAL if is_proved else Status.FEASIBLE)
 
     @property
     def samples_per_s(self) -> float | None:

@@ -68,12 +68,7 @@ def _with_schedule(plan: RankedPlan, schedule: Schedule, bound: int) -> RankedPl
     """Return a plan with the better of its own schedule and a new one, and with a bound on both."""
     if plan.schedule is not None and plan.schedule.makespan <= schedule.makespan:
         schedule = plan.schedule
-    return replace(
-        plan,
-        status=Status.OPTIMAL if schedule.makespan <= bound else Status.FEASIBLE,
-        schedule=schedule,
-        bound_ms=plan.placement.ms(bound),
-    )
+    return replace(plan, schedule=schedule).with_bound(plan.placement.ms(bound))
 
 
 def rank(
@@ -131,11 +126,9 @@ def _reordered(
         other = replace(run, order=result.schedule)
         run = other if other.iteration_ms * (1 + NEAR_TIE) < run.iteration_ms else run
     schedule = run.within(memory)
-    bound_ms = min(max(plan.bound_ms or 0.0, placement.ms(result.makespan_bound)), run.iteration_ms)
-    is_proved = run.iteration_ms - bound_ms <= placement.tick_ms
-    plan = replace(plan, run=run, placement=schedule.placement, schedule=schedule, bound_ms=bound_ms)
-    status = Status.OPTIMAL if is_proved else Status.FEASIBLE
-    return replace(plan, status=status), result.seconds, result.interrupted
+    bound_ms = max(plan.bound_ms or 0.0, placement.ms(result.makespan_bound))
+    plan = replace(plan, run=run, placement=schedule.placement, schedule=schedule).with_bound(bound_ms)
+    return plan, result.seconds, result.interrupted
 
 
 def _searched(

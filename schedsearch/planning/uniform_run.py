@@ -141,11 +141,6 @@ class UniformRun:
         stages = range(self.layout.degrees.pipeline)
         return [self.layout.num_micro_batches * sum(each_ms[i] for i in self.chunks_on(s)) for s in stages]
 
-    @property
-    def load_ms(self) -> float:
-        """Time that the fullest stage computes: no schedule of this placement is shorter."""
-        return max(self.loads_ms)
-
     @cached_property
     def placement(self) -> Placement:
         """The placement of the layout's stages or chunks, on devices with practically unlimited memory."""

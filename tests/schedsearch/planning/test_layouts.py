@@ -166,7 +166,7 @@ def test_layers_are_divided_so_that_the_stage_with_the_output_has_fewer() -> Non
     assert divided.iteration_ms < 0.99 * even.iteration_ms
     assert max(divided.gib_by_stage) <= limit_gib
     assert fmean(divided.loads_ms) == pytest.approx(fmean(even.loads_ms))
-    assert fmean(even.loads_ms) <= divided.load_ms < even.load_ms
+    assert fmean(even.loads_ms) <= max(divided.loads_ms) < max(even.loads_ms)
 
 
 @pytest.mark.parametrize("m", [1, 3, 8, 40])
@@ -200,14 +200,14 @@ def test_a_searched_order_is_taken_where_it_is_faster_and_is_what_is_priced() ->
         by_hand,
         Status.FEASIBLE,
         by_hand.within(memory),
-        by_hand.load_ms,
+        max(by_hand.loads_ms),
     )
     (searched,) = rank([plan])
     run, schedule = searched.run, searched.schedule
     assert run is not None and schedule is not None and run.order is not None
     assert searched.name == "PP8 uneven searched, 8x1"
     assert run.iteration_ms == searched.iteration_ms < 0.99 * by_hand.iteration_ms
-    assert by_hand.load_ms < (searched.bound_ms or 0.0) <= run.iteration_ms
+    assert max(by_hand.loads_ms) < (searched.bound_ms or 0.0) <= run.iteration_ms
     assert schedule.placement.ms(validate(schedule).makespan) == pytest.approx(run.iteration_ms, rel=1e-3)
     assert (peak_memory(schedule) <= memory).all()
     assert planned_layout(run).rated.time_ms == by_hand.iteration_ms, "trainers run the one made by hand"
