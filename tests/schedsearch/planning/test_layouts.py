@@ -15,10 +15,8 @@ from told import told
 from placements.cluster import read_cluster
 from placements.models.zoo import read_model
 from placements.planners.hybrid.plan import PlanError
-from placements.planners.hybrid.plan_options import RatedPlan
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
-from schedsearch.core.answer import Status
 from schedsearch.metrics import peak_memory
 from schedsearch.planning.divided_run import with_best_division
 from schedsearch.planning.layout_plans import plan_layouts, planned_layout, why_no_layout
@@ -190,29 +188,19 @@ def test_a_division_that_gains_nothing_is_not_taken() -> None:
 
 def test_a_searched_order_is_taken_where_it_is_faster_and_is_what_is_priced() -> None:
     """Uneven stages and few micro-batches: another order of the same blocks in the same memory."""
-    even = UniformRun(read_model("llama3_8b"), read_cluster("h100_8"), Layout(Degrees(1, 8), 1, 8))
-    by_hand = replace(even, layout=replace(even.layout, chunk_layers=(4, 4, 4, 4, 5, 5, 5, 3)))
-    memory = (80 * 1024,) * 8
-    plan = RankedPlan(
-        "v_shape",
-        RatedPlan(by_hand.plan, by_hand.iteration_ms, ()),
-        by_hand.within(memory).placement,
-        by_hand,
-        Status.FEASIBLE,
-        by_hand.within(memory),
-        max(by_hand.loads_ms),
-    )
-    (searched,) = rank([plan])
+    options = LayoutOptions((1,), 1, 1, 1, num_stages=(8,))
+    one = LayoutSearch(read_model("llama3_8b"), read_cluster("h100_8"), 8, COSTS, options)
+    (plan,) = plan_layouts(one, 1).plans
+    by_hand, memory, (searched,) = plan.run, plan.placement.memory, rank([plan])
     run, schedule = searched.run, searched.schedule
-    assert run is not None and schedule is not None and run.order is not None
+    assert by_hand and memory and run and schedule
     assert searched.name == "PP8 uneven searched, 8x1"
     assert run.iteration_ms == searched.iteration_ms < 0.99 * by_hand.iteration_ms
     assert max(by_hand.loads_ms) < (searched.bound_ms or 0.0) <= run.iteration_ms
     assert schedule.placement.ms(validate(schedule).makespan) == pytest.approx(run.iteration_ms, rel=1e-3)
     assert (peak_memory(schedule) <= memory).all()
     assert planned_layout(run).rated.time_ms == by_hand.iteration_ms, "trainers run the one made by hand"
-    (tied,) = rank([replace(plan, bound_ms=by_hand.iteration_ms)])
-    assert tied.run is by_hand, "there is nothing to gain"
+    assert rank([plan.with_bound(by_hand.iteration_ms)])[0].run is by_hand, "there is nothing to gain"
 
 
 def test_exchanges_that_no_order_hides_are_at_most_those_of_an_order() -> None:
