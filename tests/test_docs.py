@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import shlex
 import shutil
@@ -32,6 +33,7 @@ from placements.placement_file import placement_from_dict, read_placement
 
 sys.path.append(str(ROOT / "docs"))
 import is_it_right
+import layout_pages
 from field_tables import with_tables
 from options_table import tables
 
@@ -198,6 +200,16 @@ def test_the_recorded_board_is_as_runs_are_predicted(tmp_path: Path) -> None:
         remedy = "record it anew with python docs/is_it_right.py FOLDER FOLDER:RUN"
         wanted = recorded[row["table"]] | {"folder": tmp_path.name}
         assert row == pytest.approx(wanted, abs=0.01), remedy
+
+
+def test_layouts_are_as_they_are_recorded() -> None:
+    data = json.loads(layout_pages.DATA.read_text(encoding="utf-8"))
+    page, readme = (path.read_text("utf-8") for path in (layout_pages.PAGE, layout_pages.README))
+    remedy = "write them anew with python docs/layout_pages.py"
+    assert layout_pages.with_table(page, data["layouts"]) == page, remedy
+    assert layout_pages.with_recipe(readme, data["recipe"]) == readme, remedy
+    for row in (data["layouts"][0], data["layouts"][-2]):
+        assert layout_pages.found_layout(row) == row, remedy
 
 
 def test_every_placement_has_a_table() -> None:

@@ -13,9 +13,20 @@ from schedsearch.layouts.defaults import NUM_CHUNKS, WORK_LIMIT
 class LayoutCommandOptions:
     """The config of `experiments.layout`."""
 
-    layers: Verbatim = option(
-        REQUIRED,
+    layers: Verbatim | None = option(
+        None,
         "CSV of the model's layers, log of Megatron-LM's timers, folder of schedsearch profile, or trace",
+    )
+    model: Verbatim | None = option(
+        None, "in the place of layers: a name or config.json as in schedsearch plan, priced on cluster"
+    )
+    cluster: str | None = option(None, "with model: GPU and number, as h100_64; or a JSON file")
+    tensor_parallel: int = option(1, "with model: GPUs that share each matrix", min=1)
+    expert_parallel: int = option(1, "with model: GPUs that share the experts", min=1)
+    micro_batch_size: int = option(1, "with model: samples of a micro-batch of one pipeline", min=1)
+    sequence_length: int | None = option(None, "with model: tokens of a sample; null: the model's own")
+    precision: str | None = option(
+        None, "with model: as in schedsearch plan; null: the model's, half as bf16"
     )
     measured_layout: Verbatim | None = option(
         None,
@@ -27,10 +38,17 @@ class LayoutCommandOptions:
         NUM_CHUNKS, "virtual stages of each device: 1 for 1F1B, more for interleaved 1F1B", min=1
     )
     memory_mib: float | None = option(
-        None, "memory of each device for weights and activations; null: no limit", "MiB", above=0
+        None,
+        "memory of each device for weights and activations; null: no limit, with model its GPU's",
+        "MiB",
+        above=0,
     )
-    transfer_ms: float = option(
-        0.0, "time from the end of a block to where its output is on the next device", "ms", min=0
+    transfer_ms: float | None = option(
+        None,
+        "time from the end of a block to where its output is on the next device; null: 0, with model its "
+        "cluster's",
+        "ms",
+        min=0,
     )
     given: tuple[Verbatim, ...] = option(
         (), "files of Megatron-LM's or torchtitan's arguments, whose layouts stand beside the best"
@@ -46,6 +64,6 @@ COMMAND = Command(
     "layout",
     LayoutCommandOptions,
     task="experiments.layout.task",
-    first="layers num_devices num_micro_batches num_chunks memory_mib given transfer_ms work_limit",
+    first="layers model cluster tensor_parallel num_devices num_micro_batches num_chunks memory_mib given",
     objective="iteration_ms",
 )

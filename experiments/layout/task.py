@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from experiments.config.declaring import own_options
 from experiments.config.options import OptionError, require_path
 from experiments.layout.options import LayoutCommandOptions
+from experiments.plan.inputs import inputs_of
+from experiments.plan.question import PlanQuestion
 from experiments.report.result import Result, Table
+from placements.planners.hybrid.shape_costs import FrameworkCosts
+from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.trainers.files import layout_files, read_any
-from placements.trainers.layers import read_measured
+from placements.trainers.layers import ModelLayers, read_measured
 from schedsearch.layouts.layouts import COLUMNS, NOT_APPLICABLE, BestLayouts, LayoutRow, layout
+from schedsearch.planning.divided_run import layers_of
+from schedsearch.planning.explanation import in_words
+from schedsearch.planning.uniform_run import UniformRun, layout_in_words
 from schedsearch.schedule_file import schedule_to_dict
+
+_OF_MODEL = (
+    "cluster",
+    "tensor_parallel",
+    "expert_parallel",
+    "micro_batch_size",
+    "sequence_length",
+    "precision",
+)
+"""Options that a table of layers does not need."""
 
 
 def task(options: LayoutCommandOptions) -> Result:
     """Find the layouts; the figures are the best layout's."""
-    measured = read_measured(require_path("layers", options.layers), options.measured_layout)
+    measured, memory_mib, transfer_ms = _layers(options)
     given = {path: read_any(require_path("given", path)) for path in options.given}
     found = layout(
         measured,
         options.num_devices,
         options.num_micro_batches,
         options.num_chunks,
-        options.memory_mib,
-        options.transfer_ms,
+        memory_mib if options.memory_mib is None else options.memory_mib,
+        transfer_ms if options.transfer_ms is None else options.transfer_ms,
         given,
         options.work_limit,
     )
@@ -31,7 +51,8 @@ def task(options: LayoutCommandOptions) -> Result:
         raise OptionError("; ".join(dict.fromkeys(nearest or [row.note for row in found.rows])))
     assert best.iteration_ms is not None and best.bound_ms is not None, "it is timed"
     files: dict[str, object] = {"layers.csv": measured.to_csv()} if measured.assumptions else {}
-    lines = [*_shown(found), *(f"{options.layers}: {line}" for line in measured.assumptions)]
+    source = options.layers or options.model
+    lines = [*_shown(found), *(f"{source}: {line}" for line in measured.assumptions)]
     for row in found.rows:
         if row.found is None or row.schedule_found is None:
             continue
@@ -52,6 +73,50 @@ def task(options: LayoutCommandOptions) -> Result:
         sentences=lines,
         interrupted="the best layouts found so far are in" * found.interrupted,
     )
+
+
+def _layers(options: LayoutCommandOptions) -> tuple[ModelLayers, float | None, float]:
+    """Return the layers, and the memory (MiB) of a device and the transfer (ms) unless they are given.
+
+    Raises:
+        OptionError: Not one of layers and model is given, or an option of the other.
+    """
+    if (options.layers is None) == (options.model is None):
+        raise OptionError("layers, model: give one of the two: a table of layers, or a model and its cluster")
+    needed, others = ("layers", ("measured_layout",)) if options.model else ("model", _OF_MODEL)
+    for each in own_options(LayoutCommandOptions):
+        if each.name in others and (value := getattr(options, each.name)) != each.default:
+            raise OptionError(f"{each.name}: {value!r} needs {needed}, which is not given; leave it out")
+    if options.model:
+        return _of_model(options)
+    return read_measured(require_path("layers", options.layers), options.measured_layout), None, 0.0
+
+
+def _of_model(options: LayoutCommandOptions) -> tuple[ModelLayers, float, float]:
+    """Return the layers of a model by the costs of `schedsearch plan`; GPUs left over are data-parallel."""
+    if options.cluster is None:
+        raise OptionError("cluster: has no value; give the GPUs of model, as in cluster=h100_64")
+    names = ("model", "cluster", "sequence_length", "precision")
+    inputs = inputs_of(PlanQuestion(batch=1, **{name: getattr(options, name) for name in names}))
+    pipeline = options.tensor_parallel * options.num_devices
+    data, left = divmod(inputs.cluster.num_gpus, pipeline)
+    if left:
+        raise OptionError(
+            f"cluster: {options.cluster} is no multiple of the {pipeline} GPUs of a pipeline, which are "
+            "tensor_parallel times num_devices; give another of the three"
+        )
+    degrees = Degrees(options.tensor_parallel, options.num_devices, data, expert=options.expert_parallel)
+    layout = Layout(degrees, options.micro_batch_size, options.num_micro_batches)
+    assert isinstance(inputs.costs, FrameworkCosts), "computed ones"
+    run = UniformRun(inputs.model, inputs.cluster, layout, inputs.costs.options, overlap=True)
+    limit_gib = inputs.cluster.whole.memory_gib - PlanQuestion.reserve_gib
+    layers, memory_mib, transfer_ms = layers_of(run, limit_gib)
+    lines = (
+        f"{layout_in_words(layout)}, batch {layout.batch}, on {in_words(inputs.cluster)}",
+        f"{inputs.in_words}, without the optimizer's update",
+        f"{memory_mib:,.0f} MiB of a GPU are left for weights and activations",
+    )
+    return replace(layers, assumptions=lines), memory_mib, transfer_ms
 
 
 def _shown(found: BestLayouts) -> list[str]:

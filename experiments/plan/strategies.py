@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from experiments.config.run_record import output_directory
@@ -12,7 +13,7 @@ from experiments.plan.inputs import inputs_of
 from experiments.plan.options import BmwPlanner, DefaultPlanner
 from experiments.plan.question import PlanQuestion
 from experiments.report.result import Result, Table
-from placements.forms.texts import text_columns
+from placements.forms.texts import text_columns, write_json, write_text
 from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.decision_trees import Paradigm, TreeOptions
 from placements.planners.hybrid.placing.shared_layers import PartCosts
@@ -21,12 +22,14 @@ from placements.planners.hybrid.plan_options import PlanOptions, PlanStatus
 from placements.planners.hybrid.search.layout_search import LayoutOptions
 from placements.trainers.as_run import planned_by
 from placements.trainers.files import export
+from runtime.torch_pipelining.csv import in_loss_order, torch_order
 from schedsearch.core.progress import PlanProgress
 from schedsearch.figures.canvas import save as save_figure
 from schedsearch.planning.explanation import explain, in_words, legend, ranking
 from schedsearch.planning.layout_plans import planned_layout
 from schedsearch.planning.planner import plan
-from schedsearch.planning.plans import PLAN_COLUMNS, Plans, capacities_gib
+from schedsearch.planning.plans import PLAN_COLUMNS, Plans, RankedPlan, capacities_gib
+from schedsearch.planning.uniform_run import division_bound_ms
 from schedsearch.schedule_file import schedule_to_dict
 
 _MOST_ROWS = 1000
@@ -133,11 +136,27 @@ def export_best(plans: Plans, directory: Path) -> list[str]:
     best, plan = plans.best, plans.best.plan
     if best.run is not None:
         limit_gib = plans.layouts[plan.global_batch_size].limit_gib
-        return export(planned_layout(best.run, limit_gib), directory)
+        lines = export(planned_layout(best.run, limit_gib), directory)
+        return [*lines, *([] if best.run.order is None else _export_order(best, directory))]
     if best.shape != "v_shape":
         return [f"not exported: other systems have no {best.shape} of layers each in its own strategy"]
     costs, capacities = PartCosts(plan.model, plans.costs), capacities_gib(plan, plans.options)
     return export(planned_by(best.rated, costs, capacities), directory)
+
+
+def _export_order(best: RankedPlan, directory: Path) -> list[str]:
+    """Write a layout's searched order for Megatron-LM and torch; return how to run it, and without it."""
+    assert best.run is not None and best.schedule is not None, "a layout in a searched order"
+    order = in_loss_order(best.schedule)
+    order = order.under(replace(order.placement, num_gpus=(), nodes=None))  # a rank for each stage
+    write_json(directory / "schedule.json", schedule_to_dict(order))
+    write_text(directory / "schedule.csv", str(torch_order(order)))
+    own_ms, by_hand_ms = best.run.iteration_ms, replace(best.run, order=None).iteration_ms
+    return [
+        "order: Megatron-LM runs schedule.json by runtime.hooks.megatron.MegatronOrder, without experts; "
+        "torchtitan schedule.csv by --parallelism.pipeline_parallel_schedule_csv",
+        f"order: without it an iteration takes {by_hand_ms:,.0f} ms, {by_hand_ms / own_ms - 1:.1%} more",
+    ]
 
 
 def tables_of(plans: Plans) -> dict[str, Table]:
@@ -157,12 +176,15 @@ def _lines_of_layouts(plans: Plans) -> Iterator[str]:
     """Yield a line about the layouts of each batch."""
     for batch, found in plans.layouts.items():
         known = "none fits"
-        if found.plans:
-            best_ms = found.plans[0].iteration_ms or math.inf
+        own = (each for each in plans.proposed if each.run and each.plan.global_batch_size == batch)
+        if (best := next(own, None)) and best.run and best.iteration_ms and best.bound_ms:
+            division_ms = division_bound_ms(best.run.layout, fmean(best.run.loads_ms))
             known = (
-                f"{found.num_layouts - found.num_left} layouts rated by the formula; no schedule of one that "
-                f"fits, in any division of its layers, is shorter than {found.bound_ms:,.0f} ms "
-                f"({100 * (1 - found.bound_ms / best_ms):.1f} % below the best layout)"
+                f"{found.num_layouts - found.num_left} rated by the formula; {best.name} takes "
+                f"{best.iteration_ms:,.0f} ms, in any order not less than {best.bound_ms:,.0f}, in any "
+                f"division of its layers than {division_ms:,.0f}; no layout that fits takes "
+                f"less than {found.bound_ms:,.0f} ms, in any division and order "
+                f"({1 - found.bound_ms / best.iteration_ms:.1%} below it)"
             )
         yield f"layouts, batch {batch}: {known}"
         if found.num_left:

@@ -6,16 +6,17 @@ and `schedsearch.planning.uniform_run` prices it.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from placements.models.chain import ModelShape
+from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.parallel import Buffer
-from placements.planners.hybrid.plan import layers_of_stage
+from placements.models.transformer import TransformerLayer
+from placements.planners.hybrid.plan import PlanError, layers_of_stage
 from placements.stages.layout_stages import rounded
 from placements.trainers.job import plan_letters
 from placements.trainers.layers import ModelLayer, ModelLayers
-from placements.trainers.layout import EMBEDDING, LAYER, LOSS, PARTS
+from placements.trainers.layout import PARTS
 from schedsearch.layouts.layouts import layout
 from schedsearch.planning.uniform_run import NEAR_TIE, UniformRun
 
@@ -25,8 +26,8 @@ _WORK = 0.3
 
 def can_divide(model: ModelShape) -> bool:
     """Return whether a model is an embedding, transformer layers and an output layer, for `layout`."""
-    letters = "".join(each or "-" for each in plan_letters(model))
-    return re.fullmatch(f"{EMBEDDING}{LAYER}+{LOSS}", letters) is not None
+    first, *inner, last = map(type, model.layers)
+    return first is EmbeddingLayer and last is OutputLayer and set(inner) == {TransformerLayer}
 
 
 def with_best_division(run: UniformRun, limit_gib: float) -> UniformRun:
@@ -42,15 +43,9 @@ def with_best_division(run: UniformRun, limit_gib: float) -> UniformRun:
     degrees, again = run.layout.degrees, run.layout.recomputed_layers
     if degrees.pipeline == 1 or again is not None or not can_divide(run.model):
         return run
-    found = layout(
-        _layers_of(run),
-        degrees.pipeline,
-        run.layout.num_micro_batches,
-        degrees.chunks,
-        memory_mib=1024 * limit_gib - _passing_mib(run),
-        transfer_ms=float(rounded(max(piece.forward_transfer_ms for piece in run.pieces))),
-        work_limit=_WORK,
-    ).best
+    layers, memory_mib, transfer_ms = layers_of(run, limit_gib)
+    numbers = degrees.pipeline, run.layout.num_micro_batches, degrees.chunks
+    found = layout(layers, *numbers, memory_mib, transfer_ms, work_limit=_WORK).best
     if found is None or found.found is None:
         return run
     divided = replace(run, layout=replace(run.layout, chunk_layers=found.found.sizes))
@@ -58,8 +53,19 @@ def with_best_division(run: UniformRun, limit_gib: float) -> UniformRun:
     return divided if fits and divided.iteration_ms * (1 + NEAR_TIE) < run.iteration_ms else run
 
 
-def _layers_of(run: UniformRun) -> ModelLayers:
-    """Return times and memory of the layers, of which a tied output layer has a table of its own."""
+def layers_of(run: UniformRun, limit_gib: float) -> tuple[ModelLayers, float, float]:
+    """Return the layers to divide, and the memory (MiB) and transfer (ms) of devices with `limit_gib` GiB.
+
+    A tied output layer has a table of its own. What a backward holds for a moment is not in the MiB.
+
+    Raises:
+        PlanError: The model has other layers; see `can_divide`.
+    """
+    if not can_divide(run.model):
+        raise PlanError(
+            f"model: {run.model.name} is not an embedding, transformer layers and an output layer; give a "
+            "table of its layers"
+        )
     plan, model = run.plan, run.model.layers
     apart = (*layers_of_stage(model, 0, 1), *layers_of_stage(model, 1, len(model)))
     rows = []
@@ -73,7 +79,8 @@ def _layers_of(run: UniformRun) -> ModelLayers:
             cost.static_bytes / 2**20,
         )
         rows.append(ModelLayer(f"{letter}{i}", PARTS[letter], *(float(rounded(each)) for each in figures)))
-    return ModelLayers(tuple(rows))
+    transfer_ms = float(rounded(max(piece.forward_transfer_ms for piece in run.pieces)))
+    return ModelLayers(tuple(rows)), 1024 * limit_gib - _passing_mib(run), transfer_ms
 
 
 def _passing_mib(run: UniformRun) -> float:

@@ -129,11 +129,12 @@ def legend(plans: Plans) -> str:
     of_peak = " and ".join(f"{precision.peak_tflops(gpu):g} TFLOP/s of {gpu.name}" for gpu in kinds)
     powers = " and ".join(f"{gpu.name}, {gpu.power_source}" for gpu in kinds)
     return (
-        "plan: how most layers are shared (mixed: not all), micro-batches x samples of each. =: within 1 % "
-        "of those above, the simplest first. GiB: peak memory of one GPU. proved: 'makespan' where no "
-        "schedule of the plan is shorter. MFU: three times the operations of the forward pass, all scores "
-        f"of attention counted, over the peak in {precision.name} precision, {of_peak} (dense, data sheet). "
-        f"J/token: of all GPUs at the highest clocks, waiting included; modelled, power of {powers}"
+        "plan: how most layers are shared (mixed: not all; searched: in an order of ours), micro-batches x "
+        "samples of each. =: within 1 % of those above, the simplest first. GiB: peak memory of one GPU. "
+        "proved: 'makespan' where no schedule of the plan is shorter. MFU: three times the operations of the "
+        f"forward pass, all scores of attention counted, over the peak in {precision.name} precision, "
+        f"{of_peak} (dense, data sheet). J/token: of all GPUs at the highest clocks, waiting included; "
+        f"modelled, power of {powers}"
     )
 
 

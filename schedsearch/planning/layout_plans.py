@@ -7,6 +7,7 @@ does not know what a layer costs.
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,11 +19,9 @@ from placements.planners.hybrid.search.layout_search import LayoutEstimate, Layo
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.trainers.as_run import Planned, rate
 from placements.trainers.job import plan_uniform
-from schedsearch.core.answer import Status
 from schedsearch.planning.divided_run import can_divide, with_best_division
 from schedsearch.planning.plans import LayoutPlans, RankedPlan
-from schedsearch.planning.uniform_run import UniformRun, layout_in_words
-from schedsearch.schedule import Schedule
+from schedsearch.planning.uniform_run import UniformRun, division_bound_ms, layout_in_words
 from schedsearch.solver.interrupts import INTERRUPTS
 
 
@@ -79,7 +78,7 @@ def plan_layouts(
         search.limit_gib,
         tuple(_ranked(estimate, run, search.limit_gib) for estimate, run in timed),
         tuple(estimates),
-        min((each.mean_load_ms for each in fitting), default=math.inf),
+        min((division_bound_ms(each.layout, each.mean_load_ms) for each in fitting), default=math.inf),
         len(layouts),
         len(layouts) - len(rated),
         ending.interrupted,
@@ -99,29 +98,10 @@ def _ranked(estimate: LayoutEstimate, run: UniformRun, limit_gib: float) -> Rank
     is_chain = run.layout.degrees.chunks == 1
     time_ms = _divided_ms(estimate) if run.layout.chunk_layers else estimate.time_ms
     time_ms = found.time_ms if is_chain else time_ms  # that formula has no chunks
-    schedule = _with_ends(run, limit_gib)
-    return RankedPlan(
-        "v_shape" if is_chain else "loop_shape",
-        RatedPlan(run.plan, time_ms, stages),
-        schedule.placement,
-        run,
-        status=Status.FEASIBLE,
-        schedule=schedule,
-        bound_ms=min(run.load_ms, run.iteration_ms),
-    )
-
-
-def _with_ends(run: UniformRun, limit_gib: float) -> Schedule:
-    """Return the run's schedule, whose updates take the whole time after a stage's last backward."""
-    placement = run.placement
-    updates = sorted(placement.optimizer_blocks, key=lambda block: block.devices)
-    ticks = {
-        block.name: max(1, round(after_ms / placement.tick_ms))
-        for block, (_, after_ms) in zip(updates, run.ends, strict=True)
-    }
-    blocks = tuple(replace(block, time=ticks.get(block.name, block.time)) for block in placement.blocks)
-    placement = replace(placement, blocks=blocks).with_memory(math.floor(1024 * limit_gib))
-    return replace(run.schedule, placement=placement)
+    schedule = run.within((math.floor(1024 * limit_gib),) * run.plan.num_stages)
+    shape, rated = "v_shape" if is_chain else "loop_shape", RatedPlan(run.plan, time_ms, stages)
+    plan = RankedPlan(shape, rated, schedule.placement, run, schedule=schedule)
+    return plan.with_bound(max(map(operator.add, run.loads_ms, run.shortest_updates_ms)))
 
 
 def why_no_layout(search: LayoutSearch, found: LayoutPlans) -> str:
@@ -141,10 +121,15 @@ def why_no_layout(search: LayoutSearch, found: LayoutPlans) -> str:
 
 
 def planned_layout(run: UniformRun, limit_gib: float = math.inf) -> Planned:
-    """Return a layout as a plan for trainers, with `limit_gib` GiB per GPU for states and activations."""
+    """Return a layout as a plan for trainers, with `limit_gib` GiB per GPU for states and activations.
+
+    Trainers have the order made by hand.
+    """
+    run = replace(run, order=None)
 
     def rated_as(plan: Plan) -> RatedPlan:
-        return _rated(plan, replace(run, layout=plan_uniform(plan, run.chunks)))
+        layout = replace(plan_uniform(plan, run.chunks), chunk_layers=run.layout.chunk_layers)
+        return _rated(plan, replace(run, layout=layout))
 
     costs = run.costs.options
     told = {

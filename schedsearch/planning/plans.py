@@ -6,7 +6,7 @@ The module knows what a plan's figures are. It makes no plan and ranks none.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from placements import Placement
@@ -36,7 +36,8 @@ def capacities_gib(plan: Plan, options: PlanOptions) -> tuple[float, ...]:
 def plan_name(shape: str, plan: Plan, run: UniformRun | None = None) -> str:
     """Return a plan's name: its shape (unless a chain), the degrees of most layers, and its micro-batches.
 
-    Degrees of 1 and ZeRO-1 are left out; a plan is mixed where not all layers are shared alike.
+    Degrees of 1 and ZeRO-1 are left out; a plan is mixed where not all layers are shared alike,
+    and a layout searched where its order is not the one made by hand.
     """
     how, chunks = plan.common, 1 if run is None else run.layout.degrees.chunks
     degrees = how.matrix_parallel, plan.num_stages, chunks, how.token_parallel, how.expert_parallel
@@ -46,6 +47,7 @@ def plan_name(shape: str, plan: Plan, run: UniformRun | None = None) -> str:
     words += [f"ZeRO-{how.zero}"] if how.zero != 1 and how.data_parallel > 1 else []
     words += [] if run is not None or plan.is_uniform else ["mixed"]
     words += ["uneven"] if run is not None and run.layout.chunk_layers else []
+    words += ["searched"] if run is not None and run.order is not None else []
     return f"{' '.join(words)}, {plan.num_micro_batches}x{plan.micro_batch_size}".removeprefix(", ")
 
 
@@ -61,7 +63,7 @@ class RankedPlan:
         status: OPTIMAL where no schedule of the placement is shorter, FEASIBLE where one may be; INFEASIBLE
             or UNKNOWN where there is none; None where its time is that of its formula.
         schedule: The schedule; None where there is none.
-        bound_ms: No schedule of this placement is shorter; None where nothing is known.
+        bound_ms: No order of this placement is shorter; None where nothing is known.
         note: Why there is no schedule.
         is_equal: Whether it is as fast as the plan before it, as far as costs are exact.
     """
@@ -95,13 +97,15 @@ class RankedPlan:
     def complexity(self) -> tuple[int, ...]:
         """Complexity of a plan's set-up, as a sort key; less is simpler.
 
-        The key is whether layers have different strategies, then chunks per device, then how many of tensor,
-        pipeline, context and expert parallelism the plan has.
+        The key is whether layers have different strategies, then whether a layout has a searched order, then
+        chunks per device, then how many of tensor, pipeline, context and expert parallelism the plan has.
         """
         how, chunks = self.plan.common, 1 if self.shape == "v_shape" else 2
         chunks = chunks if self.run is None else self.run.layout.degrees.chunks
         degrees = how.matrix_parallel, self.plan.num_stages, how.token_parallel, how.expert_parallel
-        return self.run is None and not self.plan.is_uniform, chunks, sum(degree > 1 for degree in degrees)
+        is_mixed = self.run is None and not self.plan.is_uniform
+        is_searched = self.run is not None and self.run.order is not None
+        return is_mixed, is_searched, chunks, sum(degree > 1 for degree in degrees)
 
     @property
     def iteration_ms(self) -> float | None:
@@ -109,6 +113,18 @@ class RankedPlan:
         if self.schedule is None:
             return None
         return self.placement.ms(self.schedule.makespan) if self.run is None else self.run.iteration_ms
+
+    @property
+    def gap(self) -> float:
+        """Share by which the schedule may be longer than its bound; 0 where either is not known."""
+        return (self.iteration_ms or 0.0) / self.bound_ms - 1 if self.bound_ms else 0.0
+
+    def with_bound(self, bound_ms: float) -> RankedPlan:
+        """Return the plan with a lower bound; OPTIMAL where its schedule takes no tick more."""
+        assert self.iteration_ms is not None, "it has a schedule"
+        bound_ms = min(bound_ms, self.iteration_ms)
+        is_proved = round((self.iteration_ms - bound_ms) / self.placement.tick_ms) == 0
+        return replace(self, bound_ms=bound_ms, status=Status.OPTIMAL if is_proved else Status.FEASIBLE)
 
     @property
     def samples_per_s(self) -> float | None:
@@ -167,8 +183,7 @@ class LayoutPlans:
         limit_gib: Memory of a GPU that a layout may use.
         plans: The best, by increasing time of their schedules; empty where nothing fits.
         estimates: Estimates of the layouts that may be among the best; fitting ones first, then by time.
-        bound_ms: No schedule of a layout that fits by the formula is shorter than this: the least load of a
-            fullest stage.
+        bound_ms: No layout that fits by the formula is shorter than this, in any division and order.
         num_layouts: Number of all layouts.
         num_left: Number of layouts not rated, because of a Ctrl-C or the time limit.
         interrupted: Whether there was a Ctrl-C.

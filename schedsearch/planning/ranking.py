@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from placements import Kind, Placement
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.baselines.structure import in_orders
 from schedsearch.core.answer import SearchProgress, Status
+from schedsearch.core.objective import Objective
 from schedsearch.core.problem import Problem
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.planning.plans import RankedPlan
+from schedsearch.planning.uniform_run import NEAR_TIE
 from schedsearch.proof.memory_need import CapacityError
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.searches.search import find
@@ -23,6 +26,12 @@ from schedsearch.validate import InvalidScheduleError, validate
 
 RankingReport = Callable[[str, float, SearchProgress], None]
 """Called with the searched plan's name, its tick in ms, and the progress of its search."""
+
+_NUM_LAYOUTS = 3
+"""Number of layouts whose order is searched: the best of those that their bound leaves room."""
+
+_WORK = 5.0
+"""Units of work, of about a second each, to search the order of a layout."""
 
 
 def simulated(plan: RankedPlan) -> RankedPlan:
@@ -59,12 +68,7 @@ def _with_schedule(plan: RankedPlan, schedule: Schedule, bound: int) -> RankedPl
     """Return a plan with the better of its own schedule and a new one, and with a bound on both."""
     if plan.schedule is not None and plan.schedule.makespan <= schedule.makespan:
         schedule = plan.schedule
-    return replace(
-        plan,
-        status=Status.OPTIMAL if schedule.makespan <= bound else Status.FEASIBLE,
-        schedule=schedule,
-        bound_ms=plan.placement.ms(bound),
-    )
+    return replace(plan, schedule=schedule).with_bound(plan.placement.ms(bound))
 
 
 def rank(
@@ -76,8 +80,9 @@ def rank(
 ) -> list[RankedPlan]:
     """Search a schedule for each plan whose schedule is not proved the best; return the plans in given order.
 
-    Layouts keep the schedule that their framework runs. A device without the memory for one micro-batch makes
-    a plan INFEASIBLE, not the ranking fail. After Ctrl-C those not searched stay as they are.
+    Of layouts the first `_NUM_LAYOUTS` are searched; see `_reordered`. A device without the memory for one
+    micro-batch makes a plan INFEASIBLE, not the ranking fail. After Ctrl-C those not searched stay as they
+    are.
 
     Args:
         plans: The competing plans, each with a name of its own.
@@ -85,14 +90,45 @@ def rank(
         on_progress: Called with each search's progress.
         interrupted: Whether Ctrl-C came before.
     """
-    found, searched = [], [each.run is None and each.status is not Status.OPTIMAL for each in plans]
-    limits = SharedLimits(seconds=time_limit_s, searches=sum(searched))
-    for each, is_searched in zip(plans, searched, strict=True):
-        if is_searched and not interrupted:
-            each, seconds, interrupted = _searched(each, limits.share()["time_limit_s"], on_progress)
+    layouts = [each for each in plans if each.run is not None and each.gap > NEAR_TIE][:_NUM_LAYOUTS]
+    others = [each for each in plans if each.run is None and each.status is not Status.OPTIMAL]
+    found, searched = [], {each.name for each in (*layouts, *others)}
+    limits = SharedLimits(seconds=time_limit_s, searches=len(searched))
+    for each in plans:
+        if each.name in searched and not interrupted:
+            search = _searched if each.run is None else _reordered
+            each, seconds, interrupted = search(each, limits.share()["time_limit_s"], on_progress)
             limits.spend(0.0, seconds)
         found.append(each)
     return found
+
+
+def _reordered(
+    plan: RankedPlan, time_limit_s: float | None, on_progress: RankingReport | None
+) -> tuple[RankedPlan, float, bool]:
+    """Return a layout in the order that a search finds, or as it is if that gains no more than `NEAR_TIE`.
+
+    The search counts only the exchanges that no order hides; the order found is timed with all.
+    """
+    run, memory = plan.run, plan.placement.memory
+    assert run is not None and memory is not None, "a layout"
+    placement = run.placement_with(run.shortest_updates_ms, memory)
+    problem = Problem(
+        placement,
+        run.layout.num_micro_batches,
+        objectives=(Objective.MAKESPAN,),
+        time_limit_s=time_limit_s,
+        work_limit=_WORK,
+        begin_with=replace(run.schedule, placement=placement),
+    )
+    result = find(problem, _told(on_progress, plan))
+    if result.schedule is not None:
+        other = replace(run, order=result.schedule)
+        run = other if other.iteration_ms * (1 + NEAR_TIE) < run.iteration_ms else run
+    schedule = run.within(memory)
+    bound_ms = max(plan.bound_ms or 0.0, placement.ms(result.makespan_bound))
+    plan = replace(plan, run=run, placement=schedule.placement, schedule=schedule).with_bound(bound_ms)
+    return plan, result.seconds, result.interrupted
 
 
 def _searched(
@@ -100,13 +136,8 @@ def _searched(
 ) -> tuple[RankedPlan, float, bool]:
     """Return a plan with the schedule found, the seconds of the search, and whether Ctrl-C ended it."""
     placement, number = plan.placement, plan.plan.num_micro_batches
-
-    def tell(progress: SearchProgress) -> None:
-        if on_progress is not None:
-            on_progress(plan.name, placement.tick_ms, progress)
-
     try:
-        result = find(Problem(placement, number, time_limit_s=time_limit_s), tell)
+        result = find(Problem(placement, number, time_limit_s=time_limit_s), _told(on_progress, plan))
     except CapacityError as error:
         return replace(plan, status=Status.INFEASIBLE, note=str(error)), 0.0, False
     if result.schedule is not None:
@@ -114,3 +145,7 @@ def _searched(
     elif plan.schedule is None:
         plan = replace(plan, status=result.status, note=result.reason)
     return plan, result.seconds, result.interrupted
+
+
+def _told(on_progress: RankingReport | None, plan: RankedPlan) -> Callable[[SearchProgress], None] | None:
+    return on_progress and partial(on_progress, plan.name, plan.placement.tick_ms)

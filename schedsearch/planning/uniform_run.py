@@ -1,22 +1,22 @@
-"""A layout as a training framework runs it: its stages as blocks, and a hand-made schedule that times them.
+"""A layout as a training framework runs it: its stages as blocks, and the schedule that times them.
 
-An iteration's time is a schedule's makespan, with every rule checked, plus the exchanges outside it. The
-module does not know what a layer costs.
+The schedule is made by hand unless another order is given. An iteration's time is its makespan, with every
+rule checked, plus the exchanges outside it. The module does not know what a layer costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
-from placements import Placement
+from placements import Block, Placement
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
 from placements.models.layers import Layer
-from placements.models.parallel import LayerStrategy
+from placements.models.parallel import Cost, LayerStrategy
 from placements.models.piece_placement import PieceCost
 from placements.pieces import PIPELINES
 from placements.planners.hybrid.placing.planned_placement import chunk_pieces, placement_of_pieces
@@ -55,6 +55,8 @@ class UniformRun:
             it only when asked.
         schedule_name: A key of `schedsearch.baselines.HAND_MADE`; None for 1F1B, interleaved with several
             chunks.
+        order: A schedule of its blocks in the place of the hand-made one; see
+            `schedsearch.planning.ranking.rank`.
     """
 
     model: ModelShape
@@ -63,6 +65,7 @@ class UniformRun:
     options: CostOptions = field(default_factory=CostOptions)
     overlap: bool | None = None
     schedule_name: str | None = None
+    order: Schedule | None = field(default=None, repr=False)
 
     @cached_property
     def plan(self) -> Plan:
@@ -132,11 +135,11 @@ class UniformRun:
         return list(zip(layers, self.plan.strategies[chunk.start : chunk.stop], strict=True))
 
     @property
-    def load_ms(self) -> float:
-        """Time that the fullest stage computes: no schedule of this placement is shorter."""
+    def loads_ms(self) -> list[float]:
+        """Time that each stage computes."""
         each_ms = [piece.cost.forward.time_ms + piece.cost.backward.time_ms for piece in self.pieces]
         stages = range(self.layout.degrees.pipeline)
-        return self.layout.num_micro_batches * max(sum(each_ms[i] for i in self.chunks_on(s)) for s in stages)
+        return [self.layout.num_micro_batches * sum(each_ms[i] for i in self.chunks_on(s)) for s in stages]
 
     @cached_property
     def placement(self) -> Placement:
@@ -153,6 +156,8 @@ class UniformRun:
             UnsuitablePlacementError: There are fewer micro-batches than it needs.
         """
         placement, number, p = self.placement, self.layout.num_micro_batches, self.layout.degrees.pipeline
+        if self.order is not None:
+            return validate(replace(self.order, placement=placement))
         if (count := len(placement.blocks) * number) > _MAX_BLOCKS:
             raise PlanError(f"{count} blocks are more than the {_MAX_BLOCKS} that are simulated; use fewer")
         if self._name != interleaved_one_f_one_b.__name__ or number < p:
@@ -174,28 +179,83 @@ class UniformRun:
         gathered. Exchanges slow down the products that run beside them (Galvatron-BMW, Sec. V).
         """
         placement, starts = self.placement, self.schedule.start_of
-        last, slowdown = self.layout.num_micro_batches - 1, self.costs.options.overlap_slowdown - 1
+        micro_batches = range(self.layout.num_micro_batches)
         found = []
-        for update in sorted(placement.optimizer_blocks, key=lambda block: block.devices):
+        for update in self.updates:
             step_ms = placement.ms(update.time)
             if not self.overlaps_exchanges:
-                found.append((placement.ms(starts[update.name, last]), step_ms))
+                found.append((placement.ms(starts[update.name, micro_batches[-1]]), step_ms))
                 continue
             chunks = self.chunks_on(update.devices[0])
             blocks = [placement.by_name[f"{'W' if self._needs[1] else 'B'}{i}"] for i in chunks]
-            ends_ms = [placement.ms(starts[block.name, last] + block.time) for block in blocks]
+            ends_ms = [
+                placement.ms(max(starts[block.name, n] for n in micro_batches) + block.time)
+                for block in blocks
+            ]
             costs, now_ms = [self.pieces[i].cost for i in chunks], 0.0
             for end_ms, cost in sorted(zip(ends_ms, costs, strict=True), key=lambda each: each[0]):
                 now_ms = max(now_ms, end_ms) + cost.scatter_ms
-            seen_ms = now_ms - max(ends_ms) + costs[0].gather_ms
-            whole_ms = sum(cost.scatter_ms + cost.gather_ms for cost in costs)
-            found.append((max(ends_ms), step_ms + seen_ms + slowdown * max(whole_ms - seen_ms, 0.0)))
+            found.append((max(ends_ms), step_ms + self._seen_ms(costs, now_ms - max(ends_ms))))
         return tuple(found)
+
+    @cached_property
+    def updates(self) -> tuple[Block, ...]:
+        """The optimizer's block of each stage."""
+        return tuple(sorted(self.placement.optimizer_blocks, key=lambda block: block.devices))
+
+    @property
+    def shortest_updates_ms(self) -> list[float]:
+        """Time of each stage after its last backward: its update and the exchanges that no order hides."""
+        found = []
+        for update in self.updates:
+            costs = [self.pieces[i].cost for i in self.chunks_on(update.devices[0])]
+            exposed_ms = self._seen_ms(costs, min(cost.scatter_ms for cost in costs))
+            found.append(self.placement.ms(update.time) + exposed_ms * self.overlaps_exchanges)
+        return found
+
+    def within(self, memory: tuple[int, ...]) -> Schedule:
+        """Return the schedule on devices with so much memory, with whole updates; see `placement_with`."""
+        placement = self.placement_with([after_ms for _, after_ms in self.ends], memory)
+        return replace(self.schedule, placement=placement)
+
+    def placement_with(self, updates_ms: Sequence[float], memory: tuple[int, ...]) -> Placement:
+        """Return the placement whose stages need these times (ms) after their last backwards."""
+        placement = self.placement
+        ticks = {
+            block.name: max(1, round(update_ms / placement.tick_ms))
+            for block, update_ms in zip(self.updates, updates_ms, strict=True)
+        }
+        blocks = tuple(replace(block, time=ticks.get(block.name, block.time)) for block in placement.blocks)
+        return replace(placement, blocks=blocks, memory=memory)
+
+    def _seen_ms(self, costs: Sequence[Cost], scatter_ms: float) -> float:
+        """Return the time that a stage's exchanges add, if `scatter_ms` of its sums come after its backwards.
+
+        What is hidden slows down what it runs beside.
+        """
+        seen_ms = scatter_ms + costs[0].gather_ms
+        whole_ms = sum(cost.scatter_ms + cost.gather_ms for cost in costs)
+        return seen_ms + (self.costs.options.overlap_slowdown - 1) * max(whole_ms - seen_ms, 0.0)
 
     @cached_property
     def gib_by_stage(self) -> tuple[float, ...]:
         """Peak memory of a GPU of each stage, in GiB."""
         return tuple(self.placement.mib(int(most)) / 1024 for most in peak_memory(self.schedule))
+
+
+def division_bound_ms(layout: Layout, mean_load_ms: float) -> float:
+    """Return a lower bound (ms) on a layout's iteration in any division and order, backwards whole.
+
+    Some stage computes as long as the mean. With one chunk a stage, stage d also waits for the forwards of
+    those before it, which end with their backwards after it. The least time T, at which all stages end
+    together, has stage d compute ``T / m * (1 - 1 / m) ** d`` ms for each of m micro-batches.
+
+    >>> from placements.planners.hybrid.uniform import Degrees
+    >>> round(division_bound_ms(Layout(Degrees(pipeline=8), 1, 8), 1000.0), 1)
+    1523.5
+    """
+    p, m = layout.degrees.pipeline, layout.num_micro_batches
+    return mean_load_ms if layout.degrees.chunks > 1 else mean_load_ms * p / m / (1 - (1 - 1 / m) ** p)
 
 
 def layout_in_words(layout: Layout) -> str:

@@ -67,12 +67,44 @@ def test_the_table_and_the_files_of_each_framework(command, layers: Path, tmp_pa
         (["num_chunks=[9]"], "num_chunks: 36 stages are more"),
         (["num_devices=99", "num_chunks=[1,2]"], "num_devices: 99 are more than the 14 pieces"),
         (["given=[none.txt]"], "none.txt: cannot be read; give a text file of"),
+        (["precision=fp8"], "precision: 'fp8' needs model, which is not given; leave it out"),
+        (["model=llama3_8b"], "layers, model: give one of the two: a table of layers, or a model and its"),
     ],
 )
 def test_what_is_refused(overrides: list[str], message: str, layers: Path, tmp_path: Path) -> None:
     usual = [f"layers={layers}", "num_devices=4", "num_micro_batches=8", "num_chunks=[1]"]
     (tmp_path / "out").mkdir()
     assert refusal("layout", [*usual, *overrides], tmp_path / "out").startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ([], "cluster: has no value; give the GPUs of model, as in cluster=h100_64"),
+        (["cluster=h100_6"], "cluster: h100_6 is no multiple of the 4 GPUs of a pipeline, which are"),
+        (["cluster=h100_8", "measured_layout=Et"], "measured_layout: 'Et' needs layers, which is not given"),
+        (["cluster=h100_8", "model=opt_350m"], "model: opt_350m is not an embedding, transformer layers and"),
+        (["cluster=h100_8", "expert_parallel=3"], "expert_parallel: 3 does not divide the 2 GPUs that hold"),
+    ],
+)
+def test_models_that_are_refused(overrides: list[str], message: str, tmp_path: Path) -> None:
+    usual = ["model=gpt3_1.3b", "num_devices=4", "num_micro_batches=8"]
+    (tmp_path / "out").mkdir()
+    assert refusal("layout", [*usual, *overrides], tmp_path / "out").startswith(message)
+
+
+def test_a_model_on_a_cluster_makes_its_own_table(command, tmp_path: Path) -> None:
+    """The written table finds the same layout again."""
+    usual = ["num_devices=4", "num_micro_batches=8", "num_chunks=[1]"]
+    done = command("layout", "model=gpt3_1.3b", "cluster=h100_8", "tensor_parallel=2", *usual)
+    assert done.returncode == 0, done.stderr
+    assert "gpt3_1.3b: TP2 PP4, 8x1, batch 8, on 1 x 8 NVIDIA H100-SXM5-80GB" in done.stdout
+    (found,) = csv.DictReader((tmp_path / "out/layout.csv").read_text().splitlines())
+    (tmp_path / "again.csv").write_text((tmp_path / "out/layers.csv").read_text())
+    done = command("layout", f"layers={tmp_path / 'again.csv'}", *usual)
+    (again,) = csv.DictReader((tmp_path / "out/layout.csv").read_text().splitlines())
+    assert found["layout"] == again["layout"] and found["status"] == "proved"
+    assert float(found["iteration_ms"]) >= float(again["iteration_ms"]), "transfers take time"
 
 
 def test_a_layout_of_a_framework_is_a_placement(command, layers: Path, tmp_path: Path) -> None:

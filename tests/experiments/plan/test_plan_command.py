@@ -21,6 +21,9 @@ from experiments.report.result import Result
 from placements.forms.meaning import option
 from placements.placement_file import read_placement
 from placements.planners.hybrid.plan_file import read_plan_file
+from placements.trainers.files import read_any
+from runtime.hooks.megatron import MegatronOrder
+from runtime.torch_pipelining.csv import torch_order
 from schedsearch.core.progress import PlanProgress
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule_file import read_schedule
@@ -113,10 +116,10 @@ def test_the_best_plan_of_bmw_is_exported_searched_and_run(command: Any, tmp_pat
 @pytest.mark.always
 def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
     few = ["planner.num_plans=2", "planner.micro_batch_sizes=[1]", "memory_gib=48"]
-    done = command("plan", *LAYOUTS, *few)
+    done = command("plan", *LAYOUTS, *few, "planner.rank=simulation")
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
-    said = "; no schedule of one that fits, in any division of its layers, is shorter than "
+    said = "; no layout that fits takes less than "
     assert said in done.stdout and said in (out / "plan.md").read_text()
     rated = rows(out / "layouts.csv")
     fits = [row["fits"] for row in rated]
@@ -130,6 +133,23 @@ def test_the_best_layouts_are_written(command: Any, tmp_path: Path) -> None:
     assert placement.memory and (peak_memory(schedule) <= placement.memory).all()
     best = rows(out / "plans.csv")[0]
     assert float(best["iteration_ms"]) == pytest.approx(placement.ms(schedule.makespan), 0.01)
+
+
+def test_a_searched_order_is_exported(command: Any, tmp_path: Path) -> None:
+    """Megatron-LM and torchtitan can run the layers, the order and the memory that were priced."""
+    few = ["planner.num_stages=[8]", "planner.max_chunks=1", "planner.micro_batch_sizes=[2]"]
+    done = command("plan", *LAYOUTS[:3], "batch=16", *few)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    assert rows(out / "plans.csv")[0]["name"] == "PP8 uneven searched, 8x2"
+    assert "order: without it an iteration takes " in done.stdout
+    own, whole = (read_schedule(out / name) for name in ("export/schedule.json", "schedule.json"))
+    assert MegatronOrder(own).num_stages == 8
+    assert str(torch_order(whole)) == (out / "export/schedule.csv").read_text()
+    layout = read_any(out / "export/megatron.txt").layout
+    assert layout == read_any(out / "export/torchtitan.txt").layout
+    of_layer = [own.placement.by_name[f"F{i}"].time / layout.sizes[i] for i in range(1, 7)]
+    assert max(of_layer) == pytest.approx(min(of_layer), 0.01), "the division that was priced"
 
 
 def test_the_rates_of_a_machine_are_taken(command: Any, refused: Any, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 from functools import cache
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -16,10 +17,13 @@ from placements.models.zoo import read_model
 from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
+from schedsearch.metrics import peak_memory
 from schedsearch.planning.divided_run import with_best_division
-from schedsearch.planning.layout_plans import plan_layouts, why_no_layout
+from schedsearch.planning.layout_plans import plan_layouts, planned_layout, why_no_layout
 from schedsearch.planning.plans import LayoutPlans, RankedPlan
-from schedsearch.planning.uniform_run import UniformRun, layout_in_words
+from schedsearch.planning.ranking import rank
+from schedsearch.planning.uniform_run import UniformRun, division_bound_ms, layout_in_words
+from schedsearch.validate import validate
 
 
 def search(**options: Any) -> LayoutSearch:
@@ -159,17 +163,57 @@ def test_layers_are_divided_so_that_the_stage_with_the_output_has_fewer() -> Non
     assert sizes is not None and sum(sizes) == len(even.model.layers) and sizes[-1] < max(sizes)
     assert divided.iteration_ms < 0.99 * even.iteration_ms
     assert max(divided.gib_by_stage) <= limit_gib
-    assert mean_load_ms(divided) == pytest.approx(mean_load_ms(even))
-    assert mean_load_ms(even) <= divided.load_ms < even.load_ms
+    assert fmean(divided.loads_ms) == pytest.approx(fmean(even.loads_ms))
+    assert fmean(even.loads_ms) <= max(divided.loads_ms) < max(even.loads_ms)
 
 
-def mean_load_ms(run: UniformRun) -> float:
-    costs = [piece.cost for piece in run.pieces]
-    total_ms = sum(cost.forward.time_ms + cost.backward.time_ms for cost in costs)
-    return run.layout.num_micro_batches * total_ms / run.plan.num_stages
+@pytest.mark.parametrize("m", [1, 3, 8, 40])
+def test_no_division_in_any_order_is_under_its_bound(m: int) -> None:
+    """All stages of the division in which the bound is exact end together, however they are ordered."""
+    layout, mean_ms = Layout(Degrees(pipeline=4), 1, m), 100.0
+    bound_ms = division_bound_ms(layout, mean_ms)
+    own_ms = [bound_ms / m * (1 - 1 / m) ** d for d in range(4)]
+    assert sum(own_ms) == pytest.approx(4 * mean_ms / m)
+    assert [m * each + sum(own_ms[:d]) for d, each in enumerate(own_ms)] == pytest.approx([bound_ms] * 4)
+    even = UniformRun(read_model("gpt3_2.7b"), read_cluster("a100_4"), Layout(Degrees(1, 4, 1), 1, m))
+    best = with_best_division(even, 1e3)
+    assert fmean(best.loads_ms) <= division_bound_ms(best.layout, fmean(best.loads_ms)) < best.iteration_ms
 
 
 def test_a_division_that_gains_nothing_is_not_taken() -> None:
     assert with_best_division(run := runs_of(found().plans)[0], 0.0) is run
     one = UniformRun(routed(), sixteen(), Layout(Degrees(data=16), 1, 4), COSTS)
     assert with_best_division(one, 1e3) is one
+
+
+def test_a_searched_order_is_taken_where_it_is_faster_and_is_what_is_priced() -> None:
+    """Uneven stages and few micro-batches: another order of the same blocks in the same memory."""
+    options = LayoutOptions((1,), 1, 1, 1, num_stages=(8,))
+    one = LayoutSearch(read_model("llama3_8b"), read_cluster("h100_8"), 8, COSTS, options)
+    (plan,) = plan_layouts(one, 1).plans
+    by_hand, memory, (searched,) = plan.run, plan.placement.memory, rank([plan])
+    run, schedule = searched.run, searched.schedule
+    assert by_hand and memory and run and schedule
+    assert searched.name == "PP8 uneven searched, 8x1"
+    assert run.iteration_ms == searched.iteration_ms < 0.99 * by_hand.iteration_ms
+    assert max(by_hand.loads_ms) < (searched.bound_ms or 0.0) <= run.iteration_ms
+    assert schedule.placement.ms(validate(schedule).makespan) == pytest.approx(run.iteration_ms, rel=1e-3)
+    assert (peak_memory(schedule) <= memory).all()
+    assert planned_layout(run).rated.time_ms == by_hand.iteration_ms, "trainers run the one made by hand"
+    assert rank([plan.with_bound(by_hand.iteration_ms)])[0].run is by_hand, "there is nothing to gain"
+
+
+def test_exchanges_that_no_order_hides_are_at_most_those_of_an_order() -> None:
+    for degrees in (Degrees(1, 2, 8, chunks=2), Degrees(2, 2, 4)):
+        for overlap in (False, True):
+            one = run(degrees, 8, overlap=overlap)
+            pairs = zip(one.shortest_updates_ms, one.ends, strict=True)
+            assert all(least <= after + 1e-9 for least, (_, after) in pairs)
+
+
+def test_an_uneven_layout_is_rated_in_its_own_division_where_its_layers_are_shared_otherwise() -> None:
+    even = UniformRun(read_model("llama3_8b"), read_cluster("h100_8"), Layout(Degrees(1, 4, 2), 1, 8))
+    uneven = replace(even, layout=replace(even.layout, chunk_layers=(9, 9, 9, 7)))
+    again = replace(uneven.layout, recompute="full")
+    rated = planned_layout(uneven).rate(replace(uneven, layout=again).plan)
+    assert rated.time_ms == pytest.approx(replace(uneven, layout=again).iteration_ms)

@@ -1,0 +1,127 @@
+"""Layouts of known models, and NVIDIA's recipe beside the planner's choice: recorded, and as tables.
+
+``nice python docs/layout_pages.py`` finds all of ``docs/layouts.json`` anew in some ten minutes, from the
+model and the degrees of each row there, and writes its table into ``docs/layouts.md`` and its row into the
+README.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from experiments.benchmarks.timing import CpuClock
+from placements.cluster import read_cluster
+from placements.forms.texts import markdown_table, write_json, write_text
+from placements.models.zoo import read_model
+from placements.planners.hybrid.shape_costs import FrameworkCosts
+from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes
+from placements.trainers.layout import layout_of_sizes
+from placements.trainers.megatron_layout import MegatronPipeline, read_notation
+from schedsearch.layouts.layouts import layout
+from schedsearch.planning.divided_run import layers_of
+from schedsearch.planning.planner import TRAINED, in_bf16, plan
+from schedsearch.planning.plans import PlanOptions
+from schedsearch.planning.uniform_run import UniformRun
+
+DOCS = Path(__file__).parent
+DATA, PAGE, README = DOCS / "layouts.json", DOCS / "layouts.md", DOCS.parent / "README.md"
+
+BEGIN, END = "<!-- layouts -->\n", "<!-- end of layouts -->\n"
+
+RECIPE = "| NVIDIA's recipe for Llama 3 70B in FP8 on 64 H100 (TP 4, PP 8, VP 5), priced by our costs | "
+"""Begin of the README's row."""
+
+_RECIPE_LAYOUT, _RECIPE_MS = "Et*2|(t*2|)*34,t*3|(t*2|)*3,tL", 19_692
+"""NVIDIA's division, and the time by its published tokens/s."""
+
+_RESERVE_GIB, _WORK, _MICRO_BATCHES = PlanOptions().reserve_gib, 1.0, 4
+"""Free memory of a GPU, units of work for each layout, and micro-batches for each stage."""
+
+
+def found_layout(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with the best layout for its model, degrees and numbers of stages and chunks."""
+    degrees = Degrees(*(row[name] for name in ("tensor", "pipeline", "data")), expert=row["expert"])
+    model, cluster = in_bf16(read_model(row["model"])), read_cluster(f"h100_{degrees.num_gpus}")
+    p, number = degrees.pipeline, _MICRO_BATCHES * degrees.pipeline
+    run = UniformRun(
+        model, cluster, Layout(degrees, 1, number, recompute=row["recompute"]), TRAINED, overlap=True
+    )
+    layers, *limits = layers_of(run, cluster.whole.memory_gib - _RESERVE_GIB)
+    even = layout_of_sizes(p, layers.parts, chunk_sizes(model, p * row["chunks"]))
+    given = {"even": MegatronPipeline(even)}
+    found = layout(layers, p, number, row["chunks"], *limits, given, _WORK)
+    best, usual = found.rows[0], found.given["even"]
+    figures = {"iteration_ms": best.iteration_ms, "even_ms": usual.iteration_ms, "bound_ms": best.bound_ms}
+    rounded = {name: None if value is None else round(value, 1) for name, value in figures.items()}
+    return {**row, "layout": best.layout, **rounded, "even_fits": usual.status != "does not fit"}
+
+
+def found_recipe() -> dict[str, Any]:
+    """Return the planner's choice for Llama 3 70B on 64 H100, and the recipe's times in two divisions."""
+    model, cluster, clock = read_model("llama3_70b", precision="fp8"), read_cluster("h100_64"), CpuClock()
+    options = replace(TRAINED, precision=model.precision, overlap_tensor_parallel=True)
+    plans = plan(model, cluster, 256, costs=FrameworkCosts(model, options), uniform=True)
+    usual = Layout(Degrees(4, 8, 2, chunks=5), 1, 128)
+    theirs = replace(usual, chunk_layers=read_notation(_RECIPE_LAYOUT, 8).sizes)
+    costs = replace(options, exchanges_apart=True)
+    even_ms, own_ms = (
+        UniformRun(model, cluster, each, costs, overlap=True).iteration_ms for each in (usual, theirs)
+    )
+    layouts = plans.layouts[256]
+    times = {"best_ms": plans.best.iteration_ms, "recipe_ms": own_ms, "even_ms": even_ms}
+    bounds = {"order_bound_ms": plans.best.bound_ms, "bound_ms": layouts.bound_ms, "cpu_s": clock.seconds}
+    figures = {name: round(value or 0.0) for name, value in (times | bounds).items()}
+    return {"best": plans.best.name, "num_layouts": layouts.num_layouts, **figures}
+
+
+def with_recipe(readme: str, found: Mapping[str, Any]) -> str:
+    """Return the README with its row about the recipe."""
+    less, less_than_even = (100 * (1 - found["best_ms"] / found[name]) for name in ("recipe_ms", "even_ms"))
+    row = (
+        "{best} takes {best_ms:,} ms, the best of {num_layouts:,} layouts and in any order not less than "
+        "{order_bound_ms:,}; the recipe {recipe_ms:,} ms with NVIDIA's own uneven division, {even_ms:,} ms "
+        f"divided evenly: {less:.1f} and {less_than_even:.1f} % less. No layout that fits takes less than "
+        "{bound_ms:,} ms, in any division and order. Found in {cpu_s} CPU s. Neither was run by us; by its "
+        f"published tokens/s the recipe takes {_RECIPE_MS:,} ms | [layouts](docs/layouts.md) |"
+    )
+    lines = [
+        RECIPE + row.format_map(found) if line.startswith(RECIPE) else line for line in readme.split("\n")
+    ]
+    return "\n".join(lines)
+
+
+def with_table(page: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the page with the table of layouts, and what they save."""
+    heads = ("model", "TP", "EP", "DP", "PP", "VP", "layout", "ms", "divided evenly", "less", "none is under")
+    cells, saved = [], [100 * (1 - row["iteration_ms"] / row["even_ms"]) for row in rows]
+    for row, percent in zip(rows, saved, strict=True):
+        even = f"{row['even_ms']:,.0f}" + ("" if row["even_fits"] else " (does not fit)")
+        again = " (recomputed)" if row["recompute"] == "full" else ""
+        degrees = (row[name] for name in ("tensor", "expert", "data", "pipeline", "chunks"))
+        times = f"{row['iteration_ms']:,.0f}", even, f"{percent:.1f} %", f"{row['bound_ms']:,.0f}"
+        cells.append((row["model"] + again, *degrees, f"`{row['layout']}`", *times))
+    num_proved = sum(row["bound_ms"] >= row["iteration_ms"] for row in rows)
+    summary = (
+        f"The {len(rows)} layouts take {fmean(saved):.1f} % less than even ones on average, at most "
+        f"{max(saved):.1f} % less; {num_proved} are proved the best."
+    )
+    before, rest = page.split(BEGIN)
+    return f"{before}{BEGIN}\n{summary}\n\n{markdown_table(heads, cells)}\n\n{END}{rest.split(END)[1]}"
+
+
+def main() -> None:
+    """Find all anew, record it and write both texts."""
+    data = json.loads(DATA.read_text(encoding="utf-8"))
+    data = {"recipe": found_recipe(), "layouts": [found_layout(row) for row in data["layouts"]]}
+    write_json(DATA, data)
+    write_text(PAGE, with_table(PAGE.read_text("utf-8"), data["layouts"]))
+    write_text(README, with_recipe(README.read_text("utf-8"), data["recipe"]))
+
+
+if __name__ == "__main__":
+    main()
