@@ -136,7 +136,9 @@ class Layer(ABC):
 
     def on(self, t: int, experts: int = 1, expert_t: int = 0, precision: Precision = HALF) -> Work:
         """Return the work of each GPU; see `Work`. `expert_t` 0 stands for `t`."""
-        key = t, experts, expert_t or t, precision.number_bytes, precision.product_bytes
+        # Without gradients of weights no input of a product is kept for its backward.
+        product_bytes = 0 if precision.is_frozen else precision.product_bytes
+        key = t, experts, expert_t or t, precision.number_bytes, product_bytes
         if key not in self._works:
             self._works[key] = Work(*key)
             self.fill(self._works[key])

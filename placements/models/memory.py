@@ -79,6 +79,7 @@ class Framework:
         casts_weights: With ZeRO-3 weights are cast from the master weights when they are gathered; otherwise
             shares in 16 bits stand beside these.
         host_us: Time of the host for each kernel, in 1e-6 seconds.
+        is_eager: Norms, rotations and gates are torch's own operations unless they are compiled.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Framework:
     scatters_gradients: bool = False
     casts_weights: bool = False
     host_us: float = 0.0
+    is_eager: bool = False
 
 
 PLAIN = Framework("plain", has_temporaries=False)
@@ -136,8 +138,9 @@ FRAMEWORKS = {
         scatters_gradients=True,
         casts_weights=True,
         host_us=50.0,
+        is_eager=True,
     ),
     # The runtime of this project: torch's own modules and autograd.
-    "schedsearch": Framework("schedsearch", host_us=50.0),
+    "schedsearch": Framework("schedsearch", host_us=50.0, is_eager=True),
 }
 """Frameworks by name."""

@@ -60,6 +60,7 @@ class Core(NamedTuple):
         score_bytes: Bytes read and written for each score by the kernels between the products, in the forward
             and in the backward; 0 for a core that does not write its scores (flash attention).
         launches: Number of these kernels in a pass.
+        slowdown: Time of the core over the measured kernels' time.
     """
 
     heads: float
@@ -72,6 +73,7 @@ class Core(NamedTuple):
     keys: int = 0
     score_bytes: tuple[float, float] = (0.0, 0.0)
     launches: int = 0
+    slowdown: float = 1.0
 
     @property
     def writes_scores(self) -> bool:
@@ -106,6 +108,8 @@ class Kernel(NamedTuple):
         forward: Numbers read and written by the forward; likewise `backward`.
         is_whole: Each tensor-parallel GPU computes it for all tokens, unless these GPUs share the sequence.
         launches: Kernels of the forward and of the backward.
+        eager: Numbers that torch's own operations read and write in its place, as a multiple, where no fused
+            kernel does it.
     """
 
     name: str
@@ -114,6 +118,7 @@ class Kernel(NamedTuple):
     is_whole: bool = False
     kind: KernelKind = "stream"
     launches: tuple[int, int] = (1, 1)
+    eager: float = 1.0
 
 
 class KeptTensor(NamedTuple):

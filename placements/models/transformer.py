@@ -13,9 +13,17 @@ from placements.block import PlacementError
 from placements.models.layers import Layer
 from placements.models.operators import SCORES, Core, Kernel, Product, Work
 
-AttentionKind = Literal["flash", "fused", "unfused"]
-"""Scores that an attention keeps: nothing; the softmax's output, dropped out or not, and the mask; or
-the softmax's input too, as without a fused softmax."""
+AttentionKind = Literal["flash", "flash2", "fused", "unfused"]
+"""Scores that an attention keeps: nothing; nothing, by FlashAttention-2 on Hopper; the softmax's output,
+dropped out or not, and the mask; or the softmax's input too, as without a fused softmax."""
+
+_FLASH2_SLOWDOWN = 1.6
+"""Time of FlashAttention-2 over the kernels made for Hopper: forwards of 8192 tokens reach 370 and 600 TFLOP/s
+on an H100 (Shah et al., 2024, FlashAttention-3, Fig. 5)."""
+
+_EAGER = {"root mean square": 7.0, "positions": 5.0, "gate": 10 / 6}
+"""Numbers that torch's own operations move, over a fused kernel's: norms and rotations are cast to 32 bits
+and back, with a kernel for each step; the gate's product is one more kernel."""
 
 LayerParts = Literal["both", "attention", "feed_forward"]
 """Parts of a layer; hybrids of attention and state spaces have layers of one part."""
@@ -192,7 +200,7 @@ class TransformerLayer(Layer):
             moved = 2 * s * (query + kv)
             # Queries are laid out one after the other; in the backward all three gradients are joined.
             work.kernels.append(Kernel("queries apart", 2 * s * query, 2 * s * (query + 2 * kv)))
-            work.kernels.append(Kernel("positions", moved, moved, launches=(2, 2)))
+            work.kernels.append(Kernel("positions", moved, moved, launches=(2, 2), eager=_EAGER["positions"]))
             work.keep("queries, keys, values and attention output", moved)
             if self.query_key_norms:
                 work.kernels.append(Kernel("query and key norms", moved, 1.5 * moved, launches=(2, 4)))
@@ -240,7 +248,7 @@ class TransformerLayer(Layer):
         Without flash attention scores are written. A fused kernel scales, masks and takes the softmax of
         them, otherwise three do; dropout is one more, which writes its mask.
         """
-        n, tensors = work.number_bytes, {"flash": 0, "fused": 1, "unfused": 2}[self.attention]
+        n, tensors = work.number_bytes, {"flash": 0, "flash2": 0, "fused": 1, "unfused": 2}[self.attention]
         each = n * tensors + (n + 1 if self.dropout and tensors else 0)
         if tensors:
             dropped = 2 * n + 1 if self.dropout else 0
@@ -249,6 +257,8 @@ class TransformerLayer(Layer):
             core = core._replace(
                 score_bytes=(2 * n + dropped + more, 3 * n + dropped + more), launches=launches
             )
+        if self.attention == "flash2":
+            core = core._replace(slowdown=_FLASH2_SLOWDOWN)
         work.cores.append(core)
         work.keep(SCORES, core.heads * core.tokens * core.span, each)
 
@@ -261,7 +271,8 @@ class TransformerLayer(Layer):
         self._multiply(work, Product(f"{name} in", h, into * inner, tokens, "outputs", own))
         self._multiply(work, Product(f"{name} out", inner, h, tokens, "inputs", own))
         numbers = tokens * inner
-        work.kernels.append(Kernel(activation, (into + 1) * numbers, (2 * into + 1) * numbers))
+        eager = _EAGER["gate"] if self.gated else 1.0
+        work.kernels.append(Kernel(activation, (into + 1) * numbers, (2 * into + 1) * numbers, eager=eager))
         work.keep(f"{activation} input", into * numbers)
         work.keep(f"{activation} output", numbers, work.product_bytes)
         if own and not self.gated:
@@ -320,7 +331,9 @@ class TransformerLayer(Layer):
     def _norm(self, work: Work, name: str, width: int) -> None:
         """Add a norm, whose backward has a kernel for its input's gradient and one for its scale's."""
         numbers = self.sequence_length * width
-        work.kernels.append(Kernel(name, 2 * numbers, 5 * numbers, is_whole=True, launches=(1, 2)))
+        eager = 1.0 if self.biases else _EAGER["root mean square"]
+        kernel = Kernel(name, 2 * numbers, 5 * numbers, is_whole=True, launches=(1, 2), eager=eager)
+        work.kernels.append(kernel)
         work.parameters += (2 if self.biases else 1) * width / work.t
 
     @property

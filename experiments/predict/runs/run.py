@@ -74,7 +74,12 @@ class Run:
     dp: Annotated[int | None, Meaning("data-parallel groups; empty: all other GPUs", min=1)] = None
     micro_batch: Annotated[int, Meaning("samples of a micro-batch", min=1)] = 1
     sequence_parallel: Annotated[bool, Meaning("tensor-parallel GPUs share the tokens of norms")] = True
-    context_sharing: Annotated[ContextSharing, Meaning("context-parallel attention")] = "all_to_all"
+    context_sharing: Annotated[
+        ContextSharing | None,
+        Meaning(
+            "context-parallel attention; empty: heads are exchanged in a node, keys go around between nodes"
+        ),
+    ] = None
     zero: Annotated[int, Meaning("stage of ZeRO; FSDP is 3, or 2 without resharding", min=0, max=3)] = 1
     shard_gpus: Annotated[int | None, Meaning("GPUs that ZeRO shards over; empty: all", min=1)] = None
     reshard: Annotated[bool, Meaning("ZeRO-3 drops weights between forward and backward")] = True
@@ -129,7 +134,9 @@ class Run:
         if self.ep > 1 and self.etp not in (None, 1, self.tp):
             raise MeasuredFolderError(f"etp: {self.etp} is neither 1 nor tp {self.tp}; give one of them")
         shared = self.tp, self.pp, self.data_parallel, self.cp, self.ep, self.vp
-        return Degrees(*shared, whole_experts=is_whole, context_sharing=self.context_sharing)
+        in_node = self.gpu in GPUS and self.tp * self.cp <= GPUS[self.gpu].gpus_per_node
+        usual: ContextSharing = "all_to_all" if in_node else "ring"
+        return Degrees(*shared, whole_experts=is_whole, context_sharing=self.context_sharing or usual)
 
     @property
     def data_parallel(self) -> int:

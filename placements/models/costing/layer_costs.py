@@ -285,7 +285,7 @@ def _copies(share: LayerShare) -> Iterator[KeptTensor]:
     order than FlashAttention's, which writes sample by sample; cuDNN's kernel, for later GPUs, does not.
     """
     strategy, gpu, name = share.strategy, share.group.gpu, share.options.framework.workspaces or ""
-    is_flash = isinstance(share.layer, TransformerLayer) and share.layer.attention == "flash"
+    is_flash = isinstance(share.layer, TransformerLayer) and share.layer.attention in ("flash", "flash2")
     exchanges_heads = strategy.context == "all_to_all" and strategy.context_parallel > 1
     by_samples = gpu.peak_fp8_tflops is None and share.samples * strategy.token_parallel > 1
     if name.startswith("transformer_engine") and is_flash and (exchanges_heads or by_samples):
@@ -301,7 +301,11 @@ def _libraries(share: LayerShare) -> Iterator[tuple[str, float]]:
         yield "workspaces", 2**20 * WORKSPACES_MIB[framework.workspaces][has_fp8]
     if isinstance(layer, OutputLayer) and share.sharing > 1 and framework.kernels_per_weight:
         yield "gathered input of the output layer", share.bytes_of(work.inputs)
-    if framework.has_score_buffer and isinstance(layer, TransformerLayer) and layer.attention != "flash":
+    if (
+        framework.has_score_buffer
+        and isinstance(layer, TransformerLayer)
+        and layer.attention not in ("flash", "flash2")
+    ):
         scores = max((core.heads * core.tokens * core.span for core in work.cores), default=0)
         yield "scores before the softmax", share.bytes_of(scores)
 

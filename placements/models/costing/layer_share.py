@@ -96,6 +96,8 @@ class LayerShare:
                 share = self.samples / self.sharing if kernel.is_whole else self.samples
                 kernel_ms = self.rates.kernels[kernel.kind].passes_ms(kernel, share, precision.number_bytes)
                 slowed = self.options.compute_factor * (sorts if kernel.kind == "permute" else 1)
+                if self.options.framework.is_eager and not self.options.is_compiled:
+                    slowed *= kernel.eager
                 times_ms.append((slowed * kernel_ms[0], slowed * kernel_ms[1]))
         if work.gradient_bytes:
             times_ms.append((0.0, self.memory_ms(work.gradient_bytes, 2)))

@@ -8,8 +8,8 @@ link's; all of the GPU that is given. A time in place of a share is of the opera
 
 The files in ``placements/rates`` come with the project: measured by ai-dynamo/aiconfigurator at 095f58a5
 (Apache-2.0), products by cuBLAS in 16, 8 and 4 bits, cores of a causal prefill (width 192: of latent
-attention, with values of 128), NCCL among GPUs of a node. Each operator ran alone, and cool: products take
-`Gpu.run_slowdown` as long in a run, by SimuMax's rates of an A100 and a B200, and by layers on an H100.
+attention, with values of 128), NCCL among GPUs of a node. Each operator ran alone, and cool: in a run those
+in 16 bits take `Gpu.run_slowdown` as long, by SimuMax's rates of an A100 and a B200, and layers on an H100.
 """
 
 from __future__ import annotations
@@ -199,7 +199,9 @@ def _of_csv(path: Path, gpu: Gpu, precision: Precision = BF16, measured: str = "
         if (operator, which) in rows:
             own_tflops = peaks.get(operator, peak_tflops)
             found = {
-                sizes: _share_of(row, sizes, own_tflops, gpu.run_slowdown) * own_tflops / peak_tflops
+                sizes: _share_of(row, sizes, own_tflops, 1.0 if row.precision else gpu.run_slowdown)
+                * own_tflops
+                / peak_tflops
                 for sizes, row in rows[operator, which].items()
             }
             if operator == "core":

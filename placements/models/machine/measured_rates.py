@@ -272,7 +272,7 @@ class MeasuredRates:
     def core_ms(self, core: Core, samples: float) -> tuple[float, float]:
         """Return the milliseconds of an attention core's forward and backward for a number of samples."""
         shape = core.tokens, core.heads * samples, core.key_width
-        each_ms = samples * core.flops / core.counted / (self.peak_tflops * 1e9)
+        each_ms = core.slowdown * samples * core.flops / core.counted / (self.peak_tflops * 1e9)
         if core.writes_scores:
             share = self.shares["product", "forward"].at(
                 core.tokens * core.heads * samples, core.key_width, core.span
