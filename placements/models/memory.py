@@ -41,6 +41,8 @@ LOSSES = {
     # Torch: 32-bit logarithms of the softmax, and 32-bit gradients of these and of the logits. The 16-bit
     # logits are freed before, but their memory stays reserved, which is the figure of torchtitan.
     "torch": Loss(4, 10),
+    # The same compiled: 16-bit logits and their 16-bit gradient.
+    "compiled": Loss(2, 2),
 }
 """Losses by the kind that a framework names."""
 
