@@ -16,9 +16,9 @@ from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
 from placements.models.memory import FRAMEWORKS, Framework
 from placements.planners.hybrid.search.layout_search import LayoutSearch
-from placements.planners.hybrid.uniform import Layout, is_end, num_before
+from placements.planners.hybrid.uniform import Layout
 from placements.trainers import megatron_layout as megatron
-from placements.trainers.layout import LAYER, MTP, LayoutError
+from placements.trainers.layout import MTP, LayoutError
 from schedsearch.planning.uniform_run import UniformRun
 
 USUAL_SCHEDULES = ("", "1f1b", "interleaved 1f1b")
@@ -93,11 +93,10 @@ def _chunk_layers(run: Run, model: ModelShape) -> tuple[int, ...] | None:
     """
     if not (run.layout or run.first_stage_layers or run.last_stage_layers):
         return None
-    first, last = num_before(model), sum(map(is_end, model.layers[1:]))
-    layers = [each for each in model.layers if not is_end(each)]
-    num_mtp = last // 2 if last > 1 else 0
+    # Embedding and output layer are a layer each, and a module of MTP three, behind the output layer.
+    num_layers, num_mtp = len(model.layers), run.predict_layers or 0
     said = {
-        megatron.LAYERS: len(layers) - num_mtp,
+        megatron.LAYERS: num_layers - 2 - 3 * num_mtp,
         megatron.RANKS: run.pp,
         megatron.MTP_LAYERS: num_mtp,
         megatron.LAYOUT: run.layout,
@@ -109,7 +108,5 @@ def _chunk_layers(run: Run, model: ModelShape) -> tuple[int, ...] | None:
     stages = megatron.pipeline_of(words).layout.stages
     if MTP in "".join(stages[:-1]):
         raise LayoutError("layout: layers of MTP apart from the loss are not modelled; move m to its stage")
-    sizes = [stage.count(LAYER) for stage in stages]
-    sizes[0] += first
-    sizes[-1] += len(model.layers) - sum(sizes)
-    return tuple(sizes)
+    before = tuple(map(len, stages[:-1]))
+    return (*before, num_layers - sum(before))

@@ -86,19 +86,15 @@ def read_run_table(path: Path) -> tuple[Run, ...]:
     """
     with in_file(path, MeasuredFolderError):
         header = csv_header(path, MeasuredFolderError)
-        form = form_of(header)
-        if form is not None:
-            runs: Iterable[Run] = _foreign_runs(path, form)
-        elif "run" in header:
+        if "run" in map(str.casefold, header):
             known = [each.name for each in fields(Run)]
-            for name in header:
-                if name and name.lower() not in known:
-                    raise MeasuredFolderError(
-                        f"line 1: has an unknown column {name!r}; {suggestion(name, known)}"
-                    )
-            runs = (run for _, run in csv_records(path, "run", MeasuredFolderError, Run, once=("run",)))
+            if wrong := [name for name in header if name and name.casefold() not in known]:
+                remedy = suggestion(wrong[0], known)
+                raise MeasuredFolderError(f"line 1: has an unknown column {wrong[0]!r}; {remedy}")
+            runs = [run for _, run in csv_records(path, "run", MeasuredFolderError, Run, once=("run",))]
         else:
-            return ()
+            form = form_of(header)
+            runs = [] if form is None else [*_foreign_runs(path, form)]
         return tuple(run.completed for run in runs)
 
 

@@ -125,6 +125,7 @@ class Run:
     peer_ms: Annotated[float | None, Meaning("what another tool predicts", "ms", above=0)] = None
     peer_gib: Annotated[float | None, Meaning("what another tool predicts", "GiB", above=0)] = None
     note: Annotated[str, Meaning("remark, which the predictions repeat")] = ""
+    source: Annotated[str, Meaning("where the row is from; not read")] = ""
     refused: Annotated[str, Meaning("why the run is not to be predicted; empty: it is")] = ""
 
     @property

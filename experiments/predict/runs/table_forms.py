@@ -138,15 +138,18 @@ def form_of(header: Sequence[str]) -> TableForm | None:
     Raises:
         MeasuredFolderError: Most columns are those of a form, but one is missing.
     """
-    fitting = {name: form for name, form in table_forms().items() if not {*form.columns_needed} - {*header}}
-    if fitting:
-        return max(fitting.values(), key=lambda form: len(form.columns_needed))
-    for name, form in table_forms().items():
-        missing = [column for column in form.columns_needed if column not in header]
-        if "run" not in header and len(missing) <= (1 - NEAR) * len(form.columns_needed):
+
+    def missing(form: TableForm) -> list[str]:
+        return [column for column in form.columns_needed if column not in header]
+
+    forms = table_forms()
+    if fitting := [form for form in forms.values() if not missing(form)]:
+        return max(fitting, key=lambda form: len(form.columns_needed))
+    for name, form in forms.items():
+        if len(missing(form)) <= (1 - NEAR) * len(form.columns_needed):
             others = [column for column in header if column not in form.columns_needed]
+            first = missing(form)[0]
             raise MeasuredFolderError(
-                f"line 1: lacks the column {missing[0]!r} of the form {name}; "
-                f"{suggestion(missing[0], others)}"
+                f"line 1: lacks the column {first!r} of the form {name}; {suggestion(first, others)}"
             )
     return None
