@@ -14,7 +14,7 @@ from experiments.predict.runs.run import Run
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
-from placements.models.memory import FRAMEWORKS, Framework
+from placements.models.memory import FRAMEWORKS, LOSSES, Framework
 from placements.planners.hybrid.search.layout_search import LayoutSearch
 from placements.planners.hybrid.uniform import Layout
 from placements.trainers import megatron_layout as megatron
@@ -51,8 +51,14 @@ def _options(
 ) -> CostOptions:
     """Return the rates of a run's GPUs, and the work that its software overlaps or joins."""
     framework = FRAMEWORKS.get(run.framework, framework)
-    if run.fused_loss is not None:
-        framework = replace(framework, loss="native" if run.fused_loss else "megatron")
+    if run.loss:
+        if run.loss not in LOSSES:
+            raise MeasuredFolderError(f"loss: {run.loss!r} is not known; {suggestion(run.loss, LOSSES)}")
+        framework = replace(framework, loss=run.loss)
+    if not run.sums_in_products:
+        framework = replace(framework, has_placeholders=False)
+    if run.deterministic and framework.workspaces:
+        framework = replace(framework, workspaces=f"{framework.workspaces} deterministic")
     return CostOptions(
         None,
         precision=model.precision,

@@ -107,7 +107,12 @@ class Run:
     sends_tokens_once: Annotated[bool, Meaning("tokens go once to each GPU and node (DeepEP)")] = False
     graphs: Annotated[Graphs, Meaning("kernels that run as CUDA graphs")] = "none"
     compile: Annotated[bool, Meaning("torch.compile joins small kernels")] = False
-    fused_loss: Annotated[bool | None, Meaning("the loss is fused; empty: as usual for the framework")] = None
+    loss: Annotated[
+        str,
+        Meaning("megatron, native, transformer_engine, torch or compiled; empty: as usual for the framework"),
+    ] = ""
+    sums_in_products: Annotated[bool, Meaning("products add gradients of weights up, in 32 bits")] = True
+    deterministic: Annotated[bool, Meaning("results are equal each time: larger workspaces")] = False
     framework: Annotated[str, Meaning("empty: that of the option", choices=("", *FRAMEWORKS))] = ""
     power_w: Annotated[float | None, Meaning("power limit of a GPU", "W", above=0)] = None
     clock_mhz: Annotated[float | None, Meaning("clock of a GPU", "MHz", above=0)] = None
