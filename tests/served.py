@@ -89,9 +89,7 @@ def in_thread(service: Service, **options: Any) -> Iterator[str]:
 class ServerProcess:
     """A server of its own, on a free port."""
 
-    def __init__(
-        self, jobs: Path, environment: Mapping[str, str] | None = None, workers: int = 1
-    ) -> None:
+    def __init__(self, jobs: Path, environment: Mapping[str, str] | None = None, workers: int = 1) -> None:
         command = [sys.executable, "-m", "runtime.server", "--port", "0", "--jobs", str(jobs)]
         self.process = subprocess.Popen(
             [*command, "--workers", str(workers)],

@@ -13,8 +13,11 @@ from typing import NamedTuple
 from experiments.config.declaring import own_options
 from experiments.config.options import OptionError
 from experiments.plan.question import PlanQuestion
+from experiments.predict.calibration import Calibration, calibration_of
+from experiments.predict.run_table import NO_TABLES
 from placements.cluster import Cluster, read_cluster
 from placements.forms.meaning import REQUIRED
+from placements.gpus import GPUS
 from placements.measured.galvatron_profile import is_galvatron_folder, read_galvatron_profile
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.chain import ModelShape
@@ -36,7 +39,7 @@ _SIZES = ("num_layers", "sequence_length", "vocab_size", "imbalance", "precision
 """Options that change a model."""
 
 _COMPUTED = (
-    *("machine", "vocab_size", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
+    *("machine", "calibrate", "vocab_size", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
     *("model_flops_utilisation", "output_layer_utilisation", "memory_efficiency", "framework"),
     *("overlap_tensor_parallel", "sends_tokens_once"),
 )
@@ -143,7 +146,27 @@ def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) 
         machine=_measured_rates(question, cluster, model.precision),
         framework=FRAMEWORKS[question.framework],
     )
+    if question.calibrate is not None:
+        options = _calibration(question, cluster, options.machine).of(options)
     return FrameworkCosts(model, options)
+
+
+def _calibration(question: PlanQuestion, cluster: Cluster, machine: MeasuredRates | None) -> Calibration:
+    """Return the factors on modelled times by the table of runs that is given.
+
+    Raises:
+        OptionError: The runs are on another GPU than the cluster's.
+    """
+    assert question.calibrate is not None, "given"
+    own = [key for key, gpu in GPUS.items() if {gpu} == {nodes.gpu for nodes in cluster.nodes}]
+    folder = replace(NO_TABLES, machines=dict.fromkeys(own, machine) if machine is not None else {})
+    found = calibration_of(question.calibrate, folder, FRAMEWORKS[question.framework])
+    if found.gpu not in own:
+        raise OptionError(
+            f"calibrate: the runs of {question.calibrate} are on {found.gpu}, not on the GPU of "
+            f"{question.cluster}; give runs on it"
+        )
+    return found
 
 
 def _measured_rates(question: PlanQuestion, cluster: Cluster, precision: Precision) -> MeasuredRates | None:
@@ -165,15 +188,22 @@ def _measured_rates(question: PlanQuestion, cluster: Cluster, precision: Precisi
 
 def _source_of_costs(question: PlanQuestion, cluster: Cluster, costs: FrameworkCosts) -> str:
     """Return the source of computed costs in words."""
+    factors = {costs.options.compute_factor, costs.options.communication_factor}
+    shown = " and ".join(f"{factor:.3f}" for factor in sorted(factors))
+    calibrated = f", times {shown} by {question.calibrate}" if question.calibrate else ""
+    return f"costs: computed from shapes{_rates_in_words(question, cluster, costs)}{calibrated}"
+
+
+def _rates_in_words(question: PlanQuestion, cluster: Cluster, costs: FrameworkCosts) -> str:
     if question.machine is not None:
-        return f"costs: computed from shapes, and rates measured, of {question.machine}"
+        return f", and rates measured, of {question.machine}"
     rates = costs.options.rates_on(cluster.whole.gpu)
     if isinstance(rates, MeasuredRates):
-        return f"costs: computed from shapes, and rates measured by shape on {rates.name}"
+        return f", and rates measured by shape on {rates.name}"
     has_experts = any(layer.num_routes for _, layer in costs.model.runs)
     experts = ", those with experts operator by operator, none of it measured" if has_experts else ""
     share = f"{costs.options.share_of_peak:.0%}"
-    return f"costs: computed from shapes and data sheets, layers at {share} of the peak{experts}"
+    return f" and data sheets, layers at {share} of the peak{experts}"
 
 
 def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:

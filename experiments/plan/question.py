@@ -55,6 +55,9 @@ class PlanQuestion:
     machine: Verbatim | None = option(
         None, "file of measured rates of the GPU, JSON or CSV; null: the project's, where it has the GPU's"
     )
+    calibrate: Verbatim | None = option(
+        None, "CSV of runs on the GPU, as for predict: one or two factors on modelled times; null: none"
+    )
     model_flops_utilisation: float | None = option(
         None, "share of the GPU's peak that layers reach; null: as measured by shape, or else 0.5"
     )

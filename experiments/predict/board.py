@@ -50,6 +50,8 @@ class BoardRun:
         gib_by_stage: Predicted memory of a GPU of each stage, in words.
         note: Note of its table, then remarks on the prediction, or why there is none.
         is_given: Whether the calibration is by it, so that it has no error.
+        tokens_per_s_per_gpu: Predicted throughput; for it and the others see
+            `placements.models.training_figures.TrainingFigures`.
     """
 
     table: str
@@ -65,6 +67,10 @@ class BoardRun:
     gib_by_stage: str = ""
     note: str = ""
     is_given: bool = False
+    tokens_per_s_per_gpu: float | None = None
+    mfu_percent: float | None = None
+    j_per_token: float | None = None
+    tokens_per_kwh: float | None = None
 
     @property
     def refusal(self) -> str:
@@ -87,7 +93,7 @@ class BoardRun:
         memory = run.measured_gib, found.predicted_gib, run.peer_gib
         by_stage = ";".join(f"{gib:.2f}" for gib in found.gib_by_stage)
         texts = _in_words(asked), _in_words(layout)
-        return cls(table, run.run, *texts, *times, *memory, by_stage, found.note, is_given)
+        return cls(table, run.run, *texts, *times, *memory, by_stage, found.note, is_given, *found.figures)
 
 
 def _in_words(values: dict[str, object]) -> str:

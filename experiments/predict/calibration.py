@@ -43,12 +43,14 @@ class Calibration:
         compute: Factor on times of products, cores and kernels.
         communication: Factor on times of collectives and transfers.
         in_words: Explanation of the factors in one line.
+        runs: Names of the runs by which they were found.
     """
 
     gpu: str
     compute: float
     communication: float
     in_words: str
+    runs: frozenset[str] = frozenset()
 
     def of(self, options: CostOptions) -> CostOptions:
         """Return options of costs with the factors on those that they have."""
@@ -97,7 +99,8 @@ def calibration_of(
             f"communication {communication:.3f} times (network)"
         )
     count = f"{len(measured)} run{'s' if len(measured) > 1 else ''}"
-    return Calibration(gpus[0], compute, communication, f"{words}; by {count} of {name}")
+    given = frozenset(run.run for run in measured)
+    return Calibration(gpus[0], compute, communication, f"{words}; by {count} of {name}", given)
 
 
 def _factors(runs: Sequence[UniformRun], measured_ms: NDArray[np.float64]) -> tuple[float, float]:

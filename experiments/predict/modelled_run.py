@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import get_args
 
 from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.run_table import RunFolder
@@ -15,6 +16,8 @@ from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
 from placements.models.memory import FRAMEWORKS, LOSSES, Framework
+from placements.models.parallel import RecomputedModule
+from placements.models.zoo.shapes import suggestion
 from placements.planners.hybrid.search.layout_search import LayoutSearch
 from placements.planners.hybrid.uniform import Layout
 from placements.trainers import megatron_layout as megatron
@@ -87,8 +90,17 @@ def _layout(run: Run, model: ModelShape) -> Layout:
         sequence_parallel=run.sequence_parallel,
         shard_gpus=None if sharded in (run.data_parallel, copies) else sharded,
         reshards=run.reshard,
-        recompute_modules=tuple(filter(None, re.split(r"[|,; ]+", run.recompute_modules))),
+        recompute_modules=_modules(run),
     )
+
+
+def _modules(run: Run) -> tuple[RecomputedModule, ...]:
+    """Return the modules that a run computes again; an error if one is not known."""
+    known = {each: each for each in get_args(RecomputedModule)}
+    words = [word for word in re.split(r"[|,; ]+", run.recompute_modules) if word]
+    if wrong := next((word for word in words if word not in known), None):
+        raise MeasuredFolderError(f"recompute_modules: {wrong!r} is not known; {suggestion(wrong, known)}")
+    return tuple(known[word] for word in words)
 
 
 def _chunk_layers(run: Run, model: ModelShape) -> tuple[int, ...] | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from experiments.predict.calibration import Calibration
-from experiments.predict.errors import error_of, joined
+from experiments.predict.errors import joined
 from experiments.predict.modelled_run import as_modelled
 from experiments.predict.run_table import RunFolder
 from experiments.predict.runs.run import Run
+from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.memory import Framework
+from placements.models.training_figures import IterationWork, TrainingFigures
+from schedsearch.metrics import modelled_energy_mj
 from schedsearch.planning.uniform_run import UniformRun
 
 
@@ -45,19 +49,19 @@ class RunPrediction:
         return self.gib_by_stage[-1 if self.run.measured_stage == "last" else 0]
 
     @property
+    def figures(self) -> TrainingFigures:
+        """Throughput, MFU and modelled energy of a token of the prediction."""
+        run = self.predicted
+        if run is None:
+            return TrainingFigures()
+        gpus = run.plan.stage_gpus
+        work = IterationWork.of(run.model, sum(gpus, Counter()), run.plan.global_batch_size)
+        return work.figures(run.iteration_ms, modelled_energy_mj(run.schedule, gpus, run.iteration_ms))
+
+    @property
     def fullest_stage(self) -> int:
         """The stage that holds the most."""
         return self.gib_by_stage.index(max(self.gib_by_stage))
-
-    @property
-    def time_error(self) -> float | None:
-        """Share of the measured time by which the prediction is above it."""
-        return error_of(self.predicted_ms, self.run.measured_ms)
-
-    @property
-    def memory_error(self) -> float | None:
-        """Likewise of memory."""
-        return error_of(self.predicted_gib, self.run.measured_gib)
 
 
 def predict_run(
@@ -75,7 +79,7 @@ def predict_run(
 
 
 def _remarks(folder: RunFolder, model: UniformRun, run: Run) -> list[str]:
-    if model.options.machine is not None:
+    if isinstance(model.costs.options.rates_on(model.cluster.whole.gpu), MeasuredRates):
         return []
     of_precision = f" in {run.precision}" if run.gpu in folder.machines else ""
     return [f"rates of {run.gpu}{of_precision} assumed, not measured"]

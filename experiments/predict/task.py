@@ -63,7 +63,9 @@ def predict_runs(path: Path, options: PredictOptions) -> Result:
         try:
             for table, run in ((table, run) for table, some in folder.tables.items() for run in some):
                 found = predict_run(folder, run, framework, calibration)
-                runs.append(BoardRun.of(table, found, run.run == options.calibrate))
+                runs.append(
+                    BoardRun.of(table, found, calibration is not None and run.run in calibration.runs)
+                )
                 memory += _memory_rows(found)
                 show(f"{table}, {run.run}", len(runs), len(folder.runs))
         except KeyboardInterrupt:

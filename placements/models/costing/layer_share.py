@@ -153,8 +153,8 @@ class LayerShare:
         """Return the time of a collective among GPUs: as measured if they fit in a measured node."""
         rates, group, factor = self.rates, self.group, self.options.communication_factor
         reach = level.degree * level.stride
-        is_measured = isinstance(rates, MeasuredRates) and reach <= rates.gpus_per_node
-        if is_measured and group.fits_in_nodes(reach) and group.cluster.link_bandwidth_gb_s is None:
+        is_inside = group.fits_in_nodes(reach) and group.cluster.link_bandwidth_gb_s is None
+        if isinstance(rates, MeasuredRates) and reach <= rates.gpus_per_node and is_inside:
             return factor * rates.collective_ms(kind, num_bytes, level.degree)
         if kind == "all_to_all":
             return factor * group.all_to_all_ms(num_bytes, *level)

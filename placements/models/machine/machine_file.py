@@ -226,11 +226,10 @@ def _of_csv(path: Path, gpu: Gpu, precision: Precision = BF16, measured: str = "
         volume = 2.0 if kind == "all_reduce" else 1.0
         collectives[kind] = CollectiveRate(link_gb_s, share, volume, step_us)
         points: dict[int, list[tuple[float, float]]] = {}
-        for sizes, row in sorted(
-            rows.get(("collective", kind if kind != "send" else "all_gather"), {}).items()
-        ):
+        measured_rows = rows.get(("collective", "all_gather" if kind == "send" else kind), {})
+        for (*degree, num_bytes), row in sorted(each for each in measured_rows.items() if each[0]):
             if row.time_us is not None:
-                points.setdefault(sizes[0], []).append((sizes[1], row.time_us / 1e3))
+                points.setdefault(degree[0], []).append((num_bytes, row.time_us / 1e3))
         if points:
             collectives[kind] = CollectiveTimes(points)
     return MeasuredRates(
