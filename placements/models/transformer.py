@@ -18,8 +18,8 @@ AttentionKind = Literal["flash", "flash2", "fused", "unfused"]
 dropped out or not, and the mask; or the softmax's input too, as without a fused softmax."""
 
 _FLASH2_SLOWDOWN = 1.6
-"""Time of FlashAttention-2 over the kernels made for Hopper: forwards of 8192 tokens reach 370 and 600 TFLOP/s
-on an H100 (Shah et al., 2024, FlashAttention-3, Fig. 5)."""
+"""Time of FlashAttention-2 over the kernels made for Hopper: forwards of 8192 tokens reach 370 and 600
+TFLOP/s on an H100 (Shah et al., 2024, FlashAttention-3, Fig. 5)."""
 
 _EAGER = {"root mean square": 7.0, "positions": 5.0, "gate": 10 / 6}
 """Numbers that torch's own operations move, over a fused kernel's: norms and rotations are cast to 32 bits

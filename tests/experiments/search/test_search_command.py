@@ -124,7 +124,7 @@ WRONG = [
     (["experiment=one"], "experiment=one: is not there; the options are zero_bubble"),
     (
         ["search.memory=80"],
-        "besides 40336 MiB of static memory; give each device 50580 MiB or more, and all in one unit",
+        "besides 40336 MiB of static memory; give each device 50612 MiB or more, and all in one unit",
     ),
     (["placement=v_shap"], "placement=v_shap: is not there; did you mean v_shape?"),
     (
