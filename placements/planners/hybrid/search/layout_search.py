@@ -318,7 +318,8 @@ class LayoutSearch:
             if group.count < self.cluster.num_gpus:
                 numbers = size * strategy.data_parallel * self.model.layers[len(which) // 2].output_elements()
                 num_bytes = self.costs.precision.number_bytes * numbers / group.count
-                transfer_ms = group.next_transfer_ms(self.cluster.group(group.count, group.count), num_bytes)
+                after = self.cluster.group(group.count, group.count)
+                transfer_ms = self.costs.communication_factor * group.next_transfer_ms(after, num_bytes)
             more = max(max(each.backward_bytes, each.backward_peak_bytes - each.kept_bytes) for each in found)
             return _LayerSums(sums, sum(each.num_bytes for each in buffers) + more, transfer_ms)
 
