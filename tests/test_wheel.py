@@ -41,6 +41,7 @@ def test_a_wheel_has_what_commands_need_and_no_more(wheel: Path) -> None:
     assert not [name for name in names if name.startswith((*left_out, "tests/"))]
     assert {"experiments/conf/output.yaml", "experiments/report/browser/main.js"} <= set(names)
     assert {"runtime/models/core/text.txt", "placements/models/zoo/language.yaml"} <= set(names)
+    assert {"placements/rates/h100.csv.gz", "experiments/predict/runs/table_forms.yaml"} <= set(names)
     (scripts,) = (ZipFile(wheel).read(name).decode() for name in names if name.endswith("entry_points.txt"))
     assert scripts.split() == ["[console_scripts]", "schedsearch", "=", "schedsearch.__main__:main"]
 
