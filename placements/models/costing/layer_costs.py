@@ -219,11 +219,9 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
         input_bytes = share.bytes_of(share.work.inputs) / share.sharing
         yield MemoryItem("kept", "input of the layer", input_bytes, "each micro-batch")
     if "operators" in again:
-        outputs = (
-            each.tokens * each.outputs / (share.sharing if each.split == "inputs" else 1)
-            for each in share.work.products
-        )
-        numbers = sum(outputs) / 2 + sum(core.output_numbers for core in share.work.cores)
+        numbers = sum(core.output_numbers for core in share.work.cores)
+        for each in share.products[::2]:
+            numbers += each.tokens * each.outputs / (share.sharing if each.split == "inputs" else 1)
         yield MemoryItem("kept", "outputs of operators", share.bytes_of(numbers), "each micro-batch")
     for name, size in _libraries(share):
         yield MemoryItem("buffer", name, size, "once for all layers")
@@ -327,7 +325,11 @@ def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
     beside_ms += states.backward.copy_ms
     if share.sharing > 1 and layer.reads_weights_backward:
         # The inputs of its parts are gathered again.
-        beside_ms += sum(own_ms for own_ms, _ in share.reduces_ms) / 2
+        gathers_ms = sum(own_ms for own_ms, _ in share.reduces_ms) / 2
+        if options.framework.is_eager and not options.overlap_tensor_parallel:
+            again_exchanged_ms += gathers_ms
+        else:
+            beside_ms += gathers_ms
     beside = options.overlapped(backward.product_ms + again.product_ms, beside_ms)
     if options.overlap_weights:
         gather_ms = options.overlapped(forward.product_ms, gather_ms).copy_ms
@@ -346,16 +348,10 @@ def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
 
 def _again_ms(share: LayerShare, names: frozenset[str]) -> float:
     """Return the time of the products, kernels and cores that selective recomputation computes again."""
-    products = [
-        (each.name, own_ms[0]) for each, own_ms in zip(share.work.products, share.products_ms, strict=False)
-    ]
-    found_ms = share.core_ms[0] if SCORES in names else 0.0
     if "operators" in names:
-        return found_ms + sum(own_ms for _, own_ms in products) / 2
-    found_ms += sum(own_ms for name, own_ms in products if name in names)
-    for kernel in share.work.kernels if share.by_operator else ():
-        if kernel.name in names:
-            samples = share.samples / (share.sharing if kernel.is_whole else 1)
-            rate, size = share.rates.kernels[kernel.kind], share.options.precision.number_bytes
-            found_ms += rate.passes_ms(kernel, samples, size)[0]
-    return found_ms
+        return sum(own_ms for own_ms, _ in (*share.products_ms[1::2], *share.kernels_ms.values()))
+    found_ms = share.core_ms[0] if SCORES in names else 0.0
+    products = zip((each.name for each in share.products), share.products_ms, strict=False)
+    return found_ms + sum(
+        own_ms for name, (own_ms, _) in (*products, *share.kernels_ms.items()) if name in names
+    )

@@ -118,7 +118,7 @@ def test_ends_by_hand() -> None:
         ({"cross_length": -1}, "cross_length: -1 is not a whole number of at least 0"),
         ({"gated": 1}, "gated: 1 is not a truth value"),
         ({"experts_per_token": 2}, "experts_per_token: 2 is more than num_experts 1"),
-        ({"attention": "paged"}, "attention: 'paged' is not known; use one of flash, fused, unfused"),
+        ({"attention": "paged"}, "attention: 'paged' is not known; use one of flash, flash2, fused, unfused"),
         ({"parts": "all"}, "parts: 'all' is not known; use one of both, attention, feed_forward"),
         ({"num_experts": 4, "imbalance": 4.5}, "imbalance: 4.5 is not from 1"),
         ({"query_rank": 24}, "kv_rank: is missing beside"),
