@@ -195,7 +195,9 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
     layer, options, strategy = share.layer, share.options, share.strategy
     precision, framework, zero = options.precision, options.framework, strategy.zero
     loss = LOSSES[framework.loss]
-    sizes = precision.weight_bytes, precision.gradient_bytes, precision.optimizer_bytes
+    # Frozen weights of 8 or 4 bits stand once: a backward transposes them (Megatron-LM's LoRA recipes).
+    weight_bytes = precision.product_bytes if precision.is_frozen else precision.weight_bytes
+    sizes = weight_bytes, precision.gradient_bytes, precision.optimizer_bytes
     scatters = zero == 2 and (num_micro_batches == 1 or framework.scatters_gradients)
     is_shared = zero == 3, zero == 3 or scatters, zero > 0
     if zero == 3 and framework.casts_weights and precision.optimizer_bytes > 8:
@@ -237,7 +239,7 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
             later += share.bytes_of(share.work.inputs) - loss.kept_bytes * logits
             size = max(loss.backward_bytes * logits, later)
         yield MemoryItem("backward", name, size, rule)
-    if framework.has_placeholders and not isinstance(layer, OutputLayer):
+    if framework.has_placeholders and not precision.is_frozen and not isinstance(layer, OutputLayer):
         for a, b in sorted({(each.inputs, each.outputs) for each in share.work.products}):
             rule = "2 bytes a number, once for each shape"
             yield MemoryItem("buffer", f"placeholder of gradients, {a:g} x {b:g}", 2 * a * b, rule)

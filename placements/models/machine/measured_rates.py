@@ -218,8 +218,8 @@ class MeasuredRates:
     def product_ms(self, product: Product, tokens: float, is_frozen: bool = False) -> tuple[float, float]:
         """Return the milliseconds of the forward and of the backward of a product with tokens on each GPU.
 
-        The backward has two products, or if the layer is frozen only the input gradient's. Times of products in
-        8 or 4 bits have the cast of inputs from 16 bits (ai-dynamo/aiconfigurator, collect_gemm.py).
+        The backward has two products, or if the layer is frozen only the input gradient's. Products in 8 or 4
+        bits were measured with the cast of inputs from 16 bits (ai-dynamo/aiconfigurator, collect_gemm.py).
         """
         inputs, outputs, experts = product.inputs, product.outputs, product.experts
         key = (inputs, outputs, tokens, experts)
