@@ -224,7 +224,9 @@ class LayerShare:
                 half_ms = own_ms / 2
                 first_ms, last_ms = (overlapped(each * (n - 1) / n, half_ms).copy_ms for each in parts[i])
                 own_ms = first_ms + last_ms
-                gradient_ms = last_ms + overlapped(parts[i][0], half_ms).copy_ms
+                # Torch adds up the gradients of several products before it scatters them.
+                is_beside = not self.options.framework.is_eager
+                gradient_ms = last_ms + overlapped(is_beside * parts[i][0], half_ms).copy_ms
             forward_ms, backward_ms = forward_ms + own_ms, backward_ms + gradient_ms
         return forward_ms, backward_ms
 
