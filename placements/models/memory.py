@@ -36,12 +36,12 @@ LOSSES = {
     "megatron": Loss(4, 2),
     # The same compiled, ``--cross-entropy-loss-fusion`` with the ``native`` implementation: not in place.
     "native": Loss(4, 6),
-    # The kernels of Transformer Engine, and FlashAttention's, write the gradient over the logits.
+    # The kernels of Transformer Engine write the gradient over the logits.
     "transformer_engine": Loss(2, 0),
     # Torch: 32-bit logarithms of the softmax, and 32-bit gradients of these and of the logits. The 16-bit
     # logits are freed before, but their memory stays reserved, which is the figure of torchtitan.
     "torch": Loss(4, 10),
-    # The same compiled: 16-bit logits and their 16-bit gradient.
+    # The same compiled, and FlashAttention's kernels in LLM Foundry: 16-bit logits and their 16-bit gradient.
     "compiled": Loss(2, 2),
 }
 """Losses by the kind that a framework names."""

@@ -29,6 +29,7 @@ class Product(NamedTuple):
         inputs: Rows of the matrix on each GPU; `outputs` are its columns.
         tokens: Tokens that are multiplied, for all experts of the GPU together.
         experts: Matrices of this shape on each GPU, which have equal numbers of tokens; 0 for no experts.
+        joined: Outputs of the matrices that stand side by side in this one; empty for a matrix of its own.
     """
 
     name: str
@@ -37,6 +38,12 @@ class Product(NamedTuple):
     tokens: float
     split: Split
     experts: float = 0
+    joined: tuple[float, ...] = ()
+
+    @property
+    def apart(self) -> list[Product]:
+        """The products of the matrices that stand side by side in this one, one by one."""
+        return [self._replace(outputs=each, joined=()) for each in self.joined or (self.outputs,)]
 
     @property
     def weights(self) -> float:

@@ -18,8 +18,8 @@ AttentionKind = Literal["flash", "flash2", "fused", "unfused"]
 dropped out or not, and the mask; or the softmax's input too, as without a fused softmax."""
 
 _FLASH2_SLOWDOWN = 1.6
-"""Time of FlashAttention-2 over the kernels made for Hopper: forwards of 8192 tokens reach 370 and 600
-TFLOP/s on an H100 (Shah et al., 2024, FlashAttention-3, Fig. 5)."""
+"""Time of FlashAttention-2 over the kernels made for Hopper: 370 and 600 TFLOP/s in forwards of 8192 tokens
+on an H100 (Shah et al., 2024, FlashAttention-3, Fig. 5)."""
 
 _EAGER = {"root mean square": 7.0, "positions": 5.0, "gate": 10 / 6}
 """Numbers that torch's own operations move, over a fused kernel's: norms and rotations are cast to 32 bits
@@ -196,7 +196,10 @@ class TransformerLayer(Layer):
         query, value = heads * key_width, heads * value_width
         if self.kv_rank is None:
             kv = kv_heads * width
-            self._multiply(work, Product("queries, keys and values", h, query + 2 * kv, s, "outputs"))
+            joined = query, kv, kv
+            self._multiply(
+                work, Product("queries, keys and values", h, sum(joined), s, "outputs", joined=joined)
+            )
             moved = 2 * s * (query + kv)
             # Queries are laid out one after the other; in the backward all three gradients are joined.
             work.kernels.append(Kernel("queries apart", 2 * s * query, 2 * s * (query + 2 * kv)))
@@ -268,7 +271,8 @@ class TransformerLayer(Layer):
         """Add matrices and the activation between, of some tokens and some experts; a gate is one more."""
         h, t = self.hidden_size, work.expert_t if own else work.t
         into, inner = (2 if self.gated else 1), width / t
-        self._multiply(work, Product(f"{name} in", h, into * inner, tokens, "outputs", own))
+        joined = (inner,) * into
+        self._multiply(work, Product(f"{name} in", h, sum(joined), tokens, "outputs", own, joined))
         self._multiply(work, Product(f"{name} out", inner, h, tokens, "inputs", own))
         numbers = tokens * inner
         eager = _EAGER["gate"] if self.gated else 1.0

@@ -195,7 +195,9 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
     layer, options, strategy = share.layer, share.options, share.strategy
     precision, framework, zero = options.precision, options.framework, strategy.zero
     loss = LOSSES[framework.loss]
-    sizes = precision.weight_bytes, precision.gradient_bytes, precision.optimizer_bytes
+    # Frozen weights of 8 or 4 bits stand once: a backward transposes them (Megatron-LM's LoRA recipes).
+    weight_bytes = precision.product_bytes if precision.is_frozen else precision.weight_bytes
+    sizes = weight_bytes, precision.gradient_bytes, precision.optimizer_bytes
     scatters = zero == 2 and (num_micro_batches == 1 or framework.scatters_gradients)
     is_shared = zero == 3, zero == 3 or scatters, zero > 0
     if zero == 3 and framework.casts_weights and precision.optimizer_bytes > 8:
@@ -219,11 +221,9 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
         input_bytes = share.bytes_of(share.work.inputs) / share.sharing
         yield MemoryItem("kept", "input of the layer", input_bytes, "each micro-batch")
     if "operators" in again:
-        outputs = (
-            each.tokens * each.outputs / (share.sharing if each.split == "inputs" else 1)
-            for each in share.work.products
-        )
-        numbers = sum(outputs) / 2 + sum(core.output_numbers for core in share.work.cores)
+        numbers = sum(core.output_numbers for core in share.work.cores)
+        for each in share.products[::2]:
+            numbers += each.tokens * each.outputs / (share.sharing if each.split == "inputs" else 1)
         yield MemoryItem("kept", "outputs of operators", share.bytes_of(numbers), "each micro-batch")
     for name, size in _libraries(share):
         yield MemoryItem("buffer", name, size, "once for all layers")
@@ -239,7 +239,7 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
             later += share.bytes_of(share.work.inputs) - loss.kept_bytes * logits
             size = max(loss.backward_bytes * logits, later)
         yield MemoryItem("backward", name, size, rule)
-    if framework.has_placeholders and not isinstance(layer, OutputLayer):
+    if framework.has_placeholders and not precision.is_frozen and not isinstance(layer, OutputLayer):
         for a, b in sorted({(each.inputs, each.outputs) for each in share.work.products}):
             rule = "2 bytes a number, once for each shape"
             yield MemoryItem("buffer", f"placeholder of gradients, {a:g} x {b:g}", 2 * a * b, rule)
@@ -327,7 +327,11 @@ def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
     beside_ms += states.backward.copy_ms
     if share.sharing > 1 and layer.reads_weights_backward:
         # The inputs of its parts are gathered again.
-        beside_ms += sum(own_ms for own_ms, _ in share.reduces_ms) / 2
+        gathers_ms = sum(own_ms for own_ms, _ in share.reduces_ms) / 2
+        if options.framework.is_eager and not options.overlap_tensor_parallel:
+            again_exchanged_ms += gathers_ms
+        else:
+            beside_ms += gathers_ms
     beside = options.overlapped(backward.product_ms + again.product_ms, beside_ms)
     if options.overlap_weights:
         gather_ms = options.overlapped(forward.product_ms, gather_ms).copy_ms
@@ -346,16 +350,10 @@ def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
 
 def _again_ms(share: LayerShare, names: frozenset[str]) -> float:
     """Return the time of the products, kernels and cores that selective recomputation computes again."""
-    products = [
-        (each.name, own_ms[0]) for each, own_ms in zip(share.work.products, share.products_ms, strict=False)
-    ]
-    found_ms = share.core_ms[0] if SCORES in names else 0.0
     if "operators" in names:
-        return found_ms + sum(own_ms for _, own_ms in products) / 2
-    found_ms += sum(own_ms for name, own_ms in products if name in names)
-    for kernel in share.work.kernels if share.by_operator else ():
-        if kernel.name in names:
-            samples = share.samples / (share.sharing if kernel.is_whole else 1)
-            rate, size = share.rates.kernels[kernel.kind], share.options.precision.number_bytes
-            found_ms += rate.passes_ms(kernel, samples, size)[0]
-    return found_ms
+        return sum(own_ms for own_ms, _ in (*share.products_ms[1::2], *share.kernels_ms.values()))
+    found_ms = share.core_ms[0] if SCORES in names else 0.0
+    products = zip((each.name for each in share.products), share.products_ms, strict=False)
+    return found_ms + sum(
+        own_ms for name, (own_ms, _) in (*products, *share.kernels_ms.items()) if name in names
+    )

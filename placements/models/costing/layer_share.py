@@ -12,6 +12,7 @@ from placements.models.costing.options import CostOptions
 from placements.models.end_layers import OutputLayer
 from placements.models.layers import Layer
 from placements.models.machine.measured_rates import CollectiveKind, MeasuredRates
+from placements.models.operators import Product
 from placements.models.parallel import LayerStrategy, Pass, Recompute, SharingLevel
 from placements.models.transformer import TransformerLayer
 
@@ -24,6 +25,8 @@ class LayerShare:
 
     Attributes:
         work: Operators of a GPU for each sample, or the share of one, of the `samples` whose tokens it has.
+        products: Products of `work`; an eager framework has those of joined matrices one by one, which are
+            taken to be as fast.
         sharing: GPUs that share the tokens of norms, dropout and boundaries besides.
         again: Recomputation in the backward: none where it needs no weights.
         by_operator: `rates` are asked for products and cores, as of layers with experts; otherwise these have
@@ -36,6 +39,7 @@ class LayerShare:
         self.layer, self.strategy, self.group, self.options = layer, strategy, group, options
         degrees = strategy.matrix_parallel, strategy.expert_parallel, strategy.expert_tensor_parallel
         self.work = layer.on(*degrees, options.precision)
+        self.products = [part for each in self.work.products for part in self._parts(each)]
         self.samples = samples / strategy.data_parallel / strategy.token_parallel
         self.sharing = strategy.tensor_parallel if strategy.sequence == "megatron" else 1
         self.again: Recompute = strategy.recompute if layer.reads_weights_backward else "none"
@@ -64,7 +68,7 @@ class LayerShare:
         options, work = self.options, self.work
         if options.machine is not None or options.graphs == "iteration":
             return 0.0, 0.0
-        kernels, products, cores = work.kernels, work.products, work.cores
+        kernels, products, cores = work.kernels, self.products, work.cores
         if options.graphs == "attention" and self.layer.num_routes:
             # After the router's kernels in order are those of the experts.
             first = [kernel.name for kernel in kernels].index("router") + 1
@@ -85,20 +89,8 @@ class LayerShare:
 
     def passes(self) -> tuple[Pass, Pass]:
         """Return forward and backward with their all-reduces."""
-        work, precision, sent_ms = self.work, self.options.precision, self.seen_reduces_ms
-        # Tokens are laid out anew on each way: by GPU, by expert, and for products of 8 or 4 bits, which need
-        # a multiple of 16 or 32 tokens of each expert.
-        sorts = 1 + (self.strategy.expert_parallel > 1) + precision.has_casts
-        sorts = 1 if self.options.graphs == "iteration" else sorts
-        times_ms = [self.core_ms, *self.products_ms]
-        for kernel in work.kernels:
-            if self.by_operator or kernel.kind == "loss" or not work.products:
-                share = self.samples / self.sharing if kernel.is_whole else self.samples
-                kernel_ms = self.rates.kernels[kernel.kind].passes_ms(kernel, share, precision.number_bytes)
-                slowed = self.options.compute_factor * (sorts if kernel.kind == "permute" else 1)
-                if self.options.framework.is_eager and not self.options.is_compiled:
-                    slowed *= kernel.eager
-                times_ms.append((slowed * kernel_ms[0], slowed * kernel_ms[1]))
+        work, sent_ms = self.work, self.seen_reduces_ms
+        times_ms = [self.core_ms, *self.products_ms, *self.kernels_ms.values()]
         if work.gradient_bytes:
             times_ms.append((0.0, self.memory_ms(work.gradient_bytes, 2)))
         passes_ms = tuple(sum(of_pass) for of_pass in zip(*times_ms, strict=True))
@@ -107,19 +99,46 @@ class LayerShare:
         return Pass(passes_ms[0], sent_ms[0]), Pass(passes_ms[1], sent_ms[1])
 
     @cached_property
+    def kernels_ms(self) -> dict[str, _Ms]:
+        """The time of the kernels of each name in the forward and in the backward."""
+        options, found = self.options, dict[str, _Ms]()
+        # Tokens are laid out anew on each way: by GPU, by expert, and for products of 8 or 4 bits, which need
+        # a multiple of 16 or 32 tokens of each expert.
+        sorts = 1 + (self.strategy.expert_parallel > 1) + options.precision.has_casts
+        sorts = 1 if options.graphs == "iteration" else sorts
+        for kernel in self.work.kernels:
+            if self.by_operator or kernel.kind == "loss" or not self.work.products:
+                share = self.samples / self.sharing if kernel.is_whole else self.samples
+                rate, number_bytes = self.rates.kernels[kernel.kind], options.precision.number_bytes
+                slowed = options.compute_factor * (sorts if kernel.kind == "permute" else 1)
+                if options.framework.is_eager and not options.is_compiled:
+                    slowed *= kernel.eager
+                before, times_ms = (
+                    found.get(kernel.name, (0.0, 0.0)),
+                    rate.passes_ms(kernel, share, number_bytes),
+                )
+                found[kernel.name] = before[0] + slowed * times_ms[0], before[1] + slowed * times_ms[1]
+        return found
+
+    def _parts(self, product: Product) -> list[Product]:
+        return product.apart if self.options.framework.is_eager else [product]
+
+    @cached_property
     def products_ms(self) -> list[_Ms]:
         """The time of each product in the forward and in the backward (gradients of input and of weights).
 
         The last is of operations of no known shape, at one share of the peak.
         """
-        is_frozen, products = self.options.precision.is_frozen, self.work.products
-        factor, others = self.options.compute_factor, [self.work.other_flops]
+        is_frozen, others = self.options.precision.is_frozen, [self.work.other_flops]
         found = list[_Ms]()
         if self.by_operator:
-            times = (self.rates.product_ms(each, self.samples * each.tokens, is_frozen) for each in products)
-            found = [(factor * forward_ms, factor * backward_ms) for forward_ms, backward_ms in times]
+            for each in self.work.products:
+                forward_ms, backward_ms = self.rates.product_ms(each, self.samples * each.tokens, is_frozen)
+                for part in self._parts(each):
+                    share = self.options.compute_factor * part.outputs / each.outputs
+                    found.append((share * forward_ms, share * backward_ms))
         else:
-            others = [*(each.flops for each in products), *others]
+            others = [*(each.flops for each in self.products), *others]
         flat_ms = (self._ms_per_flop * flops for flops in others)
         return [*found, *((each_ms, each_ms if is_frozen else 2 * each_ms) for each_ms in flat_ms)]
 
@@ -191,7 +210,7 @@ class LayerShare:
         parts: list[_Ms] = []
         if self.options.overlap_tensor_parallel and self.sharing > 1:
             first_ms = 0.0
-            for product, (product_ms, _) in zip(self.work.products, self.products_ms, strict=False):
+            for product, (product_ms, _) in zip(self.products, self.products_ms, strict=False):
                 if product.experts:
                     break
                 if product.split == "outputs":
@@ -205,7 +224,9 @@ class LayerShare:
                 half_ms = own_ms / 2
                 first_ms, last_ms = (overlapped(each * (n - 1) / n, half_ms).copy_ms for each in parts[i])
                 own_ms = first_ms + last_ms
-                gradient_ms = last_ms + overlapped(parts[i][0], half_ms).copy_ms
+                # Torch adds up the gradients of several products before it scatters them.
+                is_beside = not self.options.framework.is_eager
+                gradient_ms = last_ms + overlapped(is_beside * parts[i][0], half_ms).copy_ms
             forward_ms, backward_ms = forward_ms + own_ms, backward_ms + gradient_ms
         return forward_ms, backward_ms
 

@@ -26,6 +26,7 @@ from typing import Annotated, Literal, get_args
 from placements.forms.meaning import Meaning
 from placements.forms.reading import Field, in_file, json_file
 from placements.forms.tables import csv_records
+from placements.gpus import GPUS
 from placements.hardware import Gpu
 from placements.models.layers import BF16, Precision
 from placements.models.machine.measured_rates import (
@@ -74,7 +75,7 @@ def read_machine(path: str | Path, gpu: Gpu) -> MeasuredRates:
     """
     if Path(path).suffix.lower() in (".csv", ".gz"):
         with in_file(path, MachineFileError):
-            found = _of_csv(Path(path), gpu)
+            found = _of_csv(Path(path), gpu, gpu)
             assert found is not None, "in 16 bits"
             return found
     with json_file(path, "a file of a machine, JSON or CSV", MachineFileError) as data:
@@ -152,13 +153,18 @@ Sizes = tuple[int, ...]
 
 @cache
 def rates_of(gpu: Gpu, precision: Precision) -> MeasuredRates | None:
-    """Return the rates that come with the project for a GPU; None where its products were not measured so."""
+    """Return the rates that come with the project for a GPU; None where its products were not measured so.
+
+    A GPU with the rates of another one reaches the same shares of its own peaks.
+    """
     path = Path(__file__).parents[2] / "rates" / f"{gpu.rates}.csv.gz"
-    products = dict.fromkeys(("", precision.name)) if precision.has_casts else {"": None}
-    return _of_csv(path, gpu, precision, *list(products)[-1:]) if gpu.rates else None
+    measured = precision.name if precision.has_casts else ""
+    return _of_csv(path, gpu, GPUS.get(gpu.rates, gpu), precision, measured) if gpu.rates else None
 
 
-def _of_csv(path: Path, gpu: Gpu, precision: Precision = BF16, measured: str = "") -> MeasuredRates | None:
+def _of_csv(
+    path: Path, gpu: Gpu, measured_gpu: Gpu, precision: Precision = BF16, measured: str = ""
+) -> MeasuredRates | None:
     known = {(operator, which): len(names.split()) for operator, which, *_, names in _SHAPES}
     known |= {("kernel", kind): 0 for kind in get_args(KernelKind)}
     known |= {("collective", kind): 2 for kind in get_args(CollectiveKind)}
@@ -188,7 +194,6 @@ def _of_csv(path: Path, gpu: Gpu, precision: Precision = BF16, measured: str = "
         gpu.memory_bandwidth_gb_s,
         gpu.link_bandwidth_gb_s,
     )
-    peaks = {"core": precision.peak_tflops(gpu, exact=True)}
 
     def roof(tokens: int, inputs: int, outputs: int) -> float:
         moved = precision.product_bytes * (tokens + outputs) * inputs + 2 * tokens * outputs
@@ -197,10 +202,11 @@ def _of_csv(path: Path, gpu: Gpu, precision: Precision = BF16, measured: str = "
     shares = {}
     for operator, which, *_ in _SHAPES:
         if (operator, which) in rows:
-            own_tflops = peaks.get(operator, peak_tflops)
+            exact = operator == "core"
+            measured_tflops = precision.peak_tflops(measured_gpu, exact)
             found = {
-                sizes: _share_of(row, sizes, own_tflops, 1.0 if row.precision else gpu.run_slowdown)
-                * own_tflops
+                sizes: _share_of(row, sizes, measured_tflops, 1.0 if row.precision else gpu.run_slowdown)
+                * precision.peak_tflops(gpu, exact)
                 / peak_tflops
                 for sizes, row in rows[operator, which].items()
             }

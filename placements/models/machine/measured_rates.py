@@ -166,20 +166,6 @@ class _Rates(Protocol):
         """Rates of kernels that are bound by memory."""
 
 
-def cast_ms(rates: _Rates, precision: Precision, product: Product, tokens: float) -> tuple[float, float]:
-    """Return the milliseconds in which inputs and output gradients of a product get 8 or 4 bits.
-
-    Each is read in 16 bits, and written as it is and transposed. In 16 bits there is nothing to do.
-    """
-    if not precision.has_casts:
-        return 0.0, 0.0
-    num_bytes, stream = (
-        tokens * (precision.number_bytes + 2 * precision.product_bytes),
-        rates.kernels["stream"],
-    )
-    return stream.ms(num_bytes * product.inputs, 0), stream.ms(num_bytes * product.outputs, 0)
-
-
 def summing_ms(rates: _Rates, precision: Precision, product: Product) -> float:
     """Return the milliseconds in which a gradient of weights is added to the sum of micro-batches before."""
     return rates.kernels["stream"].ms(2 * precision.gradient_bytes * product.weights, 0)
@@ -232,7 +218,8 @@ class MeasuredRates:
     def product_ms(self, product: Product, tokens: float, is_frozen: bool = False) -> tuple[float, float]:
         """Return the milliseconds of the forward and of the backward of a product with tokens on each GPU.
 
-        The backward has two products, or if the layer is frozen only the input gradient's.
+        The backward has two products, or if the layer is frozen only the input gradient's. Products in 8 or 4
+        bits were measured with the cast of inputs from 16 bits (ai-dynamo/aiconfigurator, collect_gemm.py).
         """
         inputs, outputs, experts = product.inputs, product.outputs, product.experts
         key = (inputs, outputs, tokens, experts)
@@ -243,9 +230,7 @@ class MeasuredRates:
                 # The product adds its own sums: they are read and written while it computes.
                 self._known[key][2] = max(self._known[key][2], summing_ms(self, self.precision, product))
         forward, inputs_ms, weights_ms = self._known[key]
-        casts_ms = cast_ms(self, self.precision, product, tokens)
-        backward = casts_ms[1] + inputs_ms + (0.0 if is_frozen else weights_ms)
-        return casts_ms[0] + forward, backward
+        return forward, inputs_ms + (0.0 if is_frozen else weights_ms)
 
     def _share(self, which: str, product: Product, tokens: float) -> float:
         """Return the share of the peak of a pass of a product.

@@ -13,7 +13,6 @@ from placements.models.machine.measured_rates import (
     PERMUTE_SHARE,
     KernelRate,
     batched_core_ms,
-    cast_ms,
     summing_ms,
 )
 from placements.models.operators import Core, KernelKind, Product
@@ -44,11 +43,14 @@ class SheetRates:
         In 8 or 4 bits a product's inputs are first cast from 16 bits, plain and transposed. Weight gradients
         are added to those of the micro-batches before.
         """
-        precision = self.precision
+        precision, casts_ms = self.precision, (0.0, 0.0)
+        if precision.has_casts:
+            num_bytes = tokens * (precision.number_bytes + 2 * precision.product_bytes)
+            stream = self.kernels["stream"]
+            casts_ms = stream.ms(num_bytes * product.inputs, 0), stream.ms(num_bytes * product.outputs, 0)
         flops = 2 * tokens * product.inputs * product.outputs
         each_ms = flops / (precision.peak_tflops(self.gpu) * 1e9 * self.product_share)
         each_ms *= 1 + EXPERT_HALF_TOKENS * product.experts / tokens
-        casts_ms = cast_ms(self, precision, product, tokens)
         weights_ms = each_ms + summing_ms(self, precision, product)
         return each_ms + casts_ms[0], each_ms + casts_ms[1] + (0.0 if is_frozen else weights_ms)
 

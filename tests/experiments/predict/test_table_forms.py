@@ -67,6 +67,7 @@ def test_fsdp_of_a_models_name_and_of_a_gpu_with_a_power_limit(tmp_path: Path) -
     assert modelled.options.is_compiled and modelled.options.overlap_weights
     assert 1.05 < modelled.options.compute_factor < 1.3, "500 W of 700"
     assert (modelled.layout.zero, modelled.layout.shard_gpus, titan.num_micro_batches) == (3, None, 1)
+    assert modelled.layout.recompute_modules == ("operators",) and titan.precision == "bf16"
 
 
 def test_recipes(tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_recipes(tmp_path: Path) -> None:
         "x,LLAMA3_8B,DGX-H100,8,FP8,100,1,8192,,1,1,1,n/a,n/a,",
     )
     whole, adapted, experts, unknown, undivided = runs_of(tmp_path, BRIDGE, *rows)
-    assert (whole.zero, whole.vp, whole.tokens_per_s_per_gpu, whole.precision) == (3, 1, 12_000, "bf16")
+    assert (whole.zero, whole.vp, whole.tokens_per_s_per_gpu, whole.precision) == (3, 1, 12_000, "fp8")
     assert shape_of(adapted, {}).precision.is_frozen and adapted.zero == 1
     assert experts.degrees.whole_experts and shape_of(experts, {}).precision.gradient_bytes == 2
     assert experts.cluster().nodes[0].gpus_per_node == 8

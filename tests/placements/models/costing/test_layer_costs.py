@@ -13,7 +13,7 @@ from told import told
 from placements import PlacementError
 from placements.cluster import Cluster, DeviceGroup, Nodes, read_cluster
 from placements.gpus import A100_SXM_80GB, GPUS
-from placements.models.costing.layer_costs import layer_cost, transition_ms
+from placements.models.costing.layer_costs import layer_cost, layer_memory, transition_ms
 from placements.models.costing.options import CostOptions
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import HALF, PRECISIONS, SINGLE, TF32, Layer
@@ -209,6 +209,23 @@ def test_ring_attention_by_hand() -> None:
     assert found.backward.copy_ms == pytest.approx(without.backward.copy_ms + 2 * longer)
 
 
+def test_torchtitan_computes_every_second_product_again() -> None:
+    """Queries, values, the gate's and the last product stay, with the attention's output and the input."""
+    layer = replace(GPT, gated=True, dropout=False)
+    options = replace(COUNTING, framework=FRAMEWORKS["torchtitan"])
+    plain, how = LayerStrategy(1), LayerStrategy(1, recompute="selective", recompute_modules=("operators",))
+    kept = [each for each in layer_memory(layer, how, 1, 1, flat(1), options) if each.kind == "kept"]
+    assert {each.name: each.num_bytes for each in kept if each.num_bytes} == {
+        "input of the layer": BOUNDARY,
+        "outputs of operators": (1 + 1 + 4 + 1 + 1) * BOUNDARY,
+    }
+    costs = [layer_cost(layer, each, 1, 1, flat(1), options) for each in (plain, how)]
+    again = costs[1].backward.product_ms - costs[0].backward.product_ms
+    assert again == pytest.approx(2 * S * (1 + 1 + 4) * H * H), (
+        "keys, the attention's output, the second matrix"
+    )
+
+
 def test_experts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("placements.models.machine.sheet_rates.EXPERT_HALF_TOKENS", 0)
     layer = replace(GPT, num_experts=4, experts_per_token=2)
@@ -280,6 +297,13 @@ def test_precision_sets_bytes_and_peak() -> None:
     assert single.kept_bytes == tf32.kept_bytes == S * H * 66
     assert single.static_bytes == half.static_bytes
     assert TF32.peak_tflops(GPUS["rtx_titan"]) == 16.3, "it has no such units"
+
+
+def test_frozen_weights_of_8_bits_stand_once() -> None:
+    fp8 = PRECISIONS["fp8"]
+    frozen = replace(fp8, gradient_bytes=0, optimizer_bytes=0)
+    found = [cost(LayerStrategy(), options=replace(COUNTING, precision=each)) for each in (frozen, fp8)]
+    assert [each.static_bytes for each in found] == [PARAMETERS, (2 + 4 + 12) * PARAMETERS]
 
 
 def test_other_layers() -> None:

@@ -147,7 +147,7 @@ def test_collectives_are_interpolated_in_bytes_and_gpus() -> None:
     assert times.ms(75, 2, True) == pytest.approx(1.25), "half of what two gather"
 
 
-@pytest.mark.parametrize("gpu", ["a100", "h100", "h200", "b200", "gb200"])
+@pytest.mark.parametrize("gpu", ["a100", "h100", "h200", "b200", "gb200", "gb300"])
 def test_the_rates_of_usual_gpus_come_along(gpu: str) -> None:
     """Large products reach 0.45 to 0.9 of the peak in 16 bits, and small ones less."""
     rates = rates_of(GPUS[gpu], BF16)
@@ -163,6 +163,15 @@ def test_the_rates_of_usual_gpus_come_along(gpu: str) -> None:
     has_fp8 = rates_of(GPUS[gpu], PRECISIONS["fp8"])
     assert (has_fp8 is None) == (gpu == "a100")
     assert has_fp8 is None or has_fp8.product_ms(square, 8192)[0] < rates.product_ms(square, 8192)[0]
+
+
+def test_a_gpu_with_the_rates_of_another_reaches_the_same_shares_of_its_peaks() -> None:
+    """A GB300 has a GB200's peak in 8 bits, and 1.5 times as much in 4."""
+    square = Product("a", 8192, 8192, 8192, "outputs")
+    for precision, factor in (("fp8", 1), ("nvfp4", 1.5)):
+        rates = [rates_of(GPUS[gpu], PRECISIONS[precision]) for gpu in ("gb200", "gb300")]
+        slow_ms, fast_ms = (each.product_ms(square, 8192)[0] for each in rates if each is not None)
+        assert slow_ms == pytest.approx(factor * fast_ms)
 
 
 OPERATORS = SHARED_DATA / "operators"
