@@ -22,7 +22,7 @@ from placements.measured.galvatron_profile import is_galvatron_folder, read_galv
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
-from placements.models.layers import SIXTEEN_BITS, Precision
+from placements.models.layers import SIXTEEN_BITS
 from placements.models.machine.machine_file import read_machine
 from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.memory import FRAMEWORKS
@@ -108,7 +108,7 @@ def _model_name(question: PlanQuestion) -> str:
 
 
 def cluster_of(question: PlanQuestion) -> Cluster:
-    """Return the cluster by its name, with the bandwidths that are given."""
+    """Return the cluster by its name, with the sizes that are given."""
     return read_cluster(
         question.cluster,
         gpus_per_node=question.gpus_per_node,
@@ -128,12 +128,28 @@ def inputs_of(question: PlanQuestion) -> PlanInputs:
         return _profiled(question, Path(question.profiles))
     model, cluster = model_of(question), cluster_of(question)
     model = in_bf16(model) if question.precision is None else model
-    costs = computed_costs(question, model, cluster)
-    return PlanInputs(model, cluster, costs, _source_of_costs(question, cluster, costs))
+    return PlanInputs(model, cluster, *computed_costs(question, model, cluster))
 
 
-def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) -> FrameworkCosts:
-    """Return the costs of layers by their shapes, and by measurements of a machine or of layers."""
+def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) -> tuple[FrameworkCosts, str]:
+    """Return the costs of layers by their shapes and measured rates, and their source in words.
+
+    Raises:
+        OptionError: The rates or runs that are given are of other GPUs or another precision.
+    """
+    gpu, machine = cluster.whole.gpu, None
+    if question.machine is not None:
+        if len({nodes.gpu for nodes in cluster.nodes}) > 1:
+            raise OptionError(
+                f"machine: its rates are of one kind of GPU, not of several as in {question.cluster}; leave "
+                "it out"
+            )
+        if model.precision.name not in SIXTEEN_BITS:
+            raise OptionError(
+                f"machine: its rates were measured in 16 bits, not in {model.precision.name}; leave it out, "
+                "or use precision=bf16"
+            )
+        machine = read_machine(question.machine, gpu)
     options = CostOptions(
         question.model_flops_utilisation,
         question.output_layer_utilisation,
@@ -143,12 +159,23 @@ def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) 
         overlap_tensor_parallel=question.overlap_tensor_parallel,
         overlap_weights=True,
         sends_tokens_once=question.sends_tokens_once,
-        machine=_measured_rates(question, cluster, model.precision),
+        machine=machine,
         framework=FRAMEWORKS[question.framework],
     )
+    rates = options.rates_on(gpu)
+    source = f"data sheets, layers at {options.share_of_peak:.0%} of the peak"
+    if isinstance(rates, MeasuredRates):
+        source = (
+            f"rates measured, of {question.machine}"
+            if machine
+            else f"rates measured by shape on {rates.name}"
+        )
+    elif any(layer.num_routes for _, layer in model.runs):
+        source += ", those with experts operator by operator, none of it measured"
     if question.calibrate is not None:
-        options = _calibration(question, cluster, options.machine).of(options)
-    return FrameworkCosts(model, options)
+        factors = _calibration(question, cluster, machine)
+        options, source = factors.of(options), f"{source}; {factors.in_words}"
+    return FrameworkCosts(model, options), f"costs: computed from shapes, and {source}"
 
 
 def _calibration(question: PlanQuestion, cluster: Cluster, machine: MeasuredRates | None) -> Calibration:
@@ -167,43 +194,6 @@ def _calibration(question: PlanQuestion, cluster: Cluster, machine: MeasuredRate
             f"{question.cluster}; give runs on it"
         )
     return found
-
-
-def _measured_rates(question: PlanQuestion, cluster: Cluster, precision: Precision) -> MeasuredRates | None:
-    """Return the rates of the file of a machine; None where none is given."""
-    if question.machine is None:
-        return None
-    if len({nodes.gpu for nodes in cluster.nodes}) > 1:
-        raise OptionError(
-            f"machine: its rates are of one kind of GPU, not of several as in {question.cluster}; leave it "
-            "out"
-        )
-    if precision.name not in SIXTEEN_BITS:
-        raise OptionError(
-            f"machine: its rates were measured in 16 bits, not in {precision.name}; leave it out, or "
-            "use precision=bf16"
-        )
-    return read_machine(question.machine, cluster.whole.gpu)
-
-
-def _source_of_costs(question: PlanQuestion, cluster: Cluster, costs: FrameworkCosts) -> str:
-    """Return the source of computed costs in words."""
-    factors = {costs.options.compute_factor, costs.options.communication_factor}
-    shown = " and ".join(f"{factor:.3f}" for factor in sorted(factors))
-    calibrated = f", times {shown} by {question.calibrate}" if question.calibrate else ""
-    return f"costs: computed from shapes{_rates_in_words(question, cluster, costs)}{calibrated}"
-
-
-def _rates_in_words(question: PlanQuestion, cluster: Cluster, costs: FrameworkCosts) -> str:
-    if question.machine is not None:
-        return f", and rates measured, of {question.machine}"
-    rates = costs.options.rates_on(cluster.whole.gpu)
-    if isinstance(rates, MeasuredRates):
-        return f", and rates measured by shape on {rates.name}"
-    has_experts = any(layer.num_routes for _, layer in costs.model.runs)
-    experts = ", those with experts operator by operator, none of it measured" if has_experts else ""
-    share = f"{costs.options.share_of_peak:.0%}"
-    return f" and data sheets, layers at {share} of the peak{experts}"
 
 
 def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:

@@ -24,8 +24,8 @@ _COLUMNS = (
 """Columns of the table of plans."""
 
 _TAKEN = (
-    *("cluster", "batch", "profiles", "gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
-    "memory_gib",
+    *("cluster", "batch", "profiles", "memory_gib"),
+    *("gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
 )
 """Options that this planner has."""
 

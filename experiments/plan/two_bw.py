@@ -47,7 +47,7 @@ def task(question: PlanQuestion, planner: TwoBwPlanner) -> Result:
     refuse_all_but(question, _TAKEN, "pipedream_2bw")
     batch = one_batch(question, "the samples of an update")
     model, cluster = model_of(question), cluster_of(question)
-    costs = computed_costs(question, model, cluster).options
+    costs = computed_costs(question, model, cluster)[0].options
     profile, servers = _profile(planner.micro_batch_sizes, model, cluster, costs), _servers(question, cluster)
     plans = two_bw_plans(profile, servers, batch)
     best = plans[0]

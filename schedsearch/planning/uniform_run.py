@@ -214,11 +214,15 @@ class UniformRun:
         return found
 
     def within(self, memory: tuple[int, ...]) -> Schedule:
-        """Return the schedule on devices with so much memory, with whole updates; see `placement_with`."""
-        placement = self.placement_with([after_ms for _, after_ms in self.ends], memory)
+        """Return the schedule on devices with so much memory, with whole updates and exchanges."""
+        placement = self._placement_with([after_ms for _, after_ms in self.ends], memory)
         return replace(self.schedule, placement=placement)
 
-    def placement_with(self, updates_ms: Sequence[float], memory: tuple[int, ...]) -> Placement:
+    def to_order(self, memory: tuple[int, ...]) -> Placement:
+        """Return the placement in which orders are compared: updates take what no order hides of them."""
+        return self._placement_with(self.shortest_updates_ms, memory)
+
+    def _placement_with(self, updates_ms: Sequence[float], memory: tuple[int, ...]) -> Placement:
         """Return the placement whose stages need these times (ms) after their last backwards."""
         placement = self.placement
         ticks = {

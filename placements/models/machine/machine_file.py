@@ -153,9 +153,10 @@ Sizes = tuple[int, ...]
 @cache
 def rates_of(gpu: Gpu, precision: Precision) -> MeasuredRates | None:
     """Return the rates that come with the project for a GPU; None where its products were not measured so."""
+    if not gpu.rates or precision.number_bytes != BF16.number_bytes:  # products of 32 bits are in none
+        return None
     path = Path(__file__).parents[2] / "rates" / f"{gpu.rates}.csv.gz"
-    products = dict.fromkeys(("", precision.name)) if precision.has_casts else {"": None}
-    return _of_csv(path, gpu, precision, *list(products)[-1:]) if gpu.rates else None
+    return _of_csv(path, gpu, precision, precision.name if precision.has_casts else "")
 
 
 def _of_csv(path: Path, gpu: Gpu, precision: Precision = BF16, measured: str = "") -> MeasuredRates | None:
