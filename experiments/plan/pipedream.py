@@ -46,8 +46,8 @@ def task(question: PlanQuestion, planner: PipeDreamPlanner) -> Result:
     levels, graph = levels_of(cluster_of(question)), read_profile_graph(path)
     memory_mib = None if question.memory_gib is None else 1024 * question.memory_gib
     best = best_plan(graph, levels, "per_worker", memory_mib)
-    rows = [plan_row("pipedream", best, memory_mib, batch)]
-    rows.append(plan_row("data_parallel", best_plan(graph, levels, is_cut=False), memory_mib, batch))
+    plans = {"pipedream": best, "data_parallel": best_plan(graph, levels, is_cut=False)}
+    rows = [plan_row(name, each, memory_mib, batch) for name, each in plans.items()]
     try:
         straight = best_plan(graph, levels, "per_worker", memory_mib, is_replicated=False)
         rows.append(plan_row("straight", straight, memory_mib, batch))

@@ -126,7 +126,8 @@ def _export_order(best: RankedPlan, directory: Path) -> list[str]:
     """Write a layout's searched order for Megatron-LM and torch; return how to run it, and without it."""
     assert best.run is not None and best.schedule is not None, "a layout in a searched order"
     order = in_loss_order(best.schedule)
-    order = order.under(replace(order.placement, num_gpus=(), nodes=None))  # a rank for each stage
+    blocks = tuple(replace(block, data_parallel=1) for block in order.placement.blocks)
+    order = order.under(replace(order.placement, blocks=blocks, num_gpus=(), nodes=None))  # a rank a stage
     write_json(directory / "schedule.json", schedule_to_dict(order))
     write_text(directory / "schedule.csv", str(torch_order(order)))
     own_ms, by_hand_ms = best.run.iteration_ms, replace(best.run, order=None).iteration_ms

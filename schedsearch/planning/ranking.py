@@ -29,9 +29,12 @@ RankingReport = Callable[[str, float, SearchProgress], None]
 """Called with the searched plan's name, its tick in ms, and the progress of its search."""
 
 _NUM_LAYOUTS = 3
-"""Number of layouts whose order is searched: the best of those that may become the fastest plan."""
+"""Number of layouts whose order is searched, the best ones."""
 
-_WORK = 5.0
+_MIN_GAIN = 2 * NEAR_TIE
+"""Gain over the best plan that a bound must leave for a search, which seldom comes as near as the bound."""
+
+_WORK = 2.0
 """Units of work, of about a second each, to search the order of a layout."""
 
 
@@ -75,7 +78,7 @@ def rank(
     on_progress: RankingReport | None = None,
     interrupted: bool = False,
 ) -> list[RankedPlan]:
-    """Search a schedule for each plan that may be faster than all by more than `NEAR_TIE`; keep their order.
+    """Search a schedule for each plan that may be faster than all by more than `_MIN_GAIN`; keep the order.
 
     Of such layouts the first `_NUM_LAYOUTS` are searched; see `_reordered`. A device without the memory for
     one micro-batch makes a plan INFEASIBLE, not the ranking fail. After Ctrl-C those not searched stay as
@@ -87,7 +90,7 @@ def rank(
         on_progress: Called with each search's progress.
         interrupted: Whether Ctrl-C came before.
     """
-    enough = (1 + NEAR_TIE) * max((each.samples_per_s or 0.0 for each in plans if each.schedule), default=0.0)
+    enough = (1 + _MIN_GAIN) * max((each.samples_per_s or 0.0 for each in plans if each.schedule), default=0.0)
     layouts = [each for each in plans if each.run is not None and each.most_samples_per_s > enough]
     others = [each for each in plans if each.run is None and each.most_samples_per_s > enough]
     found, searched = [], {each.name for each in (*layouts[:_NUM_LAYOUTS], *others)}
