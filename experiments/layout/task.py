@@ -8,7 +8,7 @@ from experiments.config.declaring import own_options
 from experiments.config.options import OptionError, require_path
 from experiments.layout.options import LayoutCommandOptions
 from experiments.plan.inputs import inputs_of
-from experiments.plan.question import PlanQuestion
+from experiments.plan.options import PlanQuestion
 from experiments.report.result import Result, Table
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.uniform import Degrees, Layout
@@ -21,12 +21,8 @@ from schedsearch.planning.uniform_run import UniformRun, layout_in_words
 from schedsearch.schedule_file import schedule_to_dict
 
 _OF_MODEL = (
-    "cluster",
-    "tensor_parallel",
-    "expert_parallel",
-    "micro_batch_size",
-    "sequence_length",
-    "precision",
+    *("cluster", "tensor_parallel", "expert_parallel", "micro_batch_size"),
+    *("sequence_length", "precision"),
 )
 """Options that a table of layers does not need."""
 
@@ -115,14 +111,13 @@ def _shown(found: BestLayouts) -> list[str]:
     """Return two lines for each layout: its time, and the layout."""
     lines = []
     for name, row in found.named_rows:
+        head = f"{name}, {row.num_chunks} a device: "
         if row.iteration_ms is None:
-            lines.append(f"{name}, {row.num_chunks} a device: {row.status}; {row.note}")
+            lines.append(f"{head}{row.status}; {row.note}")
             continue
-        parts = [f"{name}, {row.num_chunks} a device: {row.iteration_ms:,.6g} ms, {row.status}"]
+        parts = [f"{head}{row.iteration_ms:,.6g} ms, {row.status}"]
         if row.bound_ms is not None and 0 < row.bound_ms < row.iteration_ms:
             parts.append(f"none is under {row.bound_ms:,.6g} ms")
-        if row.even_ms is not None:
-            parts.append(f"even layout {row.even_ms:,.6g} ms")
-        parts.append(f"{row.peak_memory_mib:,.6g} MiB")
-        lines += ["; ".join(parts), f"    {row.layout}"]
+        parts += [] if row.even_ms is None else [f"even layout {row.even_ms:,.6g} ms"]
+        lines += ["; ".join([*parts, f"{row.peak_memory_mib:,.6g} MiB"]), f"    {row.layout}"]
     return lines

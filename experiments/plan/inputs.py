@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from experiments.config.declaring import own_options
 from experiments.config.options import OptionError
-from experiments.plan.question import PlanQuestion
+from experiments.plan.options import PlanQuestion
 from experiments.predict.calibration import Calibration, calibration_of
 from experiments.predict.run_table import NO_TABLES
 from placements.cluster import Cluster, read_cluster
@@ -79,7 +79,7 @@ def refuse(question: PlanQuestion, names: Collection[str], why: str) -> None:
 
 def refuse_all_but(question: PlanQuestion, names: Collection[str], planner: str) -> None:
     """Reject options that a planner does not have."""
-    others = [each.name for each in fields(PlanQuestion) if each.name not in names]
+    others = {each.name for each in fields(PlanQuestion)}.difference(names)
     refuse(question, others, f"it is not of planner={planner}")
 
 
@@ -213,15 +213,15 @@ def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:
     options = CostOptions(overlap_slowdown=question.overlap_slowdown)
     costs = LayerProfileCosts(known, where, options=options)
     gpus = " and ".join(where.names.values())
-    said = f"as measured, layers of {name} on {gpus} and links of {folder}; data parallelism computed"
-    return PlanInputs(costs.model, where.cluster, costs, f"costs: {said}", False)
+    source = f"layers of {name} on {gpus} and links of {folder}; data parallelism computed"
+    return PlanInputs(costs.model, where.cluster, costs, f"costs: as measured, {source}", False)
 
 
 def _of_galvatron(question: PlanQuestion, folder: Path, model: str) -> PlanInputs:
     profile = read_galvatron_profile(folder, model, question.sequence_length)
     # Galvatron counts 2^20 bytes; 1 GB/s where nothing was measured between nodes.
-    between = [found.to_next for (nodes, _), found in profile.machines.items() if nodes > 1]
-    rate = max((each * 2**20 / 1e6 for found in between for each in found.values()), default=1.0)
+    between = (found.to_next.values() for (nodes, _), found in profile.machines.items() if nodes > 1)
+    rate = max((each * 2**20 / 1e6 for found in between for each in found), default=1.0)
     cluster = read_cluster(question.cluster, gpus_per_node=question.gpus_per_node, node_bandwidth_gb_s=rate)
     if len(cluster.nodes) > 1:
         raise OptionError(f"cluster: {question.cluster} has several kinds of GPUs, the profile one; use one")
@@ -237,8 +237,6 @@ def _of_galvatron(question: PlanQuestion, folder: Path, model: str) -> PlanInput
             f"num_layers: is not in the profile, and {model!r} is not a model that is known by name; give it"
         )
     costs = GalvatronCosts(profile, cluster, num_layers, elements)
-    said = (
-        f"as measured, layers of {model} at {profile.sequence_length} tokens and bandwidths of {folder}; "
-        "exchanges computed of these"
-    )
-    return PlanInputs(costs.model, cluster, costs, f"costs: {said}", costs.is_sequence_parallel)
+    source = f"layers of {model} at {profile.sequence_length} tokens and bandwidths of {folder}"
+    source = f"costs: as measured, {source}; exchanges computed of these"
+    return PlanInputs(costs.model, cluster, costs, source, costs.is_sequence_parallel)

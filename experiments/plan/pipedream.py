@@ -7,8 +7,7 @@ from typing import Any
 
 from experiments.config.options import OptionError
 from experiments.plan.inputs import cluster_of, one_batch, refuse_all_but
-from experiments.plan.options import PipeDreamPlanner
-from experiments.plan.question import PlanQuestion
+from experiments.plan.options import PipeDreamPlanner, PlanQuestion
 from experiments.report.result import Result, Table
 from placements.cluster import Cluster
 from placements.placement_file import placement_to_yaml

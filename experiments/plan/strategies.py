@@ -10,8 +10,7 @@ from typing import Any
 
 from experiments.config.run_record import output_directory
 from experiments.plan.inputs import inputs_of
-from experiments.plan.options import BmwPlanner, DefaultPlanner
-from experiments.plan.question import PlanQuestion
+from experiments.plan.options import BmwPlanner, DefaultPlanner, PlanQuestion
 from experiments.report.result import Result, Table
 from placements.forms.texts import text_columns, write_json, write_text
 from placements.placement_file import placement_to_yaml

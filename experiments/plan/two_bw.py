@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from experiments.config.options import OptionError
 from experiments.plan.inputs import cluster_of, computed_costs, model_of, one_batch, refuse_all_but
-from experiments.plan.options import TwoBwPlanner
+from experiments.plan.options import PlanQuestion, TwoBwPlanner
 from experiments.plan.pipedream import levels_of
-from experiments.plan.question import PlanQuestion
 from experiments.report.result import Result, Table
 from placements import Placement
 from placements.cluster import Cluster

@@ -176,8 +176,9 @@ class _Setting:
         answer = best_layout(self._problem(row), tried, limits.share()["work_limit"])
         limits.spend(answer.work)
         if answer.best is None:
-            note = f"memory_mib: {self.memory_mib:g} holds no layout; give more, or use num_chunks=1"
-            return replace(row, status=DOES_NOT_FIT if answer.is_proved else NOT_FOUND, note=note)
+            status, known = (DOES_NOT_FIT, "") if answer.is_proved else (NOT_FOUND, " that was found")
+            note = f"{self.memory_mib:g} holds no layout{known}; give more, or use num_chunks=1"
+            return replace(row, status=status, note=f"memory_mib: {note}")
         firsts = np.array([*self._pieces, len(self.layers.parts)])
         parts = np.diff(firsts[np.cumsum((0, *answer.best))])
         row = self._priced(layout_of_sizes(self.num_devices, self.layers.parts, tuple(parts.tolist())), row)

@@ -90,7 +90,9 @@ def rank(
         on_progress: Called with each search's progress.
         interrupted: Whether Ctrl-C came before.
     """
-    enough = (1 + _MIN_GAIN) * max((each.samples_per_s or 0.0 for each in plans if each.schedule), default=0.0)
+    enough = (1 + _MIN_GAIN) * max(
+        (each.samples_per_s or 0.0 for each in plans if each.schedule), default=0.0
+    )
     layouts = [each for each in plans if each.run is not None and each.most_samples_per_s > enough]
     others = [each for each in plans if each.run is None and each.most_samples_per_s > enough]
     found, searched = [], {each.name for each in (*layouts[:_NUM_LAYOUTS], *others)}
