@@ -23,7 +23,7 @@ from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes
 from placements.trainers.layout import layout_of_sizes
 from placements.trainers.megatron_layout import MegatronPipeline, read_notation
 from schedsearch.layouts.layouts import layout
-from schedsearch.planning.divided_run import layers_of
+from schedsearch.planning.layout_plans import layers_of
 from schedsearch.planning.planner import TRAINED, in_bf16, plan
 from schedsearch.planning.plans import PlanOptions
 from schedsearch.planning.uniform_run import UniformRun

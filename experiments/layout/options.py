@@ -64,6 +64,6 @@ COMMAND = Command(
     "layout",
     LayoutCommandOptions,
     task="experiments.layout.task",
-    first="layers model cluster tensor_parallel num_devices num_micro_batches num_chunks memory_mib given",
+    first="layers model cluster tensor_parallel num_devices num_micro_batches num_chunks memory_mib",
     objective="iteration_ms",
 )

@@ -8,25 +8,21 @@ from experiments.config.declaring import own_options
 from experiments.config.options import OptionError, require_path
 from experiments.layout.options import LayoutCommandOptions
 from experiments.plan.inputs import inputs_of
-from experiments.plan.question import PlanQuestion
+from experiments.plan.options import PlanQuestion
 from experiments.report.result import Result, Table
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.trainers.files import layout_files, read_any
 from placements.trainers.layers import ModelLayers, read_measured
 from schedsearch.layouts.layouts import COLUMNS, NOT_APPLICABLE, BestLayouts, LayoutRow, layout
-from schedsearch.planning.divided_run import layers_of
 from schedsearch.planning.explanation import in_words
+from schedsearch.planning.layout_plans import layers_of
 from schedsearch.planning.uniform_run import UniformRun, layout_in_words
 from schedsearch.schedule_file import schedule_to_dict
 
 _OF_MODEL = (
-    "cluster",
-    "tensor_parallel",
-    "expert_parallel",
-    "micro_batch_size",
-    "sequence_length",
-    "precision",
+    *("cluster", "tensor_parallel", "expert_parallel", "micro_batch_size"),
+    *("sequence_length", "precision"),
 )
 """Options that a table of layers does not need."""
 
@@ -45,29 +41,21 @@ def task(options: LayoutCommandOptions) -> Result:
         given,
         options.work_limit,
     )
-    best = found.best
-    if best is None:
+    if (best := found.best) is None:
         nearest = [row.note for row in found.rows if row.status != NOT_APPLICABLE]
         raise OptionError("; ".join(dict.fromkeys(nearest or [row.note for row in found.rows])))
-    assert best.iteration_ms is not None and best.bound_ms is not None, "it is timed"
     files: dict[str, object] = {"layers.csv": measured.to_csv()} if measured.assumptions else {}
     source = options.layers or options.model
     lines = [*_shown(found), *(f"{source}: {line}" for line in measured.assumptions)]
     for row in found.rows:
-        if row.found is None or row.schedule_found is None:
-            continue
-        folder = f"{row.schedule}_{row.num_chunks}"
-        texts, others = layout_files(row.found, found.num_micro_batches, row.group)
-        files |= {f"{folder}/{name}": text for name, text in texts.items()}
-        files[f"{folder}/schedule.json"] = schedule_to_dict(row.schedule_found)
-        lines += [f"{folder}: {line}" for line in others]
+        if row.found is not None and row.schedule_found is not None:
+            folder = f"{row.schedule}_{row.num_chunks}"
+            texts, others = layout_files(row.found, found.num_micro_batches, row.group)
+            files |= {f"{folder}/{name}": text for name, text in texts.items()}
+            files[f"{folder}/schedule.json"] = schedule_to_dict(row.schedule_found)
+            lines += [f"{folder}: {line}" for line in others]
     return Result(
-        figures={
-            "layout": best.layout,
-            "num_chunks": best.num_chunks,
-            "iteration_ms": best.iteration_ms,
-            "bound_ms": best.bound_ms,
-        },
+        figures={name: getattr(best, name) for name in ("layout", "num_chunks", "iteration_ms", "bound_ms")},
         tables={"layout": Table(LayoutRow, (*found.rows, *found.given.values()), COLUMNS)},
         files=files,
         sentences=lines,
@@ -123,14 +111,13 @@ def _shown(found: BestLayouts) -> list[str]:
     """Return two lines for each layout: its time, and the layout."""
     lines = []
     for name, row in found.named_rows:
+        head = f"{name}, {row.num_chunks} a device: "
         if row.iteration_ms is None:
-            lines.append(f"{name}, {row.num_chunks} a device: {row.status}; {row.note}")
+            lines.append(f"{head}{row.status}; {row.note}")
             continue
-        parts = [f"{name}, {row.num_chunks} a device: {row.iteration_ms:,.6g} ms, {row.status}"]
+        parts = [f"{head}{row.iteration_ms:,.6g} ms, {row.status}"]
         if row.bound_ms is not None and 0 < row.bound_ms < row.iteration_ms:
             parts.append(f"none is under {row.bound_ms:,.6g} ms")
-        if row.even_ms is not None:
-            parts.append(f"even layout {row.even_ms:,.6g} ms")
-        parts.append(f"{row.peak_memory_mib:,.6g} MiB")
-        lines += ["; ".join(parts), f"    {row.layout}"]
+        parts += [] if row.even_ms is None else [f"even layout {row.even_ms:,.6g} ms"]
+        lines += ["; ".join([*parts, f"{row.peak_memory_mib:,.6g} MiB"]), f"    {row.layout}"]
     return lines

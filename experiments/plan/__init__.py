@@ -1,7 +1,6 @@
 """Plans of a model on a cluster: ``schedsearch plan``.
 
-- `question`: options of all planners
-- `options`: the kinds of planners with their own options
+- `options`: the question to all planners, and the kinds of planners with their own options
 - `inputs`: model, cluster and costs of what is asked, computed or of a measured profile
 - `strategies`: the default planner and Galvatron-BMW's, plans ranked by their schedules and written
 - `pipedream`: a profile of nodes planned as PipeDream does

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from experiments.config.declaring import own_options
 from experiments.config.options import OptionError
-from experiments.plan.question import PlanQuestion
+from experiments.plan.options import PlanQuestion
 from experiments.predict.calibration import Calibration, calibration_of
 from experiments.predict.run_table import NO_TABLES
 from placements.cluster import Cluster, read_cluster
@@ -22,7 +22,7 @@ from placements.measured.galvatron_profile import is_galvatron_folder, read_galv
 from placements.measured.profile_folder import read_profiled_model
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
-from placements.models.layers import SIXTEEN_BITS, Precision
+from placements.models.layers import SIXTEEN_BITS
 from placements.models.machine.machine_file import read_machine
 from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.memory import FRAMEWORKS
@@ -79,7 +79,7 @@ def refuse(question: PlanQuestion, names: Collection[str], why: str) -> None:
 
 def refuse_all_but(question: PlanQuestion, names: Collection[str], planner: str) -> None:
     """Reject options that a planner does not have."""
-    others = [each.name for each in fields(PlanQuestion) if each.name not in names]
+    others = {each.name for each in fields(PlanQuestion)}.difference(names)
     refuse(question, others, f"it is not of planner={planner}")
 
 
@@ -108,7 +108,7 @@ def _model_name(question: PlanQuestion) -> str:
 
 
 def cluster_of(question: PlanQuestion) -> Cluster:
-    """Return the cluster by its name, with the bandwidths that are given."""
+    """Return the cluster by its name, with the sizes that are given."""
     return read_cluster(
         question.cluster,
         gpus_per_node=question.gpus_per_node,
@@ -128,12 +128,28 @@ def inputs_of(question: PlanQuestion) -> PlanInputs:
         return _profiled(question, Path(question.profiles))
     model, cluster = model_of(question), cluster_of(question)
     model = in_bf16(model) if question.precision is None else model
-    costs = computed_costs(question, model, cluster)
-    return PlanInputs(model, cluster, costs, _source_of_costs(question, cluster, costs))
+    return PlanInputs(model, cluster, *computed_costs(question, model, cluster))
 
 
-def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) -> FrameworkCosts:
-    """Return the costs of layers by their shapes, and by measurements of a machine or of layers."""
+def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) -> tuple[FrameworkCosts, str]:
+    """Return the costs of layers by their shapes and measured rates, and their source in words.
+
+    Raises:
+        OptionError: The rates or runs that are given are of other GPUs or another precision.
+    """
+    gpu, machine = cluster.whole.gpu, None
+    if question.machine is not None:
+        if len({nodes.gpu for nodes in cluster.nodes}) > 1:
+            raise OptionError(
+                f"machine: its rates are of one kind of GPU, not of several as in {question.cluster}; leave "
+                "it out"
+            )
+        if model.precision.name not in SIXTEEN_BITS:
+            raise OptionError(
+                f"machine: its rates were measured in 16 bits, not in {model.precision.name}; leave it out, "
+                "or use precision=bf16"
+            )
+        machine = read_machine(question.machine, gpu)
     options = CostOptions(
         question.model_flops_utilisation,
         question.output_layer_utilisation,
@@ -143,12 +159,23 @@ def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) 
         overlap_tensor_parallel=question.overlap_tensor_parallel,
         overlap_weights=True,
         sends_tokens_once=question.sends_tokens_once,
-        machine=_measured_rates(question, cluster, model.precision),
+        machine=machine,
         framework=FRAMEWORKS[question.framework],
     )
+    rates = options.rates_on(gpu)
+    source = f"data sheets, layers at {options.share_of_peak:.0%} of the peak"
+    if isinstance(rates, MeasuredRates):
+        source = (
+            f"rates measured, of {question.machine}"
+            if machine
+            else f"rates measured by shape on {rates.name}"
+        )
+    elif any(layer.num_routes for _, layer in model.runs):
+        source += ", those with experts operator by operator, none of it measured"
     if question.calibrate is not None:
-        options = _calibration(question, cluster, options.machine).of(options)
-    return FrameworkCosts(model, options)
+        factors = _calibration(question, cluster, machine)
+        options, source = factors.of(options), f"{source}; {factors.in_words}"
+    return FrameworkCosts(model, options), f"costs: computed from shapes, and {source}"
 
 
 def _calibration(question: PlanQuestion, cluster: Cluster, machine: MeasuredRates | None) -> Calibration:
@@ -169,43 +196,6 @@ def _calibration(question: PlanQuestion, cluster: Cluster, machine: MeasuredRate
     return found
 
 
-def _measured_rates(question: PlanQuestion, cluster: Cluster, precision: Precision) -> MeasuredRates | None:
-    """Return the rates of the file of a machine; None where none is given."""
-    if question.machine is None:
-        return None
-    if len({nodes.gpu for nodes in cluster.nodes}) > 1:
-        raise OptionError(
-            f"machine: its rates are of one kind of GPU, not of several as in {question.cluster}; leave it "
-            "out"
-        )
-    if precision.name not in SIXTEEN_BITS:
-        raise OptionError(
-            f"machine: its rates were measured in 16 bits, not in {precision.name}; leave it out, or "
-            "use precision=bf16"
-        )
-    return read_machine(question.machine, cluster.whole.gpu)
-
-
-def _source_of_costs(question: PlanQuestion, cluster: Cluster, costs: FrameworkCosts) -> str:
-    """Return the source of computed costs in words."""
-    factors = {costs.options.compute_factor, costs.options.communication_factor}
-    shown = " and ".join(f"{factor:.3f}" for factor in sorted(factors))
-    calibrated = f", times {shown} by {question.calibrate}" if question.calibrate else ""
-    return f"costs: computed from shapes{_rates_in_words(question, cluster, costs)}{calibrated}"
-
-
-def _rates_in_words(question: PlanQuestion, cluster: Cluster, costs: FrameworkCosts) -> str:
-    if question.machine is not None:
-        return f", and rates measured, of {question.machine}"
-    rates = costs.options.rates_on(cluster.whole.gpu)
-    if isinstance(rates, MeasuredRates):
-        return f", and rates measured by shape on {rates.name}"
-    has_experts = any(layer.num_routes for _, layer in costs.model.runs)
-    experts = ", those with experts operator by operator, none of it measured" if has_experts else ""
-    share = f"{costs.options.share_of_peak:.0%}"
-    return f" and data sheets, layers at {share} of the peak{experts}"
-
-
 def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:
     """Return the model and the cluster of a profile, and the costs of its layers."""
     if not folder.is_dir():
@@ -223,15 +213,15 @@ def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:
     options = CostOptions(overlap_slowdown=question.overlap_slowdown)
     costs = LayerProfileCosts(known, where, options=options)
     gpus = " and ".join(where.names.values())
-    said = f"as measured, layers of {name} on {gpus} and links of {folder}; data parallelism computed"
-    return PlanInputs(costs.model, where.cluster, costs, f"costs: {said}", False)
+    source = f"layers of {name} on {gpus} and links of {folder}; data parallelism computed"
+    return PlanInputs(costs.model, where.cluster, costs, f"costs: as measured, {source}", False)
 
 
 def _of_galvatron(question: PlanQuestion, folder: Path, model: str) -> PlanInputs:
     profile = read_galvatron_profile(folder, model, question.sequence_length)
     # Galvatron counts 2^20 bytes; 1 GB/s where nothing was measured between nodes.
-    between = [found.to_next for (nodes, _), found in profile.machines.items() if nodes > 1]
-    rate = max((each * 2**20 / 1e6 for found in between for each in found.values()), default=1.0)
+    between = (found.to_next.values() for (nodes, _), found in profile.machines.items() if nodes > 1)
+    rate = max((each * 2**20 / 1e6 for found in between for each in found), default=1.0)
     cluster = read_cluster(question.cluster, gpus_per_node=question.gpus_per_node, node_bandwidth_gb_s=rate)
     if len(cluster.nodes) > 1:
         raise OptionError(f"cluster: {question.cluster} has several kinds of GPUs, the profile one; use one")
@@ -247,8 +237,6 @@ def _of_galvatron(question: PlanQuestion, folder: Path, model: str) -> PlanInput
             f"num_layers: is not in the profile, and {model!r} is not a model that is known by name; give it"
         )
     costs = GalvatronCosts(profile, cluster, num_layers, elements)
-    said = (
-        f"as measured, layers of {model} at {profile.sequence_length} tokens and bandwidths of {folder}; "
-        "exchanges computed of these"
-    )
-    return PlanInputs(costs.model, cluster, costs, f"costs: {said}", costs.is_sequence_parallel)
+    source = f"layers of {model} at {profile.sequence_length} tokens and bandwidths of {folder}"
+    source = f"costs: as measured, {source}; exchanges computed of these"
+    return PlanInputs(costs.model, cluster, costs, source, costs.is_sequence_parallel)

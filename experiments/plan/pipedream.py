@@ -7,8 +7,7 @@ from typing import Any
 
 from experiments.config.options import OptionError
 from experiments.plan.inputs import cluster_of, one_batch, refuse_all_but
-from experiments.plan.options import PipeDreamPlanner
-from experiments.plan.question import PlanQuestion
+from experiments.plan.options import PipeDreamPlanner, PlanQuestion
 from experiments.report.result import Result, Table
 from placements.cluster import Cluster
 from placements.placement_file import placement_to_yaml
@@ -24,8 +23,8 @@ _COLUMNS = (
 """Columns of the table of plans."""
 
 _TAKEN = (
-    *("cluster", "batch", "profiles", "gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
-    "memory_gib",
+    *("cluster", "batch", "profiles", "memory_gib"),
+    *("gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
 )
 """Options that this planner has."""
 
@@ -46,8 +45,8 @@ def task(question: PlanQuestion, planner: PipeDreamPlanner) -> Result:
     levels, graph = levels_of(cluster_of(question)), read_profile_graph(path)
     memory_mib = None if question.memory_gib is None else 1024 * question.memory_gib
     best = best_plan(graph, levels, "per_worker", memory_mib)
-    rows = [plan_row("pipedream", best, memory_mib, batch)]
-    rows.append(plan_row("data_parallel", best_plan(graph, levels, is_cut=False), memory_mib, batch))
+    plans = {"pipedream": best, "data_parallel": best_plan(graph, levels, is_cut=False)}
+    rows = [plan_row(name, each, memory_mib, batch) for name, each in plans.items()]
     try:
         straight = best_plan(graph, levels, "per_worker", memory_mib, is_replicated=False)
         rows.append(plan_row("straight", straight, memory_mib, batch))

@@ -10,8 +10,7 @@ from typing import Any
 
 from experiments.config.run_record import output_directory
 from experiments.plan.inputs import inputs_of
-from experiments.plan.options import BmwPlanner, DefaultPlanner
-from experiments.plan.question import PlanQuestion
+from experiments.plan.options import BmwPlanner, DefaultPlanner, PlanQuestion
 from experiments.report.result import Result, Table
 from placements.forms.texts import text_columns, write_json, write_text
 from placements.placement_file import placement_to_yaml
@@ -48,27 +47,28 @@ def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> Result
             model,
             cluster,
             question.batch,
-            options=_plan_options(question, planner, is_sequence_parallel),
             costs=costs,
-            rank_by=planner.rank,
             on_progress=show.planner,
             on_search=show.search,
-            **_of_layouts(planner),
+            **_options(question, planner, is_sequence_parallel),
         )
     proved = [*_proved(found), *_lines_of_layouts(found)]
-    tables, files = tables_of(found), files_of(found, costs_in_words, proved)
+    explained = explain(found, costs_in_words) + "\n".join(["", "```", *proved, "```", ""])
+    files: dict[str, object] = {"plan.md": explained, "plans.json": found.to_dict()}
     figures: dict[str, float | str] = {}
     lines, exports = list[str](), list[str]()
     if found.proposed:
-        exports = export_best(found, output_directory() / "export")
         best, training = found.best, found.best.training_figures(model)
+        files |= {"plan.json": plan_to_dict(best.plan), "placement.yaml": placement_to_yaml(best.placement)}
+        files |= {"schedule.json": schedule_to_dict(best.schedule)} if best.schedule else {}
         rate = {} if best.samples_per_s is None else {"samples_per_s": best.samples_per_s}
         figures = {"plan": best.name, **rate, **training.known, "num_gpus": best.plan.num_gpus}
         figures["gib"] = max(best.peaks_mib) / 1024
         lines.append(f"best plan: {training}")
+        exports = export_best(found, output_directory() / "export")
     return Result(
         figures=figures,
-        tables=tables,
+        tables=tables_of(found),
         files=files,
         pictures={"plan": lambda path: save_figure(found.plot(), path)} if found.proposed else {},
         sentences=[
@@ -85,50 +85,27 @@ def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> Result
     )
 
 
-def _plan_options(
+def _options(
     question: PlanQuestion, planner: DefaultPlanner | BmwPlanner, is_sequence_parallel: bool | None
-) -> PlanOptions:
-    sequence_parallel = planner.sequence_parallel if is_sequence_parallel is None else is_sequence_parallel
+) -> dict[str, Any]:
+    """Return the options of `plan` that the planner has; costs may say whether sequences are parallel."""
     trees = TreeOptions(
         tuple(Paradigm(name) for name in planner.paradigms),
         planner.recompute,  # type: ignore[arg-type]
-        sequence_parallel,
+        planner.sequence_parallel if is_sequence_parallel is None else is_sequence_parallel,
         planner.max_tensor_parallel,
         planner.expert_parallel or (1,),
     )
-    names = () if isinstance(planner, DefaultPlanner) else ("method", "stage_method", "pipeline")
-    return PlanOptions(
-        trees,
-        planner.num_stages,
-        planner.gpus_per_stage,
-        planner.num_micro_batches,
-        memory_gib=question.memory_gib,
-        reserve_gib=question.reserve_gib,
-        num_plans=planner.num_plans,
-        time_limit_s=planner.time_limit_s,
-        **{name: getattr(planner, name) for name in names},
-    )
-
-
-def _of_layouts(planner: DefaultPlanner | BmwPlanner) -> dict[str, Any]:
-    """Return the options that the default planner has besides."""
-    if not isinstance(planner, DefaultPlanner):
-        return {}
-    layouts = LayoutOptions(planner.micro_batch_sizes, max_chunks=planner.max_chunks)
-    return {"uniform": planner.uniform, "layouts": layouts, "shapes": planner.shapes}
-
-
-def files_of(plans: Plans, costs_in_words: str, proved: list[str]) -> dict[str, object]:
-    """Return the plans, why they are as they are, and the placement and schedule of the best as files."""
-    text = explain(plans, costs_in_words) + "\n".join(["", "```", *proved, "```", ""])
-    files: dict[str, object] = {"plan.md": text, "plans.json": plans.to_dict()}
-    if plans.proposed:
-        best = plans.best
-        files["plan.json"] = plan_to_dict(best.plan)
-        files["placement.yaml"] = placement_to_yaml(best.placement)
-        if best.schedule is not None:
-            files["schedule.json"] = schedule_to_dict(best.schedule)
-    return files
+    names = ["num_stages", "gpus_per_stage", "num_micro_batches", "num_plans", "time_limit_s"]
+    others: dict[str, Any] = {"rank_by": planner.rank}
+    if isinstance(planner, DefaultPlanner):
+        layouts = LayoutOptions(planner.micro_batch_sizes, max_chunks=planner.max_chunks)
+        others |= {"uniform": planner.uniform, "layouts": layouts, "shapes": planner.shapes}
+    else:
+        names += ["method", "stage_method", "pipeline"]
+    own = {name: getattr(planner, name) for name in names}
+    memory = {"memory_gib": question.memory_gib, "reserve_gib": question.reserve_gib}
+    return others | {"options": PlanOptions(trees, **memory, **own)}
 
 
 def export_best(plans: Plans, directory: Path) -> list[str]:
@@ -148,7 +125,8 @@ def _export_order(best: RankedPlan, directory: Path) -> list[str]:
     """Write a layout's searched order for Megatron-LM and torch; return how to run it, and without it."""
     assert best.run is not None and best.schedule is not None, "a layout in a searched order"
     order = in_loss_order(best.schedule)
-    order = order.under(replace(order.placement, num_gpus=(), nodes=None))  # a rank for each stage
+    blocks = tuple(replace(block, data_parallel=1) for block in order.placement.blocks)
+    order = order.under(replace(order.placement, blocks=blocks, num_gpus=(), nodes=None))  # a rank a stage
     write_json(directory / "schedule.json", schedule_to_dict(order))
     write_text(directory / "schedule.csv", str(torch_order(order)))
     own_ms, by_hand_ms = best.run.iteration_ms, replace(best.run, order=None).iteration_ms

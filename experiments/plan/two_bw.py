@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from experiments.config.options import OptionError
 from experiments.plan.inputs import cluster_of, computed_costs, model_of, one_batch, refuse_all_but
-from experiments.plan.options import TwoBwPlanner
+from experiments.plan.options import PlanQuestion, TwoBwPlanner
 from experiments.plan.pipedream import levels_of
-from experiments.plan.question import PlanQuestion
 from experiments.report.result import Result, Table
 from placements import Placement
 from placements.cluster import Cluster
@@ -47,19 +46,18 @@ def task(question: PlanQuestion, planner: TwoBwPlanner) -> Result:
     refuse_all_but(question, _TAKEN, "pipedream_2bw")
     batch = one_batch(question, "the samples of an update")
     model, cluster = model_of(question), cluster_of(question)
-    costs = computed_costs(question, model, cluster).options
-    profile, servers = _profile(planner.micro_batch_sizes, model, cluster, costs), _servers(question, cluster)
+    costs = computed_costs(question, model, cluster)[0].options
+    profile, nodes = _profile(planner.micro_batch_sizes, model, cluster, costs), cluster.nodes[0]
+    gib = nodes.gpu.memory_gib if question.memory_gib is None else question.memory_gib
+    links = levels_of(cluster)[0].gb_per_s, cluster.node_bandwidth_gb_s
+    servers = EqualServers(cluster.num_gpus, nodes.gpus_per_node, *links, 1024 * gib)
     plans = two_bw_plans(profile, servers, batch)
     best = plans[0]
     if best.reason:
         raise PlanError(f"no plan fits: that of {_in_words(best)} {best.reason}; give more memory or GPUs")
-    copies, stages = best.data_parallel, best.num_stages
+    name, num_gpus = f"{best.data_parallel}x{best.num_stages}", best.data_parallel * best.num_stages
     return Result(
-        figures={
-            "plan": f"{copies}x{stages}",
-            "samples_per_s": best.samples_per_s,
-            "num_gpus": copies * stages,
-        },
+        figures={"plan": name, "samples_per_s": best.samples_per_s, "num_gpus": num_gpus},
         tables={"plans": Table(TwoBwPlan, plans, _COLUMNS)},
         files={"placement.yaml": placement_to_yaml(_placement(best, profile, servers))},
         sentences=[
@@ -90,15 +88,6 @@ def _profile(sizes: Sequence[int], model: ModelShape, cluster: Cluster, costs: C
     )
 
 
-def _servers(question: PlanQuestion, cluster: Cluster) -> EqualServers:
-    link = levels_of(cluster)[0].gb_per_s
-    nodes, gib = cluster.nodes[0], question.memory_gib
-    return EqualServers(
-        *(cluster.num_gpus, nodes.gpus_per_node, link, cluster.node_bandwidth_gb_s),
-        1024 * (nodes.gpu.memory_gib if gib is None else gib),
-    )
-
-
 def _placement(plan: TwoBwPlan, profile: BlockProfile, servers: EqualServers) -> Placement:
     """Return the plan's pipelines: a device for each GPU, and stages as copies that take turns."""
     size, number = plan.micro_batch_size, plan.num_stages
@@ -111,17 +100,11 @@ def _placement(plan: TwoBwPlan, profile: BlockProfile, servers: EqualServers) ->
     hops_ms = [0.0, *([hop_ms] * (number - 1))]
     costs = [PieceCost((stage,), cost, 1, hop, hop) for stage, hop in enumerate(hops_ms)]
     pieces, tick_ms = in_ticks(costs, None)
-    stages = Placement(
-        f"pipedream_2bw_{plan.data_parallel}x{number}",
-        number,
-        tuple(blocks_of(pieces)),
-        tick_ms,
-        transfer=transfers_of(pieces),
-        memory_unit_mib=1.0,
-    )
+    name, links = f"pipedream_2bw_{plan.data_parallel}x{number}", transfers_of(pieces)
+    stages = Placement(name, number, tuple(blocks_of(pieces)), tick_ms, transfer=links, memory_unit_mib=1.0)
     if plan.data_parallel == 1:
         return stages
-    return dataclasses.replace(replicated(stages, [plan.data_parallel] * number), name=stages.name)
+    return dataclasses.replace(replicated(stages, [plan.data_parallel] * number), name=name)
 
 
 def _run_options(plan: TwoBwPlan) -> str:
@@ -135,6 +118,5 @@ def _run_options(plan: TwoBwPlan) -> str:
 
 
 def _in_words(plan: TwoBwPlan) -> str:
-    again = ", computed again" if plan.recompute else ""
-    size = plan.micro_batch_size
-    return f"{plan.data_parallel} pipelines of {plan.num_stages} stages, micro-batches of {size}{again}"
+    size = f"{plan.micro_batch_size}{', computed again' * plan.recompute}"
+    return f"{plan.data_parallel} pipelines of {plan.num_stages} stages, micro-batches of {size}"

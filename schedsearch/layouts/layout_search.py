@@ -123,7 +123,7 @@ class LayoutSearch:
         """Time the layouts that fit the memory, and keep the best; return these layouts with their ticks."""
         rows = rows[self.problem.excess(rows) == 0]
         if not len(rows):
-            return rows, np.zeros(0, np.int64)
+            return rows, rows[:, 0]
         self.work += len(rows) * len(self.problem.graph.kinds) / _EVENTS_OF_WORK
         ticks = self.problem.graph.makespans(self.problem.times(rows))
         if ticks.min() < self.ticks:

@@ -44,16 +44,13 @@ class LayoutRow:
         schedule: ``one_f_one_b`` or ``interleaved_one_f_one_b``.
         num_chunks: Virtual stages of each device.
         layout: In Megatron-LM's notation; empty where there is none.
-        iteration_ms: Time of an iteration.
         bound_ms: Lower bound on the iteration time of every layout for this schedule.
         even_ms: Time of the layout that frameworks make themselves; None where it does not fit, or the stages
             do not divide the layers.
         peak_memory_mib: Peak memory of the device that holds most.
         status: ``proved``, ``bounded``, ``given``, ``does not fit``, ``not found`` or ``not applicable``.
         note: Why there is no layout.
-        found: The layout.
         group: Micro-batches of a group of interleaved 1F1B.
-        schedule_found: Its schedule.
     """
 
     schedule: str
@@ -139,11 +136,11 @@ def layout(
             "weight_mib into the layers.csv that is written without memory_mib, and give that as layers"
         )
     chunks = (num_chunks,) if isinstance(num_chunks, int) else tuple(num_chunks)
-    numbers: list[tuple[str, object]] = [("num_chunks", each) for each in chunks] or [("num_chunks", [])]
-    numbers += [("num_devices", num_devices), ("num_micro_batches", num_micro_batches)]
-    for name, value in numbers:
-        if type(value) is not int or value < 1:
-            raise LayoutError(f"{name}: {value!r} is not a whole number above 0; give one")
+    numbers = {"num_chunks": chunks or ([],), "num_devices": (num_devices,)}
+    for name, values in (numbers | {"num_micro_batches": (num_micro_batches,)}).items():
+        for value in values:
+            if type(value) is not int or value < 1:
+                raise LayoutError(f"{name}: {value!r} is not a whole number above 0; give one")
     limits = SharedLimits(work_limit, searches=len(set(chunks)))
     setting = _Setting(model, num_devices, num_micro_batches, memory_mib, transfer_ms)
     own = {name: setting.given(each) for name, each in (given or {}).items()}
@@ -174,23 +171,21 @@ class _Setting:
         if even := even_layout(self.num_devices, num_chunks, self.layers.parts):
             priced = self._priced(even, row)
             row = replace(row, even_ms=priced.iteration_ms if priced.status == GIVEN else None)
-        sizes = [self._sizes(each) for each in (*starts, *([even] if even else []))]
-        work_limit = limits.share()["work_limit"]
-        assert work_limit is not None, "a layout has a limit"
-        answer = best_layout(self._problem(row), [each for each in sizes if min(each) > 0], work_limit)
+        sizes = map(self._sizes, (*starts, *([even] if even else [])))
+        tried = [each for each in sizes if min(each) > 0]
+        answer = best_layout(self._problem(row), tried, limits.share()["work_limit"])
         limits.spend(answer.work)
         if answer.best is None:
-            note = f"memory_mib: {self.memory_mib:g} holds no layout; give more, or use num_chunks=1"
-            return replace(row, status=DOES_NOT_FIT if answer.is_proved else NOT_FOUND, note=note)
+            status, known = (DOES_NOT_FIT, "") if answer.is_proved else (NOT_FOUND, " that was found")
+            note = f"{self.memory_mib:g} holds no layout{known}; give more, or use num_chunks=1"
+            return replace(row, status=status, note=f"memory_mib: {note}")
         firsts = np.array([*self._pieces, len(self.layers.parts)])
         parts = np.diff(firsts[np.cumsum((0, *answer.best))])
         row = self._priced(layout_of_sizes(self.num_devices, self.layers.parts, tuple(parts.tolist())), row)
         assert row.iteration_ms is not None, "it fits"
         assert round(row.iteration_ms * 10**PLACES) == answer.ticks, "the schedule takes what was searched"
-        if answer.is_proved:
-            return replace(row, bound_ms=row.iteration_ms, status=PROVED)
         bound_ms = math.ceil(min(answer.bound, answer.ticks)) / 10**PLACES
-        return replace(row, bound_ms=bound_ms, status=BOUNDED)
+        return replace(row, bound_ms=bound_ms, status=PROVED if answer.is_proved else BOUNDED)
 
     def given(self, pipeline: MegatronPipeline) -> LayoutRow:
         """Return the row of a layout that was given.
@@ -211,19 +206,18 @@ class _Setting:
 
     def _empty(self, num_chunks: int) -> LayoutRow:
         """Return a row without a layout; if no layout is possible, its note has the reason."""
-        p, m, pieces = self.num_devices, self.num_micro_batches, len(self._pieces)
-        is_interleaved = num_chunks > 1
-        reasons = {
-            f"num_devices: {p} are more than the {pieces} pieces of the model; use fewer": p > pieces,
-            f"num_chunks: {p * num_chunks} stages are more than the {pieces} pieces of the model; use "
-            "fewer": p * num_chunks > pieces,
-            "num_chunks: one device has one stage; use num_chunks=1": is_interleaved and p == 1,
-            f"num_micro_batches: interleaved 1F1B needs at least {p}, as many as devices; raise "
-            "it": is_interleaved and m < p,
-        }
-        note = next((reason for reason, holds in reasons.items() if holds), "")
-        group = group_size(p, m) if is_interleaved and not note else None
-        schedule = "interleaved_one_f_one_b" if is_interleaved else "one_f_one_b"
+        p, m, pieces, note = self.num_devices, self.num_micro_batches, len(self._pieces), ""
+        if p > pieces:
+            note = f"num_devices: {p} are more than the {pieces} pieces of the model; use fewer"
+        elif p * num_chunks > pieces:
+            stages = f"{p * num_chunks} stages are more than the {pieces} pieces of the model"
+            note = f"num_chunks: {stages}; use fewer"
+        elif num_chunks > 1 and p == 1:
+            note = "num_chunks: one device has one stage; use num_chunks=1"
+        elif num_chunks > 1 and m < p:
+            note = f"num_micro_batches: interleaved 1F1B needs at least {p}, as many as devices; raise it"
+        group = group_size(p, m) if num_chunks > 1 and not note else None
+        schedule = "interleaved_one_f_one_b" if num_chunks > 1 else "one_f_one_b"
         return LayoutRow(schedule, num_chunks, note=note, group=group)
 
     def _priced(self, found: PipelineLayout, row: LayoutRow) -> LayoutRow:
@@ -232,15 +226,10 @@ class _Setting:
         schedule = validate(run(placement, found.num_chunks, self.num_micro_batches, row.group))
         peak_mib = placement.mib(int(peak_memory(schedule).max()))
         assert peak_mib is not None, "layers have memory"
-        return replace(
-            row,
-            layout=write_notation(found),
-            iteration_ms=placement.ms(schedule.makespan),
-            peak_memory_mib=peak_mib,
-            status=GIVEN if self.memory_mib is None or peak_mib <= self.memory_mib else DOES_NOT_FIT,
-            found=found,
-            schedule_found=schedule,
-        )
+        row = replace(row, layout=write_notation(found), found=found, schedule_found=schedule)
+        status = GIVEN if self.memory_mib is None or peak_mib <= self.memory_mib else DOES_NOT_FIT
+        time_ms = placement.ms(schedule.makespan)
+        return replace(row, iteration_ms=time_ms, peak_memory_mib=peak_mib, status=status)
 
     @property
     def _pieces(self) -> list[int]:
@@ -252,10 +241,8 @@ class _Setting:
         def ticks(value: float) -> int:
             return int(rounded(value) * 10**PLACES)
 
-        figures = [
-            [ticks(getattr(each, name)) for each in self.layers.layers]
-            for name in ("forward_ms", "backward_ms", "activation_mib", "weight_mib")
-        ]
+        names = ("forward_ms", "backward_ms", "activation_mib", "weight_mib")
+        figures = [[ticks(getattr(each, name)) for each in self.layers.layers] for name in names]
         pieces = np.add.reduceat(np.array(figures), self._pieces, axis=1)
         pieces[:2] = np.maximum(pieces[:2], 1)
         return LayoutProblem(

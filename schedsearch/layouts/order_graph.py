@@ -94,12 +94,12 @@ def graph_of(num_devices: int, num_chunks: int, num_micro_batches: int, group: i
     ordered = sorted((start, name, n) for start, n, name in schedule.blocks)
     number = {(name, n): i for i, (_, name, n) in enumerate(ordered)}
     none = len(ordered)
+    before, inputs = np.full(none, none), np.full(none, none)
+    crosses, kinds = np.zeros(none, np.int64), np.zeros(none, np.int64)
     orders = [schedule.order(device) for device in range(num_devices)]
-    before, inputs, crosses = np.full(none, none), np.full(none, none), np.zeros(none, np.int64)
     for order in orders:
         numbers = [number[each] for each in order]
         before[numbers[1:]] = numbers[:-1]
-    kinds = np.empty(none, np.int64)
     for i, (_, name, n) in enumerate(ordered):
         block = placement.by_name[name]
         kinds[i] = int(name[1:]) + num_stages * (block.kind is not Kind.F)

@@ -17,28 +17,24 @@ from schedsearch.planning.plans import Plans, RankedPlan, capacities_gib
 
 def explain(plans: Plans, costs_in_words: str = "") -> str:
     """Return the best plan with its stages, and all plans, as Markdown, with where the costs are from."""
-    lines = [f"# {plans.model.name} on {in_words(plans.cluster)}", ""]
+    title = f"# {plans.model.name} on {in_words(plans.cluster)}\n\n"
     if not plans.proposed:
-        return "\n".join([*lines, "No plan was found before the interruption.", ""])
+        return f"{title}No plan was found before the interruption.\n"
     best, plan = plans.best, plans.best.plan
-    lines += [
-        f"Best plan: {best.name}.",
-        "",
-        f"{best.training_figures(plans.model)}.",
-        "",
+    numbers = (
         f"{plan.global_batch_size} samples in {plan.num_micro_batches} micro-batches of "
-        f"{plan.micro_batch_size}; {plan.num_gpus} of {plans.cluster.num_gpus} GPUs.",
-    ]
+        f"{plan.micro_batch_size}; {plan.num_gpus} of {plans.cluster.num_gpus} GPUs."
+    )
     if best.iteration_ms is not None and best.bound_ms is not None:
         proved = f"not proved, bound {best.bound_ms:,.5g} ms"
         proved = "makespan proved" if best.status is Status.OPTIMAL else proved
-        lines.append(f"Its schedule takes {best.iteration_ms:,.5g} ms ({proved}).")
-    lines += ["", f"{costs_in_words[:1].upper()}{costs_in_words[1:]}."] if costs_in_words else []
+        numbers += f"\nIts schedule takes {best.iteration_ms:,.5g} ms ({proved})."
     heads, *rows = ranking(plans)
-    lines += ["", "## Stages", "", *_stages(best, plans), ""]
-    lines += ["## Ranking", "", markdown_table(heads, rows), "", f"{legend(plans)}."]
-    lines += [text for line in plans.left_out for text in ("", f"Left out: {line}.")]
-    return "\n".join(lines) + "\n"
+    parts = [f"Best plan: {best.name}.", f"{best.training_figures(plans.model)}.", numbers]
+    parts += [f"{costs_in_words[:1].upper()}{costs_in_words[1:]}."] if costs_in_words else []
+    parts += ["## Stages", "\n".join(_stages(best, plans)), "## Ranking", markdown_table(heads, rows)]
+    parts += [f"{legend(plans)}.", *(f"Left out: {line}." for line in plans.left_out)]
+    return title + "\n\n".join(parts) + "\n"
 
 
 def in_words(cluster: Cluster) -> str:
@@ -72,9 +68,8 @@ def strategy_in_words(strategy: LayerStrategy) -> str:
     if strategy.zero and parts:
         parts[-1] += f" (ZeRO-{strategy.zero})"
     parts += [f"ep {strategy.expert_parallel}{whole}"] if strategy.expert_parallel > 1 else []
-    if strategy.recompute != "none":
-        parts.append("recomputed" if strategy.recompute == "full" else "attention recomputed")
-    return ", ".join(parts) or "one GPU"
+    again = {"none": [], "full": ["recomputed"], "selective": ["attention recomputed"]}
+    return ", ".join([*parts, *again[strategy.recompute]]) or "one GPU"
 
 
 def _stages(best: RankedPlan, plans: Plans) -> Iterator[str]:
@@ -109,17 +104,14 @@ def ranking(plans: Plans) -> list[list[str]]:
     rows = [["plan", "ms", rate, "MFU", "J/token", "GiB", "proved"]]
     for row in plans.rows():
         time_ms = row["formula_ms"] if row["iteration_ms"] is None else row["iteration_ms"]
-        rows.append(
-            [
-                row["name"],
-                ("=" if row["equal"] else "") + _number(time_ms, ",.5g"),
-                _number(row["tokens_per_s_per_gpu"] or row["samples_per_s"], ",.5g"),
-                _number(row["mfu_percent"], ".1f", " %"),
-                _number(row["j_per_token"], ".4g"),
-                _number(row["peak_memory_mib"] / 1024, ".1f"),
-                row["proved"],
-            ]
+        figures = (
+            "=" * row["equal"] + _number(time_ms, ",.5g"),
+            _number(row["tokens_per_s_per_gpu"] or row["samples_per_s"], ",.5g"),
+            _number(row["mfu_percent"], ".1f", " %"),
+            _number(row["j_per_token"], ".4g"),
+            _number(row["peak_memory_mib"] / 1024, ".1f"),
         )
+        rows.append([row["name"], *figures, row["proved"]])
     return rows
 
 

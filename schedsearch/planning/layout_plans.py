@@ -1,28 +1,39 @@
 """The best layouts of a training framework for a model on a cluster, each timed by its schedule.
 
-All layouts are rated by a formula, and the best of them by a schedule whose rules are checked. The module
+All layouts are rated by a formula, and the best of them by a schedule whose rules are checked. Frameworks
+divide layers evenly if they are not told otherwise; `schedsearch.layouts` searches the division. The module
 does not know what a layer costs.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, islice
 
-from placements.planners.hybrid.plan import Plan
+from placements.models.chain import ModelShape
+from placements.models.end_layers import EmbeddingLayer, OutputLayer
+from placements.models.parallel import Buffer
+from placements.models.transformer import TransformerLayer
+from placements.planners.hybrid.plan import Plan, PlanError, layers_of_stage
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutSearch
 from placements.planners.hybrid.shape_costs import FrameworkCosts
+from placements.stages.layout_stages import rounded
 from placements.trainers.as_run import Planned, rate
-from placements.trainers.job import plan_uniform
-from schedsearch.planning.divided_run import can_divide, with_best_division
+from placements.trainers.job import plan_letters, plan_uniform
+from placements.trainers.layers import ModelLayer, ModelLayers
+from placements.trainers.layout import PARTS
+from schedsearch.layouts.layouts import layout
 from schedsearch.planning.plans import LayoutPlans, RankedPlan
-from schedsearch.planning.uniform_run import UniformRun, division_bound_ms, layout_in_words
+from schedsearch.planning.uniform_run import NEAR_TIE, UniformRun, division_bound_ms, layout_in_words
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.solver.interrupts import INTERRUPTS
+
+_WORK = 0.3
+"""Units of work, of about a second each, to search one division."""
 
 
 def plan_layouts(
@@ -45,7 +56,7 @@ def plan_layouts(
     Raises:
         PlanError: A schedule would have too many blocks.
     """
-    layouts, end_s = list(search.layouts()), time.monotonic() + time_limit_s
+    layouts, end_s, limit_gib = list(search.layouts()), time.monotonic() + time_limit_s, search.limit_gib
     rated: list[LayoutEstimate | None] = []
     timed: list[tuple[LayoutEstimate, UniformRun]] = []
 
@@ -60,29 +71,84 @@ def plan_layouts(
             if is_over():
                 break
         estimates = search.ranked(filter(None, rated))
-        fitting = [each for each in estimates if each.gib <= search.limit_gib]
+        fitting = [each for each in estimates if each.gib <= limit_gib]
         likely = sorted(fitting, key=_divided_ms) if can_divide(search.model) else fitting
         tried = dict.fromkeys(chain(*zip(fitting, likely, strict=True)))
         most = num_plans if likely is fitting else 2 * num_plans
         for estimate in islice(tried, 4 * most):  # the formula's memory is not exact
             # As in the formula, exchanges run beside the pipeline, also in one node.
             run = UniformRun(search.model, search.cluster, estimate.layout, search.costs, overlap=True)
-            if max(run.gib_by_stage) <= search.limit_gib:
+            if max(run.gib_by_stage) <= limit_gib:
                 best_ms = min((known.iteration_ms for _, known in timed), default=math.inf)
                 is_worth = _divided_ms(estimate) < best_ms
-                timed.append((estimate, with_best_division(run, search.limit_gib) if is_worth else run))
+                timed.append((estimate, with_best_division(run, limit_gib) if is_worth else run))
             if len(timed) == most or (timed and is_over()):
                 break
     timed = sorted(timed, key=lambda each: each[1].iteration_ms)[:num_plans]
     return LayoutPlans(
-        search.limit_gib,
-        tuple(_ranked(estimate, run, search.limit_gib) for estimate, run in timed),
+        limit_gib,
+        tuple(_ranked(estimate, run, limit_gib) for estimate, run in timed),
         tuple(estimates),
         min((division_bound_ms(each.layout, each.mean_load_ms) for each in fitting), default=math.inf),
         len(layouts),
         len(layouts) - len(rated),
         ending.interrupted,
     )
+
+
+def can_divide(model: ModelShape) -> bool:
+    """Return whether a model is an embedding, transformer layers and an output layer, for `layout`."""
+    first, *inner, last = map(type, model.layers)
+    return first is EmbeddingLayer and last is OutputLayer and set(inner) == {TransformerLayer}
+
+
+def with_best_division(run: UniformRun, limit_gib: float) -> UniformRun:
+    """Return a layout in the best division of its layers that is found within `limit_gib` GiB of each GPU.
+
+    It stays as it is where that gains less than `NEAR_TIE`, where `can_divide` says no, and where only some
+    layers of each chunk are recomputed.
+    """
+    degrees, again = run.layout.degrees, run.layout.recomputed_layers
+    if degrees.pipeline == 1 or again is not None or not can_divide(run.model):
+        return run
+    layers, *limits = layers_of(run, limit_gib)
+    numbers = degrees.pipeline, run.layout.num_micro_batches, degrees.chunks
+    found = layout(layers, *numbers, *limits, work_limit=_WORK).best
+    if found is None or found.found is None:
+        return run
+    divided = replace(run, layout=replace(run.layout, chunk_layers=found.found.sizes))
+    fits = max(divided.gib_by_stage) <= limit_gib
+    return divided if fits and divided.iteration_ms * (1 + NEAR_TIE) < run.iteration_ms else run
+
+
+def layers_of(run: UniformRun, limit_gib: float) -> tuple[ModelLayers, float, float]:
+    """Return the layers to divide, and the memory (MiB) and transfer (ms) of devices with `limit_gib` GiB.
+
+    A tied output layer has a table of its own. What a backward holds for a moment is not in the MiB.
+
+    Raises:
+        PlanError: The model has other layers; see `can_divide`.
+    """
+    if not can_divide(run.model):
+        raise PlanError(
+            f"model: {run.model.name} is not an embedding, transformer layers and an output layer; give a "
+            "table of its layers"
+        )
+    plan, model = run.plan, run.model.layers
+    apart = (*layers_of_stage(model, 0, 1), *layers_of_stage(model, 1, len(model)))
+    rows = []
+    for i, letter in enumerate(plan_letters(run.model)):
+        numbers = plan.micro_batch_size, plan.num_micro_batches
+        cost = run.costs.cost(apart[i], plan.strategies[i], *numbers, plan.group(0))
+        held_mib = cost.kept_bytes / 2**20, cost.static_bytes / 2**20
+        figures = map(rounded, (cost.forward.time_ms, cost.backward.time_ms, *held_mib))
+        rows.append(ModelLayer(f"{letter}{i}", PARTS[letter], *map(float, figures)))
+    costs = [piece.cost for piece in run.pieces]
+    buffers = frozenset[Buffer]().union(*(cost.buffers for cost in costs))
+    once_bytes = max(max(cost.backward_bytes, cost.backward_peak_bytes - cost.kept_bytes) for cost in costs)
+    once_mib = (once_bytes + sum(each.num_bytes for each in buffers)) / 2**20
+    transfer_ms = float(rounded(max(piece.forward_transfer_ms for piece in run.pieces)))
+    return ModelLayers(tuple(rows)), 1024 * limit_gib - once_mib, transfer_ms
 
 
 def _divided_ms(estimate: LayoutEstimate) -> float:
@@ -98,10 +164,11 @@ def _ranked(estimate: LayoutEstimate, run: UniformRun, limit_gib: float) -> Rank
     is_chain = run.layout.degrees.chunks == 1
     time_ms = _divided_ms(estimate) if run.layout.chunk_layers else estimate.time_ms
     time_ms = found.time_ms if is_chain else time_ms  # that formula has no chunks
-    schedule = run.within((math.floor(1024 * limit_gib),) * run.plan.num_stages)
+    memory = (math.floor(1024 * limit_gib),) * run.plan.num_stages
+    schedule, to_order = run.within(memory), run.to_order(memory)
     shape, rated = "v_shape" if is_chain else "loop_shape", RatedPlan(run.plan, time_ms, stages)
     plan = RankedPlan(shape, rated, schedule.placement, run, schedule=schedule)
-    return plan.with_bound(max(map(operator.add, run.loads_ms, run.shortest_updates_ms)))
+    return plan.with_bound(to_order.ms(makespan_bound(to_order, run.layout.num_micro_batches)))
 
 
 def why_no_layout(search: LayoutSearch, found: LayoutPlans) -> str:

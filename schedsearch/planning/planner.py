@@ -20,11 +20,7 @@ from placements.models.memory import FRAMEWORKS
 from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import USUAL, Paradigm, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import planned_placement
-from placements.planners.hybrid.placing.shared_layers import (
-    SHARED_VOCABULARY,
-    PartCosts,
-    search_trunks,
-)
+from placements.planners.hybrid.placing.shared_layers import SHARED_VOCABULARY, PartCosts, search_trunks
 from placements.planners.hybrid.plan import PlanError, UnsuitableShapeError
 from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, PlanSearchResult, RatedPlan
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
@@ -45,14 +41,14 @@ RANKS = ("schedule", "simulation")
 TRAINED = CostOptions(None, overlap_weights=True, framework=FRAMEWORKS["megatron"])
 """Default cost options: rates by shape, overlap and framework as in Megatron-LM's runs."""
 
+_NUMBERS = ("num_stages", "gpus_per_stage", "num_micro_batches")
+"""Options of the numbers to try, which layouts and strategies share."""
+
 _PROMISING = 4
 """Number of promising layouts around which strategies are searched first."""
 
 _PROMISING_SHARE = 1.25
 """Most time of a promising layout by the formula, as a multiple of the best layout's time."""
-
-_SHARED = ("memory_gib", "reserve_gib", "num_stages", "gpus_per_stage", "num_micro_batches")
-"""Options that layouts and strategies share."""
 
 
 def plan(
@@ -227,13 +223,10 @@ class _Planning:
         if self.cluster.num_gpus == 1:
             self.left_out.append(f"{shape}: of one GPU there is no other shape than v_shape")
             return
-        costs, share = PartCosts(self.model, self.costs), self._share()
+        costs, others = PartCosts(self.model, self.costs), (shape, self._share(), self.report)
         try:
-            found = [
-                each
-                for size in self.sizes
-                for each in search_trunks(costs, self.cluster, size, shape, share, self.report)
-            ]
+            trunks = (search_trunks(costs, self.cluster, size, *others) for size in self.sizes)
+            found = [each for of_size in trunks for each in of_size]
             self._place(shape, found)
             if not found:
                 self.left_out.append(f"{shape}: none fits with the numbers that are allowed")
@@ -309,27 +302,21 @@ def _promising(options: PlanOptions, found: LayoutPlans | None) -> Iterator[Plan
 
     The counts are stages, GPUs per stage and micro-batches. The general search covers other layouts.
     """
-    seen = set()
-    fitting = [each for each in (found.estimates if found else ()) if found and each.gib <= found.limit_gib]
-    for each in fitting:
-        degrees, m = each.layout.degrees, each.layout.num_micro_batches
-        numbers = degrees.pipeline, degrees.num_gpus // degrees.pipeline, m, degrees.context, degrees.expert
-        if each.time_ms > _PROMISING_SHARE * fitting[0].time_ms:
-            return
-        if numbers in seen or numbers[3:] == (1, 1):
-            continue
-        seen.add(numbers)
-        trees = options.trees
-        paradigms = (*trees.paradigms, *((Paradigm.CP,) if degrees.context > 1 else ()))
-        experts = tuple(dict.fromkeys((*trees.expert_parallel, degrees.expert)))
-        yield replace(
-            options,
-            trees=replace(trees, paradigms=tuple(dict.fromkeys(paradigms)), expert_parallel=experts),
-            num_stages=numbers[:1],
-            gpus_per_stage=numbers[1:2],
-            num_micro_batches=(m,),
-            time_limit_s=options.time_limit_s / (2 * _PROMISING),
-        )
+    fitting = [each for each in found.estimates if each.gib <= found.limit_gib] if found else []
+    near = [each.layout for each in fitting if each.time_ms <= _PROMISING_SHARE * fitting[0].time_ms]
+    numbers = (
+        (each.degrees.pipeline, each.degrees.num_gpus // each.degrees.pipeline, each.num_micro_batches)
+        + (each.degrees.context, each.degrees.expert)
+        for each in near
+        if each.degrees.context * each.degrees.expert > 1
+    )
+    limit_s, trees = options.time_limit_s / (2 * _PROMISING), options.trees
+    for *counts, context, expert in dict.fromkeys(numbers):
+        paradigms = (*trees.paradigms, *((Paradigm.CP,) if context > 1 else ()))
+        experts = tuple(dict.fromkeys((*trees.expert_parallel, expert)))
+        own = replace(trees, paradigms=tuple(dict.fromkeys(paradigms)), expert_parallel=experts)
+        given = {name: (count,) for name, count in zip(_NUMBERS, counts, strict=True)}
+        yield replace(options, trees=own, time_limit_s=limit_s, **given)
 
 
 def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
@@ -343,7 +330,7 @@ def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
         zero=tuple(stage for paradigm, stage in zero.items() if paradigm in trees.paradigms),
         recompute=trees.recompute,
         expert_parallel=None if trees.expert_parallel == (1,) else trees.expert_parallel,
-        **{name: getattr(options, name) for name in _SHARED},
+        **{name: getattr(options, name) for name in ("memory_gib", "reserve_gib", *_NUMBERS)},
     )
 
 

@@ -5,6 +5,7 @@ The module knows what a plan's figures are. It makes no plan and ranks none.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -114,11 +115,6 @@ class RankedPlan:
             return None
         return self.placement.ms(self.schedule.makespan) if self.run is None else self.run.iteration_ms
 
-    @property
-    def gap(self) -> float:
-        """Share by which the schedule may be longer than its bound; 0 where either is not known."""
-        return (self.iteration_ms or 0.0) / self.bound_ms - 1 if self.bound_ms else 0.0
-
     def with_bound(self, bound_ms: float) -> RankedPlan:
         """Return the plan with a lower bound; OPTIMAL where its schedule takes no tick more."""
         assert self.iteration_ms is not None, "it has a schedule"
@@ -131,6 +127,11 @@ class RankedPlan:
         """Throughput of the schedule, or by the formula where none was made."""
         time_ms = self.rated.time_ms if self.status is None else self.iteration_ms
         return None if time_ms is None else self.plan.global_batch_size / time_ms * 1e3
+
+    @property
+    def most_samples_per_s(self) -> float:
+        """Throughput that no order of its blocks exceeds; infinite where no bound is known."""
+        return self.plan.global_batch_size / self.bound_ms * 1e3 if self.bound_ms else math.inf
 
     @property
     def proved(self) -> str:

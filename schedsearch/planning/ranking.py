@@ -19,6 +19,7 @@ from schedsearch.core.problem import Problem
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.planning.plans import RankedPlan
 from schedsearch.planning.uniform_run import NEAR_TIE
+from schedsearch.proof.makespan import makespan_bound
 from schedsearch.proof.memory_need import CapacityError
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.searches.search import find
@@ -28,9 +29,12 @@ RankingReport = Callable[[str, float, SearchProgress], None]
 """Called with the searched plan's name, its tick in ms, and the progress of its search."""
 
 _NUM_LAYOUTS = 3
-"""Number of layouts whose order is searched: the best of those that their bound leaves room."""
+"""Number of layouts whose order is searched, the best ones."""
 
-_WORK = 5.0
+_MIN_GAIN = 2 * NEAR_TIE
+"""Gain over the best plan that a bound must leave for a search, which seldom comes as near as the bound."""
+
+_WORK = 2.0
 """Units of work, of about a second each, to search the order of a layout."""
 
 
@@ -43,11 +47,7 @@ def simulated(plan: RankedPlan) -> RankedPlan:
         schedule = validate(_one_f_one_b(placement, number))
     except InvalidScheduleError:  # it needs more memory than there is
         return plan
-    loads = (
-        sum(block.time * (1 if block.kind is Kind.O else number) for block in placement.on(device))
-        for device in range(placement.num_devices)
-    )
-    return _with_schedule(plan, schedule, max(loads))
+    return _with_schedule(plan, schedule, makespan_bound(placement, number))
 
 
 def _one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
@@ -78,11 +78,11 @@ def rank(
     on_progress: RankingReport | None = None,
     interrupted: bool = False,
 ) -> list[RankedPlan]:
-    """Search a schedule for each plan whose schedule is not proved the best; return the plans in given order.
+    """Search a schedule for each plan that may be faster than all by more than `_MIN_GAIN`; keep the order.
 
-    Of layouts the first `_NUM_LAYOUTS` are searched; see `_reordered`. A device without the memory for one
-    micro-batch makes a plan INFEASIBLE, not the ranking fail. After Ctrl-C those not searched stay as they
-    are.
+    Of such layouts the first `_NUM_LAYOUTS` are searched; see `_reordered`. A device without the memory for
+    one micro-batch makes a plan INFEASIBLE, not the ranking fail. After Ctrl-C those not searched stay as
+    they are.
 
     Args:
         plans: The competing plans, each with a name of its own.
@@ -90,9 +90,12 @@ def rank(
         on_progress: Called with each search's progress.
         interrupted: Whether Ctrl-C came before.
     """
-    layouts = [each for each in plans if each.run is not None and each.gap > NEAR_TIE][:_NUM_LAYOUTS]
-    others = [each for each in plans if each.run is None and each.status is not Status.OPTIMAL]
-    found, searched = [], {each.name for each in (*layouts, *others)}
+    enough = (1 + _MIN_GAIN) * max(
+        (each.samples_per_s or 0.0 for each in plans if each.schedule), default=0.0
+    )
+    layouts = [each for each in plans if each.run is not None and each.most_samples_per_s > enough]
+    others = [each for each in plans if each.run is None and each.most_samples_per_s > enough]
+    found, searched = [], {each.name for each in (*layouts[:_NUM_LAYOUTS], *others)}
     limits = SharedLimits(seconds=time_limit_s, searches=len(searched))
     for each in plans:
         if each.name in searched and not interrupted:
@@ -112,7 +115,7 @@ def _reordered(
     """
     run, memory = plan.run, plan.placement.memory
     assert run is not None and memory is not None, "a layout"
-    placement = run.placement_with(run.shortest_updates_ms, memory)
+    placement = run.to_order(memory)
     problem = Problem(
         placement,
         run.layout.num_micro_batches,

@@ -35,7 +35,6 @@ _MAX_BLOCKS = 2_000_000
 UNLIMITED = 100.0
 """Memory limit as a multiple of the GPU's memory, so high that layouts that do not fit are timed too."""
 
-
 NEAR_TIE = 0.01
 """Share by which an iteration may be longer and still counts as equal: costs are no more exact. Of equal
 plans the simplest comes first."""
@@ -122,12 +121,10 @@ class UniformRun:
     def pieces(self) -> list[PieceCost]:
         """Costs of the stages, or of the chunks."""
         pieces = chunk_pieces(self.plan, self.costs, self.chunks, self.devices, are_whole=True)
-        if not self._needs[1]:
-            return pieces
-        return [
-            piece._replace(weight_share=_weight_share(self.layers_of(chunk)))
-            for piece, chunk in zip(pieces, self.chunks, strict=True)
-        ]
+        if self._needs[1]:
+            shares = [_weight_share(self.layers_of(chunk)) for chunk in self.chunks]
+            pieces = [each._replace(weight_share=share) for each, share in zip(pieces, shares, strict=True)]
+        return pieces
 
     def layers_of(self, chunk: range) -> list[tuple[Layer, LayerStrategy]]:
         """Return the layers of a chunk, each with its strategy."""
@@ -187,11 +184,9 @@ class UniformRun:
                 found.append((placement.ms(starts[update.name, micro_batches[-1]]), step_ms))
                 continue
             chunks = self.chunks_on(update.devices[0])
-            blocks = [placement.by_name[f"{'W' if self._needs[1] else 'B'}{i}"] for i in chunks]
-            ends_ms = [
-                placement.ms(max(starts[block.name, n] for n in micro_batches) + block.time)
-                for block in blocks
-            ]
+            last = [placement.by_name[f"{'W' if self._needs[1] else 'B'}{i}"] for i in chunks]
+            ends = [max(starts[block.name, n] for n in micro_batches) + block.time for block in last]
+            ends_ms = [placement.ms(end) for end in ends]
             costs, now_ms = [self.pieces[i].cost for i in chunks], 0.0
             for end_ms, cost in sorted(zip(ends_ms, costs, strict=True), key=lambda each: each[0]):
                 now_ms = max(now_ms, end_ms) + cost.scatter_ms
@@ -214,19 +209,20 @@ class UniformRun:
         return found
 
     def within(self, memory: tuple[int, ...]) -> Schedule:
-        """Return the schedule on devices with so much memory, with whole updates; see `placement_with`."""
-        placement = self.placement_with([after_ms for _, after_ms in self.ends], memory)
+        """Return the schedule on devices with so much memory, with whole updates and exchanges."""
+        placement = self._placement_with([after_ms for _, after_ms in self.ends], memory)
         return replace(self.schedule, placement=placement)
 
-    def placement_with(self, updates_ms: Sequence[float], memory: tuple[int, ...]) -> Placement:
+    def to_order(self, memory: tuple[int, ...]) -> Placement:
+        """Return the placement in which orders are compared: updates take what no order hides of them."""
+        return self._placement_with(self.shortest_updates_ms, memory)
+
+    def _placement_with(self, updates_ms: Sequence[float], memory: tuple[int, ...]) -> Placement:
         """Return the placement whose stages need these times (ms) after their last backwards."""
-        placement = self.placement
-        ticks = {
-            block.name: max(1, round(update_ms / placement.tick_ms))
-            for block, update_ms in zip(self.updates, updates_ms, strict=True)
-        }
-        blocks = tuple(replace(block, time=ticks.get(block.name, block.time)) for block in placement.blocks)
-        return replace(placement, blocks=blocks, memory=memory)
+        pairs, tick_ms = zip(self.updates, updates_ms, strict=True), self.placement.tick_ms
+        changed = {each.name: replace(each, time=max(1, round(ms / tick_ms))) for each, ms in pairs}
+        blocks = tuple(changed.get(block.name, block) for block in self.placement.blocks)
+        return replace(self.placement, blocks=blocks, memory=memory)
 
     def _seen_ms(self, costs: Sequence[Cost], scatter_ms: float) -> float:
         """Return the time that a stage's exchanges add, if `scatter_ms` of its sums come after its backwards.

@@ -157,9 +157,11 @@ def rates_of(gpu: Gpu, precision: Precision) -> MeasuredRates | None:
 
     A GPU with the rates of another one reaches the same shares of its own peaks.
     """
+    if not gpu.rates or precision.number_bytes != BF16.number_bytes:  # products of 32 bits are in none
+        return None
     path = Path(__file__).parents[2] / "rates" / f"{gpu.rates}.csv.gz"
     measured = precision.name if precision.has_casts else ""
-    return _of_csv(path, gpu, GPUS.get(gpu.rates, gpu), precision, measured) if gpu.rates else None
+    return _of_csv(path, gpu, GPUS.get(gpu.rates, gpu), precision, measured)
 
 
 def _of_csv(

@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from experiments.config.command import run as run_command
-from experiments.plan.options import PLANNERS, PlanCommandOptions, read_planner
-from experiments.plan.question import PlanQuestion
+from experiments.plan.options import PLANNERS, PlanCommandOptions, PlanQuestion, read_planner
 from experiments.plan.task import task as plan_task
 from experiments.report.result import Result
 from placements.forms.meaning import option

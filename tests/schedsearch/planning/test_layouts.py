@@ -18,8 +18,7 @@ from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.search.layout_search import LayoutOptions, LayoutSearch
 from placements.planners.hybrid.uniform import Degrees, Layout
 from schedsearch.metrics import peak_memory
-from schedsearch.planning.divided_run import with_best_division
-from schedsearch.planning.layout_plans import plan_layouts, planned_layout, why_no_layout
+from schedsearch.planning.layout_plans import plan_layouts, planned_layout, why_no_layout, with_best_division
 from schedsearch.planning.plans import LayoutPlans, RankedPlan
 from schedsearch.planning.ranking import rank
 from schedsearch.planning.uniform_run import UniformRun, division_bound_ms, layout_in_words
