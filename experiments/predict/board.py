@@ -7,29 +7,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from experiments.predict.errors import error_of
-from experiments.predict.run_prediction import RunPrediction
+from experiments.predict.stage_memory import StageTensor
 
 NOT_PREDICTED = "not predicted: "
 """Before the reason, in the note of a run without a prediction."""
 
 LEFT_OUT = 0.01
 """Share by which two measured times differ at least where their order counts."""
-
-_LAYOUT = {
-    *("tp", "pp", "vp", "cp", "ep", "etp", "dp", "micro_batch", "context_sharing", "sequence_parallel"),
-    *("zero", "shard_gpus", "reshard", "layout", "first_stage_layers", "last_stage_layers", "chunk_layers"),
-    *("schedule", "recompute", "recompute_layers", "recompute_modules", "offload"),
-}
-"""Fields of `Run` that say how GPUs share the work: the choices of one question."""
-
-_NO_QUESTION = ("run", "note", "refused", "measured_", "peer_", "tokens_per_s", "num_micro_batches")
-"""Begins of the names of other fields in which such choices may differ; the global batch stands for the
-micro-batches."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +40,7 @@ class BoardRun:
         is_given: Whether the calibration is by it, so that it has no error.
         tokens_per_s_per_gpu: Predicted throughput; for it and the others see
             `placements.models.training_figures.TrainingFigures`.
+        memory: Tensors of the fullest stage.
     """
 
     table: str
@@ -71,33 +60,25 @@ class BoardRun:
     mfu_percent: float | None = None
     j_per_token: float | None = None
     tokens_per_kwh: float | None = None
+    memory: tuple[StageTensor, ...] = ()
 
     @property
     def refusal(self) -> str:
         """Why it is not predicted; empty where it is."""
         return self.note.rpartition(NOT_PREDICTED)[2] if self.predicted_ms is None else ""
 
-    @classmethod
-    def of(cls, table: str, found: RunPrediction, is_given: bool = False) -> BoardRun:
-        """Return a prediction of a row; words leave out what a row does not say."""
-        run = found.run
-        usual = {each.name: each.default for each in fields(run)}
-        names = sorted(usual, key=lambda name: name != "model")
-        said = {name: getattr(run, name) for name in names if getattr(run, name) != usual[name]}
-        layout = {name: said[name] for name in said if name in _LAYOUT}
-        others = [name for name in said if name not in layout and not name.startswith(_NO_QUESTION)]
-        asked = {name: said[name] for name in others}
-        if run.num_micro_batches:
-            asked["global_batch"] = run.num_micro_batches * run.micro_batch * run.data_parallel
-        times = run.measured_ms, found.predicted_ms, run.peer_ms
-        memory = run.measured_gib, found.predicted_gib, run.peer_gib
-        by_stage = ";".join(f"{gib:.2f}" for gib in found.gib_by_stage)
-        texts = _in_words(asked), _in_words(layout)
-        return cls(table, run.run, *texts, *times, *memory, by_stage, found.note, is_given, *found.figures)
+    def pair(self, unit: str, by: str = "predicted") -> tuple[float, float] | None:
+        """Return the measured figure in ``ms`` or ``gib`` and the prediction; None without one of both.
+
+        It is predicted by us, or by another tool with `by` as ``peer``.
+        """
+        pair = getattr(self, f"measured_{unit}"), getattr(self, f"{by}_{unit}")
+        return None if None in pair else pair
 
 
-def _in_words(values: dict[str, object]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+def joined(*notes: str) -> str:
+    """Return notes in a line, without the empty ones."""
+    return "; ".join(filter(None, notes))
 
 
 def by_table(runs: Iterable[BoardRun]) -> dict[str, list[BoardRun]]:
@@ -111,17 +92,6 @@ def by_table(runs: Iterable[BoardRun]) -> dict[str, list[BoardRun]]:
 def refusals(runs: Iterable[BoardRun]) -> list[tuple[str, int]]:
     """Return the reasons for which runs are not predicted, with their numbers, the most frequent first."""
     return Counter(run.refusal for run in runs if run.refusal).most_common()
-
-
-def errors(runs: Iterable[BoardRun], unit: str, by: str = "predicted") -> list[float]:
-    """Return sizes of errors in percent of ``ms`` or ``gib``; the run of a calibration has none.
-
-    They are by ``predicted`` of ours, by ``peer`` of another tool.
-    """
-    pairs = (
-        (getattr(run, f"{by}_{unit}"), getattr(run, f"measured_{unit}")) for run in runs if not run.is_given
-    )
-    return [100 * abs(error) for pair in pairs if (error := error_of(*pair)) is not None]
 
 
 def group_rows(runs: Iterable[BoardRun]) -> list[dict[str, Any]]:
@@ -148,21 +118,10 @@ def group_rows(runs: Iterable[BoardRun]) -> list[dict[str, Any]]:
         ]
         best_ms, best = min(some, key=lambda row: row[0])
         _, chosen_ms, chosen = known[0]
-        rows.append(
-            {
-                "table": table,
-                "question": question,
-                "runs": len(some),
-                "predicted": len(known),
-                "best": best.layout,
-                "best_ms": best_ms,
-                "chosen": chosen.layout,
-                "chosen_ms": chosen_ms,
-                "longer_percent": round(100 * (chosen_ms / best_ms - 1), 4),
-                "pairs": len(pairs),
-                "pairs_in_order": sum(pairs),
-            }
-        )
+        row = {"table": table, "question": question, "runs": len(some), "predicted": len(known)}
+        row |= {"best": best.layout, "best_ms": best_ms, "chosen": chosen.layout, "chosen_ms": chosen_ms}
+        row["longer_percent"] = round(100 * (chosen_ms / best_ms - 1), 4)
+        rows.append(row | {"pairs": len(pairs), "pairs_in_order": sum(pairs)})
     return rows
 
 
@@ -173,22 +132,24 @@ def board_rows(runs: Sequence[BoardRun]) -> list[dict[str, Any]]:
 
 
 def board_row(table: str, runs: Sequence[BoardRun]) -> dict[str, Any]:
-    """Return the figures of some runs by the names of columns; None where there is nothing to compare."""
-    groups = group_rows(runs)
+    """Return the figures of some runs by the names of columns; None where there is nothing to compare.
+
+    Errors are shares of the measured figures; the run of a calibration has none.
+    """
+    groups, counted = group_rows(runs), [run for run in runs if not run.is_given]
     row = {"table": table, "runs": len(runs), "refused": sum(bool(run.refusal) for run in runs)}
     for name, unit in (("time", "ms"), ("memory", "gib")):
         for prefix, by in (("", "predicted"), ("peer_", "peer")):
-            found = errors(runs, unit, by)
-            row |= {f"{prefix}{name}_runs": len(found)} | _mean_and_worst(f"{prefix}{name}_error", found)
-    pairs, right = (sum(group[name] for group in groups) for name in ("pairs", "pairs_in_order"))
-    row |= {"pairs": pairs, "pairs_in_order_percent": round(100 * right / pairs, 4) if pairs else None}
+            pairs = [pair for run in counted if (pair := run.pair(unit, by))]
+            errors = [100 * abs(predicted / measured - 1) for measured, predicted in pairs]
+            row |= {f"{prefix}{name}_runs": len(errors)} | _mean_and_worst(f"{prefix}{name}_error", errors)
+    number, right = (sum(group[name] for group in groups) for name in ("pairs", "pairs_in_order"))
+    row |= {"pairs": number, "pairs_in_order_percent": round(100 * right / number, 4) if number else None}
     row |= {"groups": len(groups)} | _mean_and_worst("longer", [group["longer_percent"] for group in groups])
     return row | {"refusals": "; ".join(f"{count} x {why}" for why, count in refusals(runs))}
 
 
 def _mean_and_worst(name: str, percents: Sequence[float]) -> dict[str, Any]:
-    mean, worst = (sum(percents) / len(percents), max(percents)) if percents else (None, None)
-    return {
-        f"{name}_percent": None if mean is None else round(mean, 4),
-        f"worst_{name}_percent": None if worst is None else round(worst, 4),
-    }
+    figures = (sum(percents) / len(percents), max(percents)) if percents else ()
+    mean, worst = (round(figure, 4) for figure in figures) if figures else (None, None)
+    return {f"{name}_percent": mean, f"worst_{name}_percent": worst}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -31,7 +30,7 @@ HEADS = {
 }
 """Heads of the table for people, by the names of columns."""
 
-_UNITS = {"time": "ms", "memory": "GiB"}
+_UNITS = {"time (ms)": "ms", "memory (GiB)": "gib"}
 
 _INTRODUCTION = f"""Time and memory of training runs that others measured, beside our predictions.
 Errors are shares of the measured figures: the mean of their sizes, the worst, and the mean of other tools \
@@ -57,27 +56,23 @@ def cell(name: str, value: object) -> str:
 
 def write_board(runs: Sequence[BoardRun], sentences: Sequence[str], path: Path) -> None:
     """Write the page, with the figure in it and beside it; sentences are those on the calibration."""
-    panels = {f"{name} ({unit})": _points(runs, unit.lower()) for name, unit in _UNITS.items()}
-    sections = [Section("All tables", text=board_text(runs))]
+    sections, tables = [Section("All tables", text=board_text(runs))], by_table(runs)
+    panels = {
+        title: {table: pairs for table, some in tables.items() if (pairs := _pairs(some, unit))}
+        for title, unit in _UNITS.items()
+    }
     if panels := {title: points for title, points in panels.items() if points}:
         figure = draw_predicted(panels)
         save(figure, path.with_suffix(""))
         picture = Picture(image(figure, "png"), "Predicted figures against measured ones, by table")
         sections.append(Section("Measured and predicted", pictures=(picture,)))
-    facts = {table: tuple(_facts(some)) for table, some in by_table(runs).items()}
-    sections += [Section(table, some) for table, some in facts.items() if some]
+    sections += [Section(table, facts) for table, some in tables.items() if (facts := tuple(_facts(some)))]
     introduction = "\n".join([_INTRODUCTION, *sentences])
     write_report(path, "Predictions beside measured runs", sections, introduction=introduction)
 
 
-def _points(runs: Iterable[BoardRun], unit: str) -> dict[str, list[tuple[float, float]]]:
-    """Return measured and predicted figures by table, where both are known."""
-    found = defaultdict[str, list[tuple[float, float]]](list)
-    for run in runs:
-        measured, predicted = getattr(run, f"measured_{unit}"), getattr(run, f"predicted_{unit}")
-        if measured is not None and predicted is not None:
-            found[run.table].append((measured, predicted))
-    return found
+def _pairs(runs: Iterable[BoardRun], unit: str) -> list[tuple[float, float]]:
+    return [pair for run in runs if (pair := run.pair(unit))]
 
 
 def _facts(runs: Sequence[BoardRun]) -> Iterator[Fact]:

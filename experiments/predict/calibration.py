@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.modelled_run import as_modelled
 from experiments.predict.run_table import NO_TABLES, RunFolder, is_table, read_run_table
 from experiments.predict.runs.run import Run
+from experiments.predict.runs.table_forms import RunTableError
 from placements.models.costing.options import CostOptions
 from placements.models.memory import FRAMEWORKS, Framework
 from schedsearch.planning.uniform_run import UniformRun
@@ -68,7 +68,7 @@ def calibration_of(
         framework: Framework of runs that do not say theirs.
 
     Raises:
-        MeasuredFolderError: There is no such run or table, no time was measured, or GPUs differ.
+        RunTableError: There is no such run or table, no time was measured, or GPUs differ.
     """
     if is_table(Path(name)):
         runs: Sequence[Run] = read_run_table(Path(name))
@@ -78,18 +78,16 @@ def calibration_of(
     if not measured:
         why = next((run.refused for run in runs if run.refused), "has no measured_ms")
         why = why if runs else "is no run of the tables, and no table of runs"
-        raise MeasuredFolderError(f"calibrate: {name!r} {why}; name a run that was measured, or a CSV file")
+        raise RunTableError(f"calibrate: {name!r} {why}; name a run that was measured, or a CSV file")
     gpus = sorted({run.gpu for run in measured})
     if len(gpus) > 1:
-        raise MeasuredFolderError(
-            f"calibrate: {name!r} has runs on {' and '.join(gpus)}; give those of one GPU"
-        )
+        raise RunTableError(f"calibrate: {name!r} has runs on {' and '.join(gpus)}; give those of one GPU")
     modelled = list[UniformRun]()
     for run in measured:
         try:
             modelled.append(as_modelled(folder, run, framework))
         except ValueError as why:
-            raise MeasuredFolderError(f"calibrate: {run.run}: {why}") from None
+            raise RunTableError(f"calibrate: {run.run}: {why}") from None
     compute, communication = _factors(modelled, np.array([run.measured_ms for run in measured]))
     if compute == communication:
         words = f"all times on {gpus[0]} are multiplied with {compute:.3f}: one figure for clocks and network"

@@ -1,22 +1,32 @@
-"""A folder of profiles, links and plans with their measurements; see `docs/commands/predict.md`."""
+"""Plans of a folder of profiles and links, as they were run and as they are predicted.
+
+The folder's form is in `docs/commands/predict.md`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+from experiments.predict.blocking_order import blocking_one_f_one_b
+from experiments.predict.board import NOT_PREDICTED, BoardRun, joined
 from placements.forms.meaning import Meaning
 from placements.forms.reading import in_file
 from placements.forms.tables import csv_records
-from placements.measured.layer_profile import LayerProfile, read_layer_profiles
-from placements.measured.link_fit import Links, read_links
+from placements.measured.layer_profile import NotProfiledError, read_layer_profiles
+from placements.measured.link_fit import read_links
+from placements.measured.measured_placement import place_measured
 from placements.measured.plan_file import ReplicatedPlan, read_replicated_plan
-
-_GIB = 2**30
+from placements.measured.profile_folder import ProfiledModel
+from schedsearch.metrics import peak_memory
+from schedsearch.validate import validate
 
 TABLE = "plans.csv"
+
+_MAX_BLOCKS = 2_000_000
+"""Blocks of a schedule; more would take minutes and gigabytes."""
 
 
 class MeasuredFolderError(ValueError):
@@ -35,45 +45,27 @@ class MeasuredPlanRow:
     ] = None
     note: Annotated[str, Meaning("remark, which the predictions repeat")] = ""
 
-    @property
-    def max_gib(self) -> float | None:
-        """The same memory in GiB."""
-        return None if self.max_memory_bytes is None else self.max_memory_bytes / _GIB
-
 
 class MeasuredPlan(NamedTuple):
-    """A plan that was run, and its row; one with a note is predicted, but not counted."""
+    """A plan that was run, its row, and its model with the costs of its layers.
+
+    A plan with a note is predicted, but not counted.
+    """
 
     row: MeasuredPlanRow
     plan: ReplicatedPlan
+    model: ProfiledModel
 
 
-@dataclass(frozen=True)
-class MeasuredFolder:
-    """Contents of a folder: plans as in the table, costs of layers by model and type of GPU, bandwidths."""
-
-    plans: tuple[MeasuredPlan, ...]
-    profiles: Mapping[str, Mapping[str, LayerProfile]]
-    links: Links
-
-
-def read_measured_folder(folder: str | Path) -> MeasuredFolder:
+def read_measured_folder(folder: str | Path) -> list[MeasuredPlan]:
     """Read a folder; without a profile of a model or a type of GPU, plans on it just have no prediction.
 
     Raises:
         ValueError: A file is missing or wrong; the message begins with its path.
     """
     folder = Path(folder)
-    links, plans = read_links(folder / "bandwidth"), _read_plans(folder)
-    profiles = {
-        model: read_layer_profiles(folder, model) if (folder / f"memory/{model}.json").is_file() else {}
-        for model in sorted({plan.row.model for plan in plans})
-    }
-    return MeasuredFolder(plans, profiles, links)
-
-
-def _read_plans(folder: Path) -> tuple[MeasuredPlan, ...]:
-    path, found = folder / TABLE, []
+    path, links, found = folder / TABLE, read_links(folder / "bandwidth"), []
+    models = dict[str, ProfiledModel]()
     with in_file(path, MeasuredFolderError):
         rows = csv_records(path, "plan", MeasuredFolderError, MeasuredPlanRow, others=True, once=("plan",))
         for line, row in rows:
@@ -83,5 +75,59 @@ def _read_plans(folder: Path) -> tuple[MeasuredPlan, ...]:
                         f"line {line}, column {column}: {name!r} is not the name of a file; give one "
                         "without folders"
                     )
-            found.append(MeasuredPlan(row, read_replicated_plan(folder / "plans" / f"{row.plan}.json")))
-    return tuple(found)
+            if row.model not in models:
+                is_known = (folder / f"memory/{row.model}.json").is_file()
+                profiles = read_layer_profiles(folder, row.model) if is_known else {}
+                models[row.model] = ProfiledModel(row.model, profiles, links)
+            plan = read_replicated_plan(folder / "plans" / f"{row.plan}.json")
+            found.append(MeasuredPlan(row, plan, models[row.model]))
+    return found
+
+
+def predict_plan(measured: MeasuredPlan, context_mib: float, compute_slowdown: float) -> BoardRun:
+    """Predict one plan; where it cannot be, the note says why. It comes first of all with the table's note.
+
+    Context and slowdown are those of `placements.measured.measured_placement.place_measured`.
+    """
+    row, plan, model = measured
+    question = f"model {row.model}, gpus {plan.num_gpus}, global batch {plan.global_batch_size}"
+    measured_ms = None if row.real_s is None else 1000 * row.real_s
+    measured_gib = None if row.max_memory_bytes is None else row.max_memory_bytes / 2**30
+    figures = measured_ms, None, None, measured_gib, None, None
+    found = BoardRun(TABLE, row.plan, question, row.plan, *figures, note=row.note)
+    try:
+        if not model.profiles:
+            raise NotProfiledError(f"{row.model} lacks a file in memory/ or in profiles/")
+        placement = place_measured(plan, model, context_mib, compute_slowdown)
+        if (count := len(placement.blocks) * plan.num_micro_batches) > _MAX_BLOCKS:
+            raise NotProfiledError(f"{count} blocks are more than the {_MAX_BLOCKS} that are simulated")
+        schedule = validate(blocking_one_f_one_b(placement, plan.num_micro_batches))
+    except NotProfiledError as why:
+        return replace(found, note=joined(row.note, f"{NOT_PREDICTED}{why}"))
+    return replace(
+        found,
+        predicted_ms=placement.ms(schedule.makespan),
+        predicted_gib=placement.mib(int(peak_memory(schedule).max())) / 1024,
+        note=joined(row.note, *_remarks(plan, model)),
+    )
+
+
+def _remarks(plan: ReplicatedPlan, model: ProfiledModel) -> list[str]:
+    """Return remarks on layers and sizes that are odd, or not as measured, in a plan that is predicted."""
+    size = plan.micro_batch_size
+    groups = {group for stage in plan.stages for group in stage.replicas}
+    between = sorted(
+        f"{group.gpu} with tensor parallelism {group.size}"
+        for group in groups
+        if (size, group.size) not in model.profiles[group.gpu].layers
+    )
+    named = Counter(layer for stage in plan.stages for layer in stage.layers)
+    every = range(next(iter(model.profiles.values())).num_layers)
+    remarks = {
+        f"micro-batches of {size} interpolated on ": ", ".join(dict.fromkeys(between)),
+        "layers in no stage: ": " ".join(str(layer) for layer in every if not named[layer]),
+        "layers named more than once: ": " ".join(
+            str(layer) for layer, count in sorted(named.items()) if count > 1
+        ),
+    }
+    return [f"{words}{names}" for words, names in remarks.items() if names]

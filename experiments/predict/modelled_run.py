@@ -9,13 +9,13 @@ import re
 from dataclasses import replace
 from typing import get_args
 
-from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.run_table import RunFolder
 from experiments.predict.runs.run import Run
-from placements.cluster import Cluster
+from experiments.predict.runs.table_forms import RunTableError
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
-from placements.models.memory import FRAMEWORKS, LOSSES, Framework
+from placements.models.layers import SIXTEEN_BITS
+from placements.models.memory import FRAMEWORKS, Framework
 from placements.models.parallel import RecomputedModule
 from placements.models.zoo.shapes import suggestion
 from placements.planners.hybrid.search.layout_search import LayoutSearch
@@ -35,38 +35,15 @@ def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun
         ValueError: A name is not known, a degree does not divide, or the run has what is not modelled.
     """
     if run.refused:
-        raise MeasuredFolderError(run.refused)
+        raise RunTableError(run.refused)
     if run.offload:
-        raise MeasuredFolderError(f"offload: tensors on the host ({run.offload}) are not modelled")
+        raise RunTableError(f"offload: tensors on the host ({run.offload}) are not modelled")
     model, cluster = folder.model(run), run.cluster()
-    options = _options(folder, run, framework, model, cluster)
-    layout = _layout(run, model)
-    if run.recompute == "fitting":
-        batch = run.micro_batch * run.data_parallel * layout.num_micro_batches
-        search = LayoutSearch(model, cluster, batch, replace(options, exchanges_apart=True))
-        layout = search.least_recomputed(layout).layout
-    schedule = None if run.schedule in USUAL_SCHEDULES else run.schedule
-    return UniformRun(model, cluster, layout, options, run.overlap, schedule)
-
-
-def _options(
-    folder: RunFolder, run: Run, framework: Framework, model: ModelShape, cluster: Cluster
-) -> CostOptions:
-    """Return the rates of a run's GPUs, and the work that its software overlaps or joins."""
-    framework = FRAMEWORKS.get(run.framework, framework)
-    if run.loss:
-        if run.loss not in LOSSES:
-            raise MeasuredFolderError(f"loss: {run.loss!r} is not known; {suggestion(run.loss, LOSSES)}")
-        framework = replace(framework, loss=run.loss)
-    if not run.sums_in_products:
-        framework = replace(framework, has_placeholders=False)
-    if run.deterministic and framework.workspaces:
-        framework = replace(framework, workspaces=f"{framework.workspaces} deterministic")
-    return CostOptions(
+    options = CostOptions(
         None,
         precision=model.precision,
-        machine=folder.machine(run, model.precision.name),
-        framework=framework,
+        machine=folder.machines.get(run.gpu) if model.precision.name in SIXTEEN_BITS else None,
+        framework=_framework(run, framework),
         graphs=run.graphs,
         is_compiled=run.compile,
         overlap_tensor_parallel=run.async_tp,
@@ -74,12 +51,7 @@ def _options(
         overlap_weights=run.zero == 3,
         compute_factor=run.clock_factor(cluster.whole.gpu),
     )
-
-
-def _layout(run: Run, model: ModelShape) -> Layout:
-    """Return how a run's GPUs share its model; "fitting" begins without recomputation."""
-    copies, sharded = run.data_parallel * run.cp, run.shard_gpus
-    return Layout(
+    layout = Layout(
         run.degrees,
         run.micro_batch,
         run.num_micro_batches or 1,
@@ -88,10 +60,29 @@ def _layout(run: Run, model: ModelShape) -> Layout:
         run.recompute_layers,
         _chunk_layers(run, model),
         sequence_parallel=run.sequence_parallel,
-        shard_gpus=None if sharded in (run.data_parallel, copies) else sharded,
+        shard_gpus=None
+        if run.shard_gpus in (run.data_parallel, run.data_parallel * run.cp)
+        else run.shard_gpus,
         reshards=run.reshard,
         recompute_modules=_modules(run),
     )
+    if run.recompute == "fitting":
+        search = LayoutSearch(model, cluster, run.global_batch, replace(options, exchanges_apart=True))
+        layout = search.least_recomputed(layout).layout
+    schedule = None if run.schedule in USUAL_SCHEDULES else run.schedule
+    return UniformRun(model, cluster, layout, options, run.overlap, schedule)
+
+
+def _framework(run: Run, usual: Framework) -> Framework:
+    """Return the framework of a run with its loss, or the usual one."""
+    framework = FRAMEWORKS.get(run.framework, usual)
+    if run.loss:
+        framework = replace(framework, loss=run.loss)
+    if not run.sums_in_products:
+        framework = replace(framework, has_placeholders=False)
+    if run.deterministic and framework.workspaces:
+        framework = replace(framework, workspaces=f"{framework.workspaces} deterministic")
+    return framework
 
 
 def _modules(run: Run) -> tuple[RecomputedModule, ...]:
@@ -99,7 +90,7 @@ def _modules(run: Run) -> tuple[RecomputedModule, ...]:
     known = {each: each for each in get_args(RecomputedModule)}
     words = [word for word in re.split(r"[|,; ]+", run.recompute_modules) if word]
     if wrong := next((word for word in words if word not in known), None):
-        raise MeasuredFolderError(f"recompute_modules: {wrong!r} is not known; {suggestion(wrong, known)}")
+        raise RunTableError(f"recompute_modules: {wrong!r} is not known; {suggestion(wrong, known)}")
     return tuple(known[word] for word in words)
 
 

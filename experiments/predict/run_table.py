@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.runs.models import read_models, shape_of
 from experiments.predict.runs.run import Run
-from experiments.predict.runs.table_forms import TableForm, form_of
+from experiments.predict.runs.table_forms import RunTableError, TableForm, form_of
 from placements.forms.reading import in_file
 from placements.forms.tables import Cell, csv_header, csv_records, csv_rows
 from placements.gpus import GPUS
 from placements.models.chain import ModelShape
-from placements.models.layers import SIXTEEN_BITS
 from placements.models.machine.machine_file import read_machine
 from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.zoo.shapes import suggestion
+from placements.trainers.layout import LayoutError
 
 MODELS_FILE = "models.json"
+
+_COLUMNS = tuple(each.name for each in fields(Run))
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,6 @@ class RunFolder:
     def runs(self) -> list[Run]:
         """All of them."""
         return [run for table in self.tables.values() for run in table]
-
-    def machine(self, run: Run, precision: str) -> MeasuredRates | None:
-        """Return the rates of a run's GPU where they were measured in its precision, which is of 16 bits."""
-        return self.machines.get(run.gpu) if precision in SIXTEEN_BITS else None
 
     def model(self, run: Run) -> ModelShape:
         """Return the model of a run; see `shape_of`."""
@@ -58,8 +55,7 @@ def read_run_folder(folder: Path) -> RunFolder:
     Raises:
         ValueError: A file is wrong; the message begins with its path.
     """
-    tables = dict[str, tuple[Run, ...]]()
-    machines = dict[str, MeasuredRates]()
+    tables, machines = dict[str, tuple[Run, ...]](), dict[str, MeasuredRates]()
     for path in sorted(each for each in folder.iterdir() if each.is_file()):
         named = [gpu for gpu in GPUS if f"{path.stem}_".startswith(f"{gpu}_")]
         if is_table(path) and (runs := read_run_table(path)):
@@ -82,32 +78,38 @@ def read_run_table(path: Path) -> tuple[Run, ...]:
     In our form a wrong cell is an error. Of others' forms such a row is a run with the reason in `refused`.
 
     Raises:
-        MeasuredFolderError: The file cannot be read, or its columns are nearly those of a known form.
+        RunTableError: The file cannot be read, or its columns are nearly those of a known form.
     """
-    with in_file(path, MeasuredFolderError):
-        header = csv_header(path, MeasuredFolderError)
+    with in_file(path, RunTableError):
+        header = csv_header(path, RunTableError)
         if "run" in map(str.casefold, header):
-            known = [each.name for each in fields(Run)]
-            if wrong := [name for name in header if name and name.casefold() not in known]:
-                remedy = suggestion(wrong[0], known)
-                raise MeasuredFolderError(f"line 1: has an unknown column {wrong[0]!r}; {remedy}")
-            runs = [run for _, run in csv_records(path, "run", MeasuredFolderError, Run, once=("run",))]
-        else:
-            form = form_of(header)
-            runs = [] if form is None else [*_foreign_runs(path, form)]
-        return tuple(run.completed for run in runs)
+            return tuple(_own_runs(path, header))
+        form = form_of(header)
+        return () if form is None else tuple(_foreign_runs(path, form))
 
 
-def _foreign_runs(path: Path, form: TableForm) -> Iterable[Run]:
-    """Yield the runs of a table in another form, named by file and line."""
-    more = form.more_cells(path)
-    stem = path.name.partition(".")[0]
-    for row in csv_rows(path, "run", MeasuredFolderError, form.columns_needed):
-        cells = {**more.get(row.cells.get(form.more_by, ""), {}), **row.cells}
-        ours = {"run": f"{stem}:{row.line}"} | form.our_cells(cells, [each.name for each in fields(Run)])
+def _own_runs(path: Path, header: list[str]) -> Iterator[Run]:
+    """Yield the runs of a table in our form."""
+    if wrong := [name for name in header if name and name.casefold() not in _COLUMNS]:
+        remedy = suggestion(wrong[0], _COLUMNS)
+        raise RunTableError(f"line 1: has an unknown column {wrong[0]!r}; {remedy}")
+    for line, run in csv_records(path, "run", RunTableError, Run, once=("run",)):
         try:
-            yield Cell(ours, "", MeasuredFolderError).record(Run)
-        except MeasuredFolderError as why:
+            yield run if run.refused else run.completed
+        except (RunTableError, LayoutError) as why:
+            raise RunTableError(f"line {line}, column {why}") from None
+
+
+def _foreign_runs(path: Path, form: TableForm) -> Iterator[Run]:
+    """Yield the runs of a table in another form, named by file and line."""
+    more, stem = form.more_cells(path), path.name.partition(".")[0]
+    for row in csv_rows(path, "run", RunTableError, form.columns_needed):
+        cells = {**more.get(row.cells.get(form.more_by, ""), {}), **row.cells}
+        ours = {"run": f"{stem}:{row.line}"} | form.our_cells(cells, _COLUMNS)
+        run = Run(ours["run"], ours.get("gpu", ""), 1, 1, num_micro_batches=1, note=ours.get("note", ""))
+        try:
+            run = Cell(ours, "", RunTableError).record(Run)
+            yield run.completed
+        except (RunTableError, LayoutError) as why:
             missing = re.sub(r"^lacks the field '(\w+)'; add it$", r"\1: is not in the row", str(why))
-            note, gpu, refused = ours.get("note", ""), ours.get("gpu", ""), ours.get("refused", missing)
-            yield Run(ours["run"], gpu, 1, 1, num_micro_batches=1, note=note, refused=refused)
+            yield replace(run, refused=ours.get("refused", missing))

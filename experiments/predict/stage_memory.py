@@ -5,8 +5,7 @@ The module prices nothing: sizes are those of `placements.models.costing`, order
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from itertools import accumulate
+from collections import Counter
 from typing import NamedTuple
 
 from placements import Kind
@@ -18,50 +17,51 @@ _KINDS = (*STATE_KINDS, "kept", "backward", "buffer")
 """Kinds of tensors, in the order of the table."""
 
 
-_Key = tuple[str, str, str]
-"""Kind, name and rule of tensors."""
-
-
 class StageTensor(NamedTuple):
-    """Tensors of one name on a GPU of a stage, with their size in GiB.
+    """Tensors of one name on a GPU of a stage of a run, with their size in GiB.
 
     Attributes:
+        run: Name of the run.
+        stage: Number of the stage, from 0.
         kind: See `placements.models.memory.MemoryKind`.
-        name: Name of the tensors.
+        tensor: Name of the tensors.
         gib: GiB of all of them together.
         held: Micro-batches of which they are held, of several chunks the most; 1 of states.
         rule: The rule in words by which they are counted.
     """
 
+    run: str
+    stage: int
     kind: str
-    name: str
+    tensor: str
     gib: float
     held: int
     rule: str
 
 
-def stage_memory(run: UniformRun, stage: int) -> list[StageTensor]:
-    """Return the tensors of a stage by kind, largest first in each.
+def stage_memory(run: UniformRun, stage: int, name: str = "") -> list[StageTensor]:
+    """Return the tensors of a stage by kind, largest first in each; the run has this name.
 
     What its chunks keep is counted for as many micro-batches as each holds when the stage holds most.
     Where that is in a backward, layers whose backward has run already keep nothing of its micro-batch.
     """
     plan, held, running = run.plan, *_at_peak(run, stage)
-    sizes, most = defaultdict[_Key, float](float), Counter[_Key]()
     where = plan.micro_batch_size, plan.num_micro_batches, plan.group(stage), run.costs.options
+    found = dict[tuple[str, ...], StageTensor]()
     for chunk in run.chunks_on(stage):
         layers = [layer_memory(layer, how, *where) for layer, how in run.layers_of(run.chunks[chunk])]
         last = _last_at_peak(layers) if chunk == running else -1
         for i, items in enumerate(layers):
-            for kind, name, num_bytes, rule in items:
+            for kind, tensor, num_bytes, rule in items:
                 count = held[chunk] + (i <= last) if kind == "kept" else 1
                 if not count * num_bytes or (kind == "backward" and i != last):
                     continue
-                key = kind, name, rule
-                sizes[key] = count * num_bytes + (sizes[key] if kind != "buffer" else 0.0)
-                most[key] = max(most[key], count)
-    ordered = sorted(sizes, key=lambda key: (_KINDS.index(key[0]), -sizes[key]))
-    return [StageTensor(key[0], key[1], sizes[key] / 2**30, most[key], key[2]) for key in ordered]
+                empty = StageTensor(name, stage, kind, tensor, 0.0, 0, rule)
+                same = found.get((kind, tensor, rule), empty)
+                gib = (same.gib if kind != "buffer" else 0.0) + count * num_bytes / 2**30
+                found[kind, tensor, rule] = same._replace(gib=gib, held=max(same.held, count))
+    ordered = sorted(found.values(), key=lambda each: (_KINDS.index(each.kind), -each.gib))
+    return [each._replace(gib=round(each.gib, 6)) for each in ordered]
 
 
 def _at_peak(run: UniformRun, stage: int) -> tuple[Counter[int], int | None]:
@@ -88,10 +88,8 @@ def _at_peak(run: UniformRun, stage: int) -> tuple[Counter[int], int | None]:
 
 def _last_at_peak(layers: list[tuple[MemoryItem, ...]]) -> int:
     """Return the layer whose backward has the chunk's memory peak; see `Cost.backward_peak_bytes`."""
-    kept = accumulate(_num_bytes(items, "kept") for items in layers)
-    peaks = [before + _num_bytes(items, "backward") for before, items in zip(kept, layers, strict=True)]
+    kept, peaks = 0.0, list[float]()
+    for items in layers:
+        kept += sum(item.num_bytes for item in items if item.kind == "kept")
+        peaks.append(kept + sum(item.num_bytes for item in items if item.kind == "backward"))
     return peaks.index(max(peaks))
-
-
-def _num_bytes(items: tuple[MemoryItem, ...], kind: str) -> float:
-    return sum(item.num_bytes for item in items if item.kind == kind)

@@ -11,18 +11,14 @@ from experiments.config.options import OptionError, require_known, require_path
 from experiments.predict.board import BoardRun, board_rows, by_table, group_rows, refusals
 from experiments.predict.board_page import MOST_LINES, board_text, write_board
 from experiments.predict.calibration import calibration_of
-from experiments.predict.measured_folder import TABLE, read_measured_folder
+from experiments.predict.measured_folder import TABLE, predict_plan, read_measured_folder
 from experiments.predict.options import PredictOptions
-from experiments.predict.prediction import predict
-from experiments.predict.run_prediction import RunPrediction, predict_run
+from experiments.predict.run_prediction import predict_run
 from experiments.predict.run_table import read_run_folder
-from experiments.predict.stage_memory import stage_memory
+from experiments.predict.stage_memory import StageTensor
 from experiments.report.result import Result, Table
-from placements.forms.texts import csv_text
 from placements.models.memory import FRAMEWORKS
 from schedsearch.core.progress import StepBar
-
-MEMORY_COLUMNS = ("run", "stage", "kind", "tensor", "gib", "held", "rule")
 
 
 def task(options: PredictOptions) -> Result:
@@ -36,12 +32,9 @@ def task(options: PredictOptions) -> Result:
 
 def predict_plans(path: Path, options: PredictOptions) -> Result:
     """Predict the plans of a folder of profiles; the board leaves out those with a note in their table."""
-    folder = read_measured_folder(path)
-    runs = [
-        predict(folder, plan, 1024 * options.context_gib, options.compute_slowdown) for plan in folder.plans
-    ]
-    counted = [run for run, plan in zip(runs, folder.plans, strict=True) if not plan.row.note]
-    return _result(runs, counted)
+    plans = read_measured_folder(path)
+    runs = [predict_plan(plan, 1024 * options.context_gib, options.compute_slowdown) for plan in plans]
+    return _result(runs, [run for run, plan in zip(runs, plans, strict=True) if not plan.row.note])
 
 
 def predict_runs(path: Path, options: PredictOptions) -> Result:
@@ -54,31 +47,25 @@ def predict_runs(path: Path, options: PredictOptions) -> Result:
             f"data: {path} {why}; give a folder with a CSV of runs (columns run, gpu, gpus, sequence_length "
             f"...), or with {TABLE}, plans/ and profiles/"
         )
-    framework, lines, calibration = FRAMEWORKS[options.framework], list[str](), None
+    framework, calibration = FRAMEWORKS[options.framework], None
     if options.calibrate is not None:
         calibration = calibration_of(options.calibrate, folder, framework)
-        lines.append(calibration.in_words)
-    runs, memory, left = list[BoardRun](), list[list[object]](), ""
+    runs, left = list[BoardRun](), ""
     with StepBar("runs") as show:
         try:
             for table, run in ((table, run) for table, some in folder.tables.items() for run in some):
-                found = predict_run(folder, run, framework, calibration)
-                runs.append(
-                    BoardRun.of(table, found, calibration is not None and run.run in calibration.runs)
-                )
-                memory += _memory_rows(found)
+                runs.append(predict_run(folder, run, framework, calibration, table))
                 show(f"{table}, {run.run}", len(runs), len(folder.runs))
         except KeyboardInterrupt:
             left = f"{len(runs)} of {len(folder.runs)} runs are in"
-    result = _result(runs, runs, lines)
-    files = {"memory.csv": csv_text(MEMORY_COLUMNS, memory), **result.files}
-    return replace(result, files=files, interrupted=left)
+    return replace(_result(runs, runs, calibration and calibration.in_words), interrupted=left)
 
 
-def _result(runs: Sequence[BoardRun], counted: Sequence[BoardRun], lines: Sequence[str] = ()) -> Result:
-    """Return the predictions of all runs and the board of some; lines are on the calibration."""
-    rows, groups = board_rows(counted), group_rows(counted)
+def _result(runs: Sequence[BoardRun], counted: Sequence[BoardRun], calibration: str | None = None) -> Result:
+    """Return the predictions of all runs and the board of some, with words on the calibration."""
+    lines, rows, groups = [calibration] if calibration else [], board_rows(counted), group_rows(counted)
     tables = {"predictions": Table(BoardRun, runs), "board": Table(dict, rows), "groups": Table(dict, groups)}
+    tables["memory"] = Table(StageTensor, [part for run in runs for part in run.memory])
     last = rows[-1] if rows else {}
     reasons = [
         f"{table}: {count} x {why}"
@@ -91,12 +78,3 @@ def _result(runs: Sequence[BoardRun], counted: Sequence[BoardRun], lines: Sequen
         files={"board.html": partial(write_board, counted, lines)} if counted else {},
         sentences=[*lines, board_text(counted), *reasons],
     )
-
-
-def _memory_rows(each: RunPrediction) -> list[list[object]]:
-    """Return the memory of a run's fullest stage by its tensors, as rows."""
-    parts = () if each.predicted is None else stage_memory(each.predicted, each.fullest_stage)
-    return [
-        [each.run.run, each.fullest_stage, part.kind, part.name, f"{part.gib:.3f}", part.held, part.rule]
-        for part in parts
-    ]

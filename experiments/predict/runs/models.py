@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.predict.measured_folder import MeasuredFolderError
 from experiments.predict.runs.run import Run
-from experiments.predict.runs.table_forms import table_forms
+from experiments.predict.runs.table_forms import RunTableError, table_forms
 from placements.forms.reading import json_file
 from placements.forms.tables import Cell
 from placements.models.chain import ModelShape
@@ -41,8 +40,8 @@ SIZES: Mapping[str, str] = {
 
 _COLUMNS = (*SIZES, "expert_feed_forward")
 
-_NEEDED = ("layers", "hidden", "heads", "vocab")
-"""Columns without which a model that has no known name has no sizes."""
+_NEEDED = ("layers", "heads", "vocab")
+"""Columns without which a model with a width of its own has no sizes."""
 
 
 def shape_of(run: Run, models: Mapping[str, Run]) -> ModelShape:
@@ -56,38 +55,36 @@ def shape_of(run: Run, models: Mapping[str, Run]) -> ModelShape:
         ValueError: The model is not known, or a size is wrong.
     """
     if (known := models.get(run.model)) is not None:
-        own = {name for name in _COLUMNS if getattr(run, name) is not None}
-        run = replace(run, **{name: getattr(known, name) for name in _COLUMNS if name not in own})
-    precision, sizes = run.precision.lower(), _sizes_of(run)
-    sizes |= {"precision": _PRECISIONS.get(precision, precision)}
-    multiple = run.vocab_multiple * run.tp
+        missing = [name for name in _COLUMNS if getattr(run, name) is None]
+        run = replace(run, **{name: getattr(known, name) for name in missing})
+    sizes = _sizes_of(run)
     if run.hidden is not None:
-        if missing := [name for name in _NEEDED if getattr(run, name) is None]:
-            raise MeasuredFolderError(f"{missing[0]}: is empty, and hidden is not; give all sizes")
+        if empty := [name for name in _NEEDED if getattr(run, name) is None]:
+            raise RunTableError(f"{empty[0]}: is empty, and hidden is not; give all sizes")
         name, make = run.model or "model", decoder
+    elif not run.model:
+        raise RunTableError("model: is empty, as is hidden; name a model, or give its sizes")
     else:
-        if not run.model:
-            raise MeasuredFolderError("model: is empty, as is hidden; name a model, or give its sizes")
-        named = {_plain(name): name for name in MODELS}
-        name, make = named.get(_plain(run.model), run.model), read_model
+        name, make = {_plain(name): name for name in MODELS}.get(_plain(run.model), run.model), read_model
         sizes.setdefault("vocab_size", read_model(name).layers[0].vocab_size)  # type: ignore[attr-defined]
+    multiple = run.vocab_multiple * run.tp
     model = make(name, **{**sizes, "vocab_size": -(-sizes["vocab_size"] // multiple) * multiple})
     numbers = model.precision.with_16_bit_weights if run.weights_16_bit else model.precision
-    if run.frozen:
-        return replace(model, precision=replace(numbers, gradient_bytes=0, optimizer_bytes=0))
+    gradient, optimizer = (0, 0) if run.frozen else (run.gradient_bytes, run.optimizer_bytes)
     numbers = replace(
         numbers,
-        gradient_bytes=run.gradient_bytes or numbers.gradient_bytes,
-        optimizer_bytes=run.optimizer_bytes or numbers.optimizer_bytes,
+        gradient_bytes=numbers.gradient_bytes if gradient is None else gradient,
+        optimizer_bytes=numbers.optimizer_bytes if optimizer is None else optimizer,
     )
     return replace(model, precision=numbers)
 
 
 def _sizes_of(run: Run) -> dict[str, Any]:
-    """Return the sizes that a row gives, as arguments of `decoder`."""
+    """Return the sizes and the precision that a row gives, as arguments of `decoder`."""
     given = {theirs: getattr(run, ours) for ours, theirs in SIZES.items()}
     sizes = {name: value for name, value in given.items() if value is not None}
-    sizes["sequence_length"] = run.sequence_length
+    precision = run.precision.lower()
+    sizes |= {"sequence_length": run.sequence_length, "precision": _PRECISIONS.get(precision, precision)}
     if run.dense_layers and run.layers:
         sizes["num_dense_layers"] = min(run.dense_layers, run.layers - 1)
     if (run.experts or 1) > 1 and run.expert_feed_forward:
@@ -104,12 +101,12 @@ def _plain(name: str) -> str:
 def read_models(path: Path) -> dict[str, Run]:
     """Return the sizes of the models of a file in SimuMax's form, each as a run with nothing else."""
     form, columns = table_forms()["simumax_models"], [*_COLUMNS]
-    with json_file(path, "a file of models", MeasuredFolderError) as data:
+    with json_file(path, "a file of models", RunTableError) as data:
         found = {}
         for name in data.mapping():
             fields = {key: str(value) for key, value in data[name].mapping().items() if value is not None}
             if missing := [key for key in form.columns_needed if key not in fields]:
-                raise MeasuredFolderError(f"{name}: lacks the field {missing[0]!r}; add it")
-            cell = Cell(form.our_cells(fields, columns), name, MeasuredFolderError)
+                raise RunTableError(f"{name}: lacks the field {missing[0]!r}; add it")
+            cell = Cell(form.our_cells(fields, columns), name, RunTableError)
             found[name] = cell.record(Run, run=name, gpu="", gpus=1, sequence_length=1)
     return found

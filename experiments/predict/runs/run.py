@@ -10,18 +10,17 @@ import re
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from experiments.predict.measured_folder import MeasuredFolderError
-from placements.cluster import Cluster, GpusError, read_cluster
+from experiments.predict.runs.table_forms import RunTableError
+from placements.cluster import Cluster, read_cluster
 from placements.forms.meaning import Meaning
 from placements.gpus import GPUS
 from placements.hardware import Gpu
 from placements.models.costing.options import Graphs
-from placements.models.memory import FRAMEWORKS
+from placements.models.memory import FRAMEWORKS, LOSSES
 from placements.models.parallel import ContextSharing
 from placements.models.transformer import AttentionKind
 from placements.models.zoo.shapes import suggestion
 from placements.planners.hybrid.uniform import Degrees
-from placements.trainers.layout import LayoutError
 from placements.trainers.megatron_layout import read_notation
 
 _VARIANT = re.compile(r"(\w+?)(?:_([0-9]+)gb)?(?:_([0-9]+)w)?")
@@ -74,12 +73,9 @@ class Run:
     dp: Annotated[int | None, Meaning("data-parallel groups; empty: all other GPUs", min=1)] = None
     micro_batch: Annotated[int, Meaning("samples of a micro-batch", min=1)] = 1
     sequence_parallel: Annotated[bool, Meaning("tensor-parallel GPUs share the tokens of norms")] = True
-    context_sharing: Annotated[
-        ContextSharing | None,
-        Meaning(
-            "context-parallel attention; empty: heads are exchanged in a node, keys go around between nodes"
-        ),
-    ] = None
+    context_sharing: Annotated[ContextSharing | None, Meaning("empty: all_to_all in a node, else ring")] = (
+        None
+    )
     zero: Annotated[int, Meaning("stage of ZeRO; FSDP is 3, or 2 without resharding", min=0, max=3)] = 1
     shard_gpus: Annotated[int | None, Meaning("GPUs that ZeRO shards over; empty: all", min=1)] = None
     reshard: Annotated[bool, Meaning("ZeRO-3 drops weights between forward and backward")] = True
@@ -97,9 +93,7 @@ class Run:
         Literal["none", "selective", "full", "fitting"],
         Meaning("what backwards compute again; empty: none; fitting: as few layers as fit"),
     ] = "none"
-    recompute_layers: Annotated[int | None, Meaning("layers of each chunk that do so; empty: all", min=1)] = (
-        None
-    )
+    recompute_layers: Annotated[int | None, Meaning("layers of a chunk that do so; empty: all", min=1)] = None
     recompute_modules: Annotated[str, Meaning("modules computed again with selective; empty: core_attn")] = ""
     offload: Annotated[str, Meaning("tensors held by the host; such a run is not predicted")] = ""
     overlap: Annotated[bool | None, Meaning("gradients and weights go beside the pipeline")] = None
@@ -107,10 +101,7 @@ class Run:
     sends_tokens_once: Annotated[bool, Meaning("tokens go once to each GPU and node (DeepEP)")] = False
     graphs: Annotated[Graphs, Meaning("kernels that run as CUDA graphs")] = "none"
     compile: Annotated[bool, Meaning("torch.compile joins small kernels")] = False
-    loss: Annotated[
-        str,
-        Meaning("megatron, native, transformer_engine, torch or compiled; empty: as usual for the framework"),
-    ] = ""
+    loss: Annotated[str, Meaning("kernels, as megatron; empty: the usual", choices=("", *LOSSES))] = ""
     sums_in_products: Annotated[bool, Meaning("products add gradients of weights up, in 32 bits")] = True
     deterministic: Annotated[bool, Meaning("results are equal each time: larger workspaces")] = False
     framework: Annotated[str, Meaning("empty: that of the option", choices=("", *FRAMEWORKS))] = ""
@@ -134,39 +125,39 @@ class Run:
     refused: Annotated[str, Meaning("why the run is not to be predicted; empty: it is")] = ""
 
     @property
-    def degrees(self) -> Degrees:
-        """How GPUs share the model."""
-        is_whole = self.etp == 1 and self.tp > 1 and self.ep > 1
-        if self.ep > 1 and self.etp not in (None, 1, self.tp):
-            raise MeasuredFolderError(f"etp: {self.etp} is neither 1 nor tp {self.tp}; give one of them")
-        shared = self.tp, self.pp, self.data_parallel, self.cp, self.ep, self.vp
-        in_node = self.gpu in GPUS and self.tp * self.cp <= GPUS[self.gpu].gpus_per_node
-        usual: ContextSharing = "all_to_all" if in_node else "ring"
-        return Degrees(*shared, whole_experts=is_whole, context_sharing=self.context_sharing or usual)
-
-    @property
     def data_parallel(self) -> int:
         """Data-parallel groups."""
         return self.dp or max(self.gpus // (self.tp * self.pp * self.cp), 1)
 
     @property
+    def degrees(self) -> Degrees:
+        """How GPUs share the model."""
+        in_node = self.tp * self.cp <= GPUS[self.gpu].gpus_per_node
+        return Degrees(
+            *(self.tp, self.pp, self.data_parallel, self.cp, self.ep, self.vp),
+            whole_experts=self.etp == 1 and self.tp > 1 and self.ep > 1,
+            context_sharing=self.context_sharing or ("all_to_all" if in_node else "ring"),
+        )
+
+    @property
     def completed(self) -> Run:
         """The run with its GPU's key, its batch, chunks and time, where other columns say these.
 
-        Where two columns contradict each other, the reason is in `refused`.
+        Raises:
+            RunTableError: Columns contradict each other, or the GPU is not known.
+            LayoutError: The layout is not in Megatron-LM's notation.
         """
-        try:
-            return replace(self, **self._gpu_figures(), **self._batch_figures(), **self._chunk_figures())
-        except (MeasuredFolderError, LayoutError) as why:
-            return replace(self, refused=self.refused or str(why))
+        return replace(self, **self._gpu_figures(), **self._batch_figures(), vp=self._num_chunks())
 
     def _gpu_figures(self) -> dict[str, Any]:
         """Return the key of the GPU, with the memory and the power limit that its name says."""
         name = re.sub(r"[ -]+", "_", self.gpu.lower()).removeprefix("nvidia_")
+        if name in GPUS:
+            return {"gpu": name}
         variant = _VARIANT.fullmatch(name)
-        if name in GPUS or variant is None or variant[1] not in GPUS:
-            return {"gpu": name if name in GPUS else self.gpu}
-        memory_gib, power_w = (None if text is None else float(text) for text in variant.groups()[1:])
+        if variant is None or variant[1] not in GPUS:
+            raise RunTableError(f"gpu: {self.gpu!r} is not known; {suggestion(self.gpu, GPUS)}")
+        memory_gib, power_w = (float(text) if text else None for text in variant.groups()[1:])
         return {
             "gpu": variant[1],
             "gpu_memory_gib": self.gpu_memory_gib or memory_gib,
@@ -175,48 +166,47 @@ class Run:
 
     def _batch_figures(self) -> dict[str, Any]:
         """Return the numbers of micro-batches and samples, and the time of an iteration."""
-        size, number = self.micro_batch * self.data_parallel, self.num_micro_batches
-        needed = self.tp * self.pp * self.cp * self.data_parallel
-        if needed != self.gpus:
-            raise MeasuredFolderError(
-                f"gpus: {self.gpus} are not tp {self.tp} x pp {self.pp} x cp {self.cp} x dp "
-                f"{self.data_parallel}; correct one"
+        groups, number, time_ms = self.data_parallel, self.num_micro_batches, self.measured_ms
+        if self.tp * self.pp * self.cp * groups != self.gpus:
+            raise RunTableError(
+                f"gpus: {self.gpus} are not tp {self.tp} x pp {self.pp} x cp {self.cp} x dp {groups}; "
+                "correct one"
             )
+        if self.ep > 1 and self.etp not in (None, 1, self.tp):
+            raise RunTableError(f"etp: {self.etp} is neither 1 nor tp {self.tp}; give one of them")
         if number is None and self.global_batch is None:
-            raise MeasuredFolderError("num_micro_batches: is empty, as is global_batch; give one of them")
+            raise RunTableError("num_micro_batches: is empty, as is global_batch; give one of them")
+        size = self.micro_batch * groups
         batch = self.global_batch or size * (number or 1)
         if batch % size or number not in (None, batch // size):
-            raise MeasuredFolderError(
+            raise RunTableError(
                 f"global_batch: {batch} is not of {number or 'whole'} micro-batches of {self.micro_batch} "
-                f"samples for each of {self.data_parallel} groups; correct one"
+                f"samples for each of {groups} groups; correct one"
             )
-        time_ms = self.measured_ms
         if time_ms is None and self.tokens_per_s_per_gpu is not None:
             time_ms = 1e3 * batch * self.sequence_length / (self.gpus * self.tokens_per_s_per_gpu)
         return {"num_micro_batches": batch // size, "global_batch": batch, "measured_ms": time_ms}
 
-    def _chunk_figures(self) -> dict[str, Any]:
+    def _num_chunks(self) -> int:
         """Return the chunks of a stage, by their layers or the layout; without a pipeline there is one."""
         if self.pp == 1:
-            return {"vp": 1}
+            return 1
         if self.layout:
-            return {"vp": read_notation(self.layout, self.pp).num_chunks}
+            return read_notation(self.layout, self.pp).num_chunks
         if self.chunk_layers and self.layers:
-            return {"vp": max(self.layers // (self.pp * self.chunk_layers), 1)}
-        return {}
+            return max(self.layers // (self.pp * self.chunk_layers), 1)
+        return self.vp
 
     def cluster(self) -> Cluster:
-        """Return its GPUs, in nodes that hold equal numbers of them; an error if they are not known."""
-        if self.gpu not in GPUS:
-            raise MeasuredFolderError(f"gpu: {self.gpu!r} is not known; {suggestion(self.gpu, GPUS)}")
+        """Return its GPUs, in nodes that hold equal numbers of them.
+
+        Raises:
+            GpusError: The bandwidth between its nodes is not known.
+        """
         usual = self.gpus_per_node or GPUS[self.gpu].gpus_per_node
         each = usual if self.gpus % usual == 0 else math.gcd(self.gpus, 1 << usual.bit_length() - 1)
-        try:
-            cluster = read_cluster(
-                f"{self.gpu}_{self.gpus}", gpus_per_node=each, node_bandwidth_gb_s=self.node_bandwidth_gb_s
-            )
-        except GpusError as error:
-            raise MeasuredFolderError(str(error)) from None
+        name, between = f"{self.gpu}_{self.gpus}", self.node_bandwidth_gb_s
+        cluster = read_cluster(name, gpus_per_node=each, node_bandwidth_gb_s=between)
         (nodes,) = cluster.nodes
         gpu = replace(
             nodes.gpu,

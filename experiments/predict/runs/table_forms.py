@@ -14,8 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.predict.measured_folder import MeasuredFolderError
-from placements.forms.reading import Field
+from placements.forms.reading import Field, in_file
 from placements.forms.tables import read_csv
 from placements.forms.texts import read_yaml
 from placements.models.zoo.shapes import suggestion
@@ -24,6 +23,10 @@ FORMS_FILE = Path(__file__).with_name("table_forms.yaml")
 
 NEAR = 0.7
 """Share of a form's columns from which a table is taken to be of it, with a mistake in the others."""
+
+
+class RunTableError(ValueError):
+    """A table of runs or a run is wrong; the message names the place and the remedy in one line."""
 
 
 @dataclass(frozen=True)
@@ -96,18 +99,15 @@ class TableForm:
 
     def our_cells(self, cells: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
         """Return a row in our columns, which are the known ones, without empty cells."""
-        found: dict[str, str] = {}
-        given = defaultdict(str, cells)
-        for rule in self.rules:
-            if rule.applies(cells):
-                found = {name: str(value).format_map(given) for name, value in rule.set.items()} | found
-        same = {name: name for name in cells if name in known and name not in self.columns}
-        for theirs, read in {**self.columns, **same}.items():
+        given, found = defaultdict(str, cells), {name: str(value) for name, value in self.constants.items()}
+        first_last = dict([*self.columns.items()][::-1])
+        for theirs, read in ({name: name for name in cells if name in known} | first_last).items():
             column = Column(read) if isinstance(read, str) else read
             if column.to and (text := column.read(given[theirs])):
-                found.setdefault(column.to, text)
-        constants = {name: str(value) for name, value in self.constants.items()}
-        return {name: text for name, text in (constants | found).items() if text}
+                found[column.to] = text
+        for rule in reversed([rule for rule in self.rules if rule.applies(cells)]):
+            found |= {name: str(value).format_map(given) for name, value in rule.set.items()}
+        return {name: text for name, text in found.items() if text}
 
     def more_cells(self, table: Path) -> dict[str, dict[str, str]]:
         """Return further cells beside a table by the names of rows; empty without such a file.
@@ -118,17 +118,21 @@ class TableForm:
         path = table.parent / self.more
         if not path.is_file():
             return {}
-        rows = json.loads(read_csv(path, MeasuredFolderError))
-        return {
-            name: {key.lstrip("-").replace("-", "_"): str(value) for key, value in arguments.items()}
-            for name, arguments in rows.items()
-        }
+        with in_file(path, RunTableError):
+            try:
+                data = Field(json.loads(read_csv(path, RunTableError)), "", RunTableError)
+            except json.JSONDecodeError as cause:
+                raise RunTableError(f"is not JSON ({cause}); give arguments by the names of rows") from None
+            return {
+                name: {key.lstrip("-").replace("-", "_"): str(value) for key, value in row.mapping().items()}
+                for name, row in ((name, data[name]) for name in data.mapping())
+            }
 
 
 @cache
 def table_forms() -> dict[str, TableForm]:
     """Return the known forms by name."""
-    data = Field(read_yaml(FORMS_FILE, MeasuredFolderError), "", MeasuredFolderError)
+    data = Field(read_yaml(FORMS_FILE, RunTableError), "", RunTableError)
     return {name: data[name].record(TableForm) for name in data.mapping()}
 
 
@@ -136,7 +140,7 @@ def form_of(header: Sequence[str]) -> TableForm | None:
     """Return the form of a table with these columns; None for our own, or for no table of runs.
 
     Raises:
-        MeasuredFolderError: Most columns are those of a form, but one is missing.
+        RunTableError: Most columns are those of a form, but one is missing.
     """
 
     def missing(form: TableForm) -> list[str]:
@@ -149,7 +153,7 @@ def form_of(header: Sequence[str]) -> TableForm | None:
         if len(missing(form)) <= (1 - NEAR) * len(form.columns_needed):
             others = [column for column in header if column not in form.columns_needed]
             first = missing(form)[0]
-            raise MeasuredFolderError(
+            raise RunTableError(
                 f"line 1: lacks the column {first!r} of the form {name}; {suggestion(first, others)}"
             )
     return None

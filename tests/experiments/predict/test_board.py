@@ -67,7 +67,7 @@ def test_errors_are_of_runs_that_are_not_given_and_refusals_are_counted() -> Non
 
 def test_a_question_is_all_but_the_layout(tmp_path: Path) -> None:
     folder = read_run_folder(write_folder(tmp_path, (1, 4, 64), (2, 8, 64), (2, 4, 64), (1, 4, 128)))
-    found = [BoardRun.of("t", predict_run(folder, each, FRAMEWORKS["plain"])) for each in folder.runs]
+    found = [predict_run(folder, each, FRAMEWORKS["plain"]) for each in folder.runs]
     assert found[0].question == "model llama3_8b, gpu a100, gpus 8, sequence length 64, global batch 16"
     assert [each.question == found[0].question for each in found] == [True, True, False, False]
     assert [each.layout for each in found] == ["tp 2", "tp 2, pp 2", "tp 2, pp 2", "tp 2"]

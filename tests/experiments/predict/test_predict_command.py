@@ -10,8 +10,7 @@ from made_up_runs import COLUMNS, FAST, PLANS, SLOW, plan, table, write_runs
 from places import SHARED_DATA
 
 from experiments.predict.board import BoardRun, board_row, group_rows
-from experiments.predict.measured_folder import read_measured_folder
-from experiments.predict.prediction import predict
+from experiments.predict.measured_folder import predict_plan, read_measured_folder
 from placements.forms.texts import write_text
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -21,8 +20,7 @@ CONTEXT_MIB = 4.71 * 1024
 
 
 def predicted(folder: Path) -> list[BoardRun]:
-    found = read_measured_folder(folder)
-    return [predict(found, each, CONTEXT_MIB, 1.0) for each in found.plans]
+    return [predict_plan(each, CONTEXT_MIB, 1.0) for each in read_measured_folder(folder)]
 
 
 @pytest.mark.always
@@ -156,7 +154,7 @@ needs_measurements = pytest.mark.skipif(not SAILOR.is_dir(), reason="needs the s
 @needs_measurements
 def test_real_runs_are_predicted_within_8_percent_of_time_and_15_of_memory() -> None:
     """14 plans on up to 256 GH200; without GPT-Neo's one micro-batch, which is start-up for the most part."""
-    doubted = {plan.row.plan for plan in read_measured_folder(SAILOR).plans if plan.row.note}
+    doubted = {plan.row.plan for plan in read_measured_folder(SAILOR) if plan.row.note}
     found = [run for run in predicted(SAILOR) if run.run not in doubted]
     usual = [run for run in found if not run.run.endswith("GPT-Neo-2.7_N2_D1")]
     assert (len(found), len(usual)) == (13, 12)

@@ -98,7 +98,7 @@ def test_recipes_with_experts(tmp_path: Path) -> None:
     runs = runs_of(tmp_path, BRIDGE.replace("section", "release"), *rows)
     for run in runs:
         found = predict_run(NO_TABLES, run, MEGATRON)
-        assert found.time_error is not None and abs(found.time_error) < 0.15, run
+        assert found.predicted_ms == pytest.approx(run.measured_ms, rel=0.15), run
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_every_public_row_is_predicted_or_refused_with_a_reason(name: str) -> No
     for runs in folder.tables.values():
         for run in runs[:: max(len(runs) // 8, 1)]:
             found = predict_run(folder, run, MEGATRON)
-            assert found.predicted is not None or found.note.partition("not predicted: ")[2], run
+            assert found.predicted_ms is not None or found.note.partition("not predicted: ")[2], run
             assert "\n" not in found.note
     assert all(form.source for form in table_forms().values())
 
@@ -173,7 +173,8 @@ def test_arguments_of_megatron_lm_are_columns(tmp_path: Path) -> None:
     assert (run.kv_rank, run.head_width, run.value_width, run.dropout) == (32, 128, 64, False)
     assert run.degrees.whole_experts and run.measured_ms == 500
     found = predict_run(NO_TABLES, run, MEGATRON)
-    assert found.predicted_gib == found.gib_by_stage[-1] != max(found.gib_by_stage)
+    stages_gib = [float(gib) for gib in found.gib_by_stage.split(";")]
+    assert found.predicted_gib == pytest.approx(stages_gib[-1], abs=0.005) != max(stages_gib)
     assert offloaded.value_width == 128, "the default"
     notes = [predict_run(NO_TABLES, each, MEGATRON).note for each in (offloaded, other, inference)]
     assert "offload: tensors on the host (activations) are not modelled" in notes[0]
