@@ -184,8 +184,10 @@ def test_tables_of_fields_are_as_the_fields_are_declared(page: Path) -> None:
 
 
 def test_the_page_of_measured_runs_is_as_recorded() -> None:
-    text = is_it_right.PAGE.read_text(encoding="utf-8")
-    assert is_it_right.with_table(text) == text, "write the table anew with python docs/is_it_right.py"
+    page, readme = (path.read_text(encoding="utf-8") for path in (is_it_right.PAGE, is_it_right.README))
+    remedy = "write them anew with python docs/is_it_right.py"
+    assert is_it_right.with_table(page) == page, remedy
+    assert is_it_right.with_rows(readme) == readme, remedy
 
 
 def test_the_recorded_board_is_as_runs_are_predicted(tmp_path: Path) -> None:
