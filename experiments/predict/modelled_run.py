@@ -5,9 +5,7 @@ The module predicts nothing: times and memory are those of `schedsearch.planning
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import get_args
 
 from experiments.predict.run_table import RunFolder
 from experiments.predict.runs.run import Run
@@ -16,16 +14,11 @@ from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
 from placements.models.layers import SIXTEEN_BITS
 from placements.models.memory import FRAMEWORKS, Framework
-from placements.models.parallel import RecomputedModule
-from placements.models.zoo.shapes import suggestion
 from placements.planners.hybrid.search.layout_search import LayoutSearch
 from placements.planners.hybrid.uniform import Layout
 from placements.trainers import megatron_layout as megatron
 from placements.trainers.layout import MTP, LayoutError
 from schedsearch.planning.uniform_run import UniformRun
-
-USUAL_SCHEDULES = ("", "1f1b", "interleaved 1f1b")
-"""Names of the schedule that a run has by default: 1F1B, interleaved with several chunks."""
 
 
 def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun:
@@ -64,13 +57,12 @@ def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun
         if run.shard_gpus in (run.data_parallel, run.data_parallel * run.cp)
         else run.shard_gpus,
         reshards=run.reshard,
-        recompute_modules=_modules(run),
+        recompute_modules=run.modules,
     )
     if run.recompute == "fitting":
         search = LayoutSearch(model, cluster, run.global_batch, replace(options, exchanges_apart=True))
         layout = search.least_recomputed(layout).layout
-    schedule = None if run.schedule in USUAL_SCHEDULES else run.schedule
-    return UniformRun(model, cluster, layout, options, run.overlap, schedule)
+    return UniformRun(model, cluster, layout, options, run.overlap, run.schedule_name)
 
 
 def _framework(run: Run, usual: Framework) -> Framework:
@@ -83,15 +75,6 @@ def _framework(run: Run, usual: Framework) -> Framework:
     if run.deterministic and framework.workspaces:
         framework = replace(framework, workspaces=f"{framework.workspaces} deterministic")
     return framework
-
-
-def _modules(run: Run) -> tuple[RecomputedModule, ...]:
-    """Return the modules that a run computes again; an error if one is not known."""
-    known = {each: each for each in get_args(RecomputedModule)}
-    words = [word for word in re.split(r"[|,; ]+", run.recompute_modules) if word]
-    if wrong := next((word for word in words if word not in known), None):
-        raise RunTableError(f"recompute_modules: {wrong!r} is not known; {suggestion(wrong, known)}")
-    return tuple(known[word] for word in words)
 
 
 def _chunk_layers(run: Run, model: ModelShape) -> tuple[int, ...] | None:
