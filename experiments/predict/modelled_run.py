@@ -60,7 +60,8 @@ def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun
         recompute_modules=run.modules,
     )
     if run.recompute == "fitting":
-        search = LayoutSearch(model, cluster, run.global_batch, replace(options, exchanges_apart=True))
+        batch = run.micro_batch * run.data_parallel * layout.num_micro_batches
+        search = LayoutSearch(model, cluster, batch, replace(options, exchanges_apart=True))
         layout = search.least_recomputed(layout).layout
     return UniformRun(model, cluster, layout, options, run.overlap, run.schedule_name)
 

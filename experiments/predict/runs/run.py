@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, get_args
 
@@ -146,7 +147,7 @@ class Run:
         return None if name in ("", "1f1b", "interleaved_1f1b") else name
 
     @property
-    def modules(self) -> tuple[str, ...]:
+    def modules(self) -> tuple[RecomputedModule, ...]:
         """Modules that are computed again; bars, commas or spaces are between them."""
         return tuple(re.findall(r"\w+", self.recompute_modules))
 
@@ -176,13 +177,13 @@ class Run:
         Raises:
             RunTableError: The message begins with the column.
         """
-        modules = [("recompute_modules", module, get_args(RecomputedModule)) for module in self.modules]
-        for column, name, known in (
+        names: list[tuple[str, str, Collection[str]]] = [
             ("gpu", self.gpu, GPUS),
             ("precision", self.precision_name, PRECISIONS),
             ("schedule", self.schedule_name or "gpipe", NEEDS),
-            *modules,
-        ):
+            *(("recompute_modules", module, get_args(RecomputedModule)) for module in self.modules),
+        ]
+        for column, name, known in names:
             if name not in known:
                 raise RunTableError(f"{column}: {name!r} is not known; {suggestion(name, known)}")
 
