@@ -88,17 +88,23 @@ def _chunk_layers(run: Run, model: ModelShape) -> tuple[int, ...] | None:
         return None
     # Embedding and output layer are a layer each, and a module of MTP three, behind the output layer.
     num_layers, num_mtp = len(model.layers), run.predict_layers or 0
-    said = {
-        megatron.LAYERS: num_layers - 2 - 3 * num_mtp,
-        megatron.RANKS: run.pp,
-        megatron.MTP_LAYERS: num_mtp,
-        megatron.LAYOUT: run.layout,
-        megatron.FIRST: run.first_stage_layers,
-        megatron.LAST: run.last_stage_layers,
-        megatron.CHUNKS: run.vp if run.vp > 1 and not run.layout else None,
-    }
-    words = [str(word) for pair in said.items() if pair[1] for word in pair]
-    stages = megatron.pipeline_of(words).layout.stages
+    said: list[tuple[str, str, object]] = [
+        ("layers", megatron.LAYERS, num_layers - 2 - 3 * num_mtp),
+        ("pp", megatron.RANKS, run.pp),
+        ("predict_layers", megatron.MTP_LAYERS, num_mtp),
+        ("layout", megatron.LAYOUT, run.layout),
+        ("first_stage_layers", megatron.FIRST, run.first_stage_layers),
+        ("last_stage_layers", megatron.LAST, run.last_stage_layers),
+        ("vp", megatron.CHUNKS, run.vp if run.vp > 1 and not run.layout else None),
+    ]
+    try:
+        words = [str(word) for _, *pair in said if pair[1] for word in pair]
+        stages = megatron.pipeline_of(words).layout.stages
+    except LayoutError as why:
+        text = str(why)
+        for column, argument, _ in said:
+            text = text.replace(argument, column)
+        raise LayoutError(text) from None
     if MTP in "".join(stages[:-1]):
         raise LayoutError("layout: layers of MTP apart from the loss are not modelled; move m to its stage")
     before = tuple(map(len, stages[:-1]))
