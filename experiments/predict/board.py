@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any
+
+import numpy as np
 
 from experiments.predict.stage_memory import StageTensor
 
@@ -30,11 +31,8 @@ class BoardRun:
         question: Model, GPUs, global batch and all else besides the layout, in words.
         layout: How its GPUs share the work, in words.
         measured_ms: Time of an iteration; None where it is not known, as of all figures.
-        predicted_ms: The same as we predict it.
-        peer_ms: The same as another tool predicts it.
-        measured_gib: Memory of the fullest GPU.
-        predicted_gib: The same as we predict it.
-        peer_gib: The same as another tool predicts it.
+        predicted_ms: The same as we predict it, and `peer_ms` as another tool does.
+        measured_gib: Memory of the fullest GPU; `predicted_gib` and `peer_gib` likewise.
         gib_by_stage: Predicted memory of a GPU of each stage, in words.
         note: Note of its table, then remarks on the prediction, or why there is none.
         is_given: Whether the calibration is by it, so that it has no error.
@@ -111,17 +109,21 @@ def group_rows(runs: Iterable[BoardRun]) -> list[dict[str, Any]]:
         known.sort(key=lambda row: (row[0], -row[1]))  # of equal predictions the longest time is chosen
         if len({run.layout for _, _, run in known}) < 2:
             continue
-        pairs = [
-            shorter < longer and first_ms < then_ms
-            for (shorter, first_ms, first), (longer, then_ms, then) in combinations(known, 2)
-            if first.layout != then.layout and abs(first_ms - then_ms) >= LEFT_OUT * min(first_ms, then_ms)
-        ]
+        predicted_ms, measured_ms = np.array([row[:2] for row in known]).T
+        layouts = np.array([run.layout for _, _, run in known])
+        pairs = right = 0
+        for i, ms in enumerate(measured_ms):
+            then_ms = measured_ms[i + 1 :]
+            counts = abs(ms - then_ms) >= LEFT_OUT * np.minimum(ms, then_ms)
+            counts &= layouts[i] != layouts[i + 1 :]
+            pairs += int(counts.sum())
+            right += int((counts & (predicted_ms[i] < predicted_ms[i + 1 :]) & (ms < then_ms)).sum())
         best_ms, best = min(some, key=lambda row: row[0])
         _, chosen_ms, chosen = known[0]
         row = {"table": table, "question": question, "runs": len(some), "predicted": len(known)}
         row |= {"best": best.layout, "best_ms": best_ms, "chosen": chosen.layout, "chosen_ms": chosen_ms}
         row["longer_percent"] = round(100 * (chosen_ms / best_ms - 1), 4)
-        rows.append(row | {"pairs": len(pairs), "pairs_in_order": sum(pairs)})
+        rows.append(row | {"pairs": pairs, "pairs_in_order": right})
     return rows
 
 

@@ -24,6 +24,9 @@ from schedsearch.planning.uniform_run import UniformRun
 MIN_SPREAD = 0.05
 """Difference of the runs' shares of communication from which the two factors are told apart."""
 
+MAX_FACTOR = 10.0
+"""Factor on times, or one over it, beyond which a run is taken to be in another unit."""
+
 _ROUNDS = 6
 """Most linear fits, each around the factors of the one before: overlaps make times not quite linear."""
 
@@ -43,18 +46,22 @@ class Calibration:
         compute: Factor on times of products, cores and kernels.
         communication: Factor on times of collectives and transfers.
         in_words: Explanation of the factors in one line.
-        runs: Names of the runs by which they were found.
+        runs: Runs by which they were found.
     """
 
     gpu: str
     compute: float
     communication: float
-    in_words: str
-    runs: frozenset[str] = frozenset()
+    in_words: str = ""
+    runs: frozenset[Run] = frozenset()
 
     def of(self, options: CostOptions) -> CostOptions:
         """Return options of costs with the factors on those that they have."""
-        return _scaled(options, self.compute, self.communication)
+        return replace(
+            options,
+            compute_factor=self.compute * options.compute_factor,
+            communication_factor=self.communication * options.communication_factor,
+        )
 
 
 def calibration_of(
@@ -70,67 +77,64 @@ def calibration_of(
     Raises:
         RunTableError: There is no such run or table, no time was measured, or GPUs differ.
     """
-    if is_table(Path(name)):
-        runs: Sequence[Run] = read_run_table(Path(name))
-    else:
-        runs = [run for run in folder.runs if run.run == name]
+    is_path = is_table(Path(name))
+    runs = read_run_table(Path(name)) if is_path else [run for run in folder.runs if run.run == name]
     measured = [run for run in runs if run.measured_ms is not None and not run.refused]
-    if not measured:
+    gpus = sorted({run.gpu for run in measured})
+    if len(gpus) != 1:
         why = next((run.refused for run in runs if run.refused), "has no measured_ms")
         why = why if runs else "is no run of the tables, and no table of runs"
-        raise RunTableError(f"calibrate: {name!r} {why}; name a run that was measured, or a CSV file")
-    gpus = sorted({run.gpu for run in measured})
-    if len(gpus) > 1:
-        raise RunTableError(f"calibrate: {name!r} has runs on {' and '.join(gpus)}; give those of one GPU")
+        why = f"has runs on {' and '.join(gpus)}, and a calibration is of one GPU" if gpus else why
+        raise RunTableError(f"calibrate: {name!r} {why}; name a run that was measured, or a CSV file of such")
     modelled = list[UniformRun]()
     for run in measured:
         try:
             modelled.append(as_modelled(folder, run, framework))
+            modelled[-1].schedule  # noqa: B018  says what is wrong
         except ValueError as why:
-            raise RunTableError(f"calibrate: {run.run}: {why}") from None
+            raise RunTableError(f"calibrate: {run.run}: {str(why).splitlines()[0]}") from None
     compute, communication = _factors(modelled, np.array([run.measured_ms for run in measured]))
+    if not 1 / MAX_FACTOR <= compute <= MAX_FACTOR:
+        raise RunTableError(
+            f"calibrate: {name!r} takes {compute:.3g} times as long as predicted; check the unit of "
+            "measured_ms, and the columns"
+        )
+    words = (
+        f"computing on {gpus[0]} takes {compute:.3f} times as long as its rates say (clocks, kernels), "
+        f"communication {communication:.3f} times (network)"
+    )
     if compute == communication:
         words = f"all times on {gpus[0]} are multiplied with {compute:.3f}: one figure for clocks and network"
-    else:
-        words = (
-            f"computing on {gpus[0]} takes {compute:.3f} times as long as its rates say (clocks, kernels), "
-            f"communication {communication:.3f} times (network)"
-        )
-    count = f"{len(measured)} run{'s' if len(measured) > 1 else ''}"
-    given = frozenset(run.run for run in measured)
-    return Calibration(gpus[0], compute, communication, f"{words}; by {count} of {name}", given)
+    words += f"; by {len(measured)} run{'s' if len(measured) > 1 else ''} of {name}"
+    return Calibration(gpus[0], compute, communication, words, frozenset(measured))
 
 
 def _factors(runs: Sequence[UniformRun], measured_ms: NDArray[np.float64]) -> tuple[float, float]:
     """Return the factors on computing and communication with least squares of the relative errors.
 
     Times are taken to be of the first degree in both, so that a time is the sum of each factor's share. Both
-    factors are the same where runs hardly differ in their shares of communication.
+    factors are the same where runs hardly differ in their shares of communication, or contradict the model
+    so that one factor would be beyond `MAX_FACTOR`.
     """
-    compute = communication = 1.0
+    factors, are_two = np.ones(2), True
     for _ in range(_ROUNDS):
-        now_ms = _times_ms(runs, compute, communication)
-        exchanged_ms = (_times_ms(runs, compute, (1 + _STEP) * communication) - now_ms) / _STEP
+        now_ms = _times_ms(runs, *factors)
+        exchanged_ms = (_times_ms(runs, factors[0], (1 + _STEP) * factors[1]) - now_ms) / _STEP
         share = now_ms / measured_ms
-        first = second = share.sum() / (share**2).sum()
-        if np.ptp(exchanged_ms / now_ms) >= MIN_SPREAD:
+        change = np.full(2, share.sum() / (share**2).sum())
+        if are_two and np.ptp(exchanged_ms / now_ms) >= MIN_SPREAD:
             shares = np.stack([now_ms - exchanged_ms, exchanged_ms], axis=1) / measured_ms[:, None]
-            found = np.linalg.lstsq(shares, np.ones(len(runs)), rcond=None)[0]
-            first, second = found if min(found) > 0 else (first, second)
-        compute, communication = float(compute * first), float(communication * second)
-        if max(abs(first - 1), abs(second - 1)) < _SETTLED:
+            change = np.linalg.lstsq(shares, np.ones(len(runs)), rcond=None)[0]
+            are_two = all(1 / MAX_FACTOR <= factor <= MAX_FACTOR for factor in factors * change)
+            if not are_two:
+                factors = np.ones(2)
+                continue
+        factors = factors * change
+        if abs(change - 1).max() < _SETTLED:
             break
-    return compute, communication
+    return float(factors[0]), float(factors[1])
 
 
 def _times_ms(runs: Sequence[UniformRun], compute: float, communication: float) -> NDArray[np.float64]:
-    scaled = (replace(run, options=_scaled(run.options, compute, communication)) for run in runs)
-    return np.array([run.iteration_ms for run in scaled])
-
-
-def _scaled(options: CostOptions, compute: float, communication: float) -> CostOptions:
-    return replace(
-        options,
-        compute_factor=compute * options.compute_factor,
-        communication_factor=communication * options.communication_factor,
-    )
+    factors = Calibration("", compute, communication)
+    return np.array([replace(run, options=factors.of(run.options)).iteration_ms for run in runs])

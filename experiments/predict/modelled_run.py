@@ -5,9 +5,7 @@ The module predicts nothing: times and memory are those of `schedsearch.planning
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from typing import get_args
 
 from experiments.predict.run_table import RunFolder
 from experiments.predict.runs.run import Run
@@ -16,16 +14,11 @@ from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
 from placements.models.layers import SIXTEEN_BITS
 from placements.models.memory import FRAMEWORKS, Framework
-from placements.models.parallel import RecomputedModule
-from placements.models.zoo.shapes import suggestion
 from placements.planners.hybrid.search.layout_search import LayoutSearch
 from placements.planners.hybrid.uniform import Layout
 from placements.trainers import megatron_layout as megatron
 from placements.trainers.layout import MTP, LayoutError
 from schedsearch.planning.uniform_run import UniformRun
-
-USUAL_SCHEDULES = ("", "1f1b", "interleaved 1f1b")
-"""Names of the schedule that a run has by default: 1F1B, interleaved with several chunks."""
 
 
 def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun:
@@ -64,13 +57,13 @@ def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun
         if run.shard_gpus in (run.data_parallel, run.data_parallel * run.cp)
         else run.shard_gpus,
         reshards=run.reshard,
-        recompute_modules=_modules(run),
+        recompute_modules=run.modules,
     )
     if run.recompute == "fitting":
-        search = LayoutSearch(model, cluster, run.global_batch, replace(options, exchanges_apart=True))
+        batch = run.micro_batch * run.data_parallel * layout.num_micro_batches
+        search = LayoutSearch(model, cluster, batch, replace(options, exchanges_apart=True))
         layout = search.least_recomputed(layout).layout
-    schedule = None if run.schedule in USUAL_SCHEDULES else run.schedule
-    return UniformRun(model, cluster, layout, options, run.overlap, schedule)
+    return UniformRun(model, cluster, layout, options, run.overlap, run.schedule_name)
 
 
 def _framework(run: Run, usual: Framework) -> Framework:
@@ -85,15 +78,6 @@ def _framework(run: Run, usual: Framework) -> Framework:
     return framework
 
 
-def _modules(run: Run) -> tuple[RecomputedModule, ...]:
-    """Return the modules that a run computes again; an error if one is not known."""
-    known = {each: each for each in get_args(RecomputedModule)}
-    words = [word for word in re.split(r"[|,; ]+", run.recompute_modules) if word]
-    if wrong := next((word for word in words if word not in known), None):
-        raise RunTableError(f"recompute_modules: {wrong!r} is not known; {suggestion(wrong, known)}")
-    return tuple(known[word] for word in words)
-
-
 def _chunk_layers(run: Run, model: ModelShape) -> tuple[int, ...] | None:
     """Return the layers of each chunk, the ends too, where a run says them; None for an even division.
 
@@ -104,17 +88,23 @@ def _chunk_layers(run: Run, model: ModelShape) -> tuple[int, ...] | None:
         return None
     # Embedding and output layer are a layer each, and a module of MTP three, behind the output layer.
     num_layers, num_mtp = len(model.layers), run.predict_layers or 0
-    said = {
-        megatron.LAYERS: num_layers - 2 - 3 * num_mtp,
-        megatron.RANKS: run.pp,
-        megatron.MTP_LAYERS: num_mtp,
-        megatron.LAYOUT: run.layout,
-        megatron.FIRST: run.first_stage_layers,
-        megatron.LAST: run.last_stage_layers,
-        megatron.CHUNKS: run.vp if run.vp > 1 and not run.layout else None,
-    }
-    words = [str(word) for pair in said.items() if pair[1] for word in pair]
-    stages = megatron.pipeline_of(words).layout.stages
+    said: list[tuple[str, str, object]] = [
+        ("layers", megatron.LAYERS, num_layers - 2 - 3 * num_mtp),
+        ("pp", megatron.RANKS, run.pp),
+        ("predict_layers", megatron.MTP_LAYERS, num_mtp),
+        ("layout", megatron.LAYOUT, run.layout),
+        ("first_stage_layers", megatron.FIRST, run.first_stage_layers),
+        ("last_stage_layers", megatron.LAST, run.last_stage_layers),
+        ("vp", megatron.CHUNKS, run.vp if run.vp > 1 and not run.layout else None),
+    ]
+    try:
+        words = [str(word) for _, *pair in said if pair[1] for word in pair]
+        stages = megatron.pipeline_of(words).layout.stages
+    except LayoutError as why:
+        text = str(why)
+        for column, argument, _ in said:
+            text = text.replace(argument, column)
+        raise LayoutError(text) from None
     if MTP in "".join(stages[:-1]):
         raise LayoutError("layout: layers of MTP apart from the loss are not modelled; move m to its stage")
     before = tuple(map(len, stages[:-1]))

@@ -48,7 +48,7 @@ def predict_run(
             model = replace(model, options=calibration.of(model.options))
         gib = model.gib_by_stage
     except ValueError as why:
-        return replace(row, note=joined(run.note, f"{NOT_PREDICTED}{why}"))
+        return replace(row, note=joined(run.note, f"{NOT_PREDICTED}{str(why).splitlines()[0]}"))
     remark = ""
     if not isinstance(model.costs.options.rates_on(model.cluster.whole.gpu), MeasuredRates):
         of_precision = f" in {run.precision}" if run.gpu in folder.machines else ""

@@ -94,10 +94,14 @@ def _own_runs(path: Path, header: list[str]) -> Iterator[Run]:
         remedy = suggestion(wrong[0], _COLUMNS)
         raise RunTableError(f"line 1: has an unknown column {wrong[0]!r}; {remedy}")
     for line, run in csv_records(path, "run", RunTableError, Run, once=("run",)):
+        completed = run
         try:
-            yield run if run.refused else run.completed
+            completed = run.completed
+            completed.check_names()
         except (RunTableError, LayoutError) as why:
-            raise RunTableError(f"line {line}, column {why}") from None
+            if not run.refused:
+                raise RunTableError(f"line {line}, column {why}") from None
+        yield completed
 
 
 def _foreign_runs(path: Path, form: TableForm) -> Iterator[Run]:
@@ -109,7 +113,9 @@ def _foreign_runs(path: Path, form: TableForm) -> Iterator[Run]:
         run = Run(ours["run"], ours.get("gpu", ""), 1, 1, num_micro_batches=1, note=ours.get("note", ""))
         try:
             run = Cell(ours, "", RunTableError).record(Run)
-            yield run.completed
+            run = run.completed
+            run.check_names()
         except (RunTableError, LayoutError) as why:
             missing = re.sub(r"^lacks the field '(\w+)'; add it$", r"\1: is not in the row", str(why))
-            yield replace(run, refused=ours.get("refused", missing))
+            run = replace(run, refused=ours.get("refused", missing))
+        yield run

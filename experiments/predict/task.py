@@ -58,12 +58,13 @@ def predict_runs(path: Path, options: PredictOptions) -> Result:
                 show(f"{table}, {run.run}", len(runs), len(folder.runs))
         except KeyboardInterrupt:
             left = f"{len(runs)} of {len(folder.runs)} runs are in"
-    return replace(_result(runs, runs, calibration and calibration.in_words), interrupted=left)
+    lines = [] if calibration is None else [calibration.in_words]
+    return replace(_result(runs, runs, lines), interrupted=left)
 
 
-def _result(runs: Sequence[BoardRun], counted: Sequence[BoardRun], calibration: str | None = None) -> Result:
-    """Return the predictions of all runs and the board of some, with words on the calibration."""
-    lines, rows, groups = [calibration] if calibration else [], board_rows(counted), group_rows(counted)
+def _result(runs: Sequence[BoardRun], counted: Sequence[BoardRun], lines: Sequence[str] = ()) -> Result:
+    """Return the predictions of all runs and the board of some; lines are on the calibration."""
+    rows, groups = board_rows(counted), group_rows(counted)
     tables = {"predictions": Table(BoardRun, runs), "board": Table(dict, rows), "groups": Table(dict, groups)}
     tables["memory"] = Table(StageTensor, [part for run in runs for part in run.memory])
     last = rows[-1] if rows else {}

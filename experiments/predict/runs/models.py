@@ -13,9 +13,7 @@ from placements.forms.reading import json_file
 from placements.forms.tables import Cell
 from placements.models.chain import ModelShape
 from placements.models.zoo import MODELS, decoder, read_model
-
-_PRECISIONS = {"fp16": "half", "fp32": "single"}
-"""Names of tables that are not ours."""
+from placements.models.zoo.shapes import sizes_of
 
 SIZES: Mapping[str, str] = {
     "layers": "num_layers",
@@ -29,13 +27,7 @@ SIZES: Mapping[str, str] = {
     "shared_expert": "shared_expert_size",
     "dense_layers": "num_dense_layers",
     "predict_layers": "num_predict_layers",
-} | {
-    name: name
-    for name in (
-        *("head_width", "kv_rank", "query_rank", "rope_width", "value_width", "query_key_norms", "gated"),
-        *("biases", "tied", "learned_positions", "dropout", "attention", "causal"),
-    )
-}
+} | {name: name for name in sizes_of(decoder) if name in Run.__annotations__}
 """Columns with sizes of a model, and the sizes of `placements.models.zoo.decoder` that they are."""
 
 _COLUMNS = (*SIZES, "expert_feed_forward")
@@ -66,7 +58,9 @@ def shape_of(run: Run, models: Mapping[str, Run]) -> ModelShape:
         raise RunTableError("model: is empty, as is hidden; name a model, or give its sizes")
     else:
         name, make = {_plain(name): name for name in MODELS}.get(_plain(run.model), run.model), read_model
-        sizes.setdefault("vocab_size", read_model(name).layers[0].vocab_size)  # type: ignore[attr-defined]
+        sizes.setdefault("vocab_size", getattr(read_model(name).layers[0], "vocab_size", None))
+        if sizes["vocab_size"] is None:
+            raise RunTableError(f"model: {name} is no language model; name one, or give sizes")
     multiple = run.vocab_multiple * run.tp
     model = make(name, **{**sizes, "vocab_size": -(-sizes["vocab_size"] // multiple) * multiple})
     numbers = model.precision.with_16_bit_weights if run.weights_16_bit else model.precision
@@ -83,8 +77,7 @@ def _sizes_of(run: Run) -> dict[str, Any]:
     """Return the sizes and the precision that a row gives, as arguments of `decoder`."""
     given = {theirs: getattr(run, ours) for ours, theirs in SIZES.items()}
     sizes = {name: value for name, value in given.items() if value is not None}
-    precision = run.precision.lower()
-    sizes |= {"sequence_length": run.sequence_length, "precision": _PRECISIONS.get(precision, precision)}
+    sizes["precision"] = run.precision_name
     if run.dense_layers and run.layers:
         sizes["num_dense_layers"] = min(run.dense_layers, run.layers - 1)
     if (run.experts or 1) > 1 and run.expert_feed_forward:

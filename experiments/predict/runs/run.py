@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from experiments.predict.runs.table_forms import RunTableError
 from placements.cluster import Cluster, read_cluster
@@ -16,15 +17,20 @@ from placements.forms.meaning import Meaning
 from placements.gpus import GPUS
 from placements.hardware import Gpu
 from placements.models.costing.options import Graphs
+from placements.models.layers import PRECISIONS
 from placements.models.memory import FRAMEWORKS, LOSSES
-from placements.models.parallel import ContextSharing
+from placements.models.parallel import ContextSharing, RecomputedModule
 from placements.models.transformer import AttentionKind
 from placements.models.zoo.shapes import suggestion
 from placements.planners.hybrid.uniform import Degrees
 from placements.trainers.megatron_layout import read_notation
+from schedsearch.baselines import NEEDS
 
-_VARIANT = re.compile(r"(\w+?)(?:_([0-9]+)gb)?(?:_([0-9]+)w)?")
+_VARIANT = re.compile(r"(\w+?)(?:_([1-9][0-9]*)gb)?(?:_([1-9][0-9]*)w)?")
 """Name of a GPU with its memory in GB and its power limit in W, such as h100_96gb_500w."""
+
+_PRECISIONS = {"fp16": "half", "fp32": "single"}
+"""Names of precisions that are not ours."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class Run:
 
     run: Annotated[str, Meaning("name of the run")]
     gpu: Annotated[str, Meaning("name of a GPU, such as b200; also with memory and power, h100_96gb_500w")]
-    gpus: Annotated[int, Meaning("GPUs", min=1)]
+    gpus: Annotated[int, Meaning("GPUs", min=1, max=100_000)]
     sequence_length: Annotated[int, Meaning("tokens of a sample", min=1)]
     model: Annotated[str, Meaning("name, in models.json or of `schedsearch plan model=all`; or a label")] = ""
     num_micro_batches: Annotated[int | None, Meaning("micro-batches of a data-parallel group", min=1)] = None
@@ -130,6 +136,22 @@ class Run:
         return self.dp or max(self.gpus // (self.tp * self.pp * self.cp), 1)
 
     @property
+    def precision_name(self) -> str:
+        """Name of the precision in `placements.models.layers.PRECISIONS`."""
+        return _PRECISIONS.get(self.precision.lower(), self.precision.lower())
+
+    @property
+    def schedule_name(self) -> str | None:
+        """Key of `schedsearch.baselines.NEEDS`; None for the usual schedule."""
+        name = re.sub("[ -]+", "_", self.schedule.lower())
+        return None if name in ("", "1f1b", "interleaved_1f1b") else name
+
+    @property
+    def modules(self) -> tuple[RecomputedModule, ...]:
+        """Modules that are computed again; bars, commas or spaces are between them."""
+        return tuple(re.findall(r"\w+", self.recompute_modules))
+
+    @property
     def degrees(self) -> Degrees:
         """How GPUs share the model."""
         in_node = self.tp * self.cp <= GPUS[self.gpu].gpus_per_node
@@ -144,19 +166,34 @@ class Run:
         """The run with its GPU's key, its batch, chunks and time, where other columns say these.
 
         Raises:
-            RunTableError: Columns contradict each other, or the GPU is not known.
+            RunTableError: Columns contradict each other.
             LayoutError: The layout is not in Megatron-LM's notation.
         """
         return replace(self, **self._gpu_figures(), **self._batch_figures(), vp=self._num_chunks())
 
+    def check_names(self) -> None:
+        """Reject a name that is not known, but for the model's, which may be in a file.
+
+        Raises:
+            RunTableError: The message begins with the column.
+        """
+        names: list[tuple[str, str, Collection[str]]] = [
+            ("gpu", self.gpu, GPUS),
+            ("precision", self.precision_name, PRECISIONS),
+            ("schedule", self.schedule_name or "gpipe", NEEDS),
+            *(("recompute_modules", module, get_args(RecomputedModule)) for module in self.modules),
+        ]
+        for column, name, known in names:
+            if name not in known:
+                raise RunTableError(f"{column}: {name!r} is not known; {suggestion(name, known)}")
+
     def _gpu_figures(self) -> dict[str, Any]:
         """Return the key of the GPU, with the memory and the power limit that its name says."""
-        name = re.sub(r"[ -]+", "_", self.gpu.lower()).removeprefix("nvidia_")
-        if name in GPUS:
-            return {"gpu": name}
+        name = re.sub(r"[ -]+", "_", self.gpu.lower())
+        name = re.sub(r"^nvidia_|_(sxm|hbm)[0-9]?e?(?=_|$)", "", name)
         variant = _VARIANT.fullmatch(name)
-        if variant is None or variant[1] not in GPUS:
-            raise RunTableError(f"gpu: {self.gpu!r} is not known; {suggestion(self.gpu, GPUS)}")
+        if name in GPUS or variant is None or variant[1] not in GPUS:
+            return {"gpu": name if name in GPUS else self.gpu}
         memory_gib, power_w = (float(text) if text else None for text in variant.groups()[1:])
         return {
             "gpu": variant[1],
@@ -193,9 +230,14 @@ class Run:
             return 1
         if self.layout:
             return read_notation(self.layout, self.pp).num_chunks
-        if self.chunk_layers and self.layers:
-            return max(self.layers // (self.pp * self.chunk_layers), 1)
-        return self.vp
+        if self.chunk_layers is None:
+            return self.vp
+        if self.layers is None or self.layers % (self.pp * self.chunk_layers):
+            raise RunTableError(
+                f"chunk_layers: {self.chunk_layers} do not divide the layers ({self.layers or 'empty'}) of "
+                f"{self.pp} stages; correct one"
+            )
+        return self.layers // (self.pp * self.chunk_layers)
 
     def cluster(self) -> Cluster:
         """Return its GPUs, in nodes that hold equal numbers of them.

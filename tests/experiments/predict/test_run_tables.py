@@ -173,6 +173,8 @@ def test_several_runs_fix_computing_and_communication(tmp_path: Path) -> None:
     ("row", "why"),
     [
         ("a,gone,,a100,8,1,1,1,1,1,4,64,bf16,,,,", "model: 'gone' is not known"),
+        ("a,resnet50,,a100,8,1,1,1,1,1,4,64,bf16,,,,", "model: resnet50 is no language model; name one"),
+        ("a,tiny,,a100,8,1,1,1,1,1,4,9000000000,bf16,,,,", "MiB of memory from 0 on"),
         ("a,tiny,,a100,8,1,1,1,1,3,4,64,bf16,,,,", "expert_parallel: 3 does not divide the 8"),
         ("a,tiny,,a100,8,1,8,2,1,1,4,64,bf16,,,,", "stages: 8 layers of tiny are too few for 16 chunks"),
     ],
@@ -215,6 +217,17 @@ def test_a_row_without_a_prediction_is_empty(command: Command, tmp_path: Path) -
         (("a,tiny,,,8,1,1,1,1,1,4,64,bf16,5,,,",), [], "line 2, column gpu: is empty; fill the cell"),
         (("a,tiny,,a101,8,1,1,1,1,1,4,64,bf16,5,,,",), [], "line 2, column gpu: 'a101' is not known; did"),
         (("a,tiny,,a100,8,3,1,1,1,1,4,64,bf16,5,,,",), [], "line 2, column gpus: 8 are not tp 3 x pp 1 x"),
+        (
+            ("a,tiny,,a100,8,1,1,1,1,1,4,64,bf61,5,,,",),
+            [],
+            "line 2, column precision: 'bf61' is not known; did",
+        ),
+        (("a,tiny,,a100,8,1,1,1,1,1,4,64,bf16,1e400,,,",), [], "column measured_ms: '1e400' is not a number"),
+        (
+            ("a,tiny,,a100,8,1,1,1,1,1,4,64,bf16,9e9,,,",),
+            ["calibrate=a"],
+            "times as long as predicted; check",
+        ),
         (ROWS, ["calibrate=none"], "calibrate: 'none' is no run of the tables, and no table of runs; name a"),
         (ROWS, ["calibrate=experts"], "calibrate: 'experts' has no measured_ms; name a run"),
     ],

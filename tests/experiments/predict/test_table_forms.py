@@ -70,6 +70,20 @@ def test_fsdp_of_a_models_name_and_of_a_gpu_with_a_power_limit(tmp_path: Path) -
     assert modelled.layout.recompute_modules == ("operators",) and titan.precision == "bf16"
 
 
+@pytest.mark.parametrize(
+    ("name", "gpu", "gib"),
+    [
+        *(("NVIDIA H100 80GB HBM3", "h100", 80), ("NVIDIA A100-SXM4-40GB", "a100_40gb", 40)),
+        *(("H100 PCIe", "h100_pcie", 80), ("NVIDIA B200", "b200", 180), ("H200 SXM", "h200", 141)),
+    ],
+)
+def test_a_gpu_may_have_the_name_of_its_driver(tmp_path: Path, name: str, gpu: str, gib: float) -> None:
+    (run,) = runs_of(
+        tmp_path, "run,model,gpu,gpus,sequence_length,global_batch", f"a,llama2_7b,{name},8,512,8"
+    )
+    assert (run.gpu, run.cluster().whole.memory_gib) == (gpu, pytest.approx(gib, rel=0.1))
+
+
 def test_recipes(tmp_path: Path) -> None:
     """Megatron-Bridge's summary, with its notes in brackets; of adapters weights are frozen."""
     rows = (
@@ -128,6 +142,8 @@ def test_layouts_are_said_in_several_ways(tmp_path: Path) -> None:
         *("a,llama2_7b,8,h100,8,2,,512,16,Ettt|tt|tt|tL,,", "b,llama2_7b,8,h100,8,2,,512,16,,3,"),
         *("c,llama2_7b,8,h100,8,2,,512,16,,,2", "d,llama2_7b,8,h100,8,2,,512,16,Ett|tL,,"),
     ]
+    with pytest.raises(ValueError, match="line 2, column chunk_layers: 3 do not divide the layers .8. of 2"):
+        runs_of(tmp_path, header, "e,llama2_7b,8,h100,8,2,,512,16,,,3")
     notation, ends, chunks, wrong = runs_of(tmp_path, header, *rows)
     found = [as_modelled(NO_TABLES, run, MEGATRON).layout for run in (notation, ends, chunks)]
     assert [layout.chunk_layers for layout in found] == [(4, 2, 2, 2), (4, 6), None]
