@@ -140,9 +140,8 @@ def in_bf16(model: ModelShape) -> ModelShape:
 
 def _why_no_layouts(cluster: Cluster, costs: LayerCosts, options: PlanOptions, shapes: Sequence[str]) -> str:
     """Return in words which option the layouts of frameworks do not support; empty if they support all."""
-    computed = costs.options if isinstance(costs, ShapeCosts) else None
     reasons = {
-        "layers have measured times": computed is None,
+        "layers have measured times": not isinstance(costs, ShapeCosts),
         "sequence_parallel is false": not options.trees.sequence_parallel,
         "a paper's method is asked for": (options.method, options.stage_method, options.pipeline)
         != ("exact", "exact", "1f1b"),
@@ -203,8 +202,8 @@ class _Planning:
         except KeyboardInterrupt:
             self.interrupted = True
         if not self.made and not self.interrupted:
-            others = f"shapes: no plan of these can be made: {', '.join(self.left_out[:1])}; add v_shape"
-            raise PlanError(others if chains else self.why_none or others)
+            why = f"shapes: no plan of these can be made: {', '.join(self.left_out[:1])}; add v_shape"
+            raise PlanError(why if chains else self.why_none or why)
 
     def _place(self, shape: str, found: Iterable[RatedPlan]) -> None:
         """Make ranked plans, with placements, of the best given ones."""
