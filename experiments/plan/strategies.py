@@ -104,8 +104,8 @@ def _options(
     else:
         names += ["method", "stage_method", "pipeline"]
     own = {name: getattr(planner, name) for name in names}
-    memory = {"memory_gib": question.memory_gib, "reserve_gib": question.reserve_gib}
-    return others | {"options": PlanOptions(trees, **memory, **own)}
+    own |= {name: getattr(question, name) for name in ("memory_gib", "reserve_gib")}
+    return others | {"options": PlanOptions(trees, **own)}
 
 
 def export_best(plans: Plans, directory: Path) -> list[str]:

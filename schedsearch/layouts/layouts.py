@@ -136,11 +136,11 @@ def layout(
             "weight_mib into the layers.csv that is written without memory_mib, and give that as layers"
         )
     chunks = (num_chunks,) if isinstance(num_chunks, int) else tuple(num_chunks)
-    numbers = {"num_chunks": chunks or ([],), "num_devices": (num_devices,)}
-    for name, values in (numbers | {"num_micro_batches": (num_micro_batches,)}).items():
-        for value in values:
-            if type(value) is not int or value < 1:
-                raise LayoutError(f"{name}: {value!r} is not a whole number above 0; give one")
+    numbers: list[tuple[str, object]] = [("num_chunks", each) for each in chunks] or [("num_chunks", [])]
+    numbers += [("num_devices", num_devices), ("num_micro_batches", num_micro_batches)]
+    for name, value in numbers:
+        if type(value) is not int or value < 1:
+            raise LayoutError(f"{name}: {value!r} is not a whole number above 0; give one")
     limits = SharedLimits(work_limit, searches=len(set(chunks)))
     setting = _Setting(model, num_devices, num_micro_batches, memory_mib, transfer_ms)
     own = {name: setting.given(each) for name, each in (given or {}).items()}

@@ -111,9 +111,9 @@ def with_best_division(run: UniformRun, limit_gib: float) -> UniformRun:
     degrees, again = run.layout.degrees, run.layout.recomputed_layers
     if degrees.pipeline == 1 or again is not None or not can_divide(run.model):
         return run
-    layers, *limits = layers_of(run, limit_gib)
+    layers, memory_mib, transfer_ms = layers_of(run, limit_gib)
     numbers = degrees.pipeline, run.layout.num_micro_batches, degrees.chunks
-    found = layout(layers, *numbers, *limits, work_limit=_WORK).best
+    found = layout(layers, *numbers, memory_mib, transfer_ms, work_limit=_WORK).best
     if found is None or found.found is None:
         return run
     divided = replace(run, layout=replace(run.layout, chunk_layers=found.found.sizes))

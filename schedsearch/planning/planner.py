@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Any
 
 from placements import PlacementError
 from placements.cluster import Cluster, read_cluster
@@ -314,7 +315,7 @@ def _promising(options: PlanOptions, found: LayoutPlans | None) -> Iterator[Plan
         paradigms = (*trees.paradigms, *((Paradigm.CP,) if context > 1 else ()))
         experts = tuple(dict.fromkeys((*trees.expert_parallel, expert)))
         own = replace(trees, paradigms=tuple(dict.fromkeys(paradigms)), expert_parallel=experts)
-        given = {name: (count,) for name, count in zip(_NUMBERS, counts, strict=True)}
+        given: dict[str, Any] = {name: (count,) for name, count in zip(_NUMBERS, counts, strict=True)}
         yield replace(options, trees=own, time_limit_s=limit_s, **given)
 
 
