@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -20,6 +19,7 @@ from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.plan import Plan, PlanError, layers_of_stage
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutSearch
+from placements.planners.hybrid.search.plan_search import PlannerReport
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.stages.layout_stages import rounded
 from placements.trainers.as_run import Planned, rate
@@ -39,7 +39,7 @@ _WORK = 0.3
 def plan_layouts(
     search: LayoutSearch,
     num_plans: int = 5,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: PlannerReport | None = None,
     time_limit_s: float = math.inf,
 ) -> LayoutPlans:
     """Return the best layouts; see `placements.planners.hybrid.search.layout_search`.
@@ -50,7 +50,7 @@ def plan_layouts(
     Args:
         search: The layouts that are tried.
         num_plans: Number of layouts to time by a schedule.
-        on_progress: Called now and then with the number of layouts rated, and of all.
+        on_progress: Called now and then with the number of layouts rated, and of all; no time, no bound.
         time_limit_s: Seconds after which the search ends.
 
     Raises:
@@ -66,7 +66,7 @@ def plan_layouts(
     with INTERRUPTS.answered() as ending:
         for estimate in search.rated(layouts):
             if on_progress is not None and len(rated) % 256 == 0:
-                on_progress(len(rated), len(layouts))
+                on_progress(len(rated), len(layouts), None, 0.0)
             rated.append(estimate)
             if is_over():
                 break

@@ -245,13 +245,8 @@ class _Planning:
         assert isinstance(self.costs, ShapeCosts), "else there are no layouts"
         costs, share = replace(self.costs.options, exchanges_apart=True), self._share()
         search = LayoutSearch(self.model, self.cluster, size, costs, allowed)
-
-        def tell(done: int, total: int) -> None:
-            if self.report is not None:
-                self.report(done, total, None, 0.0)
-
         try:
-            found = plan_layouts(search, self.options.num_plans, tell, share.time_limit_s)
+            found = plan_layouts(search, share.num_plans, self.report, share.time_limit_s)
         except PlanError as error:
             if not self.shapes:
                 raise
@@ -266,7 +261,7 @@ class _Planning:
         """Return plans with individual strategies for layers, at most `NEAR_TIE` slower than the layouts."""
         share, layouts = self._share(), self.layouts.get(size)
         end_s, chain = time.monotonic() + share.time_limit_s, PartCosts(self.model.chained, self.costs)
-        known_ms = [run.iteration_ms for each in (layouts.plans if layouts else ()) if (run := each.run)]
+        known_ms = (each.iteration_ms or math.inf for each in (layouts.plans if layouts else ()))
         best_ms, plans = min(known_ms, default=math.inf), list[RatedPlan]()
         for numbers in (*islice(_promising(share, layouts), _PROMISING), None):
             asked = numbers or replace(share, time_limit_s=max(end_s - time.monotonic(), 1e-3))
