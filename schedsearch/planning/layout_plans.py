@@ -130,10 +130,8 @@ def layers_of(run: UniformRun, limit_gib: float) -> tuple[ModelLayers, float, fl
         PlanError: The model has other layers; see `can_divide`.
     """
     if not can_divide(run.model):
-        raise PlanError(
-            f"model: {run.model.name} is not an embedding, transformer layers and an output layer; give a "
-            "table of its layers"
-        )
+        wanted = "an embedding, transformer layers and an output layer; give a table of its layers"
+        raise PlanError(f"model: {run.model.name} is not {wanted}")
     plan, model = run.plan, run.model.layers
     apart = (*layers_of_stage(model, 0, 1), *layers_of_stage(model, 1, len(model)))
     rows = []
@@ -175,16 +173,12 @@ def why_no_layout(search: LayoutSearch, found: LayoutPlans) -> str:
     """Return in one line why no layout fits."""
     num_gpus = search.cluster.num_gpus
     if not found.estimates:
-        return (
-            f"cluster, batch: no layout of {search.model.name} divides both {num_gpus} GPUs and the batch; "
-            "give another of the two, or other micro_batch_sizes"
-        )
+        none = f"no layout of {search.model.name} divides both {num_gpus} GPUs and the batch"
+        return f"cluster, batch: {none}; give another of the two, or other micro_batch_sizes"
     smallest = min(found.estimates, key=lambda each: each.gib)
-    return (
-        f"cluster: no layout fits {found.limit_gib:.1f} GiB of each of the {num_gpus} GPUs; "
-        f"the smallest, {layout_in_words(smallest.layout)}, needs {smallest.gib:.1f} GiB; use more GPUs or "
-        "larger ones"
-    )
+    need = f"the smallest, {layout_in_words(smallest.layout)}, needs {smallest.gib:.1f} GiB"
+    none = f"no layout fits {found.limit_gib:.1f} GiB of each of the {num_gpus} GPUs; {need}"
+    return f"cluster: {none}; use more GPUs or larger ones"
 
 
 def planned_layout(run: UniformRun, limit_gib: float = math.inf) -> Planned:

@@ -286,10 +286,8 @@ class _Planning:
         if not any(reason.startswith(OUT_OF_MEMORY) for reason in reasons):
             return f"{self.model.name}: nothing can be planned: {[*reasons, 'nothing was tried'][0]}"
         own_gib = self.cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib
-        return (
-            f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for "
-            f"{of_model}; use more or larger GPUs, recomputation or a smaller batch"
-        )
+        little = f"{own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for {of_model}"
+        return f"memory_gib: {little}; use more or larger GPUs, recomputation or a smaller batch"
 
 
 def _promising(options: PlanOptions, found: LayoutPlans | None) -> Iterator[PlanOptions]:
