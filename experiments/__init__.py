@@ -15,11 +15,11 @@ order in which to read them; each imports only those above it:
     run            scripts, a run and what it measured
     profile        what blocks cost on this machine
     profile_rates  what a machine reaches by shape
+    predict        plans and runs that were measured: what is predicted, and how far off it is
     plan           plans of a model on a cluster
     layout         the best division of a model's layers, for training frameworks
     replay         measured training jobs in better orders, and assigned anew
     replan         ways to go on when a device is lost or slow
-    predict        plans and runs that were measured: what is predicted, and how far off it is
     cluster        many jobs on GPUs of several types
     prices         what a job saves by moving among spot prices
     reproduce      published tables, and ours beside them

@@ -84,8 +84,8 @@ def _of_model(options: LayoutCommandOptions) -> tuple[ModelLayers, float, float]
     """Return the layers of a model by the costs of `schedsearch plan`; GPUs left over are data-parallel."""
     if options.cluster is None:
         raise OptionError("cluster: has no value; give the GPUs of model, as in cluster=h100_64")
-    names = ("model", "cluster", "sequence_length", "precision")
-    inputs = inputs_of(PlanQuestion(batch=1, **{name: getattr(options, name) for name in names}))
+    shared = {name: getattr(options, name) for name in ("model", "cluster", "sequence_length", "precision")}
+    inputs = inputs_of(PlanQuestion(batch=1, **shared))
     pipeline = options.tensor_parallel * options.num_devices
     data, left = divmod(inputs.cluster.num_gpus, pipeline)
     if left:
@@ -93,6 +93,8 @@ def _of_model(options: LayoutCommandOptions) -> tuple[ModelLayers, float, float]
             f"cluster: {options.cluster} is no multiple of the {pipeline} GPUs of a pipeline, which are "
             "tensor_parallel times num_devices; give another of the three"
         )
+    if options.expert_parallel > 1 and not any(layer.num_routes for layer in inputs.model.layers):
+        raise OptionError(f"expert_parallel: {options.model} has no experts; leave it out")
     degrees = Degrees(options.tensor_parallel, options.num_devices, data, expert=options.expert_parallel)
     layout = Layout(degrees, options.micro_batch_size, options.num_micro_batches)
     assert isinstance(inputs.costs, FrameworkCosts), "computed ones"

@@ -109,12 +109,8 @@ def _model_name(question: PlanQuestion) -> str:
 
 def cluster_of(question: PlanQuestion) -> Cluster:
     """Return the cluster by its name, with the sizes that are given."""
-    return read_cluster(
-        question.cluster,
-        gpus_per_node=question.gpus_per_node,
-        node_bandwidth_gb_s=question.node_bandwidth_gb_s,
-        link_bandwidth_gb_s=question.link_bandwidth_gb_s,
-    )
+    names = ("gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s")
+    return read_cluster(question.cluster, **{name: getattr(question, name) for name in names})
 
 
 def inputs_of(question: PlanQuestion) -> PlanInputs:
@@ -140,15 +136,11 @@ def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) 
     gpu, machine = cluster.whole.gpu, None
     if question.machine is not None:
         if len({nodes.gpu for nodes in cluster.nodes}) > 1:
-            raise OptionError(
-                f"machine: its rates are of one kind of GPU, not of several as in {question.cluster}; leave "
-                "it out"
-            )
+            wrong = f"its rates are of one kind of GPU, not of several as in {question.cluster}"
+            raise OptionError(f"machine: {wrong}; leave it out")
         if model.precision.name not in SIXTEEN_BITS:
-            raise OptionError(
-                f"machine: its rates were measured in 16 bits, not in {model.precision.name}; leave it out, "
-                "or use precision=bf16"
-            )
+            wrong = f"its rates were measured in 16 bits, not in {model.precision.name}"
+            raise OptionError(f"machine: {wrong}; leave it out, or use precision=bf16")
         machine = read_machine(question.machine, gpu)
     options = CostOptions(
         question.model_flops_utilisation,

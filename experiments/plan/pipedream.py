@@ -81,12 +81,9 @@ def levels_of(cluster: Cluster) -> list[Level]:
     if len(cluster.nodes) > 1:
         raise OptionError("cluster: has several kinds of nodes, which planner=pipedream cannot; use one kind")
     (nodes,) = cluster.nodes
-    link_gb_s = cluster.link_bandwidth_gb_s or nodes.gpu.link_bandwidth_gb_s
-    if nodes.num_nodes == 1:
-        return [Level(nodes.gpus_per_node, link_gb_s)]
-    if nodes.gpus_per_node == 1:
-        return [Level(cluster.num_gpus, cluster.node_bandwidth_gb_s)]
-    return [Level(nodes.gpus_per_node, link_gb_s), Level(nodes.num_nodes, cluster.node_bandwidth_gb_s)]
+    in_node = Level(nodes.gpus_per_node, cluster.link_bandwidth_gb_s or nodes.gpu.link_bandwidth_gb_s)
+    between = Level(nodes.num_nodes, cluster.node_bandwidth_gb_s)
+    return [each for each in (in_node, between) if each.count > 1] or [in_node]
 
 
 def plan_row(name: str, plan: PipelinePlan, memory_mib: float | None, batch: int) -> dict[str, Any]:

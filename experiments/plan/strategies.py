@@ -104,8 +104,8 @@ def _options(
     else:
         names += ["method", "stage_method", "pipeline"]
     own = {name: getattr(planner, name) for name in names}
-    memory = {"memory_gib": question.memory_gib, "reserve_gib": question.reserve_gib}
-    return others | {"options": PlanOptions(trees, **memory, **own)}
+    own |= {name: getattr(question, name) for name in ("memory_gib", "reserve_gib")}
+    return others | {"options": PlanOptions(trees, **own)}
 
 
 def export_best(plans: Plans, directory: Path) -> list[str]:
@@ -142,12 +142,12 @@ def tables_of(plans: Plans) -> dict[str, Table]:
     rows = []
     for found in plans.layouts.values():
         for each in found.estimates[:_MOST_ROWS]:
-            row = {**vars(each.layout.degrees), **vars(each.layout)}
+            row = vars(each.layout.degrees) | vars(each.layout)
             del row["degrees"]
             figures = {"formula_ms": f"{each.time_ms:.1f}", "load_ms": f"{each.load_ms:.1f}"}
             rows.append(row | figures | {"gib": f"{each.gib:.2f}", "fits": each.gib <= found.limit_gib})
-    layouts = {"layouts": Table(dict, rows)} if rows else {}
-    return {"plans": Table(dict, plans.rows(), PLAN_COLUMNS), **layouts}
+    tables = {"plans": Table(dict, plans.rows(), PLAN_COLUMNS)}
+    return tables | ({"layouts": Table(dict, rows)} if rows else {})
 
 
 def _lines_of_layouts(plans: Plans) -> Iterator[str]:
@@ -174,9 +174,8 @@ def _proved(plans: Plans) -> list[str]:
     """Return for each batch a line about chains of stages whose layers have strategies of their own."""
     lines = []
     for batch, found in plans.searches.items():
-        known = found.status.lower()
+        known = "proved" if found.plans and found.status is PlanStatus.OPTIMAL else found.status.lower()
         if found.plans:
-            known = "proved" if found.status is PlanStatus.OPTIMAL else known
             known = f"{found.plans[0].time_ms:,.0f} ms by the formula, {known}"
         elif found.num_left == 0 and found.bound_ms > 0:
             known = "none by the formula is faster than the best plan"

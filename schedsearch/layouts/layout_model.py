@@ -93,13 +93,12 @@ def min_bound(
     p, number, pieces = graph.num_devices, graph.num_stages, problem.num_pieces
     num_layers, stages = pieces - 2 - problem.has_mtp, range(number)
     layers: list[Any] = [model.new_int_var(0, num_layers, f"layers {i}") for i in stages]
-    others: list[Any] = [int(i == 0) + int(i == number - 1) for i in stages]
+    sizes = [count + (i == 0) + (i == number - 1) for i, count in enumerate(layers)]
     is_apart: Any = 0
     if problem.has_mtp:
         is_apart = model.new_bool_var("MTP is on the stage before the last")
         model.add(layers[-1] <= num_layers * (1 - is_apart))
-        others[-1], others[-2] = others[-1] + 1 - is_apart, others[-2] + is_apart
-    sizes = [count + other for count, other in zip(layers, others, strict=True)]
+        sizes[-1], sizes[-2] = sizes[-1] + 1 - is_apart, sizes[-2] + is_apart
     model.add(sum(layers) == num_layers)
     for size in sizes[1:-1]:
         model.add(size >= 1)
@@ -122,7 +121,7 @@ def min_bound(
             found[-1], found[-2] = found[-1] - mtp * is_apart, found[-2] + mtp * is_apart
         return found
 
-    forward, backward, activation, weight = problem.pieces.tolist()
+    forward, backward, *memory = problem.pieces.tolist()
     terms = [*of_stages(forward), *of_stages(backward), problem.transfer]
     scale = math.gcd(*forward, *backward, problem.transfer)
     longest = model.new_int_var(0, 2**53 if below is None else (below - 1) // scale, "iteration")
@@ -130,7 +129,7 @@ def min_bound(
         time = sum(int(counts[i]) * terms[i] for i in np.flatnonzero(counts))
         model.add(scale * longest >= time)
     if problem.capacity is not None:
-        kept, lasting = of_stages(activation), of_stages(weight)
+        kept, lasting = map(of_stages, memory)
         for d, rows in enumerate(graph.held):
             for row in rows:
                 held = sum(int(count) * each for count, each in zip(row, kept[d::p], strict=True))
@@ -145,6 +144,5 @@ def min_bound(
         return math.inf, None
     is_best = answer is Verdict.YES and is_optimal(solver)
     bound = solver.objective_value if is_best else math.ceil(solver.best_objective_bound - 1e-6)
-    if answer is not Verdict.YES:
-        return round(bound) * scale, None
-    return round(bound) * scale, tuple(solver.value(size) for size in sizes)
+    found = tuple(solver.value(size) for size in sizes) if answer is Verdict.YES else None
+    return round(bound) * scale, found

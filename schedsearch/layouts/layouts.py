@@ -136,11 +136,11 @@ def layout(
             "weight_mib into the layers.csv that is written without memory_mib, and give that as layers"
         )
     chunks = (num_chunks,) if isinstance(num_chunks, int) else tuple(num_chunks)
-    numbers = {"num_chunks": chunks or ([],), "num_devices": (num_devices,)}
-    for name, values in (numbers | {"num_micro_batches": (num_micro_batches,)}).items():
-        for value in values:
-            if type(value) is not int or value < 1:
-                raise LayoutError(f"{name}: {value!r} is not a whole number above 0; give one")
+    numbers: list[tuple[str, object]] = [("num_chunks", each) for each in chunks] or [("num_chunks", [])]
+    numbers += [("num_devices", num_devices), ("num_micro_batches", num_micro_batches)]
+    for name, value in numbers:
+        if type(value) is not int or value < 1:
+            raise LayoutError(f"{name}: {value!r} is not a whole number above 0; give one")
     limits = SharedLimits(work_limit, searches=len(set(chunks)))
     setting = _Setting(model, num_devices, num_micro_batches, memory_mib, transfer_ms)
     own = {name: setting.given(each) for name, each in (given or {}).items()}
@@ -195,10 +195,8 @@ class _Setting:
         """
         own, group = pipeline
         if own.num_devices != self.num_devices:
-            raise LayoutError(
-                f"layout: has {own.num_devices} pipeline ranks, and num_devices is {self.num_devices}; give "
-                "the same"
-            )
+            numbers = f"{own.num_devices} pipeline ranks, and num_devices is {self.num_devices}"
+            raise LayoutError(f"layout: has {numbers}; give the same")
         row = self._empty(own.num_chunks)
         if row.note:
             raise LayoutError(row.note)
@@ -245,13 +243,9 @@ class _Setting:
         figures = [[ticks(getattr(each, name)) for each in self.layers.layers] for name in names]
         pieces = np.add.reduceat(np.array(figures), self._pieces, axis=1)
         pieces[:2] = np.maximum(pieces[:2], 1)
-        return LayoutProblem(
-            graph_of(self.num_devices, row.num_chunks, self.num_micro_batches, row.group),
-            pieces,
-            None if self.memory_mib is None else ticks(self.memory_mib),
-            ticks(self.transfer_ms),
-            self.layers.num_mtp > 0,
-        )
+        graph = graph_of(self.num_devices, row.num_chunks, self.num_micro_batches, row.group)
+        capacity = None if self.memory_mib is None else ticks(self.memory_mib)
+        return LayoutProblem(graph, pieces, capacity, ticks(self.transfer_ms), self.layers.num_mtp > 0)
 
     def _sizes(self, found: PipelineLayout) -> Sizes:
         """Return the pieces of each stage of a layout."""

@@ -92,10 +92,9 @@ def _stages(best: RankedPlan, plans: Plans) -> Iterator[str]:
         names = Counter(layer.name for layer in shared.layers)
         layers = ", ".join(f"{count} {name}" for name, count in names.items())
         passes_ms = sum(cost.forward.time_ms + cost.backward.time_ms for cost in shared.costs)
-        yield (
-            f"- on all GPUs besides: {layers}: {strategy_in_words(shared.strategy)}; {passes_ms:.4g} ms "
-            f"per micro-batch, {shared.held_mib / 1024:.2g} GiB of each GPU, which the peaks count"
-        )
+        needs = f"{passes_ms:.4g} ms per micro-batch, {shared.held_mib / 1024:.2g} GiB of each GPU"
+        how = strategy_in_words(shared.strategy)
+        yield f"- on all GPUs besides: {layers}: {how}; {needs}, which the peaks count"
 
 
 def ranking(plans: Plans) -> list[list[str]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -20,6 +19,7 @@ from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.plan import Plan, PlanError, layers_of_stage
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.search.layout_search import LayoutEstimate, LayoutSearch
+from placements.planners.hybrid.search.plan_search import PlannerReport
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.stages.layout_stages import rounded
 from placements.trainers.as_run import Planned, rate
@@ -39,7 +39,7 @@ _WORK = 0.3
 def plan_layouts(
     search: LayoutSearch,
     num_plans: int = 5,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: PlannerReport | None = None,
     time_limit_s: float = math.inf,
 ) -> LayoutPlans:
     """Return the best layouts; see `placements.planners.hybrid.search.layout_search`.
@@ -50,7 +50,7 @@ def plan_layouts(
     Args:
         search: The layouts that are tried.
         num_plans: Number of layouts to time by a schedule.
-        on_progress: Called now and then with the number of layouts rated, and of all.
+        on_progress: Called now and then with the number of layouts rated, and of all; no time, no bound.
         time_limit_s: Seconds after which the search ends.
 
     Raises:
@@ -66,7 +66,7 @@ def plan_layouts(
     with INTERRUPTS.answered() as ending:
         for estimate in search.rated(layouts):
             if on_progress is not None and len(rated) % 256 == 0:
-                on_progress(len(rated), len(layouts))
+                on_progress(len(rated), len(layouts), None, 0.0)
             rated.append(estimate)
             if is_over():
                 break
@@ -111,9 +111,9 @@ def with_best_division(run: UniformRun, limit_gib: float) -> UniformRun:
     degrees, again = run.layout.degrees, run.layout.recomputed_layers
     if degrees.pipeline == 1 or again is not None or not can_divide(run.model):
         return run
-    layers, *limits = layers_of(run, limit_gib)
+    layers, memory_mib, transfer_ms = layers_of(run, limit_gib)
     numbers = degrees.pipeline, run.layout.num_micro_batches, degrees.chunks
-    found = layout(layers, *numbers, *limits, work_limit=_WORK).best
+    found = layout(layers, *numbers, memory_mib, transfer_ms, work_limit=_WORK).best
     if found is None or found.found is None:
         return run
     divided = replace(run, layout=replace(run.layout, chunk_layers=found.found.sizes))
@@ -130,10 +130,8 @@ def layers_of(run: UniformRun, limit_gib: float) -> tuple[ModelLayers, float, fl
         PlanError: The model has other layers; see `can_divide`.
     """
     if not can_divide(run.model):
-        raise PlanError(
-            f"model: {run.model.name} is not an embedding, transformer layers and an output layer; give a "
-            "table of its layers"
-        )
+        wanted = "an embedding, transformer layers and an output layer; give a table of its layers"
+        raise PlanError(f"model: {run.model.name} is not {wanted}")
     plan, model = run.plan, run.model.layers
     apart = (*layers_of_stage(model, 0, 1), *layers_of_stage(model, 1, len(model)))
     rows = []
@@ -175,16 +173,12 @@ def why_no_layout(search: LayoutSearch, found: LayoutPlans) -> str:
     """Return in one line why no layout fits."""
     num_gpus = search.cluster.num_gpus
     if not found.estimates:
-        return (
-            f"cluster, batch: no layout of {search.model.name} divides both {num_gpus} GPUs and the batch; "
-            "give another of the two, or other micro_batch_sizes"
-        )
+        none = f"no layout of {search.model.name} divides both {num_gpus} GPUs and the batch"
+        return f"cluster, batch: {none}; give another of the two, or other micro_batch_sizes"
     smallest = min(found.estimates, key=lambda each: each.gib)
-    return (
-        f"cluster: no layout fits {found.limit_gib:.1f} GiB of each of the {num_gpus} GPUs; "
-        f"the smallest, {layout_in_words(smallest.layout)}, needs {smallest.gib:.1f} GiB; use more GPUs or "
-        "larger ones"
-    )
+    need = f"the smallest, {layout_in_words(smallest.layout)}, needs {smallest.gib:.1f} GiB"
+    none = f"no layout fits {found.limit_gib:.1f} GiB of each of the {num_gpus} GPUs; {need}"
+    return f"cluster: {none}; use more GPUs or larger ones"
 
 
 def planned_layout(run: UniformRun, limit_gib: float = math.inf) -> Planned:

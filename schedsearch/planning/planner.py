@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Any
 
 from placements import PlacementError
 from placements.cluster import Cluster, read_cluster
@@ -140,9 +141,8 @@ def in_bf16(model: ModelShape) -> ModelShape:
 
 def _why_no_layouts(cluster: Cluster, costs: LayerCosts, options: PlanOptions, shapes: Sequence[str]) -> str:
     """Return in words which option the layouts of frameworks do not support; empty if they support all."""
-    computed = costs.options if isinstance(costs, ShapeCosts) else None
     reasons = {
-        "layers have measured times": computed is None,
+        "layers have measured times": not isinstance(costs, ShapeCosts),
         "sequence_parallel is false": not options.trees.sequence_parallel,
         "a paper's method is asked for": (options.method, options.stage_method, options.pipeline)
         != ("exact", "exact", "1f1b"),
@@ -203,8 +203,8 @@ class _Planning:
         except KeyboardInterrupt:
             self.interrupted = True
         if not self.made and not self.interrupted:
-            others = f"shapes: no plan of these can be made: {', '.join(self.left_out[:1])}; add v_shape"
-            raise PlanError(others if chains else self.why_none or others)
+            why = f"shapes: no plan of these can be made: {', '.join(self.left_out[:1])}; add v_shape"
+            raise PlanError(why if chains else self.why_none or why)
 
     def _place(self, shape: str, found: Iterable[RatedPlan]) -> None:
         """Make ranked plans, with placements, of the best given ones."""
@@ -245,13 +245,8 @@ class _Planning:
         assert isinstance(self.costs, ShapeCosts), "else there are no layouts"
         costs, share = replace(self.costs.options, exchanges_apart=True), self._share()
         search = LayoutSearch(self.model, self.cluster, size, costs, allowed)
-
-        def tell(done: int, total: int) -> None:
-            if self.report is not None:
-                self.report(done, total, None, 0.0)
-
         try:
-            found = plan_layouts(search, self.options.num_plans, tell, share.time_limit_s)
+            found = plan_layouts(search, share.num_plans, self.report, share.time_limit_s)
         except PlanError as error:
             if not self.shapes:
                 raise
@@ -266,7 +261,7 @@ class _Planning:
         """Return plans with individual strategies for layers, at most `NEAR_TIE` slower than the layouts."""
         share, layouts = self._share(), self.layouts.get(size)
         end_s, chain = time.monotonic() + share.time_limit_s, PartCosts(self.model.chained, self.costs)
-        known_ms = [run.iteration_ms for each in (layouts.plans if layouts else ()) if (run := each.run)]
+        known_ms = (each.iteration_ms or math.inf for each in (layouts.plans if layouts else ()))
         best_ms, plans = min(known_ms, default=math.inf), list[RatedPlan]()
         for numbers in (*islice(_promising(share, layouts), _PROMISING), None):
             asked = numbers or replace(share, time_limit_s=max(end_s - time.monotonic(), 1e-3))
@@ -291,10 +286,8 @@ class _Planning:
         if not any(reason.startswith(OUT_OF_MEMORY) for reason in reasons):
             return f"{self.model.name}: nothing can be planned: {[*reasons, 'nothing was tried'][0]}"
         own_gib = self.cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib
-        return (
-            f"memory_gib: {own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for "
-            f"{of_model}; use more or larger GPUs, recomputation or a smaller batch"
-        )
+        little = f"{own_gib:g} GiB less {options.reserve_gib:g} in reserve are too little for {of_model}"
+        return f"memory_gib: {little}; use more or larger GPUs, recomputation or a smaller batch"
 
 
 def _promising(options: PlanOptions, found: LayoutPlans | None) -> Iterator[PlanOptions]:
@@ -315,7 +308,7 @@ def _promising(options: PlanOptions, found: LayoutPlans | None) -> Iterator[Plan
         paradigms = (*trees.paradigms, *((Paradigm.CP,) if context > 1 else ()))
         experts = tuple(dict.fromkeys((*trees.expert_parallel, expert)))
         own = replace(trees, paradigms=tuple(dict.fromkeys(paradigms)), expert_parallel=experts)
-        given = {name: (count,) for name, count in zip(_NUMBERS, counts, strict=True)}
+        given: dict[str, Any] = {name: (count,) for name, count in zip(_NUMBERS, counts, strict=True)}
         yield replace(options, trees=own, time_limit_s=limit_s, **given)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from placements import Placement
@@ -139,7 +140,7 @@ class RankedPlan:
         words = {None: "formula", Status.OPTIMAL: "makespan", Status.FEASIBLE: "no"}
         return words.get(self.status, str(self.status).lower())
 
-    @property
+    @cached_property
     def peaks_mib(self) -> tuple[float, ...]:
         """Peak memory of a GPU of each stage in MiB: by the schedule, or without one by the planner."""
         if self.schedule is not None:
@@ -162,10 +163,14 @@ class RankedPlan:
         """Return the training figures of the whole model; energies are modelled, and need a schedule."""
         if (rate := self.samples_per_s) is None:
             return TrainingFigures()
-        gpus, samples = self.plan.stage_gpus, self.plan.global_batch_size
-        time_ms, run = 1e3 * samples / rate, self.schedule
-        energy_mj = None if run is None else modelled_energy_mj(run, gpus, time_ms)
-        return IterationWork.of(model, sum(gpus, Counter[Gpu]()), samples).figures(time_ms, energy_mj)
+        samples, gpus = self.plan.global_batch_size, sum(self.plan.stage_gpus, Counter[Gpu]())
+        return IterationWork.of(model, gpus, samples).figures(1e3 * samples / rate, self._energy_mj)
+
+    @cached_property
+    def _energy_mj(self) -> float | None:
+        if self.schedule is None or self.iteration_ms is None:
+            return None
+        return modelled_energy_mj(self.schedule, self.plan.stage_gpus, self.iteration_ms)
 
 
 PLAN_COLUMNS = (

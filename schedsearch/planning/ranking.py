@@ -125,9 +125,8 @@ def _reordered(
         begin_with=replace(run.schedule, placement=placement),
     )
     result = find(problem, _told(on_progress, plan))
-    if result.schedule is not None:
-        other = replace(run, order=result.schedule)
-        run = other if other.iteration_ms * (1 + NEAR_TIE) < run.iteration_ms else run
+    other = run if result.schedule is None else replace(run, order=result.schedule)
+    run = other if other.iteration_ms * (1 + NEAR_TIE) < run.iteration_ms else run
     schedule = run.within(memory)
     bound_ms = max(plan.bound_ms or 0.0, placement.ms(result.makespan_bound))
     plan = replace(plan, run=run, placement=schedule.placement, schedule=schedule).with_bound(bound_ms)

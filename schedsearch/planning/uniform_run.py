@@ -135,8 +135,8 @@ class UniformRun:
     def loads_ms(self) -> list[float]:
         """Time that each stage computes."""
         each_ms = [piece.cost.forward.time_ms + piece.cost.backward.time_ms for piece in self.pieces]
-        stages = range(self.layout.degrees.pipeline)
-        return [self.layout.num_micro_batches * sum(each_ms[i] for i in self.chunks_on(s)) for s in stages]
+        m, stages = self.layout.num_micro_batches, range(self.layout.degrees.pipeline)
+        return [m * sum(each_ms[i] for i in self.chunks_on(stage)) for stage in stages]
 
     @cached_property
     def placement(self) -> Placement:
