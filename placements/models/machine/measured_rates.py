@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,17 +158,9 @@ class CollectiveTimes:
         return float(np.interp(math.log2(degree), np.log2(list(self.by_degree)), times_ms))
 
 
-class _Rates(Protocol):
-    """Rates from which the times of products follow; see `MeasuredRates` and `SheetRates`."""
-
-    @property
-    def kernels(self) -> Mapping[KernelKind, KernelRate]:
-        """Rates of kernels that are bound by memory."""
-
-
-def summing_ms(rates: _Rates, precision: Precision, product: Product) -> float:
+def summing_ms(stream: KernelRate, precision: Precision, product: Product) -> float:
     """Return the milliseconds in which a gradient of weights is added to the sum of micro-batches before."""
-    return rates.kernels["stream"].ms(2 * precision.gradient_bytes * product.weights, 0)
+    return stream.ms(2 * precision.gradient_bytes * product.weights, 0)
 
 
 def batched_core_ms(
@@ -228,7 +220,8 @@ class MeasuredRates:
             self._known[key] = [flops / self._share(each, product, tokens) for each in PASSES]
             if ("product", "weight_gradient") not in self.shares:
                 # The product adds its own sums: they are read and written while it computes.
-                self._known[key][2] = max(self._known[key][2], summing_ms(self, self.precision, product))
+                added_ms = summing_ms(self.kernels["stream"], self.precision, product)
+                self._known[key][2] = max(self._known[key][2], added_ms)
         forward, inputs_ms, weights_ms = self._known[key]
         return forward, inputs_ms + (0.0 if is_frozen else weights_ms)
 

@@ -51,7 +51,7 @@ class SheetRates:
         flops = 2 * tokens * product.inputs * product.outputs
         each_ms = flops / (precision.peak_tflops(self.gpu) * 1e9 * self.product_share)
         each_ms *= 1 + EXPERT_HALF_TOKENS * product.experts / tokens
-        weights_ms = each_ms + summing_ms(self, precision, product)
+        weights_ms = each_ms + summing_ms(self.kernels["stream"], precision, product)
         return each_ms + casts_ms[0], each_ms + casts_ms[1] + (0.0 if is_frozen else weights_ms)
 
     def core_ms(self, core: Core, samples: float) -> tuple[float, float]:
