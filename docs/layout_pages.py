@@ -18,6 +18,7 @@ from experiments.benchmarks.timing import CpuClock
 from placements.cluster import read_cluster
 from placements.forms.texts import markdown_table, write_json, write_text
 from placements.models.zoo import read_model
+from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes
 from placements.trainers.layout import layout_of_sizes
@@ -25,7 +26,6 @@ from placements.trainers.megatron_layout import MegatronPipeline, read_notation
 from schedsearch.layouts.layouts import DOES_NOT_FIT, layout
 from schedsearch.planning.layout_plans import layers_of
 from schedsearch.planning.planner import TRAINED, in_bf16, plan
-from schedsearch.planning.plans import PlanOptions
 from schedsearch.planning.uniform_run import UniformRun
 
 DOCS = Path(__file__).parent

@@ -84,7 +84,7 @@ def test_what_is_refused(overrides: list[str], message: str, layers: Path, tmp_p
         (["cluster=h100_6"], "cluster: h100_6 is no multiple of the 4 GPUs of a pipeline, which are"),
         (["cluster=h100_8", "measured_layout=Et"], "measured_layout: 'Et' needs layers, which is not given"),
         (["cluster=h100_8", "model=opt_350m"], "model: opt_350m is not an embedding, transformer layers and"),
-        (["cluster=h100_8", "expert_parallel=3"], "expert_parallel: 3 does not divide the 2 GPUs that hold"),
+        (["cluster=h100_8", "expert_parallel=2"], "expert_parallel: gpt3_1.3b has no experts; leave it out"),
     ],
 )
 def test_models_that_are_refused(overrides: list[str], message: str, tmp_path: Path) -> None:
