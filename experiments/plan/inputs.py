@@ -41,7 +41,7 @@ _SIZES = ("num_layers", "sequence_length", "vocab_size", "imbalance", "precision
 _COMPUTED = (
     *("machine", "calibrate", "vocab_size", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
     *("model_flops_utilisation", "output_layer_utilisation", "memory_efficiency", "framework"),
-    *("overlap_tensor_parallel", "sends_tokens_once"),
+    *("graphs", "overlap_tensor_parallel", "sends_tokens_once"),
 )
 """Options of computed costs, which a profile has in their place."""
 
@@ -148,6 +148,7 @@ def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) 
         question.memory_efficiency,
         question.overlap_slowdown,
         precision=model.precision,
+        graphs=question.graphs,
         overlap_tensor_parallel=question.overlap_tensor_parallel,
         overlap_weights=True,
         sends_tokens_once=question.sends_tokens_once,

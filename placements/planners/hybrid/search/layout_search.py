@@ -25,7 +25,7 @@ from placements.models.chain import ModelShape
 from placements.models.costing.layer_costs import layer_cost
 from placements.models.costing.options import CostOptions
 from placements.models.layers import Layer
-from placements.models.parallel import Buffer, Cost, LayerStrategy, Recompute
+from placements.models.parallel import Buffer, ContextSharing, Cost, LayerStrategy, Recompute
 from placements.planners.hybrid.plan import PlanError, alike, layers_of_stage
 from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes, is_end, num_before
 
@@ -147,7 +147,9 @@ class LayoutSearch:
                     continue
                 for again, zero in product(recompute, options.zero):
                     for chunks in self._chunks(pipeline) if zero <= 1 or pipeline == 1 else ():
-                        how = Degrees(tensor, pipeline, data, context, expert, chunks, whole)
+                        # Heads are exchanged in a node alone: between nodes keys go around, as they are fewer.
+                        sharing: ContextSharing = "all_to_all" if tensor * context <= in_node else "ring"
+                        how = Degrees(tensor, pipeline, data, context, expert, chunks, whole, sharing)
                         yield Layout(how, size, number, zero, again)
 
     def _chunks(self, pipeline: int) -> list[int]:
