@@ -28,7 +28,7 @@ from schedsearch.validate import InvalidScheduleError, validate
 RankingReport = Callable[[str, float, SearchProgress], None]
 """Called with the searched plan's name, its tick in ms, and the progress of its search."""
 
-_NUM_LAYOUTS = 3
+_NUM_LAYOUTS = 2
 """Number of layouts whose order is searched, the best ones."""
 
 _MIN_GAIN = 2 * NEAR_TIE

@@ -160,7 +160,8 @@ def rates_of(gpu: Gpu, precision: Precision) -> MeasuredRates | None:
     if not gpu.rates or precision.number_bytes != BF16.number_bytes:  # products of 32 bits are in none
         return None
     path = Path(__file__).parents[2] / "rates" / f"{gpu.rates}.csv.gz"
-    measured = precision.name if precision.has_casts else ""
+    # A GPU without such products has those of 16 bits.
+    measured = precision.name if precision.peak_tflops(gpu) > gpu.peak_tflops else ""
     return _of_csv(path, gpu, GPUS.get(gpu.rates, gpu), precision, measured)
 
 
