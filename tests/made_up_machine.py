@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from placements.models.machine.measured_rates import CollectiveRate, KernelRate, MeasuredRates, ShareTable
+from placements.models.machine.machine_rates import CollectiveRate, KernelRate, MachineRates, ShareTable
 
-MACHINE = MeasuredRates(
+MACHINE = MachineRates(
     "made up",
     1.0,
     {

@@ -71,7 +71,7 @@ OWNERS = {
         "schedsearch/unequal/replica_bound.py",
         "experiments/reproduce/galvatron/tables.py",
         "experiments/predict/calibration.py",
-        "placements/models/machine/measured_rates.py",
+        "placements/models/machine/machine_rates.py",
         "placements/profiles/length_rules.py",
     ],
     "networkx": [

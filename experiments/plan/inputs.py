@@ -24,7 +24,7 @@ from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
 from placements.models.layers import SIXTEEN_BITS
 from placements.models.machine.machine_file import read_machine
-from placements.models.machine.measured_rates import MeasuredRates
+from placements.models.machine.machine_rates import MachineRates
 from placements.models.memory import FRAMEWORKS
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import MODELS, read_model
@@ -157,7 +157,7 @@ def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) 
     )
     rates = options.rates_on(gpu)
     source = f"data sheets, layers at {options.share_of_peak:.0%} of the peak"
-    if isinstance(rates, MeasuredRates):
+    if rates.is_measured:
         source = (
             f"rates measured, of {question.machine}"
             if machine
@@ -171,7 +171,7 @@ def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) 
     return FrameworkCosts(model, options), f"costs: computed from shapes, and {source}"
 
 
-def _calibration(question: PlanQuestion, cluster: Cluster, machine: MeasuredRates | None) -> Calibration:
+def _calibration(question: PlanQuestion, cluster: Cluster, machine: MachineRates | None) -> Calibration:
     """Return the factors on modelled times by the table of runs that is given.
 
     Raises:

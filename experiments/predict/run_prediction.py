@@ -11,7 +11,6 @@ from experiments.predict.modelled_run import as_modelled
 from experiments.predict.run_table import RunFolder
 from experiments.predict.runs.run import Run
 from experiments.predict.stage_memory import stage_memory
-from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.memory import Framework
 from placements.models.training_figures import IterationWork
 from schedsearch.metrics import modelled_energy_mj
@@ -50,7 +49,7 @@ def predict_run(
     except ValueError as why:
         return replace(row, note=joined(run.note, f"{NOT_PREDICTED}{str(why).splitlines()[0]}"))
     remark = ""
-    if not isinstance(model.costs.options.rates_on(model.cluster.whole.gpu), MeasuredRates):
+    if not model.costs.options.rates_on(model.cluster.whole.gpu).is_measured:
         of_precision = f" in {run.precision}" if run.gpu in folder.machines else ""
         remark = f"rates of {run.gpu}{of_precision} assumed, not measured"
     fullest, gpus = gib.index(max(gib)), model.plan.stage_gpus

@@ -15,7 +15,7 @@ from placements.forms.tables import Cell, csv_header, csv_records, csv_rows
 from placements.gpus import GPUS
 from placements.models.chain import ModelShape
 from placements.models.machine.machine_file import read_machine
-from placements.models.machine.measured_rates import MeasuredRates
+from placements.models.machine.machine_rates import MachineRates
 from placements.models.zoo.shapes import suggestion
 from placements.trainers.layout import LayoutError
 
@@ -30,7 +30,7 @@ class RunFolder:
 
     tables: Mapping[str, tuple[Run, ...]]
     models: Mapping[str, Run]
-    machines: Mapping[str, MeasuredRates]
+    machines: Mapping[str, MachineRates]
 
     @property
     def runs(self) -> list[Run]:
@@ -55,7 +55,7 @@ def read_run_folder(folder: Path) -> RunFolder:
     Raises:
         ValueError: A file is wrong; the message begins with its path.
     """
-    tables, machines = dict[str, tuple[Run, ...]](), dict[str, MeasuredRates]()
+    tables, machines = dict[str, tuple[Run, ...]](), dict[str, MachineRates]()
     for path in sorted(each for each in folder.iterdir() if each.is_file()):
         named = [gpu for gpu in GPUS if f"{path.stem}_".startswith(f"{gpu}_")]
         if is_table(path) and (runs := read_run_table(path)):

@@ -19,7 +19,7 @@ from torch import Tensor
 from placements.hardware import Gpu
 from placements.models.layers import Layer
 from placements.models.machine.machine_file import MachineRow, MeasuredOperator
-from placements.models.machine.measured_rates import CORE_BACKWARD
+from placements.models.machine.machine_rates import CORE_BACKWARD
 from placements.models.operators import Core, Product
 
 _STREAM_BYTES = 1 << 28

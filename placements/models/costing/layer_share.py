@@ -11,7 +11,7 @@ from placements.cluster import DeviceGroup
 from placements.models.costing.options import CostOptions
 from placements.models.end_layers import OutputLayer
 from placements.models.layers import Layer
-from placements.models.machine.measured_rates import CollectiveKind, MeasuredRates
+from placements.models.machine.machine_rates import CollectiveKind
 from placements.models.operators import Product
 from placements.models.parallel import LayerStrategy, Pass, Recompute, SharingLevel
 from placements.models.transformer import TransformerLayer
@@ -45,7 +45,7 @@ class LayerShare:
         self.again: Recompute = strategy.recompute if layer.reads_weights_backward else "none"
         is_output = isinstance(layer, OutputLayer)
         self.rates = options.rates_on(group.gpu, is_output)
-        self.by_operator = isinstance(self.rates, MeasuredRates) or layer.num_routes > 0
+        self.by_operator = self.rates.is_measured or layer.num_routes > 0
         reached = options.output_layer_utilisation if is_output else options.share_of_peak
         peak_tflops = options.precision.peak_tflops(group.gpu, exact=is_output)
         self._ms_per_flop = options.compute_factor * self.samples / (reached * peak_tflops * 1e9)
@@ -173,7 +173,7 @@ class LayerShare:
         rates, group, factor = self.rates, self.group, self.options.communication_factor
         reach = level.degree * level.stride
         is_inside = group.fits_in_nodes(reach) and group.cluster.link_bandwidth_gb_s is None
-        if isinstance(rates, MeasuredRates) and reach <= rates.gpus_per_node and is_inside:
+        if rates.is_measured and reach <= rates.gpus_per_node and is_inside:
             return factor * rates.collective_ms(kind, num_bytes, level.degree)
         if kind == "all_to_all":
             return factor * group.all_to_all_ms(num_bytes, *level)

@@ -12,8 +12,7 @@ from placements.block import PlacementError
 from placements.hardware import Gpu
 from placements.models.layers import BF16, HALF, Precision
 from placements.models.machine.machine_file import rates_of
-from placements.models.machine.measured_rates import MeasuredRates
-from placements.models.machine.sheet_rates import SheetRates
+from placements.models.machine.machine_rates import MachineRates, assumed_rates
 from placements.models.memory import PLAIN, Framework
 from placements.models.parallel import Pass
 
@@ -70,7 +69,7 @@ class CostOptions:
     overlap_weights: bool = False
     sends_tokens_once: bool = False
     exchanges_apart: bool = False
-    machine: MeasuredRates | None = None
+    machine: MachineRates | None = None
     framework: Framework = PLAIN
     compute_factor: float = 1.0
     communication_factor: float = 1.0
@@ -85,7 +84,7 @@ class CostOptions:
         if not 1 <= factor <= 2:
             raise PlacementError(f"overlap_slowdown: {factor} is not from 1, for none, to 2; give a factor")
 
-    def rates_on(self, gpu: Gpu, is_exact: bool = False) -> MeasuredRates | SheetRates:
+    def rates_on(self, gpu: Gpu, is_exact: bool = False) -> MachineRates:
         """Return the rates of a GPU: of its machine, of the project's table, or of its data sheet.
 
         Exact products stay in 16 bits.
@@ -94,7 +93,7 @@ class CostOptions:
         if self.machine is not None:
             return self.machine
         known = rates_of(gpu, precision) if self.model_flops_utilisation is None else None
-        return known or SheetRates(gpu, precision, self.share_of_peak, self.memory_efficiency)
+        return known or assumed_rates(gpu, precision, self.share_of_peak, self.memory_efficiency)
 
     @property
     def share_of_peak(self) -> float:

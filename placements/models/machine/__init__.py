@@ -1,6 +1,5 @@
-"""Measured rates of one machine.
+"""Rates of one machine.
 
-- `measured_rates`: shares of peaks by shape, bandwidths, and times of collectives
+- `machine_rates`: shares of peaks by shape, bandwidths, and times of collectives; measured or assumed
 - `machine_file`: the files that have them
-- `sheet_rates`: rates by operator from a data sheet, for layers with experts
 """

@@ -29,13 +29,13 @@ from placements.forms.tables import csv_records
 from placements.gpus import GPUS
 from placements.hardware import Gpu
 from placements.models.layers import BF16, Precision
-from placements.models.machine.measured_rates import (
+from placements.models.machine.machine_rates import (
     PERMUTE_SHARE,
     CollectiveKind,
     CollectiveRate,
     CollectiveTimes,
     KernelRate,
-    MeasuredRates,
+    MachineRates,
     ShareTable,
 )
 from placements.models.operators import KernelKind
@@ -67,7 +67,7 @@ class MachineFileError(ValueError):
     """A file of a machine is wrong; the message names the file, the field and the remedy in one line."""
 
 
-def read_machine(path: str | Path, gpu: Gpu) -> MeasuredRates:
+def read_machine(path: str | Path, gpu: Gpu) -> MachineRates:
     """Read a machine's file; shares in a CSV are of the peaks of `gpu`.
 
     Raises:
@@ -82,7 +82,7 @@ def read_machine(path: str | Path, gpu: Gpu) -> MeasuredRates:
         return _of_json(replace(data, is_open=True))
 
 
-def _of_json(data: Field) -> MeasuredRates:
+def _of_json(data: Field) -> MachineRates:
     operators, bandwidths = data["accelerator"]["op"], data["accelerator"]["bandwidth"]
     links = data["networks"]["high_intra_node"]
     link_gb_s = links["bandwidth"]["gbps"].number("a bandwidth in GB/s", min=1e-3)
@@ -90,7 +90,7 @@ def _of_json(data: Field) -> MeasuredRates:
     for kind in get_args(CollectiveKind):
         field = links["op"][_JSON_COLLECTIVES.get(kind, kind)]
         collectives[kind] = field.record(CollectiveRate, bandwidth_gb_s=link_gb_s)
-    return MeasuredRates(
+    return MachineRates(
         data["sys_name"].text(),
         operators["matmul"]["tflops"].number("a peak in TFLOP/s", min=1e-3),
         {shape[:2]: _json_shares(operators, *shape[2:]) for shape in _SHAPES},
@@ -152,7 +152,7 @@ Sizes = tuple[int, ...]
 
 
 @cache
-def rates_of(gpu: Gpu, precision: Precision) -> MeasuredRates | None:
+def rates_of(gpu: Gpu, precision: Precision) -> MachineRates | None:
     """Return the rates that come with the project for a GPU; None where its products were not measured so.
 
     A GPU with the rates of another one reaches the same shares of its own peaks.
@@ -167,7 +167,7 @@ def rates_of(gpu: Gpu, precision: Precision) -> MeasuredRates | None:
 
 def _of_csv(
     path: Path, gpu: Gpu, measured_gpu: Gpu, precision: Precision = BF16, measured: str = ""
-) -> MeasuredRates | None:
+) -> MachineRates | None:
     known = {(operator, which): len(names.split()) for operator, which, *_, names in _SHAPES}
     known |= {("kernel", kind): 0 for kind in get_args(KernelKind)}
     known |= {("collective", kind): 2 for kind in get_args(CollectiveKind)}
@@ -241,7 +241,7 @@ def _of_csv(
                 points.setdefault(degree[0], []).append((num_bytes, row.time_us / 1e3))
         if points:
             collectives[kind] = CollectiveTimes(points)
-    return MeasuredRates(
+    return MachineRates(
         path.name.partition(".")[0], peak_tflops, shares, kernels, collectives, gpu.gpus_per_node, precision
     )
 

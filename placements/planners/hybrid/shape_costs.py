@@ -9,7 +9,6 @@ from placements.models.chain import ModelShape
 from placements.models.costing.layer_costs import layer_cost, transition_ms
 from placements.models.costing.options import USUAL, CostOptions
 from placements.models.layers import Layer
-from placements.models.machine.measured_rates import MeasuredRates
 from placements.models.parallel import Cost, LayerStrategy
 from placements.planners.hybrid.uniform import is_end
 
@@ -43,7 +42,7 @@ class ShapeCosts:
         num_bytes = self.options.precision.number_bytes * elements / after.count
         rates, factor = self.options.rates_on(before.gpu), self.options.communication_factor
         is_inside = len({*before.nodes, *after.nodes}) == 1 and before.cluster.link_bandwidth_gb_s is None
-        if isinstance(rates, MeasuredRates) and is_inside:
+        if rates.is_measured and is_inside:
             return factor * rates.collective_ms("send", num_bytes, 2)
         return factor * before.next_transfer_ms(after, num_bytes)
 

@@ -147,7 +147,7 @@ class LayoutSearch:
                     continue
                 for again, zero in product(recompute, options.zero):
                     for chunks in self._chunks(pipeline) if zero <= 1 or pipeline == 1 else ():
-                        # Heads are exchanged in a node alone: between nodes keys go around, as they are fewer.
+                        # Between nodes keys go around, which are fewer than all heads.
                         sharing: ContextSharing = "all_to_all" if tensor * context <= in_node else "ring"
                         how = Degrees(tensor, pipeline, data, context, expert, chunks, whole, sharing)
                         yield Layout(how, size, number, zero, again)

@@ -17,7 +17,7 @@ from placements.models.costing.layer_costs import layer_cost, layer_memory, tran
 from placements.models.costing.options import CostOptions
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import HALF, PRECISIONS, SINGLE, TF32, Layer
-from placements.models.machine.sheet_rates import SheetRates
+from placements.models.machine.machine_rates import assumed_rates
 from placements.models.memory import FRAMEWORKS
 from placements.models.operators import Product
 from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute, SequenceSharing
@@ -227,7 +227,7 @@ def test_torchtitan_computes_every_second_product_again() -> None:
 
 
 def test_experts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("placements.models.machine.sheet_rates.EXPERT_HALF_TOKENS", 0)
+    monkeypatch.setattr("placements.models.machine.machine_rates.EXPERT_HALF_TOKENS", 0)
     layer = replace(GPT, num_experts=4, experts_per_token=2)
     dense, expert = 4 * H * H + 8 * H + 4 * H, 8 * H * H + 5 * H
     alone, shared = (cost(LayerStrategy(1, 8, expert_parallel=e), layer=layer) for e in (1, 4))
@@ -245,16 +245,18 @@ def test_experts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_experts_by_operator_by_hand() -> None:
-    """In 8 bits inputs are made of 16-bit ones, gradients of weights added up, and cores stay in 16."""
+    """In 8 bits inputs are made of 16-bit ones, and cores stay in 16; sums of gradients are read meanwhile."""
     gpu = replace(COUNTING_GPU, peak_fp8_tflops=2e-9)
-    rates = SheetRates(gpu, PRECISIONS["fp8"], 1.0, 1.0)
+    rates = assumed_rates(gpu, PRECISIONS["fp8"], 1.0, 1.0)
     product = Product("experts in", 10, 20, 8, "outputs", experts=2)
     forward, backward = rates.product_ms(product, 8)
     each = 2 * 8 * 10 * 20 / 2 * (1 + 230 * 2 / 8)
-    assert forward == each + 8 * 10 * (2 + 2)
-    assert backward == 2 * each + 8 * 20 * (2 + 2) + 2 * 4 * 2 * 10 * 20
-    assert rates.product_ms(product, 8, is_frozen=True)[1] == each + 8 * 20 * (2 + 2)
-    assert rates.core_ms(GPT.on(1).cores[0], 3) == (3 * CORE, 2.5 * 3 * CORE)
+    assert forward == pytest.approx(each + 8 * 10 * (2 + 2))
+    assert backward == pytest.approx(2 * each + 8 * 20 * (2 + 2))
+    assert rates.product_ms(product, 8, is_frozen=True)[1] == pytest.approx(each + 8 * 20 * (2 + 2))
+    assert rates.core_ms(GPT.on(1).cores[0], 3) == pytest.approx((3 * CORE, 2.5 * 3 * CORE))
+    slow = assumed_rates(replace(gpu, memory_bandwidth_gb_s=1e-8), PRECISIONS["bf16"], 1.0, 1.0)
+    assert slow.product_ms(product, 8)[1] == pytest.approx(2 * each + 100 * 2 * 4 * 2 * 10 * 20)
 
 
 def test_a_layer_is_no_shorter_than_its_host_needs() -> None:

@@ -17,7 +17,7 @@ from placements.models.costing.layer_costs import layer_cost, layer_memory
 from placements.models.costing.options import CostOptions
 from placements.models.end_layers import EmbeddingLayer, OutputLayer
 from placements.models.layers import BF16, PRECISIONS, Layer
-from placements.models.machine.measured_rates import ShareTable
+from placements.models.machine.machine_rates import ShareTable
 from placements.models.mamba import MambaLayer
 from placements.models.memory import FRAMEWORKS, STATE_KINDS
 from placements.models.parallel import Buffer, Cost, LayerStrategy

@@ -1,14 +1,14 @@
-"""Rates that a machine was measured to reach: shares of peaks by shape, bandwidths, and times of collectives.
+"""Rates that a machine reaches: shares of peaks by shape, bandwidths, and times of collectives.
 
-They replace the assumed shares of `placements.models.costing.options`. The module knows no layer and no file.
+The module knows no layer and no file.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import Annotated, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import RBFInterpolator
 
 from placements.forms.meaning import Meaning
+from placements.hardware import Gpu
 from placements.models.layers import BF16, Precision
 from placements.models.operators import Core, Kernel, KernelKind, Product
 
@@ -158,12 +159,7 @@ class CollectiveTimes:
         return float(np.interp(math.log2(degree), np.log2(list(self.by_degree)), times_ms))
 
 
-def summing_ms(stream: KernelRate, precision: Precision, product: Product) -> float:
-    """Return the milliseconds in which a gradient of weights is added to the sum of micro-batches before."""
-    return stream.ms(2 * precision.gradient_bytes * product.weights, 0)
-
-
-def batched_core_ms(
+def _batched_core_ms(
     core: Core, samples: float, stream: KernelRate, product_ms_per_flop: float
 ) -> tuple[float, float]:
     """Return the milliseconds of a core that writes its scores: two batched products, and softmax between.
@@ -182,8 +178,8 @@ def batched_core_ms(
 
 
 @dataclass(frozen=True)
-class MeasuredRates:
-    """Measured rates of one machine.
+class MachineRates:
+    """Rates of one machine, measured or assumed.
 
     Attributes:
         name: Name of the machine.
@@ -193,7 +189,7 @@ class MeasuredRates:
             all scores, those included that a causal kernel leaves out. Of products only the forward is
             needed.
         kernels: Rates of kernels that are bound by memory, by kind.
-        collectives: Rates of collectives in a node, by kind.
+        collectives: Rates of collectives in a node, by kind; none where all is assumed.
         gpus_per_node: GPUs of the node they were measured in.
         precision: Precision of the products.
     """
@@ -207,11 +203,17 @@ class MeasuredRates:
     precision: Precision = BF16
     _known: dict[tuple[float, ...], list[float]] = field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether its products were measured by shape, and its collectives."""
+        return bool(self.collectives)
+
     def product_ms(self, product: Product, tokens: float, is_frozen: bool = False) -> tuple[float, float]:
         """Return the milliseconds of the forward and of the backward of a product with tokens on each GPU.
 
         The backward has two products, or if the layer is frozen only the input gradient's. Products in 8 or 4
-        bits were measured with the cast of inputs from 16 bits (ai-dynamo/aiconfigurator, collect_gemm.py).
+        bits were measured with the cast of inputs from 16 bits (ai-dynamo/aiconfigurator, collect_gemm.py);
+        otherwise inputs and output gradients are cast before, plain and transposed.
         """
         inputs, outputs, experts = product.inputs, product.outputs, product.experts
         key = (inputs, outputs, tokens, experts)
@@ -220,8 +222,12 @@ class MeasuredRates:
             self._known[key] = [flops / self._share(each, product, tokens) for each in PASSES]
             if ("product", "weight_gradient") not in self.shares:
                 # The product adds its own sums: they are read and written while it computes.
-                added_ms = summing_ms(self.kernels["stream"], self.precision, product)
+                added_ms = self.kernels["stream"].ms(2 * self.precision.gradient_bytes * product.weights, 0)
                 self._known[key][2] = max(self._known[key][2], added_ms)
+            if self.precision.has_casts and not self.is_measured:
+                num_bytes = tokens * (self.precision.number_bytes + 2 * self.precision.product_bytes)
+                self._known[key][0] += self.kernels["stream"].ms(num_bytes * inputs, 0)
+                self._known[key][1] += self.kernels["stream"].ms(num_bytes * outputs, 0)
         forward, inputs_ms, weights_ms = self._known[key]
         return forward, inputs_ms + (0.0 if is_frozen else weights_ms)
 
@@ -250,13 +256,14 @@ class MeasuredRates:
     def core_ms(self, core: Core, samples: float) -> tuple[float, float]:
         """Return the milliseconds of an attention core's forward and backward for a number of samples."""
         shape = core.tokens, core.heads * samples, core.key_width
-        each_ms = core.slowdown * samples * core.flops / core.counted / (self.peak_tflops * 1e9)
+        each_ms = core.slowdown * samples * core.flops / (self.peak_tflops * 1e9)
+        each_ms /= core.counted if self.is_measured else 1.0
         if core.writes_scores:
             share = self.shares["product", "forward"].at(
                 core.tokens * core.heads * samples, core.key_width, core.span
             )
             ms_per_flop = 1 / (self.peak_tflops * 1e9 * share)
-            return batched_core_ms(core, samples, self.kernels["stream"], ms_per_flop)
+            return _batched_core_ms(core, samples, self.kernels["stream"], ms_per_flop)
         forward = self.shares["core", "forward"].at(*shape)
         table = self.shares.get(("core", "backward"))
         backward = CORE_BACKWARD_SHARE * forward if table is None else table.at(*shape)
@@ -265,3 +272,22 @@ class MeasuredRates:
     def collective_ms(self, kind: CollectiveKind, num_bytes: float, degree: int) -> float:
         """Return the milliseconds of a collective of GPUs of a node; 0 for one GPU."""
         return 0.0 if degree == 1 else self.collectives[kind].ms(num_bytes, degree, kind == "send")
+
+
+@cache
+def assumed_rates(gpu: Gpu, precision: Precision, share: float, memory_share: float) -> MachineRates:
+    """Return one share of a data sheet's peak for all products and cores, and one of the bandwidth.
+
+    Cores of attentions stay in 16 bits.
+    """
+    peak_tflops = precision.peak_tflops(gpu)
+    core = ShareTable({}, share * precision.peak_tflops(gpu, exact=True) / peak_tflops)
+    shares = {
+        ("product", "forward"): ShareTable({}, share),
+        ("core", "forward"): core,
+        ("core", "backward"): core,
+    }
+    stream = KernelRate(gpu.memory_bandwidth_gb_s, memory_share, 0.0)
+    permute = replace(stream, share=min(PERMUTE_SHARE, memory_share))
+    kernels: Mapping[KernelKind, KernelRate] = {"stream": stream, "permute": permute, "loss": stream}
+    return MachineRates(gpu.name, peak_tflops, shares, kernels, {}, precision=precision)
