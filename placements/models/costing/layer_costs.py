@@ -18,7 +18,7 @@ from placements.models.layers import Layer
 from placements.models.memory import LOSSES, STATE_KINDS, WORKSPACES_MIB, MemoryItem
 from placements.models.operators import LOGITS, SCORES, KeptTensor
 from placements.models.parallel import Buffer, Cost, LayerStrategy, Pass, SharingLevel
-from placements.models.transformer import RECOMPUTED, TransformerLayer
+from placements.models.transformer import RECOMPUTED
 
 
 def layer_cost(
@@ -285,11 +285,10 @@ def _copies(share: LayerShare) -> Iterator[KeptTensor]:
     order than FlashAttention's, which writes sample by sample; cuDNN's kernel, for later GPUs, does not.
     """
     strategy, gpu, name = share.strategy, share.group.gpu, share.options.framework.workspaces or ""
-    is_flash = isinstance(share.layer, TransformerLayer) and share.layer.attention in ("flash", "flash2")
+    numbers = sum(core.output_numbers for core in share.work.cores if not core.writes_scores)
     exchanges_heads = strategy.context == "all_to_all" and strategy.context_parallel > 1
     by_samples = gpu.peak_fp8_tflops is None and share.samples * strategy.token_parallel > 1
-    if name.startswith("transformer_engine") and is_flash and (exchanges_heads or by_samples):
-        numbers = sum(core.output_numbers for core in share.work.cores)
+    if name.startswith("transformer_engine") and numbers and (exchanges_heads or by_samples):
         yield KeptTensor("output of the attention's kernel", share.work.number_bytes * numbers)
 
 
@@ -301,13 +300,9 @@ def _libraries(share: LayerShare) -> Iterator[tuple[str, float]]:
         yield "workspaces", 2**20 * WORKSPACES_MIB[framework.workspaces][has_fp8]
     if isinstance(layer, OutputLayer) and share.sharing > 1 and framework.kernels_per_weight:
         yield "gathered input of the output layer", share.bytes_of(work.inputs)
-    if (
-        framework.has_score_buffer
-        and isinstance(layer, TransformerLayer)
-        and layer.attention not in ("flash", "flash2")
-    ):
-        scores = max((core.heads * core.tokens * core.span for core in work.cores), default=0)
-        yield "scores before the softmax", share.bytes_of(scores)
+    scores = [core.heads * core.tokens * core.span for core in work.cores if core.writes_scores]
+    if framework.has_score_buffer and scores:
+        yield "scores before the softmax", share.bytes_of(max(scores))
 
 
 def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:

@@ -116,7 +116,7 @@ class LayoutSearch:
         in_node = min(nodes.gpus_per_node for nodes in self.cluster.nodes)
         experts = max(layer.num_routes for layer in layers)
         tokens = max(getattr(layer, "sequence_length", 1) for layer in layers)
-        keeps_scores = any(layer.scores_bytes(self.costs.precision, 1) for layer in layers)
+        keeps_scores = any(core.writes_scores for layer in layers for core in layer.on(1).cores)
         recompute = [each for each in options.recompute if keeps_scores or each != "selective"]
         precision = self.costs.precision
         held = self.model.num_parameters * (precision.weight_bytes + precision.gradient_bytes)
