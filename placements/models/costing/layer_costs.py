@@ -62,13 +62,10 @@ def layer_cost(
         )
     layer.check(strategy.tensor_parallel, strategy.expert_parallel)
     share = LayerShare(layer, strategy, samples, group, options)
-    held: defaultdict[str, float] = defaultdict(float)
-    buffers: list[Buffer] = []
-    states = _states(share)
-    for kind, name, num_bytes, _ in _memory(share, num_micro_batches, states.forward_bytes):
+    held, states = defaultdict[str, float](float), _states(share)
+    items = list(_memory(share, num_micro_batches, states.forward_bytes))
+    for kind, _, num_bytes, _ in items:
         held[kind] += num_bytes
-        if kind == "buffer":
-            buffers.append(Buffer(name, num_bytes))
     apart = options.exchanges_apart
     return Cost(
         *_passes(share, states),
@@ -77,7 +74,7 @@ def layer_cost(
         held["backward"] - share.gradients_bytes,
         sum(held[kind] for kind in STATE_KINDS),
         states.update_ms + (0.0 if apart else states.scatter_ms + states.gather_ms),
-        frozenset(buffers),
+        frozenset(Buffer(name, num_bytes) for kind, name, num_bytes, _ in items if kind == "buffer"),
         states.scatter_ms if apart else 0.0,
         states.gather_ms if apart else 0.0,
         held["kept"] + held["backward"] if options.framework.has_temporaries else 0.0,
@@ -349,6 +346,5 @@ def _again_ms(share: LayerShare, names: frozenset[str]) -> float:
         return sum(own_ms for own_ms, _ in (*share.products_ms[1::2], *share.kernels_ms.values()))
     found_ms = share.core_ms[0] if SCORES in names else 0.0
     products = zip((each.name for each in share.products), share.products_ms, strict=False)
-    return found_ms + sum(
-        own_ms for name, (own_ms, _) in (*products, *share.kernels_ms.items()) if name in names
-    )
+    all_ms = (*products, *share.kernels_ms.items())
+    return found_ms + sum(own_ms for name, (own_ms, _) in all_ms if name in names)

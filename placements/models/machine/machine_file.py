@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -114,7 +113,7 @@ def _json_shares(operators: Field, name: str, mark: str, names: str) -> ShareTab
         if mark in text and (shape not in found or _JSON_FIRST.search(text)):
             found[shape] = _share(factors[text])
     if names == _CORE:
-        found = {_without_key_heads(shape): share for shape, share in found.items()}
+        found = {shape[:2] + shape[3:]: share for shape, share in found.items()}  # whatever heads of keys
     return ShareTable(found, _share(operators[name]["efficient_factor"]))
 
 
@@ -188,7 +187,7 @@ def _of_csv(
         for sizes, row in rows[key].items():
             slowdown = 1.0 if row.precision else gpu.run_slowdown
             share = _share_of(row, sizes, measured_tflops, slowdown) * own_tflops / peak_tflops
-            found[_without_key_heads(sizes) if is_core else sizes] = share
+            found[sizes[:2] + sizes[3:] if is_core else sizes] = share  # of a core, whatever heads of keys
         roofs = {"roof": roof} if key[0] == "product" else {}
         shares[key] = ShareTable(found, fmean(found.values()), **roofs)
     # Cores that were not measured reach what products do.
@@ -204,11 +203,11 @@ def _of_csv(
         kernels[kernel] = KernelRate(memory_gb_s, *rate("kernel", kernel, usual, _LAUNCH_US))
     collectives = dict[CollectiveKind, CollectiveRate | CollectiveTimes]()
     for kind in get_args(CollectiveKind):
-        points = defaultdict[int, list[tuple[float, float]]](list)
+        points: dict[int, list[tuple[float, float]]] = {}
         timed = rows.get(("collective", "all_gather" if kind == "send" else kind), {})
         for sizes, row in sorted(timed.items()):
             if row.time_us is not None:
-                points[sizes[0]].append((sizes[1], row.time_us / 1e3))
+                points.setdefault(sizes[0], []).append((sizes[1], row.time_us / 1e3))
         share, step_us = rate("collective", kind, _LINK_SHARE, 0.0)
         volume = 2.0 if kind == "all_reduce" else 1.0
         assumed = CollectiveRate(gpu.link_bandwidth_gb_s, share, volume, step_us)
@@ -222,7 +221,7 @@ def _csv_rows(path: Path, measured: str) -> dict[tuple[str, str], dict[Sizes, Ma
     known = {(operator, which): len(names.split()) for operator, which, *_, names in _SHAPES}
     known |= {("kernel", kind): 0 for kind in get_args(KernelKind)}
     known |= {("collective", kind): 2 for kind in get_args(CollectiveKind)}
-    rows = defaultdict[tuple[str, str], dict[Sizes, MachineRow]](dict)
+    rows: dict[tuple[str, str], dict[Sizes, MachineRow]] = {}
     for line, row in csv_records(path, "measurement", MachineFileError, MachineRow):
         key, sizes = (row.operator, row.which), tuple(row.sizes.split())
         if key not in known:
@@ -238,14 +237,8 @@ def _csv_rows(path: Path, measured: str) -> dict[tuple[str, str], dict[Sizes, Ma
         if (row.share is None) == (row.time_us is None) or (row.time_us is not None and not sizes):
             raise MachineFileError(f"line {line}, column share: give either a share, or time_us of its sizes")
         if row.operator != "product" or row.precision == measured:
-            rows[key][tuple(map(int, sizes))] = row
-    return dict(rows)
-
-
-def _without_key_heads(sizes: Sizes) -> Sizes:
-    """Return tokens, heads and width of a core, whose share is taken to be equal for all heads of keys."""
-    tokens, heads, _, width = sizes
-    return tokens, heads, width
+            rows.setdefault(key, {})[tuple(map(int, sizes))] = row
+    return rows
 
 
 def _share_of(row: MachineRow, sizes: Sizes, peak_tflops: float, slowdown: float) -> float:

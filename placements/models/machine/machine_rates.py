@@ -245,14 +245,13 @@ class MachineRates:
         each_ms = core.slowdown * samples * core.flops / (self.peak_tflops * 1e9)
         each_ms /= core.counted if self.is_measured else 1.0
         if core.writes_scores:
-            share = self.shares["product", "forward"].at(
-                core.tokens * core.heads * samples, core.key_width, core.span
-            )
+            table = self.shares["product", "forward"]
+            share = table.at(core.tokens * core.heads * samples, core.key_width, core.span)
             ms_per_flop = 1 / (self.peak_tflops * 1e9 * share)
             return _batched_core_ms(core, samples, self.kernels["stream"], ms_per_flop)
         forward = self.shares["core", "forward"].at(*shape)
-        table = self.shares.get(("core", "backward"))
-        backward = CORE_BACKWARD_SHARE * forward if table is None else table.at(*shape)
+        measured = self.shares.get(("core", "backward"))
+        backward = CORE_BACKWARD_SHARE * forward if measured is None else measured.at(*shape)
         return each_ms / forward, CORE_BACKWARD * each_ms / backward
 
     def collective_ms(self, kind: CollectiveKind, num_bytes: float, degree: int) -> float:
