@@ -173,14 +173,8 @@ def _states(share: LayerShare) -> Cost:
             scatter_ms += scattering_ms
     if not share.layer.owns_parameters:
         step_ms = reduce_ms = scatter_ms = gather_ms = 0.0
-    return Cost(
-        Pass(0.0, pass_ms),
-        Pass(0.0, reduce_ms),
-        forward_bytes=held,
-        update_ms=step_ms,
-        scatter_ms=scatter_ms,
-        gather_ms=gather_ms,
-    )
+    passes = Pass(0.0, pass_ms), Pass(0.0, reduce_ms)
+    return Cost(*passes, forward_bytes=held, update_ms=step_ms, scatter_ms=scatter_ms, gather_ms=gather_ms)
 
 
 def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) -> Iterator[MemoryItem]:
