@@ -176,18 +176,15 @@ class DeviceGroup:
         """Kind and number of GPUs in each node of the group. Groups of equal patterns take equal times."""
         return tuple((gpu.name, count) for gpu, count in self._by_node)
 
-    def all_reduce_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
-        """Return the time of a ring all-reduce of a tensor of `num_bytes` that each GPU has.
+    def all_gather_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
+        """Return the time of a ring all-gather or reduce-scatter of a tensor of `num_bytes` in all.
 
-        Each of n GPUs of a ring sends 2 (n - 1) / n of the bytes in 2 (n - 1) messages.
+        Each of n GPUs of a ring sends (n - 1) / n of the bytes in n - 1 messages; an all-reduce is both, one
+        after the other.
 
         Raises:
             GpusError: The group does not consist of such rings.
         """
-        return 2 * self.all_gather_ms(num_bytes, degree, stride)
-
-    def all_gather_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
-        """Return the time of a ring all-gather or reduce-scatter of a tensor of `num_bytes` in all."""
         return (degree - 1) * self.transfer_ms(num_bytes / degree, degree, stride)
 
     def transfer_ms(self, num_bytes: float, degree: int, stride: int = 1) -> float:
@@ -246,11 +243,8 @@ class DeviceGroup:
 
     def _sets(self, degree: int, stride: int) -> _Sets:
         """Return the layout over nodes of sets of `degree` GPUs that are `stride` apart."""
-        if (degree, stride) not in self._known_sets:
-            self._known_sets[degree, stride] = self._laid_out(degree, stride)
-        return self._known_sets[degree, stride]
-
-    def _laid_out(self, degree: int, stride: int) -> _Sets:
+        if known := self._known_sets.get((degree, stride)):
+            return known
         size, nodes, leaving = degree * stride, self.nodes, Counter[int]()
         if self.count % size:
             raise GpusError(
@@ -265,7 +259,8 @@ class DeviceGroup:
         in_node = max(max(ring.values()) for ring in rings)
         crossing = Counter(node for ring in rings if len(ring) > 1 for node in ring)
         ring_gb_s = min(self._link_gb_s(in_node - 1), self._shared_gb_s(crossing))
-        return _Sets(in_node, max(map(len, rings)), max(leaving.values()) / degree, ring_gb_s)
+        found = _Sets(in_node, max(map(len, rings)), max(leaving.values()) / degree, ring_gb_s)
+        return self._known_sets.setdefault((degree, stride), found)
 
     def _message_ms(self, num_bytes: float, bandwidth_gb_s: float) -> float:
         cluster = self.cluster
@@ -303,11 +298,8 @@ def read_cluster(text: str, *, gpus_per_node: int | None = None, **figures: floa
     else:
         nodes = tuple(_nodes(part.strip(), text, gpus_per_node) for part in text.split("+"))
         usual = {each.gpu.node_bandwidth_gb_s: each.gpu.network_source for each in nodes}
-        if (
-            None in usual
-            and "node_bandwidth_gb_s" not in changes
-            and sum(each.num_nodes for each in nodes) > 1
-        ):
+        num_nodes = sum(each.num_nodes for each in nodes)
+        if None in usual and num_nodes > 1 and "node_bandwidth_gb_s" not in changes:
             raise GpusError(
                 f"node_bandwidth_gb_s: is not known between nodes of {text}; give it, in GB/s per direction"
             )

@@ -231,9 +231,9 @@ class Placement:
             if (values := getattr(self, name))
         }
         blocks = (replace(block, devices=self.lanes_of(block), stream=COMPUTE) for block in self.blocks)
-        return self._on(devices, blocks, nodes=None, host_memory=None, shared_streams=(), **held)
+        return self.on_devices(devices, blocks, nodes=None, host_memory=None, shared_streams=(), **held)
 
-    def _on(self, owners: Sequence[int], blocks: Iterable[Block], **changed: Any) -> Placement:
+    def on_devices(self, owners: Sequence[int], blocks: Iterable[Block], **changed: Any) -> Placement:
         """Return the placement on other devices, each with the memory and GPUs of its owner device."""
         numbers = {
             name: tuple(values[device] for device in owners)
@@ -327,7 +327,7 @@ class Placement:
             memory = tuple(block.memory_on(owners[gpu]) for gpu in devices)
             return replace(block, devices=devices, memory=memory)
 
-        return self._on(
+        return self.on_devices(
             owners,
             map(spread, self.blocks),
             num_gpus=(),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from placements.block import Block, Kind, PlacementError
 from placements.modes import Choice, Chosen, Decision
@@ -74,24 +74,16 @@ def replicated(placement: Placement, replicas: Sequence[int]) -> Placement:
         others = tuple(each for each in idle if each.devices[0] in copies and each.devices != (copies[copy],))
         return Choice(f"copy {copy}", others)
 
-    return replace(
-        placement,
+    return placement.on_devices(
+        [each for each, number in enumerate(replicas) for _ in range(number)],
+        blocks,
         name=f"{placement.name} x {max(replicas)}",
-        num_devices=first[-1],
-        blocks=tuple(blocks),
         transfer=tuple(transfer),
         decisions=tuple(
             Decision(tuple(taken(copies, copy) for copy in range(len(copies))))
             for copies in itertools.starmap(range, itertools.pairwise(first))
         ),
-        **_per_device(placement, [each for each, number in enumerate(replicas) for _ in range(number)]),
     )
-
-
-def _per_device(placement: Placement, sources: Sequence[int]) -> dict[str, Any]:
-    """Return the per-device fields of a placement for new devices, each as of its source device."""
-    given = {name: getattr(placement, name) for name in ("memory", "static_memory", "num_gpus")}
-    return {name: each and tuple(each[source] for source in sources) for name, each in given.items()}
 
 
 def _check(placement: Placement, replicas: Sequence[int]) -> None:
@@ -224,6 +216,5 @@ def as_copies(placement: Placement) -> Placement:
             )
         memory, devices = block.memory_on(block.devices[0]), (teams.index(block.devices),)
         blocks.append(replace(block, devices=devices, memory=memory, data_parallel=1, in_turns=False))
-    one_each = _per_device(placement, [team[0] for team in teams])
-    plain = replace(placement, num_devices=len(teams), blocks=tuple(blocks), **one_each)
+    plain = placement.on_devices([team[0] for team in teams], blocks)
     return replace(replicated(plain, [len(team) for team in teams]), name=placement.name)

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from placements.block import PlacementError
 from placements.hardware import Gpu
-from placements.models.operators import SCORES, Work
+from placements.models.operators import Work
 
 
 @dataclass(frozen=True)
@@ -177,15 +177,8 @@ class Layer(ABC):
     @property
     def num_parameters(self) -> int:
         """All parameters of the layer, all experts included."""
-        return round(self.parameters(1) + self.expert_parameters(1)) if self.owns_parameters else 0
-
-    def parameters(self, t: int) -> float:
-        """Return the parameters on each GPU, without experts'."""
-        return self.on(t).parameters
-
-    def expert_parameters(self, t: int) -> float:
-        """Return the parameters of all experts on each GPU, if a GPU has all experts."""
-        return self.on(t).expert_parameters
+        work = self.on(1)
+        return round(work.parameters + work.expert_parameters) if self.owns_parameters else 0
 
     def forward_flops(self, t: int) -> float:
         """Return the operations of matrix products and cores on each GPU, two per multiply and add."""
@@ -200,11 +193,6 @@ class Layer(ABC):
         for _, num_bytes, is_whole in self.on(t, precision=precision).kept:
             whole, shared = (whole + num_bytes, shared) if is_whole else (whole, shared + num_bytes)
         return whole, shared
-
-    def scores_bytes(self, precision: Precision, t: int) -> float:
-        """Return the part of `kept` that recomputing the attention's core saves."""
-        kept = self.on(t, precision=precision).kept
-        return sum(each.num_bytes for each in kept if each.name == SCORES)
 
     def output_elements(self) -> int:
         """Return the number of elements of the output, which passes to the next layer."""

@@ -197,9 +197,8 @@ class TransformerLayer(Layer):
         if self.kv_rank is None:
             kv = kv_heads * width
             joined = query, kv, kv
-            self._multiply(
-                work, Product("queries, keys and values", h, sum(joined), s, "outputs", joined=joined)
-            )
+            product = Product("queries, keys and values", h, sum(joined), s, "outputs", joined=joined)
+            self._multiply(work, product)
             moved = 2 * s * (query + kv)
             # Queries are laid out one after the other; in the backward all three gradients are joined.
             work.kernels.append(Kernel("queries apart", 2 * s * query, 2 * s * (query + 2 * kv)))
@@ -257,9 +256,8 @@ class TransformerLayer(Layer):
             dropped = 2 * n + 1 if self.dropout else 0
             more = 4 * n + 1 if tensors > 1 else 0
             launches = 1 + self.dropout + (2 if tensors > 1 else 0)
-            core = core._replace(
-                score_bytes=(2 * n + dropped + more, 3 * n + dropped + more), launches=launches
-            )
+            moved = 2 * n + dropped + more
+            core = core._replace(score_bytes=(moved, n + moved), launches=launches)
         if self.attention == "flash2":
             core = core._replace(slowdown=_FLASH2_SLOWDOWN)
         work.cores.append(core)
@@ -295,10 +293,8 @@ class TransformerLayer(Layer):
         work.products.append(router)
         work.parameters += router.weights
         work.keep("routed tokens", routed * h, work.product_bytes, is_whole=True)
-        tokens = routed * work.expert_t / work.t
-        self._inner(
-            work, "experts", "experts' activation", self.ffn_size, tokens, self.num_experts / work.experts
-        )
+        tokens, own = routed * work.expert_t / work.t, self.num_experts / work.experts
+        self._inner(work, "experts", "experts' activation", self.ffn_size, tokens, own)
         scores, moved, launches = s * self.num_experts, 2 * routed * h, (_ROUTER_KERNELS, _ROUTER_KERNELS)
         if self.shared_expert_size:
             self._inner(work, "shared experts", "shared activation", self.shared_expert_size, s)

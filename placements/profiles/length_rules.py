@@ -159,10 +159,8 @@ def read_length_rules(path: str | Path) -> dict[str, LengthRule]:
     Raises:
         ProfileError: The file is wrong; one line with its path, the place and the remedy.
     """
-    once = ("block", "power")
-    rows = [
-        row for _, row in csv_records(Path(path), "block and power", ProfileError, LengthRuleRow, once=once)
-    ]
+    found = csv_records(Path(path), "block and power", ProfileError, LengthRuleRow, once=("block", "power"))
+    rows = [row for _, row in found]
     rules = {}
     for name in dict.fromkeys(row.block for row in rows):
         terms = {row.power: row for row in rows if row.block == name}

@@ -130,41 +130,27 @@ def check_megatron(
     """
     parts, first = layout.parts, layout.num_devices * (layout.num_chunks - 1)
     ends = [_TYPES.get(part, "nothing") for part in (parts[:1], parts[-1:])]
-    problems = (  # in the order in which megatron-core looks at them
-        (parts[:1] != EMBEDDING, f"The first layer must be embedding, but got {ends[0]}", "begin with E"),
-        (parts[-1:] != LOSS, f"The last layer must be loss, but got {ends[1]}", "end with L"),
-        (parts.count(EMBEDDING) != 1, "Embedding must be specified exactly once", "leave out the other E"),
-        (parts.count(LOSS) != 1, "Loss must be specified exactly once", "leave out the other L"),
-        (
-            layout.num_layers != num_layers,
-            f"Number of decoder layers {layout.num_layers}must match num_layers {num_layers}",
-            "change the number of t, or --num-layers",
+    problems = {  # in the order in which megatron-core looks at them
+        f"The first layer must be embedding, but got {ends[0]}; begin with E": parts[:1] != EMBEDDING,
+        f"The last layer must be loss, but got {ends[1]}; end with L": parts[-1:] != LOSS,
+        "Embedding must be specified exactly once; leave out the other E": parts.count(EMBEDDING) != 1,
+        "Loss must be specified exactly once; leave out the other L": parts.count(LOSS) != 1,
+        f"Number of decoder layers {layout.num_layers}must match num_layers {num_layers}; change the number "
+        "of t, or --num-layers": layout.num_layers != num_layers,
+        "Number of mtp layers in layout must match mtp_num_layers; give --mtp-num-layers "
+        f"{layout.num_mtp}, or as many m as it says": layout.num_mtp != (num_mtp or 0),
+        "decoder layers must be placed before MTP layers; move m behind the last t": (
+            LAYER in parts.partition(MTP)[2]
         ),
-        (
-            layout.num_mtp != (num_mtp or 0),
-            "Number of mtp layers in layout must match mtp_num_layers",
-            f"give --mtp-num-layers {layout.num_mtp}, or as many m as it says",
+        "Currently we restrict that the MTP should be always in the last virtual pipeline stage of that "
+        f"rank; move m to one of the last {layout.num_devices} stages": MTP in "".join(layout.stages[:first]),
+        "All of the MTP layers must be in the same one virtual pipeline stage; put all m into one stage": (
+            sum(MTP in stage for stage in layout.stages) > 1
         ),
-        (
-            LAYER in parts.partition(MTP)[2],
-            "decoder layers must be placed before MTP layers",
-            "move m behind the last t",
-        ),
-        (
-            MTP in "".join(layout.stages[:first]),
-            "Currently we restrict that the MTP should be always in the last virtual pipeline stage of "
-            "that rank",
-            f"move m to one of the last {layout.num_devices} stages",
-        ),
-        (
-            sum(MTP in stage for stage in layout.stages) > 1,
-            "All of the MTP layers must be in the same one virtual pipeline stage",
-            "put all m into one stage",
-        ),
-    )
-    for is_wrong, reason, remedy in problems:
+    }
+    for problem, is_wrong in problems.items():
         if is_wrong:
-            raise LayoutError(f"{where}: Megatron-LM: {reason}; {remedy}")
+            raise LayoutError(f"{where}: Megatron-LM: {problem}")
     return layout
 
 

@@ -18,7 +18,7 @@ from placements.models.layers import Layer
 from placements.models.memory import LOSSES, STATE_KINDS, WORKSPACES_MIB, MemoryItem
 from placements.models.operators import LOGITS, SCORES, KeptTensor
 from placements.models.parallel import Buffer, Cost, LayerStrategy, Pass, SharingLevel
-from placements.models.transformer import RECOMPUTED, TransformerLayer
+from placements.models.transformer import RECOMPUTED
 
 
 def layer_cost(
@@ -62,13 +62,10 @@ def layer_cost(
         )
     layer.check(strategy.tensor_parallel, strategy.expert_parallel)
     share = LayerShare(layer, strategy, samples, group, options)
-    held: defaultdict[str, float] = defaultdict(float)
-    buffers: list[Buffer] = []
-    states = _states(share)
-    for kind, name, num_bytes, _ in _memory(share, num_micro_batches, states.forward_bytes):
+    held, states = defaultdict[str, float](float), _states(share)
+    items = list(_memory(share, num_micro_batches, states.forward_bytes))
+    for kind, _, num_bytes, _ in items:
         held[kind] += num_bytes
-        if kind == "buffer":
-            buffers.append(Buffer(name, num_bytes))
     apart = options.exchanges_apart
     return Cost(
         *_passes(share, states),
@@ -77,7 +74,7 @@ def layer_cost(
         held["backward"] - share.gradients_bytes,
         sum(held[kind] for kind in STATE_KINDS),
         states.update_ms + (0.0 if apart else states.scatter_ms + states.gather_ms),
-        frozenset(buffers),
+        frozenset(Buffer(name, num_bytes) for kind, name, num_bytes, _ in items if kind == "buffer"),
         states.scatter_ms if apart else 0.0,
         states.gather_ms if apart else 0.0,
         held["kept"] + held["backward"] if options.framework.has_temporaries else 0.0,
@@ -176,14 +173,8 @@ def _states(share: LayerShare) -> Cost:
             scatter_ms += scattering_ms
     if not share.layer.owns_parameters:
         step_ms = reduce_ms = scatter_ms = gather_ms = 0.0
-    return Cost(
-        Pass(0.0, pass_ms),
-        Pass(0.0, reduce_ms),
-        forward_bytes=held,
-        update_ms=step_ms,
-        scatter_ms=scatter_ms,
-        gather_ms=gather_ms,
-    )
+    passes = Pass(0.0, pass_ms), Pass(0.0, reduce_ms)
+    return Cost(*passes, forward_bytes=held, update_ms=step_ms, scatter_ms=scatter_ms, gather_ms=gather_ms)
 
 
 def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) -> Iterator[MemoryItem]:
@@ -285,11 +276,10 @@ def _copies(share: LayerShare) -> Iterator[KeptTensor]:
     order than FlashAttention's, which writes sample by sample; cuDNN's kernel, for later GPUs, does not.
     """
     strategy, gpu, name = share.strategy, share.group.gpu, share.options.framework.workspaces or ""
-    is_flash = isinstance(share.layer, TransformerLayer) and share.layer.attention in ("flash", "flash2")
+    numbers = sum(core.output_numbers for core in share.work.cores if not core.writes_scores)
     exchanges_heads = strategy.context == "all_to_all" and strategy.context_parallel > 1
     by_samples = gpu.peak_fp8_tflops is None and share.samples * strategy.token_parallel > 1
-    if name.startswith("transformer_engine") and is_flash and (exchanges_heads or by_samples):
-        numbers = sum(core.output_numbers for core in share.work.cores)
+    if name.startswith("transformer_engine") and numbers and (exchanges_heads or by_samples):
         yield KeptTensor("output of the attention's kernel", share.work.number_bytes * numbers)
 
 
@@ -301,13 +291,9 @@ def _libraries(share: LayerShare) -> Iterator[tuple[str, float]]:
         yield "workspaces", 2**20 * WORKSPACES_MIB[framework.workspaces][has_fp8]
     if isinstance(layer, OutputLayer) and share.sharing > 1 and framework.kernels_per_weight:
         yield "gathered input of the output layer", share.bytes_of(work.inputs)
-    if (
-        framework.has_score_buffer
-        and isinstance(layer, TransformerLayer)
-        and layer.attention not in ("flash", "flash2")
-    ):
-        scores = max((core.heads * core.tokens * core.span for core in work.cores), default=0)
-        yield "scores before the softmax", share.bytes_of(scores)
+    scores = [core.heads * core.tokens * core.span for core in work.cores if core.writes_scores]
+    if framework.has_score_buffer and scores:
+        yield "scores before the softmax", share.bytes_of(max(scores))
 
 
 def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
@@ -354,6 +340,5 @@ def _again_ms(share: LayerShare, names: frozenset[str]) -> float:
         return sum(own_ms for own_ms, _ in (*share.products_ms[1::2], *share.kernels_ms.values()))
     found_ms = share.core_ms[0] if SCORES in names else 0.0
     products = zip((each.name for each in share.products), share.products_ms, strict=False)
-    return found_ms + sum(
-        own_ms for name, (own_ms, _) in (*products, *share.kernels_ms.items()) if name in names
-    )
+    all_ms = (*products, *share.kernels_ms.items())
+    return found_ms + sum(own_ms for name, (own_ms, _) in all_ms if name in names)

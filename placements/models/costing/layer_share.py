@@ -113,11 +113,10 @@ class LayerShare:
                 slowed = options.compute_factor * (sorts if kernel.kind == "permute" else 1)
                 if options.framework.is_eager and not options.is_compiled:
                     slowed *= kernel.eager
-                before, times_ms = (
-                    found.get(kernel.name, (0.0, 0.0)),
-                    rate.passes_ms(kernel, share, number_bytes),
-                )
-                found[kernel.name] = before[0] + slowed * times_ms[0], before[1] + slowed * times_ms[1]
+                forward_ms, backward_ms = found.get(kernel.name, (0.0, 0.0))
+                forward_ms += slowed * rate.ms(kernel.forward * share * number_bytes, kernel.launches[0])
+                backward_ms += slowed * rate.ms(kernel.backward * share * number_bytes, kernel.launches[1])
+                found[kernel.name] = forward_ms, backward_ms
         return found
 
     def _parts(self, product: Product) -> list[Product]:

@@ -113,10 +113,7 @@ def _json_shares(operators: Field, name: str, mark: str, names: str) -> ShareTab
         if mark in text and (shape not in found or _JSON_FIRST.search(text)):
             found[shape] = _share(factors[text])
     if names == _CORE:
-        found = {
-            (tokens, heads, width): found[tokens, heads, of_keys, width]
-            for tokens, heads, of_keys, width in found
-        }
+        found = {shape[:2] + shape[3:]: share for shape, share in found.items()}  # whatever heads of keys
     return ShareTable(found, _share(operators[name]["efficient_factor"]))
 
 
@@ -141,6 +138,9 @@ class MachineRow:
 _MEMORY_SHARE = 0.75
 """Share of the bandwidth that kernels reach where it was not measured: on an A100 0.75, on a B200 0.67 were
 measured (SimuMax)."""
+
+_LINK_SHARE = 0.7
+"""Share of the link that collectives reach where it was not measured: assumed."""
 
 _LAUNCH_US = 5.0
 """Time of a kernel besides, where it was not measured: NCCL moves 256 bytes between two H100 in 5 us."""
@@ -168,6 +168,56 @@ def rates_of(gpu: Gpu, precision: Precision) -> MachineRates | None:
 def _of_csv(
     path: Path, gpu: Gpu, measured_gpu: Gpu, precision: Precision = BF16, measured: str = ""
 ) -> MachineRates | None:
+    """Return the rates in a file; None if it has no products in a precision, by its name there."""
+    rows = _csv_rows(path, measured)
+    if ("product", "forward") not in rows:
+        if measured:
+            return None
+        raise MachineFileError("has no product of the pass forward; measure one")
+    peak_tflops, memory_gb_s = precision.peak_tflops(gpu), gpu.memory_bandwidth_gb_s
+
+    def roof(tokens: int, inputs: int, outputs: int) -> float:
+        moved = precision.product_bytes * (tokens + outputs) * inputs + 2 * tokens * outputs
+        return min(1.0, 2e-3 * tokens * inputs * outputs / moved * memory_gb_s / peak_tflops)
+
+    shares = {}
+    for key in (shape[:2] for shape in _SHAPES if shape[:2] in rows):
+        is_core, found = key[0] == "core", dict[Sizes, float]()
+        own_tflops, measured_tflops = (precision.peak_tflops(each, is_core) for each in (gpu, measured_gpu))
+        for sizes, row in rows[key].items():
+            slowdown = 1.0 if row.precision else gpu.run_slowdown
+            share = _share_of(row, sizes, measured_tflops, slowdown) * own_tflops / peak_tflops
+            found[sizes[:2] + sizes[3:] if is_core else sizes] = share  # of a core, whatever heads of keys
+        roofs = {"roof": roof} if key[0] == "product" else {}
+        shares[key] = ShareTable(found, fmean(found.values()), **roofs)
+    # Cores that were not measured reach what products do.
+    shares.setdefault(("core", "forward"), ShareTable({}, shares["product", "forward"].mean))
+
+    def rate(operator: str, kind: str, share: float, latency_us: float) -> tuple[float, float]:
+        row = rows.get((operator, kind), rows.get((operator, "stream"), {})).get(())
+        return (share, latency_us) if row is None or row.share is None else (row.share, row.latency_us or 0.0)
+
+    kernels = dict[KernelKind, KernelRate]()
+    for kernel in get_args(KernelKind):
+        usual = PERMUTE_SHARE if kernel == "permute" else _MEMORY_SHARE
+        kernels[kernel] = KernelRate(memory_gb_s, *rate("kernel", kernel, usual, _LAUNCH_US))
+    collectives = dict[CollectiveKind, CollectiveRate | CollectiveTimes]()
+    for kind in get_args(CollectiveKind):
+        points: dict[int, list[tuple[float, float]]] = {}
+        timed = rows.get(("collective", "all_gather" if kind == "send" else kind), {})
+        for sizes, row in sorted(timed.items()):
+            if row.time_us is not None:
+                points.setdefault(sizes[0], []).append((sizes[1], row.time_us / 1e3))
+        share, step_us = rate("collective", kind, _LINK_SHARE, 0.0)
+        volume = 2.0 if kind == "all_reduce" else 1.0
+        assumed = CollectiveRate(gpu.link_bandwidth_gb_s, share, volume, step_us)
+        collectives[kind] = CollectiveTimes(points) if points else assumed
+    name = path.name.partition(".")[0]
+    return MachineRates(name, peak_tflops, shares, kernels, collectives, gpu.gpus_per_node, precision)
+
+
+def _csv_rows(path: Path, measured: str) -> dict[tuple[str, str], dict[Sizes, MachineRow]]:
+    """Return rows by operator and pass, and by sizes; of products those in a precision alone."""
     known = {(operator, which): len(names.split()) for operator, which, *_, names in _SHAPES}
     known |= {("kernel", kind): 0 for kind in get_args(KernelKind)}
     known |= {("collective", kind): 2 for kind in get_args(CollectiveKind)}
@@ -188,62 +238,7 @@ def _of_csv(
             raise MachineFileError(f"line {line}, column share: give either a share, or time_us of its sizes")
         if row.operator != "product" or row.precision == measured:
             rows.setdefault(key, {})[tuple(map(int, sizes))] = row
-    if ("product", "forward") not in rows:
-        if measured:
-            return None
-        raise MachineFileError("has no product of the pass forward; measure one")
-    peak_tflops, memory_gb_s, link_gb_s = (
-        precision.peak_tflops(gpu),
-        gpu.memory_bandwidth_gb_s,
-        gpu.link_bandwidth_gb_s,
-    )
-
-    def roof(tokens: int, inputs: int, outputs: int) -> float:
-        moved = precision.product_bytes * (tokens + outputs) * inputs + 2 * tokens * outputs
-        return min(1.0, 2e-3 * tokens * inputs * outputs / moved * memory_gb_s / peak_tflops)
-
-    shares = {}
-    for operator, which, *_ in _SHAPES:
-        if (operator, which) in rows:
-            exact = operator == "core"
-            measured_tflops = precision.peak_tflops(measured_gpu, exact)
-            found = {
-                sizes: _share_of(row, sizes, measured_tflops, 1.0 if row.precision else gpu.run_slowdown)
-                * precision.peak_tflops(gpu, exact)
-                / peak_tflops
-                for sizes, row in rows[operator, which].items()
-            }
-            if operator == "core":
-                found = {(tokens, heads, width): share for (tokens, heads, _, width), share in found.items()}
-            roofs = {"roof": roof} if operator == "product" else {}
-            shares[operator, which] = ShareTable(found, fmean(found.values()), **roofs)
-    # Cores that were not measured reach what products do.
-    shares.setdefault(("core", "forward"), ShareTable({}, shares["product", "forward"].mean))
-
-    def rate(operator: str, kind: str, share: float, latency_us: float) -> tuple[float, float]:
-        row = rows.get((operator, kind), rows.get((operator, "stream"), {})).get(())
-        return (share, latency_us) if row is None or row.share is None else (row.share, row.latency_us or 0.0)
-
-    usual = {kind: PERMUTE_SHARE if kind == "permute" else _MEMORY_SHARE for kind in get_args(KernelKind)}
-    kernels = {
-        kind: KernelRate(memory_gb_s, *rate("kernel", kind, share, _LAUNCH_US))
-        for kind, share in usual.items()
-    }
-    collectives: dict[CollectiveKind, CollectiveRate | CollectiveTimes] = {}
-    for kind in get_args(CollectiveKind):
-        share, step_us = rate("collective", kind, 0.7, 0.0)
-        volume = 2.0 if kind == "all_reduce" else 1.0
-        collectives[kind] = CollectiveRate(link_gb_s, share, volume, step_us)
-        points: dict[int, list[tuple[float, float]]] = {}
-        measured_rows = rows.get(("collective", "all_gather" if kind == "send" else kind), {})
-        for (*degree, num_bytes), row in sorted(each for each in measured_rows.items() if each[0]):
-            if row.time_us is not None:
-                points.setdefault(degree[0], []).append((num_bytes, row.time_us / 1e3))
-        if points:
-            collectives[kind] = CollectiveTimes(points)
-    return MachineRates(
-        path.name.partition(".")[0], peak_tflops, shares, kernels, collectives, gpu.gpus_per_node, precision
-    )
+    return rows
 
 
 def _share_of(row: MachineRow, sizes: Sizes, peak_tflops: float, slowdown: float) -> float:

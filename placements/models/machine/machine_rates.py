@@ -18,7 +18,7 @@ from scipy.interpolate import RBFInterpolator
 from placements.forms.meaning import Meaning
 from placements.hardware import Gpu
 from placements.models.layers import BF16, Precision
-from placements.models.operators import Core, Kernel, KernelKind, Product
+from placements.models.operators import Core, KernelKind, Product
 
 PASSES = ("forward", "input_gradient", "weight_gradient")
 """The product of a forward, and the two of its backward."""
@@ -99,13 +99,6 @@ class KernelRate:
     def ms(self, num_bytes: float, launches: int) -> float:
         """Return the milliseconds of kernels that read and write `num_bytes` in all."""
         return num_bytes / (self.bandwidth_gb_s * 1e6 * self.share) + launches * self.latency_us / 1e3
-
-    def passes_ms(self, kernel: Kernel, share: float, number_bytes: int) -> tuple[float, float]:
-        """Return the milliseconds of a kernel's forward and backward, for a number of samples."""
-        return (
-            self.ms(kernel.forward * share * number_bytes, kernel.launches[0]),
-            self.ms(kernel.backward * share * number_bytes, kernel.launches[1]),
-        )
 
 
 @dataclass(frozen=True)
@@ -240,18 +233,11 @@ class MachineRates:
         inputs, outputs, experts = product.inputs, product.outputs, product.experts
         if experts and (own := self.shares.get(("experts", which))) and own.by_shape:
             return own.at(experts, tokens / experts, inputs, outputs)
-        sizes = {
-            "forward": (tokens, inputs, outputs),
-            "input_gradient": (tokens, outputs, inputs),
-            "weight_gradient": (inputs, tokens, outputs),
-        }
-        table = self.shares.get(("product", which))
-        share = (
-            self.shares["product", "forward"].at(*sizes[which])
-            if table is None
-            else table.at(*sizes["forward"])
-        )
-        return share * (tokens / (tokens + EXPERT_HALF_TOKENS * experts) if experts else 1.0)
+        table, sizes = self.shares.get(("product", which)), (tokens, inputs, outputs)
+        if table is None:
+            table = self.shares["product", "forward"]
+            sizes = (tokens, outputs, inputs) if which == "input_gradient" else (inputs, tokens, outputs)
+        return table.at(*sizes) * (tokens / (tokens + EXPERT_HALF_TOKENS * experts) if experts else 1.0)
 
     def core_ms(self, core: Core, samples: float) -> tuple[float, float]:
         """Return the milliseconds of an attention core's forward and backward for a number of samples."""
@@ -259,14 +245,13 @@ class MachineRates:
         each_ms = core.slowdown * samples * core.flops / (self.peak_tflops * 1e9)
         each_ms /= core.counted if self.is_measured else 1.0
         if core.writes_scores:
-            share = self.shares["product", "forward"].at(
-                core.tokens * core.heads * samples, core.key_width, core.span
-            )
+            table = self.shares["product", "forward"]
+            share = table.at(core.tokens * core.heads * samples, core.key_width, core.span)
             ms_per_flop = 1 / (self.peak_tflops * 1e9 * share)
             return _batched_core_ms(core, samples, self.kernels["stream"], ms_per_flop)
         forward = self.shares["core", "forward"].at(*shape)
-        table = self.shares.get(("core", "backward"))
-        backward = CORE_BACKWARD_SHARE * forward if table is None else table.at(*shape)
+        measured = self.shares.get(("core", "backward"))
+        backward = CORE_BACKWARD_SHARE * forward if measured is None else measured.at(*shape)
         return each_ms / forward, CORE_BACKWARD * each_ms / backward
 
     def collective_ms(self, kind: CollectiveKind, num_bytes: float, degree: int) -> float:

@@ -77,6 +77,12 @@ class TreeOptions:
                 raise PlanError(f"{name}: {degree} is not at least 1; give 1 or more")
 
 
+def divisors(number: int, most: int | None = None) -> list[int]:
+    """Return the divisors of a number in order, up to a limit."""
+    largest = number if most is None else min(number, most)
+    return [each for each in range(1, largest + 1) if number % each == 0]
+
+
 @cache
 def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) -> tuple[LayerStrategy, ...]:
     """Return the strategies of a layer on the GPUs of a stage, grouped by recomputation.
@@ -89,8 +95,8 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
     >>> [len(layer_strategies(8 // stages, TreeOptions(PAPER, ("none",)))) for stages in (1, 2, 4, 8)]
     [11, 7, 3, 1]
     """
-    paradigms, divisors = options.paradigms, [n for n in range(1, num_gpus + 1) if num_gpus % n == 0]
-    most, degrees = options.max_tensor_parallel or num_gpus, options.tensor_parallel or divisors
+    paradigms, all_degrees = options.paradigms, divisors(num_gpus)
+    most, degrees = options.max_tensor_parallel or num_gpus, options.tensor_parallel or all_degrees
     zeros = [zero for paradigm, zero in _ZERO.items() if paradigm in paradigms]
     alone: tuple[SequenceSharing, ...] = ("none",)
     # Tensor parallelism and Ulysses both share heads: one at most.
@@ -99,7 +105,7 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
     sequences = tuple(way for paradigm, way in ways.items() if paradigm in paradigms)
     found = [
         LayerStrategy(t, d, zero, recompute, sequence, context, experts, innermost)
-        for recompute, t, context in product(options.recompute, divisors, divisors)
+        for recompute, t, context in product(options.recompute, all_degrees, all_degrees)
         if num_gpus % (t * context) == 0 and t <= most and t in degrees
         if context == 1 or Paradigm.CP in paradigms
         for d in (num_gpus // (t * context),)

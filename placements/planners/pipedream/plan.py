@@ -11,13 +11,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from placements.copies.replicas import replicated
 from placements.models.parallel import Cost, Pass
 from placements.models.piece_placement import PieceCost, in_ticks
 from placements.pieces import blocks_of, transfers_of
+from placements.planners.division import Floats
 from placements.spec import Placement
 
 _MIB = 2**20
@@ -26,7 +24,6 @@ _MIN_MS = 1e-3
 """Time of a block that has nothing to do."""
 
 
-Floats = NDArray[np.float64]
 Bytes = TypeVar("Bytes", float, Floats)
 
 

@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from placements.planners.division import Floats
 from placements.planners.hybrid.plan import PlanError
-from placements.planners.pipedream.plan import Floats, Level, PipelinePlan, PlannedStage
+from placements.planners.pipedream.plan import Level, PipelinePlan, PlannedStage
 from placements.planners.pipedream.profile_graph import ClosedSets, ProfiledNode, ProfileGraph, closed_sets
 
 MAX_WORKERS = 1024

@@ -23,7 +23,7 @@ from placements.forms.meaning import Meaning
 from placements.forms.reading import in_file
 from placements.forms.tables import csv_records
 from placements.models.layers import Layer
-from placements.planners.pipedream.plan import Floats
+from placements.planners.division import Floats
 from placements.profiles.operating_point import ProfileError
 
 _BACKWARD_FORWARDS = 2

@@ -12,6 +12,7 @@ from told import told
 from placements import PlacementError
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import HALF, SINGLE
+from placements.models.operators import SCORES
 from placements.models.transformer import TransformerLayer
 
 H, A, S = 2048, 16, 1024
@@ -56,7 +57,7 @@ def test_grouped_queries_and_gates_by_hand() -> None:
     assert shape.on(1).forward_flops == products + 4 * 10 * 10 * 64
     assert shape.kept(HALF, 1) == (2 * 10 * 4 * 64, 2 * 10 * (64 + 16 + 16 + 64 + 3 * 160))
     # Of 4 GPUs each pair has the same head of keys: half the keys, and not a quarter.
-    assert shape.parameters(4) == 64 * (16 + 8 + 8 + 16) + 3 * 64 * 40 + 2 * 16
+    assert shape.on(4).parameters == 64 * (16 + 8 + 8 + 16) + 3 * 64 * 40 + 2 * 16
     assert shape.kept(HALF, 4)[1] == 2 * 10 * (16 + 8 + 8 + 16 + 3 * 40)
 
 
@@ -68,7 +69,8 @@ def test_windows_cross_attention_and_causal_halves_by_hand() -> None:
     assert layer(window=64).on(1).core_flops == core / 16
     assert layer(window=10**6).on(1).core_flops == core
     windowed = layer(window=64, attention="fused")
-    assert windowed.scores_bytes(HALF, 2) == 5 * A * S * 64 / 2
+    scores = [each.num_bytes for each in windowed.on(2).kept if each.name == SCORES]
+    assert scores == [5 * A * S * 64 / 2]
     decoder = layer(cross_length=256)
     assert decoder.num_parameters - base.num_parameters == 4 * H * H + 4 * H + 2 * H
     more = decoder.on(1).forward_flops - base.on(1).forward_flops
@@ -84,8 +86,8 @@ def test_windows_cross_attention_and_causal_halves_by_hand() -> None:
 def test_experts_by_hand() -> None:
     shape = layer(num_experts=8, experts_per_token=2)
     one = 8 * H * H + 5 * H
-    assert shape.expert_parameters(1) == 8 * one
-    assert shape.parameters(1) == 4 * H * H + 8 * H + 8 * H
+    assert shape.on(1).expert_parameters == 8 * one
+    assert shape.on(1).parameters == 4 * H * H + 8 * H + 8 * H
     assert shape.on(1).forward_flops - GPT.on(1).forward_flops == 16 * S * H * H + 2 * S * H * 8
     more = sum(shape.kept(HALF, 1)) - sum(GPT.kept(HALF, 1))
     assert more == 2 * S * (8 * H) + 2 * 2 * S * H + 2 * S * (8 * H), (
@@ -97,9 +99,9 @@ def test_experts_by_hand() -> None:
 def test_ends_by_hand() -> None:
     embedding = EmbeddingLayer(hidden_size=8, vocab_size=10, sequence_length=4, num_positions=4)
     assert embedding.num_parameters == 14 * 8
-    assert embedding.parameters(4) == (3 + 4) * 8, "the first GPUs have three rows"
+    assert embedding.on(4).parameters == (3 + 4) * 8, "the first GPUs have three rows"
     output = OutputLayer(hidden_size=8, vocab_size=10, sequence_length=4)
-    assert (output.num_parameters, output.parameters(4)) == (80, 24)
+    assert (output.num_parameters, output.on(4).parameters) == (80, 24)
     assert output.on(1).forward_flops == 2 * 4 * 80
     assert output.kept(SINGLE, 1) == (2 * 4 * 32, 8 * 40), "inputs of norm and product; logits and softmax"
     tied = OutputLayer(hidden_size=8, vocab_size=10, sequence_length=4, tied=True)

@@ -86,8 +86,8 @@ def test_experts_beside_shared_ones_by_hand() -> None:
     assert found["experts in"] == (64, 2 * 16 / 2, 10 * 2 * 1.5, 2)
     assert found["experts out"] == (16 / 2, 64, 10 * 2 * 1.5, 2)
     assert found["shared experts in"] == (64, 2 * 32 / 2, 10, 0)
-    assert shape.expert_parameters(1) == 8 * 3 * 64 * 16
-    assert shape.parameters(1) == 4 * 64 * 64 + 64 * 8 + 3 * 64 * 32 + 2 * 64
+    assert shape.on(1).expert_parameters == 8 * 3 * 64 * 16
+    assert shape.on(1).parameters == 4 * 64 * 64 + 64 * 8 + 3 * 64 * 32 + 2 * 64
     assert shape.routed_elements() == 1.5 * 2 * 640
     held = kept(shape, 2)
     assert held["routed tokens"] == 3 * 640

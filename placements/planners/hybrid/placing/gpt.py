@@ -133,36 +133,25 @@ def place_gpt(
     num_layers, layer = model.runs[1]
     num_heads = getattr(layer, "num_heads", 1)
     groups, is_m = data_parallel, arrangement == "m_shape"
-    for holds, message in (
-        (
-            1 <= num_devices <= num_layers,
-            f"num_devices: {num_devices} is not from 1 to num_layers {num_layers}; give such a number",
+    rules = {
+        f"num_devices: {num_devices} is not from 1 to num_layers {num_layers}; give such a number": (
+            1 <= num_devices <= num_layers
         ),
-        (
-            groups == 1 or not is_m,
-            f"data_parallel: {groups} is not 1, and arrangement m_shape is not costed with groups that share "
-            "the samples; use arrangement=v_shape, or give 1",
+        f"data_parallel: {groups} is not 1, and arrangement m_shape is not costed with groups that share "
+        "the samples; use arrangement=v_shape, or give 1": groups == 1 or not is_m,
+        f"data_parallel: {groups} does not divide the {num_gpus} GPUs of a device and the {micro_batch_size} "
+        "samples of a micro-batch; give a divisor": num_gpus % groups == micro_batch_size % groups == 0,
+        f"num_gpus: {num_gpus} in {groups} data-parallel groups are {num_gpus // groups} GPUs that share "
+        f"a layer, which does not divide num_heads {num_heads}; change one of them": (
+            num_heads % max(1, num_gpus // groups) == 0
         ),
-        (
-            num_gpus % groups == micro_batch_size % groups == 0,
-            f"data_parallel: {groups} does not divide the {num_gpus} GPUs of a device and the "
-            f"{micro_batch_size} samples of a micro-batch; give a divisor",
+        f"modes: {', '.join(modes)} are not some of selective, full; give some of these": (
+            {*modes} <= {"selective", "full"}
         ),
-        (
-            num_heads % max(1, num_gpus // groups) == 0,
-            f"num_gpus: {num_gpus} in {groups} data-parallel groups are {num_gpus // groups} GPUs that share "
-            f"a layer, which does not divide num_heads {num_heads}; change one of them",
-        ),
-        (
-            {*modes} <= {"selective", "full"},
-            f"modes: {', '.join(modes)} are not some of selective, full; give some of these",
-        ),
-        (
-            0 <= reserve_gib < gpu.memory_gib,
-            f"reserve_gib: {reserve_gib} is not from 0 to below the {gpu.memory_gib:g} GiB of {gpu.name}; "
-            "give less",
-        ),
-    ):
+        f"reserve_gib: {reserve_gib} is not from 0 to below the {gpu.memory_gib:g} GiB of {gpu.name}; give "
+        "less": 0 <= reserve_gib < gpu.memory_gib,
+    }
+    for message, holds in rules.items():
         if not holds:
             raise PlacementError(message)
     cluster, costs = one_node(gpu, num_devices * num_gpus, link_efficiency), ShapeCosts(model, options)

@@ -17,6 +17,7 @@ from placements.block import PlacementError
 from placements.cluster import Cluster, DeviceGroup
 from placements.models.chain import ModelShape
 from placements.models.parallel import LayerStrategy
+from placements.planners.hybrid.decision_trees import divisors
 from placements.planners.hybrid.plan import PlanError, UnsuitableShapeError, is_embedding, is_vocabulary
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan, SharedLayers
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
@@ -138,8 +139,8 @@ def _ways(
         PlanError: The vocabulary cannot be shared in any of these ways.
     """
     found, refused = list[tuple[float, int, int, SharedLayers]](), ""
-    num_stages = [n for n in _divisors(cluster.num_gpus)[1:] if n in (options.num_stages or (n,))]
-    for stages, m in product(num_stages, _divisors(batch)):
+    num_stages = [n for n in divisors(cluster.num_gpus)[1:] if n in (options.num_stages or (n,))]
+    for stages, m in product(num_stages, divisors(batch)):
         num_gpus, samples = cluster.num_gpus // stages, batch // m
         is_wanted = num_gpus in (options.gpus_per_stage or (num_gpus,)) and stages <= len(trunk.model.layers)
         if not is_wanted or m not in (options.num_micro_batches or (m,)):
@@ -153,7 +154,7 @@ def _ways(
                     least[layer] = min(least[layer], pass_ms + cost.update_ms / m)
         all_ms = sum(least[layer] for layer in trunk.model.layers)
         bound_ms = (m - 1) * max(all_ms / stages, max(least.values())) + all_ms
-        for copies in _divisors(math.gcd(num_gpus, samples)) if bound_ms < math.inf else ():
+        for copies in divisors(math.gcd(num_gpus, samples)) if bound_ms < math.inf else ():
             try:
                 shared = shared_vocabulary(costs, cluster.whole, copies, samples, m)
                 found.append((bound_ms + shared.iteration_ms(m), stages, m, shared))
@@ -162,7 +163,3 @@ def _ways(
     if refused and not found:
         raise PlanError(refused)
     return sorted(found, key=lambda each: each[:3])
-
-
-def _divisors(number: int) -> list[int]:
-    return [each for each in range(1, number + 1) if number % each == 0]

@@ -26,6 +26,7 @@ from placements.models.costing.layer_costs import layer_cost
 from placements.models.costing.options import CostOptions
 from placements.models.layers import Layer
 from placements.models.parallel import Buffer, ContextSharing, Cost, LayerStrategy, Recompute
+from placements.planners.hybrid.decision_trees import divisors
 from placements.planners.hybrid.plan import PlanError, alike, layers_of_stage
 from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes, is_end, num_before
 
@@ -116,22 +117,22 @@ class LayoutSearch:
         in_node = min(nodes.gpus_per_node for nodes in self.cluster.nodes)
         experts = max(layer.num_routes for layer in layers)
         tokens = max(getattr(layer, "sequence_length", 1) for layer in layers)
-        keeps_scores = any(layer.scores_bytes(self.costs.precision, 1) for layer in layers)
+        keeps_scores = any(core.writes_scores for layer in layers for core in layer.on(1).cores)
         recompute = [each for each in options.recompute if keeps_scores or each != "selective"]
         precision = self.costs.precision
         held = self.model.num_parameters * (precision.weight_bytes + precision.gradient_bytes)
         degrees = (
             (tensor, pipeline, context, whole)
-            for tensor in _divisors(num_gpus, min(options.max_tensor or in_node, in_node))
-            for context in _divisors(num_gpus, options.max_context)
-            for pipeline in _divisors(num_gpus, _MOST_STAGES)
+            for tensor in divisors(num_gpus, min(options.max_tensor or in_node, in_node))
+            for context in divisors(num_gpus, options.max_context)
+            for pipeline in divisors(num_gpus, _MOST_STAGES)
             if num_gpus % (tensor * context * pipeline) == 0 and tokens % context == 0
             for whole in ((False, True) if tensor > 1 and experts else (False,))
         )
         for tensor, pipeline, context, whole in degrees:
             data = num_gpus // (tensor * context * pipeline)
             copies = data * context * (tensor if whole else 1)
-            for expert, size in product(_divisors(copies, experts or 1), options.micro_batch_sizes):
+            for expert, size in product(divisors(copies, experts or 1), options.micro_batch_sizes):
                 number, left = divmod(self.batch, data * size)
                 pairs = (
                     (pipeline, options.num_stages),
@@ -326,7 +327,3 @@ class LayoutSearch:
             return _LayerSums(sums, sum(each.num_bytes for each in buffers) + more, transfer_ms)
 
         return costs
-
-
-def _divisors(number: int, most: int) -> list[int]:
-    return [each for each in range(1, min(number, most) + 1) if number % each == 0]

@@ -23,6 +23,7 @@ import numpy as np
 
 from placements.cluster import Cluster
 from placements.planners.division import Floats
+from placements.planners.hybrid.decision_trees import divisors
 from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, PlanSearchResult, RatedPlan
 from placements.planners.hybrid.search.pipeline import Pipeline, PlanProblem
@@ -103,8 +104,7 @@ def _numbers_to_try(problem: PlanProblem) -> list[_Numbers]:
     options, total = problem.options, problem.cluster.num_gpus
     node = math.gcd(*(nodes.gpus_per_node for nodes in problem.cluster.nodes))
     sizes = [size for size in range(1, total + 1) if 0 in (size % node, node % size)]
-    counts = [m for m in range(1, problem.batch + 1) if problem.batch % m == 0]
-    counts = [m for m in counts if m in (options.num_micro_batches or (m,))]
+    counts = [m for m in divisors(problem.batch) if m in (options.num_micro_batches or (m,))]
     found, is_exact = list[_Numbers](), options.method == "exact"
     for num_gpus in (size for size in sizes if size in (options.gpus_per_stage or (size,))):
         for num_stages in range(1, min(total // num_gpus, len(problem.in_order)) + 1):

@@ -245,7 +245,7 @@ def test_experts_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_experts_by_operator_by_hand() -> None:
-    """In 8 bits inputs are made of 16-bit ones, and cores stay in 16; sums of gradients are read meanwhile."""
+    """In 8 bits inputs come from 16 bits, and cores stay in 16; sums of gradients are read meanwhile."""
     gpu = replace(COUNTING_GPU, peak_fp8_tflops=2e-9)
     rates = assumed_rates(gpu, PRECISIONS["fp8"], 1.0, 1.0)
     product = Product("experts in", 10, 20, 8, "outputs", experts=2)

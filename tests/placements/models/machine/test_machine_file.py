@@ -26,7 +26,7 @@ from placements.models.machine.machine_rates import (
     MachineRates,
     ShareTable,
 )
-from placements.models.operators import Core, Kernel, Product
+from placements.models.operators import Core, Product
 
 
 def read(path: Path, content: Any) -> MachineRates:
@@ -215,9 +215,7 @@ def test_products_and_cores_on_a_machine_by_hand() -> None:
     core = Core(2, 1, 8, 8, 100, 100, 0.5)
     all_ms = 3 * 4 * 100 * 100 * 2 * 8 / 1e9
     assert MACHINE.core_ms(core, 3) == pytest.approx((all_ms / 0.9, 2.5 * all_ms / 0.7))
-    kernel = Kernel("c", 1000, 2000, launches=(1, 2))
     each_ms = 2 / (1000 * 1e6 * 0.5)
-    passes_ms = MACHINE.kernels["stream"].passes_ms(kernel, 1.5, 2)
-    assert passes_ms == pytest.approx((1500 * each_ms + 0.03, 3000 * each_ms + 0.06))
+    assert MACHINE.kernels["stream"].ms(2 * 3000, 2) == pytest.approx(3000 * each_ms + 0.06)
     assert MACHINE.collective_ms("all_gather", 1e6, 1) == 0
     assert MACHINE.collective_ms("send", 1e6, 2) == pytest.approx(1 / (100 * 0.25) + 0.004)
