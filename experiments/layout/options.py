@@ -14,8 +14,7 @@ class LayoutCommandOptions:
     """The config of `experiments.layout`."""
 
     layers: Verbatim | None = option(
-        None,
-        "CSV of the model's layers, log of Megatron-LM's timers, folder of schedsearch profile, or trace",
+        None, "CSV of a model's layers, log of Megatron-LM's timers, folder of schedsearch profile, or trace"
     )
     model: Verbatim | None = option(
         None, "in the place of layers: a name or config.json as in schedsearch plan, priced on cluster"
@@ -25,12 +24,9 @@ class LayoutCommandOptions:
     expert_parallel: int = option(1, "with model: GPUs that share the experts", min=1)
     micro_batch_size: int = option(1, "with model: samples of a micro-batch of one pipeline", min=1)
     sequence_length: int | None = option(None, "with model: tokens of a sample; null: the model's own")
-    precision: str | None = option(
-        None, "with model: as in schedsearch plan; null: the model's, half as bf16"
-    )
+    precision: str | None = option(None, "with model: as in plan; null: the model's, half as bf16")
     measured_layout: Verbatim | None = option(
-        None,
-        "parts of each block in a profile or trace, as 'Et*8|t*8L'; null: the embedding, layers and the loss",
+        None, "parts of each block of a profile or trace, as 'Et*8|t*8L'; null: embedding, layers and loss"
     )
     num_devices: int = option(REQUIRED, "devices of the pipeline", min=1)
     num_micro_batches: int = option(REQUIRED, "micro-batches of an iteration", min=1)
@@ -45,8 +41,7 @@ class LayoutCommandOptions:
     )
     transfer_ms: float | None = option(
         None,
-        "time from the end of a block to where its output is on the next device; null: 0, with model its "
-        "cluster's",
+        "time from a block's end to its output on the next device; null: 0, with model its cluster's",
         "ms",
         min=0,
     )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from experiments.config.declaring import own_options
 from experiments.config.options import OptionError, require_path
 from experiments.layout.options import LayoutCommandOptions
-from experiments.plan.inputs import inputs_of
+from experiments.plan.inputs import inputs_of, refuse, shared_fields
 from experiments.plan.options import PlanQuestion
 from experiments.report.result import Result, Table
 from placements.planners.hybrid.shape_costs import FrameworkCosts
@@ -71,12 +70,10 @@ def _layers(options: LayoutCommandOptions) -> tuple[ModelLayers, float | None, f
     """
     if (options.layers is None) == (options.model is None):
         raise OptionError("layers, model: give one of the two: a table of layers, or a model and its cluster")
-    needed, others = ("layers", ("measured_layout",)) if options.model else ("model", _OF_MODEL)
-    for each in own_options(LayoutCommandOptions):
-        if each.name in others and (value := getattr(options, each.name)) != each.default:
-            raise OptionError(f"{each.name}: {value!r} needs {needed}, which is not given; leave it out")
     if options.model:
+        refuse(options, ["measured_layout"], "layers is not given")
         return _of_model(options)
+    refuse(options, _OF_MODEL, "model is not given")
     return read_measured(require_path("layers", options.layers), options.measured_layout), None, 0.0
 
 
@@ -84,15 +81,12 @@ def _of_model(options: LayoutCommandOptions) -> tuple[ModelLayers, float, float]
     """Return the layers of a model by the costs of `schedsearch plan`; GPUs left over are data-parallel."""
     if options.cluster is None:
         raise OptionError("cluster: has no value; give the GPUs of model, as in cluster=h100_64")
-    shared = {name: getattr(options, name) for name in ("model", "cluster", "sequence_length", "precision")}
-    inputs = inputs_of(PlanQuestion(batch=1, **shared))
+    inputs = inputs_of(PlanQuestion(batch=1, **shared_fields(PlanQuestion, options)))
     pipeline = options.tensor_parallel * options.num_devices
     data, left = divmod(inputs.cluster.num_gpus, pipeline)
     if left:
-        raise OptionError(
-            f"cluster: {options.cluster} is no multiple of the {pipeline} GPUs of a pipeline, which are "
-            "tensor_parallel times num_devices; give another of the three"
-        )
+        wrong = f"{options.cluster} is no multiple of the {pipeline} GPUs of a pipeline, which are"
+        raise OptionError(f"cluster: {wrong} tensor_parallel times num_devices; give another of the three")
     if options.expert_parallel > 1 and not any(layer.num_routes for layer in inputs.model.layers):
         raise OptionError(f"expert_parallel: {options.model} has no experts; leave it out")
     degrees = Degrees(options.tensor_parallel, options.num_devices, data, expert=options.expert_parallel)

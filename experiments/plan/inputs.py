@@ -5,10 +5,11 @@ The module does not plan.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.config.declaring import own_options
 from experiments.config.options import OptionError
@@ -65,16 +66,22 @@ class PlanInputs(NamedTuple):
     is_sequence_parallel: bool | None = None
 
 
-def refuse(question: PlanQuestion, names: Collection[str], why: str) -> None:
-    """Reject options that do not apply, where they are not as by default.
+def refuse(options: object, names: Collection[str], why: str) -> None:
+    """Reject options of a record that do not apply, where they are not as by default.
 
     Raises:
         OptionError: One is given.
     """
-    for known in own_options(PlanQuestion):
-        value = getattr(question, known.name)
+    for known in own_options(type(options)):
+        value = getattr(options, known.name)
         if known.name in names and value != (None if known.default == REQUIRED else known.default):
             raise OptionError(f"{known.name}: {value} does not apply here: {why}; leave it out")
+
+
+def shared_fields(record: type, *options: object) -> dict[str, Any]:
+    """Return the fields of a record that some options have too, by name."""
+    known = ChainMap(*map(vars, options))
+    return {each.name: known[each.name] for each in fields(record) if each.name in known}
 
 
 def refuse_all_but(question: PlanQuestion, names: Collection[str], planner: str) -> None:
@@ -142,27 +149,13 @@ def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) 
             wrong = f"its rates were measured in 16 bits, not in {model.precision.name}"
             raise OptionError(f"machine: {wrong}; leave it out, or use precision=bf16")
         machine = read_machine(question.machine, gpu)
-    options = CostOptions(
-        question.model_flops_utilisation,
-        question.output_layer_utilisation,
-        question.memory_efficiency,
-        question.overlap_slowdown,
-        precision=model.precision,
-        graphs=question.graphs,
-        overlap_tensor_parallel=question.overlap_tensor_parallel,
-        overlap_weights=True,
-        sends_tokens_once=question.sends_tokens_once,
-        machine=machine,
-        framework=FRAMEWORKS[question.framework],
-    )
+    own = {"precision": model.precision, "machine": machine, "framework": FRAMEWORKS[question.framework]}
+    options = CostOptions(**(shared_fields(CostOptions, question) | own), overlap_weights=True)
     rates = options.rates_on(gpu)
     source = f"data sheets, layers at {options.share_of_peak:.0%} of the peak"
     if rates.is_measured:
-        source = (
-            f"rates measured, of {question.machine}"
-            if machine
-            else f"rates measured by shape on {rates.name}"
-        )
+        where = f", of {question.machine}" if machine else f" by shape on {rates.name}"
+        source = f"rates measured{where}"
     elif any(layer.num_routes for _, layer in model.runs):
         source += ", those with experts operator by operator, none of it measured"
     if question.calibrate is not None:
@@ -182,20 +175,16 @@ def _calibration(question: PlanQuestion, cluster: Cluster, machine: MachineRates
     folder = replace(NO_TABLES, machines=dict.fromkeys(own, machine) if machine is not None else {})
     found = calibration_of(question.calibrate, folder, FRAMEWORKS[question.framework])
     if found.gpu not in own:
-        raise OptionError(
-            f"calibrate: the runs of {question.calibrate} are on {found.gpu}, not on the GPU of "
-            f"{question.cluster}; give runs on it"
-        )
+        wrong = f"the runs of {question.calibrate} are on {found.gpu}, not on the GPU of {question.cluster}"
+        raise OptionError(f"calibrate: {wrong}; give runs on it")
     return found
 
 
 def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:
     """Return the model and the cluster of a profile, and the costs of its layers."""
     if not folder.is_dir():
-        raise OptionError(
-            f"profiles: {question.profiles!r} is not a folder; give one of measured layers and links, or "
-            "planner=pipedream for a CSV file of nodes"
-        )
+        wrong = f"{question.profiles!r} is not a folder; give one of measured layers and links"
+        raise OptionError(f"profiles: {wrong}, or planner=pipedream for a CSV file of nodes")
     name, is_galvatron = _model_name(question), is_galvatron_folder(folder)
     others = ("overlap_slowdown",) if is_galvatron else ("num_layers", "sequence_length")
     refuse(question, (*_COMPUTED, *others), "the profile has it, or has none")
@@ -226,9 +215,8 @@ def _of_galvatron(question: PlanQuestion, folder: Path, model: str) -> PlanInput
     if len(inner) == 1:
         num_layers, elements = num_layers or inner[0][0], inner[0][1].output_elements()
     if num_layers is None:
-        raise OptionError(
-            f"num_layers: is not in the profile, and {model!r} is not a model that is known by name; give it"
-        )
+        wrong = f"is not in the profile, and {model!r} is not a model that is known by name"
+        raise OptionError(f"num_layers: {wrong}; give it")
     costs = GalvatronCosts(profile, cluster, num_layers, elements)
     source = f"layers of {model} at {profile.sequence_length} tokens and bandwidths of {folder}"
     source = f"costs: as measured, {source}; exchanges computed of these"

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 from omegaconf import DictConfig
 
 from experiments.config.declaring import Command, own_options
-from experiments.config.options import OptionError, read_fields, read_record, require_known
+from experiments.config.options import OptionError, OptionField, read_record
 from placements.forms.meaning import REQUIRED, Verbatim, group, inherited, option
 from placements.models.costing.options import Graphs
 from placements.models.memory import FRAMEWORKS
@@ -37,9 +37,7 @@ class PlanQuestion:
         min=1,
     )
     profiles: Verbatim | None = option(
-        None,
-        "folder of measured layers and links in Sailor's or Galvatron's form; of pipedream: a CSV file of "
-        "nodes",
+        None, "folder of measured layers and links, in Sailor's or Galvatron's form; pipedream: CSV of nodes"
     )
     num_layers: int | None = option(None, "transformer layers; null: the model's own, as for the next two")
     sequence_length: int | None = option(None, "tokens of a sample")
@@ -201,10 +199,8 @@ def read_planner(data: Any) -> Planner:
     Raises:
         OptionError: It says no kind, or one that is not known; or an option is wrong.
     """
-    if not isinstance(data, dict):
-        raise OptionError(f"planner: {data!r} is not a group of options; give them as in planner.NAME=VALUE")
-    require_known("planner.kind", data.get("kind"), PLANNERS)
-    return read_fields(data, PLANNERS[data["kind"]], "planner")
+    given = OptionField(data, "planner", OptionError)
+    return given.record(PLANNERS[given["kind"].choice(list(PLANNERS))])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,9 +38,7 @@ def task(question: PlanQuestion, planner: PipeDreamPlanner) -> Result:
     """
     refuse_all_but(question, _TAKEN, "pipedream")
     if (path := question.profiles) is None:
-        raise OptionError(
-            "profiles: has no value; give the CSV file of a model's nodes, as in profiles=FILE.csv"
-        )
+        raise OptionError("profiles: has no value; give the CSV file of nodes, as in profiles=FILE.csv")
     batch = one_batch(question, "the samples of a profiled input")
     levels, graph = levels_of(cluster_of(question)), read_profile_graph(path)
     memory_mib = None if question.memory_gib is None else 1024 * question.memory_gib

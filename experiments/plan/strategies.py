@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from experiments.config.run_record import output_directory
-from experiments.plan.inputs import inputs_of
+from experiments.plan.inputs import inputs_of, shared_fields
 from experiments.plan.options import BmwPlanner, DefaultPlanner, PlanQuestion
 from experiments.report.result import Result, Table
 from placements.forms.texts import text_columns, write_json, write_text
@@ -89,23 +89,16 @@ def _options(
     question: PlanQuestion, planner: DefaultPlanner | BmwPlanner, is_sequence_parallel: bool | None
 ) -> dict[str, Any]:
     """Return the options of `plan` that the planner has; costs may say whether sequences are parallel."""
-    trees = TreeOptions(
-        tuple(Paradigm(name) for name in planner.paradigms),
-        planner.recompute,  # type: ignore[arg-type]
-        planner.sequence_parallel if is_sequence_parallel is None else is_sequence_parallel,
-        planner.max_tensor_parallel,
-        planner.expert_parallel or (1,),
-    )
-    names = ["num_stages", "gpus_per_stage", "num_micro_batches", "num_plans", "time_limit_s"]
-    others: dict[str, Any] = {"rank_by": planner.rank}
+    trees = shared_fields(TreeOptions, planner)
+    trees["paradigms"] = tuple(map(Paradigm, planner.paradigms))
+    if is_sequence_parallel is not None:
+        trees["sequence_parallel"] = is_sequence_parallel
+    options = PlanOptions(TreeOptions(**trees), **shared_fields(PlanOptions, planner, question))
+    found: dict[str, Any] = {"options": options, "rank_by": planner.rank}
     if isinstance(planner, DefaultPlanner):
         layouts = LayoutOptions(planner.micro_batch_sizes, max_chunks=planner.max_chunks)
-        others |= {"uniform": planner.uniform, "layouts": layouts, "shapes": planner.shapes}
-    else:
-        names += ["method", "stage_method", "pipeline"]
-    own = {name: getattr(planner, name) for name in names}
-    own |= {name: getattr(question, name) for name in ("memory_gib", "reserve_gib")}
-    return others | {"options": PlanOptions(trees, **own)}
+        found |= {"uniform": planner.uniform, "layouts": layouts, "shapes": planner.shapes}
+    return found
 
 
 def export_best(plans: Plans, directory: Path) -> list[str]:

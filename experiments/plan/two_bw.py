@@ -71,10 +71,8 @@ def _profile(sizes: Sequence[int], model: ModelShape, cluster: Cluster, costs: C
     """Return the costs of a block on one GPU."""
     blocks = [(count, layer) for count, layer in model.chained.runs if isinstance(layer, TransformerLayer)]
     if len(blocks) != 1:
-        raise OptionError(
-            f"model: {model.name} has {len(blocks)} kinds of transformer layers in a row, but "
-            "planner=pipedream_2bw plans equal blocks; use planner=default"
-        )
+        wrong = f"{model.name} has {len(blocks)} kinds of transformer layers in a row"
+        raise OptionError(f"model: {wrong}, but planner=pipedream_2bw plans equal ones; use planner=default")
     ((count, layer),) = blocks
     found = {size: layer_cost(layer, LayerStrategy(), size, 1, cluster.group(0, 1), costs) for size in sizes}
     precision = model.precision

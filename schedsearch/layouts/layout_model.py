@@ -45,11 +45,6 @@ class LayoutProblem:
         """Prefix sums of the figures of pieces; shape ``(4, pieces + 1)``."""
         return np.pad(np.cumsum(self.pieces, 1), ((0, 0), (1, 0)))
 
-    @property
-    def num_pieces(self) -> int:
-        """Pieces of the model."""
-        return len(self.pieces[0])
-
     def _figures(self, sizes: Ints) -> Ints:
         return np.diff(self.sums[:, np.cumsum(sizes, 1)], axis=2, prepend=0)
 
@@ -90,8 +85,8 @@ def min_bound(
         None where none was found.
     """
     model, graph = CpSatModel(), problem.graph
-    p, number, pieces = graph.num_devices, graph.num_stages, problem.num_pieces
-    num_layers, stages = pieces - 2 - problem.has_mtp, range(number)
+    p, number = graph.num_devices, graph.num_stages
+    num_layers, stages = problem.pieces.shape[1] - 2 - problem.has_mtp, range(number)
     layers: list[Any] = [model.new_int_var(0, num_layers, f"layers {i}") for i in stages]
     sizes = [count + (i == 0) + (i == number - 1) for i, count in enumerate(layers)]
     is_apart: Any = 0

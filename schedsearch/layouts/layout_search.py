@@ -43,7 +43,8 @@ def best_layout(
 
     The limit of work is in units of about a second.
     """
-    search, last, number = LayoutSearch(problem, work_limit), problem.num_pieces, problem.graph.num_stages
+    search = LayoutSearch(problem, work_limit)
+    last, number = problem.pieces.shape[1], problem.graph.num_stages
     if math.comb(last - 1, number - 1) <= _MOST_LISTED:
         ends = np.array([(0, *each, last) for each in combinations(range(1, last), number - 1)])
         for first in range(0, len(ends), _BATCH):
@@ -155,12 +156,12 @@ class LayoutSearch:
         order = np.argsort(bounds, kind="stable")
         order = order[bounds[order] < ticks]
         step = max(1, min(_BATCH, _EVENTS_OF_WORK // (5 * len(self.problem.graph.kinds))))
-        for first in range(0, len(order) if not self.is_over else 0, step):
+        for first in range(0, len(order), step):
+            if self.is_over:
+                break
             some, times = self.time(rows[order[first : first + step]])
             if times.min() < ticks:
                 return some[[times.argmin()]], times[[times.argmin()]]
-            if self.is_over:
-                break
         return rows[:0], bounds[:0]
 
 

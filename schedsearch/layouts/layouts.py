@@ -205,11 +205,10 @@ class _Setting:
     def _empty(self, num_chunks: int) -> LayoutRow:
         """Return a row without a layout; if no layout is possible, its note has the reason."""
         p, m, pieces, note = self.num_devices, self.num_micro_batches, len(self._pieces), ""
-        if p > pieces:
-            note = f"num_devices: {p} are more than the {pieces} pieces of the model; use fewer"
-        elif p * num_chunks > pieces:
-            stages = f"{p * num_chunks} stages are more than the {pieces} pieces of the model"
-            note = f"num_chunks: {stages}; use fewer"
+        stages = p if p > pieces else p * num_chunks
+        if stages > pieces:
+            name = "num_chunks" if stages > p else "num_devices"
+            note = f"{name}: {stages} stages are more than the {pieces} pieces of the model; use fewer"
         elif num_chunks > 1 and p == 1:
             note = "num_chunks: one device has one stage; use num_chunks=1"
         elif num_chunks > 1 and m < p:

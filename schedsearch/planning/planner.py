@@ -225,8 +225,9 @@ class _Planning:
             return
         costs, others = PartCosts(self.model, self.costs), (shape, self._share(), self.report)
         try:
-            trunks = (search_trunks(costs, self.cluster, size, *others) for size in self.sizes)
-            found = [each for of_size in trunks for each in of_size]
+            found = [
+                each for size in self.sizes for each in search_trunks(costs, self.cluster, size, *others)
+            ]
             self._place(shape, found)
             if not found:
                 self.left_out.append(f"{shape}: none fits with the numbers that are allowed")

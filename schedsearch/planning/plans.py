@@ -251,6 +251,5 @@ class Plans(FileResult):
         Raises:
             PlanError: The cluster has a GPU that a file cannot name.
         """
-        pairs = zip(self.rows(), self.proposed, strict=True)
-        plans = [row | {"plan": plan_to_dict(each.plan)} for row, each in pairs]
+        plans = [each.row(self.model) | {"plan": plan_to_dict(each.plan)} for each in self.proposed]
         return {"plans": plans, "left_out": list(self.left_out)}

@@ -13,7 +13,7 @@ from placements import Kind, Placement
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.baselines.structure import in_orders
-from schedsearch.core.answer import SearchProgress, Status
+from schedsearch.core.answer import SearchProgress, SearchReport, Status
 from schedsearch.core.objective import Objective
 from schedsearch.core.problem import Problem
 from schedsearch.core.shared_limits import SharedLimits
@@ -47,7 +47,7 @@ def simulated(plan: RankedPlan) -> RankedPlan:
         schedule = validate(_one_f_one_b(placement, number))
     except InvalidScheduleError:  # it needs more memory than there is
         return plan
-    return _with_schedule(plan, schedule, makespan_bound(placement, number))
+    return replace(plan, schedule=schedule).with_bound(placement.ms(makespan_bound(placement, number)))
 
 
 def _one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
@@ -62,13 +62,6 @@ def _one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
         ]
     plain = placement.per_micro_batch
     return with_optimizer(placement, in_orders(plain, num_micro_batches, orders))
-
-
-def _with_schedule(plan: RankedPlan, schedule: Schedule, bound: int) -> RankedPlan:
-    """Return a plan with the better of its own schedule and a new one, and with a bound on both."""
-    if plan.schedule is not None and plan.schedule.makespan <= schedule.makespan:
-        schedule = plan.schedule
-    return replace(plan, schedule=schedule).with_bound(plan.placement.ms(bound))
 
 
 def rank(
@@ -90,24 +83,23 @@ def rank(
         on_progress: Called with each search's progress.
         interrupted: Whether Ctrl-C came before.
     """
-    enough = (1 + _MIN_GAIN) * max(
-        (each.samples_per_s or 0.0 for each in plans if each.schedule), default=0.0
-    )
-    layouts = [each for each in plans if each.run is not None and each.most_samples_per_s > enough]
-    others = [each for each in plans if each.run is None and each.most_samples_per_s > enough]
-    found, searched = [], {each.name for each in (*layouts[:_NUM_LAYOUTS], *others)}
-    limits = SharedLimits(seconds=time_limit_s, searches=len(searched))
+    best = max((each.samples_per_s or 0.0 for each in plans if each.schedule), default=0.0)
+    promising = [each for each in plans if each.most_samples_per_s > (1 + _MIN_GAIN) * best]
+    layouts = [each.name for each in promising if each.run is not None]
+    searched = {each.name for each in promising}.difference(layouts[_NUM_LAYOUTS:])
+    found, limits = [], SharedLimits(seconds=time_limit_s, searches=len(searched))
     for each in plans:
         if each.name in searched and not interrupted:
             search = _searched if each.run is None else _reordered
-            each, seconds, interrupted = search(each, limits.share()["time_limit_s"], on_progress)
+            report = on_progress and partial(on_progress, each.name, each.placement.tick_ms)
+            each, seconds, interrupted = search(each, limits.share()["time_limit_s"], report)
             limits.spend(0.0, seconds)
         found.append(each)
     return found
 
 
 def _reordered(
-    plan: RankedPlan, time_limit_s: float | None, on_progress: RankingReport | None
+    plan: RankedPlan, time_limit_s: float | None, report: SearchReport | None
 ) -> tuple[RankedPlan, float, bool]:
     """Return a layout in the order that a search finds, or as it is if that gains no more than `NEAR_TIE`.
 
@@ -124,7 +116,7 @@ def _reordered(
         work_limit=_WORK,
         begin_with=replace(run.schedule, placement=placement),
     )
-    result = find(problem, _told(on_progress, plan))
+    result = find(problem, report)
     other = run if result.schedule is None else replace(run, order=result.schedule)
     run = other if other.iteration_ms * (1 + NEAR_TIE) < run.iteration_ms else run
     schedule = run.within(memory)
@@ -134,20 +126,18 @@ def _reordered(
 
 
 def _searched(
-    plan: RankedPlan, time_limit_s: float | None, on_progress: RankingReport | None
+    plan: RankedPlan, time_limit_s: float | None, report: SearchReport | None
 ) -> tuple[RankedPlan, float, bool]:
     """Return a plan with the schedule found, the seconds of the search, and whether Ctrl-C ended it."""
     placement, number = plan.placement, plan.plan.num_micro_batches
     try:
-        result = find(Problem(placement, number, time_limit_s=time_limit_s), _told(on_progress, plan))
+        result = find(Problem(placement, number, time_limit_s=time_limit_s), report)
     except CapacityError as error:
         return replace(plan, status=Status.INFEASIBLE, note=str(error)), 0.0, False
     if result.schedule is not None:
-        plan = _with_schedule(plan, validate(result.schedule), result.makespan_bound)
+        if plan.schedule is None or result.schedule.makespan < plan.schedule.makespan:
+            plan = replace(plan, schedule=validate(result.schedule))
+        plan = plan.with_bound(placement.ms(result.makespan_bound))
     elif plan.schedule is None:
         plan = replace(plan, status=result.status, note=result.reason)
     return plan, result.seconds, result.interrupted
-
-
-def _told(on_progress: RankingReport | None, plan: RankedPlan) -> Callable[[SearchProgress], None] | None:
-    return on_progress and partial(on_progress, plan.name, plan.placement.tick_ms)

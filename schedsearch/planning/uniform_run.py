@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
-from placements import Block, Placement
+from placements import Placement
 from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.costing.options import CostOptions
@@ -31,9 +31,6 @@ from schedsearch.validate import validate
 
 _MAX_BLOCKS = 2_000_000
 """Most blocks of a schedule; more would take minutes and gigabytes."""
-
-UNLIMITED = 100.0
-"""Memory limit as a multiple of the GPU's memory, so high that layouts that do not fit are timed too."""
 
 NEAR_TIE = 0.01
 """Share by which an iteration may be longer and still counts as equal: costs are no more exact. Of equal
@@ -97,7 +94,7 @@ class UniformRun:
     def devices(self) -> tuple[int, ...]:
         """The stage of each chunk: chunks loop over the devices, or go to and fro for a wave schedule."""
         degrees = self.layout.degrees
-        shape = "wave_shape" if self._needs[0] == "wave_shape" else "loop_shape"
+        shape = "wave_shape" if NEEDS[self._name][0] == "wave_shape" else "loop_shape"
         (found,) = PIPELINES["v_shape" if degrees.chunks == 1 else shape](degrees.pipeline, degrees.chunks)
         return tuple(found)
 
@@ -105,26 +102,23 @@ class UniformRun:
         """Return the numbers of a stage's chunks."""
         return [i for i, device in enumerate(self.devices) if device == stage]
 
-    @property
+    @cached_property
     def _name(self) -> str:
         degrees = self.layout.degrees
         usual = "one_f_one_b" if 1 in (degrees.chunks, degrees.pipeline) else "interleaved_one_f_one_b"
-        return usual if self.schedule_name is None else self.schedule_name
-
-    @property
-    def _needs(self) -> tuple[str, bool]:
-        if self._name not in NEEDS:
-            raise PlanError(f"schedule: {self._name!r} is not known; use one of {', '.join(NEEDS)}")
-        return NEEDS[self._name]
+        name = usual if self.schedule_name is None else self.schedule_name
+        if name not in NEEDS:
+            raise PlanError(f"schedule: {name!r} is not known; use one of {', '.join(NEEDS)}")
+        return name
 
     @cached_property
     def pieces(self) -> list[PieceCost]:
         """Costs of the stages, or of the chunks."""
         pieces = chunk_pieces(self.plan, self.costs, self.chunks, self.devices, are_whole=True)
-        if self._needs[1]:
-            shares = [_weight_share(self.layers_of(chunk)) for chunk in self.chunks]
-            pieces = [each._replace(weight_share=share) for each, share in zip(pieces, shares, strict=True)]
-        return pieces
+        if not NEEDS[self._name][1]:
+            return pieces
+        shares = [_weight_share(self.layers_of(chunk)) for chunk in self.chunks]
+        return [each._replace(weight_share=share) for each, share in zip(pieces, shares, strict=True)]
 
     def layers_of(self, chunk: range) -> list[tuple[Layer, LayerStrategy]]:
         """Return the layers of a chunk, each with its strategy."""
@@ -140,9 +134,8 @@ class UniformRun:
 
     @cached_property
     def placement(self) -> Placement:
-        """The placement of the layout's stages or chunks, on devices with practically unlimited memory."""
-        gib = [UNLIMITED * self.plan.group(0).memory_gib] * self.plan.num_stages
-        return placement_of_pieces(f"{self.model.name} run", self.plan, self.pieces, gib)
+        """The placement of the layout's stages or chunks, without a limit of memory."""
+        return placement_of_pieces("run", self.plan, self.pieces).with_memory(None)
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -176,36 +169,27 @@ class UniformRun:
         gathered. Exchanges slow down the products that run beside them (Galvatron-BMW, Sec. V).
         """
         placement, starts = self.placement, self.schedule.start_of
-        micro_batches = range(self.layout.num_micro_batches)
-        found = []
-        for update in self.updates:
-            step_ms = placement.ms(update.time)
-            if not self.overlaps_exchanges:
-                found.append((placement.ms(starts[update.name, micro_batches[-1]]), step_ms))
-                continue
-            chunks = self.chunks_on(update.devices[0])
-            last = [placement.by_name[f"{'W' if self._needs[1] else 'B'}{i}"] for i in chunks]
-            ends = [max(starts[block.name, n] for n in micro_batches) + block.time for block in last]
+        micro_batches, found = range(self.layout.num_micro_batches), []
+        for stage in range(placement.num_devices):
+            chunks = self.chunks_on(stage)
+            last = [placement.by_name[f"{'W' if NEEDS[self._name][1] else 'B'}{i}"] for i in chunks]
+            ends = (max(starts[block.name, n] for n in micro_batches) + block.time for block in last)
             ends_ms = [placement.ms(end) for end in ends]
             costs, now_ms = [self.pieces[i].cost for i in chunks], 0.0
             for end_ms, cost in sorted(zip(ends_ms, costs, strict=True), key=lambda each: each[0]):
                 now_ms = max(now_ms, end_ms) + cost.scatter_ms
-            found.append((max(ends_ms), step_ms + self._seen_ms(costs, now_ms - max(ends_ms))))
+            exposed_ms = self._exposed_ms(costs, now_ms - max(ends_ms))
+            found.append((max(ends_ms), placement.ms(placement.by_name[f"O{stage}"].time) + exposed_ms))
         return tuple(found)
-
-    @cached_property
-    def updates(self) -> tuple[Block, ...]:
-        """The optimizer's block of each stage."""
-        return tuple(sorted(self.placement.optimizer_blocks, key=lambda block: block.devices))
 
     @property
     def shortest_updates_ms(self) -> list[float]:
         """Time of each stage after its last backward: its update and the exchanges that no order hides."""
-        found = []
-        for update in self.updates:
-            costs = [self.pieces[i].cost for i in self.chunks_on(update.devices[0])]
-            exposed_ms = self._seen_ms(costs, min(cost.scatter_ms for cost in costs))
-            found.append(self.placement.ms(update.time) + exposed_ms * self.overlaps_exchanges)
+        placement, found = self.placement, []
+        for stage in range(placement.num_devices):
+            costs = [self.pieces[i].cost for i in self.chunks_on(stage)]
+            exposed_ms = self._exposed_ms(costs, min(cost.scatter_ms for cost in costs))
+            found.append(placement.ms(placement.by_name[f"O{stage}"].time) + exposed_ms)
         return found
 
     def within(self, memory: tuple[int, ...]) -> Schedule:
@@ -219,19 +203,19 @@ class UniformRun:
 
     def _placement_with(self, updates_ms: Sequence[float], memory: tuple[int, ...]) -> Placement:
         """Return the placement whose stages need these times (ms) after their last backwards."""
-        pairs, tick_ms = zip(self.updates, updates_ms, strict=True), self.placement.tick_ms
-        changed = {each.name: replace(each, time=max(1, round(ms / tick_ms))) for each, ms in pairs}
-        blocks = tuple(changed.get(block.name, block) for block in self.placement.blocks)
+        tick_ms, blocks = self.placement.tick_ms, self.placement.blocks
+        times = {f"O{stage}": max(1, round(ms / tick_ms)) for stage, ms in enumerate(updates_ms)}
+        blocks = tuple(replace(each, time=times.get(each.name, each.time)) for each in blocks)
         return replace(self.placement, blocks=blocks, memory=memory)
 
-    def _seen_ms(self, costs: Sequence[Cost], scatter_ms: float) -> float:
+    def _exposed_ms(self, costs: Sequence[Cost], scatter_ms: float) -> float:
         """Return the time that a stage's exchanges add, if `scatter_ms` of its sums come after its backwards.
 
-        What is hidden slows down what it runs beside.
+        Hidden exchanges slow down the products that they run beside. Exchanges inside the update add nothing.
         """
-        seen_ms = scatter_ms + costs[0].gather_ms
+        exposed_ms = scatter_ms + costs[0].gather_ms
         whole_ms = sum(cost.scatter_ms + cost.gather_ms for cost in costs)
-        return seen_ms + (self.costs.options.overlap_slowdown - 1) * max(whole_ms - seen_ms, 0.0)
+        return exposed_ms + (self.costs.options.overlap_slowdown - 1) * max(whole_ms - exposed_ms, 0.0)
 
     @cached_property
     def gib_by_stage(self) -> tuple[float, ...]:

@@ -65,9 +65,9 @@ def test_the_table_and_the_files_of_each_framework(command, layers: Path, tmp_pa
         (["num_chunks=[]"], "num_chunks: [] is not a whole number above 0; give one"),
         (["memory_mib=1000"], "memory_mib: 1000 holds no layout; give more, or use num_chunks=1"),
         (["num_chunks=[9]"], "num_chunks: 36 stages are more"),
-        (["num_devices=99", "num_chunks=[1,2]"], "num_devices: 99 are more than the 14 pieces"),
+        (["num_devices=99", "num_chunks=[1,2]"], "num_devices: 99 stages are more than the 14 pieces"),
         (["given=[none.txt]"], "none.txt: cannot be read; give a text file of"),
-        (["precision=fp8"], "precision: 'fp8' needs model, which is not given; leave it out"),
+        (["precision=fp8"], "precision: fp8 does not apply here: model is not given; leave it out"),
         (["model=llama3_8b"], "layers, model: give one of the two: a table of layers, or a model and its"),
     ],
 )
@@ -82,7 +82,10 @@ def test_what_is_refused(overrides: list[str], message: str, layers: Path, tmp_p
     [
         ([], "cluster: has no value; give the GPUs of model, as in cluster=h100_64"),
         (["cluster=h100_6"], "cluster: h100_6 is no multiple of the 4 GPUs of a pipeline, which are"),
-        (["cluster=h100_8", "measured_layout=Et"], "measured_layout: 'Et' needs layers, which is not given"),
+        (
+            ["cluster=h100_8", "measured_layout=Et"],
+            "measured_layout: Et does not apply here: layers is not given",
+        ),
         (["cluster=h100_8", "model=opt_350m"], "model: opt_350m is not an embedding, transformer layers and"),
         (["cluster=h100_8", "expert_parallel=2"], "expert_parallel: gpt3_1.3b has no experts; leave it out"),
     ],
