@@ -82,7 +82,7 @@ def with_recipe(readme: str, found: Mapping[str, Any]) -> str:
         "{order_bound_ms:,}; the recipe {recipe_ms:,} ms with NVIDIA's own uneven division, {even_ms:,} ms "
         f"divided evenly: {less:.1f} and {less_than_even:.1f} % less. No layout that fits takes less than "
         "{bound_ms:,} ms, in any division and order. Found in {cpu_s} CPU s. Neither was run by us; by its "
-        f"published tokens/s the recipe takes {_RECIPE_MS:,} ms | [layouts](docs/layouts.md) |"
+        f"published tokens/s the recipe takes {_RECIPE_MS:,} ms | [layouts](docs/commands/plan.md#layouts) |"
     )
     line = RECIPE + row.format_map(found)
     return "\n".join(line if each.startswith(RECIPE) else each for each in readme.split("\n"))

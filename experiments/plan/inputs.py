@@ -42,7 +42,7 @@ _SIZES = ("num_layers", "sequence_length", "vocab_size", "imbalance", "precision
 _COMPUTED = (
     *("machine", "calibrate", "vocab_size", "node_bandwidth_gb_s", "link_bandwidth_gb_s"),
     *("model_flops_utilisation", "output_layer_utilisation", "memory_efficiency", "framework"),
-    *("graphs", "overlap_tensor_parallel", "sends_tokens_once"),
+    *("overlap_tensor_parallel", "sends_tokens_once"),
 )
 """Options of computed costs, which a profile has in their place."""
 
@@ -131,6 +131,8 @@ def inputs_of(question: PlanQuestion) -> PlanInputs:
         return _profiled(question, Path(question.profiles))
     model, cluster = model_of(question), cluster_of(question)
     model = in_bf16(model) if question.precision is None else model
+    if wrong := [nodes.gpu.name for nodes in cluster.nodes if not model.precision.is_on(nodes.gpu)]:
+        raise OptionError(f"precision: {wrong[0]} has no products in {model.precision.name}; use bf16")
     return PlanInputs(model, cluster, *computed_costs(question, model, cluster))
 
 

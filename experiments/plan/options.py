@@ -14,7 +14,6 @@ from omegaconf import DictConfig
 from experiments.config.declaring import Command, own_options
 from experiments.config.options import OptionError, OptionField, read_record
 from placements.forms.meaning import REQUIRED, Verbatim, group, inherited, option
-from placements.models.costing.options import Graphs
 from placements.models.memory import FRAMEWORKS
 
 
@@ -72,9 +71,6 @@ class PlanQuestion:
     output_layer_utilisation: float = option(0.65, "share of the peak that the output layer reaches")
     memory_efficiency: float = option(0.85, "share of the memory bandwidth that is reached")
     overlap_slowdown: float = option(1.3, "factor on computing and transfers while both run")
-    graphs: Graphs = option(
-        "none", "layers as CUDA graphs, for which the host has no work; attention: and router, but no experts"
-    )
     overlap_tensor_parallel: bool = option(
         False, "tensor-parallel GPUs gather and scatter tokens beside the products around it"
     )

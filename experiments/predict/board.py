@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from experiments.predict.stage_memory import StageTensor
+from placements.models.training_figures import TrainingFigures
 
 NOT_PREDICTED = "not predicted: "
 """Before the reason, in the note of a run without a prediction."""
@@ -60,6 +61,14 @@ class BoardRun:
     tokens_per_kwh: float | None = None
     memory: tuple[StageTensor, ...] = ()
 
+    def __str__(self) -> str:
+        """Return the prediction in a line, or why there is none."""
+        if self.predicted_ms is None or self.predicted_gib is None:
+            return f"{self.run}: {self.note}"
+        figures = self.tokens_per_s_per_gpu, self.mfu_percent, self.j_per_token, self.tokens_per_kwh
+        words = f"{self.predicted_ms:,.0f} ms, {self.predicted_gib:.1f} GiB, {TrainingFigures(*figures)}"
+        return f"{self.run}: {joined(words, self.note)}"
+
     @property
     def refusal(self) -> str:
         """Why it is not predicted; empty where it is."""
@@ -95,32 +104,32 @@ def refusals(runs: Iterable[BoardRun]) -> list[tuple[str, int]]:
 def group_rows(runs: Iterable[BoardRun]) -> list[dict[str, Any]]:
     """Return a row for each question to which a table has layouts, by the names of its columns.
 
-    Two or more different layouts are predicted and measured. The best one is the shortest that was measured,
-    predicted or not; the chosen one has the shortest prediction. A pair of layouts counts where the measured
-    times differ by `LEFT_OUT` or more; predicted as equal it is out of order.
+    Two or more different layouts are predicted and measured; of several runs of a layout the shortest counts.
+    The best one is the shortest that was measured, predicted or not; the chosen one has the shortest
+    prediction, and of equal ones the longest time. A pair of layouts counts where the measured times differ
+    by `LEFT_OUT` or more; predicted as equal it is out of order.
     """
     groups = defaultdict[tuple[str, str], list[tuple[float, BoardRun]]](list)
     for run in runs:
         if run.measured_ms is not None:
             groups[run.table, run.question].append((run.measured_ms, run))
     rows = []
-    for (table, question), some in groups.items():
+    for (table, question), every in groups.items():
+        some = {run.layout: (ms, run) for ms, run in sorted(every, key=lambda row: -row[0])}.values()
         known = [(run.predicted_ms, ms, run) for ms, run in some if run.predicted_ms is not None]
-        known.sort(key=lambda row: (row[0], -row[1]))  # of equal predictions the longest time is chosen
-        if len({run.layout for _, _, run in known}) < 2:
+        known.sort(key=lambda row: (row[0], -row[1]))
+        if len(known) < 2:
             continue
         predicted_ms, measured_ms = np.array([row[:2] for row in known]).T
-        layouts = np.array([run.layout for _, _, run in known])
         pairs = right = 0
         for i, ms in enumerate(measured_ms):
             then_ms = measured_ms[i + 1 :]
             counts = abs(ms - then_ms) >= LEFT_OUT * np.minimum(ms, then_ms)
-            counts &= layouts[i] != layouts[i + 1 :]
             pairs += int(counts.sum())
             right += int((counts & (predicted_ms[i] < predicted_ms[i + 1 :]) & (ms < then_ms)).sum())
         best_ms, best = min(some, key=lambda row: row[0])
         _, chosen_ms, chosen = known[0]
-        row = {"table": table, "question": question, "runs": len(some), "predicted": len(known)}
+        row = {"table": table, "question": question, "runs": len(every), "predicted": len(known)}
         row |= {"best": best.layout, "best_ms": best_ms, "chosen": chosen.layout, "chosen_ms": chosen_ms}
         row["longer_percent"] = round(100 * (chosen_ms / best_ms - 1), 4)
         rows.append(row | {"pairs": pairs, "pairs_in_order": right})

@@ -106,6 +106,9 @@ def calibration_of(
     if compute == communication:
         words = f"all times on {gpus[0]} are multiplied with {compute:.3f}: one figure for clocks and network"
     words += f"; by {len(measured)} run{'s' if len(measured) > 1 else ''} of {name}"
+    if len(measured) > 1:
+        left = abs(_times_ms(modelled, compute, communication) / [run.measured_ms for run in measured] - 1)
+        words += f", which are then off by {left.mean():.1%} on average, {left.max():.1%} at most"
     return Calibration(gpus[0], compute, communication, words, frozenset(measured))
 
 

@@ -32,6 +32,8 @@ def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun
     if run.offload:
         raise RunTableError(f"offload: tensors on the host ({run.offload}) are not modelled")
     model, cluster = folder.model(run), run.cluster()
+    if not model.precision.is_on(cluster.whole.gpu):
+        raise RunTableError(f"precision: {run.gpu} has no products in {run.precision_name}")
     options = CostOptions(
         None,
         precision=model.precision,

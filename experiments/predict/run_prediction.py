@@ -48,10 +48,12 @@ def predict_run(
         gib = model.gib_by_stage
     except ValueError as why:
         return replace(row, note=joined(run.note, f"{NOT_PREDICTED}{str(why).splitlines()[0]}"))
-    remark = ""
+    remarks, limit_gib = list[str](), model.cluster.whole.memory_gib
     if not model.costs.options.rates_on(model.cluster.whole.gpu).is_measured:
         of_precision = f" in {run.precision}" if run.gpu in folder.machines else ""
-        remark = f"rates of {run.gpu}{of_precision} assumed, not measured"
+        remarks.append(f"rates of {run.gpu}{of_precision} assumed, not measured")
+    if max(gib) > limit_gib:
+        remarks.append(f"does not fit: {max(gib):.1f} GiB of {limit_gib:g}")
     fullest, gpus = gib.index(max(gib)), model.plan.stage_gpus
     stage = {"fullest": fullest, "first": 0, "last": -1}[run.measured_stage]
     work = IterationWork.of(model.model, sum(gpus, Counter()), model.plan.global_batch_size)
@@ -61,7 +63,7 @@ def predict_run(
         predicted_ms=model.iteration_ms,
         predicted_gib=gib[stage],
         gib_by_stage=";".join(f"{each:.2f}" for each in gib),
-        note=joined(run.note, remark),
+        note=joined(run.note, *remarks),
         **work.figures(model.iteration_ms, energy_mj)._asdict(),
         memory=tuple(stage_memory(model, fullest, run.run)),
     )

@@ -69,6 +69,10 @@ class Precision:
         """The precision with 16-bit weights beside the two copies in 8 or 4 bits."""
         return replace(self, weight_bytes=2 + self.weight_bytes) if self.has_casts else self
 
+    def is_on(self, gpu: Gpu) -> bool:
+        """Return whether a GPU has products of 8 or 4 bits where the precision has them."""
+        return not self.has_casts or getattr(gpu, self.peaks[0]) is not None
+
     def peak_tflops(self, gpu: Gpu, exact: bool = False) -> float:
         """Return the peak of a GPU's matrix products, 1e12 operations per second.
 

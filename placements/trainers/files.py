@@ -58,7 +58,9 @@ def export(planned: Planned, directory: Path) -> list[str]:
         except PlanError as error:
             lines.append(f"not exported to {system}: {error}")
             continue
-        systems.append(system)
+        its_ms = exported.run.time_ms
+        is_slower = its_ms > 1.01 * planned.rated.time_ms
+        systems.append(f"{system} (there {its_ms:,.0f} ms)" if is_slower else system)
         texts[name] = exported.text
         if exported.job is None:
             texts["galvatron_differs.txt"] = "".join(f"{line}\n" for line in exported.differs)

@@ -169,6 +169,8 @@ class Run:
             RunTableError: Columns contradict each other.
             LayoutError: The layout is not in Megatron-LM's notation.
         """
+        if self.recompute_modules and self.recompute != "selective":
+            raise RunTableError("recompute_modules: are of recompute selective; give both, or none of them")
         return replace(self, **self._gpu_figures(), **self._batch_figures(), vp=self._num_chunks())
 
     def check_names(self) -> None:
@@ -229,13 +231,16 @@ class Run:
         if self.pp == 1:
             return 1
         if self.layout:
-            return read_notation(self.layout, self.pp).num_chunks
+            number = read_notation(self.layout, self.pp).num_chunks
+            if self.vp not in (1, number):
+                raise RunTableError(f"vp: {self.vp} is not the {number} chunks of the layout; leave it out")
+            return number
         if self.chunk_layers is None:
             return self.vp
         if self.layers is None or self.layers % (self.pp * self.chunk_layers):
             raise RunTableError(
-                f"chunk_layers: {self.chunk_layers} do not divide the layers ({self.layers or 'empty'}) of "
-                f"{self.pp} stages; correct one"
+                f"chunk_layers: {self.chunk_layers} do not divide the layers ({self.layers or 'give them'}) "
+                f"of {self.pp} stages; correct one"
             )
         return self.layers // (self.pp * self.chunk_layers)
 

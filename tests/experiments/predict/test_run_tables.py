@@ -174,7 +174,6 @@ def test_several_runs_fix_computing_and_communication(tmp_path: Path) -> None:
     [
         ("a,gone,,a100,8,1,1,1,1,1,4,64,bf16,,,,", "model: 'gone' is not known"),
         ("a,resnet50,,a100,8,1,1,1,1,1,4,64,bf16,,,,", "model: resnet50 is no language model; name one"),
-        ("a,tiny,,a100,8,1,1,1,1,1,4,9000000000,bf16,,,,", "MiB of memory from 0 on"),
         ("a,tiny,,a100,8,1,1,1,1,3,4,64,bf16,,,,", "expert_parallel: 3 does not divide the 8"),
         ("a,tiny,,a100,8,1,8,2,1,1,4,64,bf16,,,,", "stages: 8 layers of tiny are too few for 16 chunks"),
     ],
@@ -186,6 +185,12 @@ def test_a_run_that_cannot_be_predicted_says_why(tmp_path: Path, row: str, why: 
     assert found.note.startswith("not predicted: "), found.note
     assert why in found.note
     assert "\n" not in found.note
+
+
+def test_a_run_that_does_not_fit_says_so(tmp_path: Path) -> None:
+    folder, runs = read(write_folder(tmp_path, "a,tiny,,a100,8,1,1,1,1,1,4,9000000000,bf16,,,,"))
+    found = predict_run(folder, runs["a"], MEGATRON)
+    assert found.note.startswith("does not fit: ") and found.note.endswith(" GiB of 80")
 
 
 def test_rates_that_were_not_measured_are_a_note(tmp_path: Path) -> None:
