@@ -131,7 +131,7 @@ _Waits = Mapping[ProgramPosition, Sequence[ProgramPosition]]
 
 
 Operation = Run | Message
-"""What is carried out when all its devices have come to it: a run, or a message, which has two ends."""
+"""An operation that waits for all its devices: a run, or a message, which has two ends."""
 
 
 def operations_of(programs: Programs) -> list[list[Operation]]:

@@ -32,7 +32,7 @@ class Straggler(_Record):
 
 
 class Deployment(_Record):
-    """What changes while a job runs.
+    """State of a job that changes while it runs.
 
     Attributes:
         version: Number of deployments so far; 0 before the job is ready.

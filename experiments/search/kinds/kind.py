@@ -68,7 +68,7 @@ class Built:
         model: Model of the costs of these blocks at each clock.
         placeholder: Whether the times are only the ticks of a shape.
         planned: Plan of Galvatron that it was made of, with the micro-batches of the options.
-        in_words: That plan in a line.
+        in_words: Galvatron's plan, in a line.
         work: Tokens and operations of an iteration, where a model is known.
     """
 
