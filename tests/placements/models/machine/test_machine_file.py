@@ -144,6 +144,7 @@ def test_collectives_are_interpolated_in_bytes_and_gpus() -> None:
     assert times.ms(10, 2, False) == 1.0, "no shorter than the smallest"
     assert times.ms(400, 8, False) == pytest.approx(8.0), "in proportion beyond the largest"
     assert times.ms(100, 4, False) == pytest.approx(2.0)
+    assert times.ms(100, 64, False) == pytest.approx(3.0 * (63 / 64) / (7 / 8)), "each sends more of it"
     assert times.ms(75, 2, True) == pytest.approx(1.25), "half of what two gather"
 
 
