@@ -46,6 +46,7 @@ def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun
         overlap_weights=run.zero == 3,
         compute_factor=run.clock_factor(cluster.whole.gpu),
     )
+    groups = run.data_parallel, run.data_parallel * run.cp
     layout = Layout(
         run.degrees,
         run.micro_batch,
@@ -55,9 +56,7 @@ def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun
         run.recompute_layers,
         _chunk_layers(run, model),
         sequence_parallel=run.sequence_parallel,
-        shard_gpus=None
-        if run.shard_gpus in (run.data_parallel, run.data_parallel * run.cp)
-        else run.shard_gpus,
+        shard_gpus=None if run.shard_gpus in groups else run.shard_gpus,
         reshards=run.reshard,
         recompute_modules=run.modules,
     )

@@ -76,10 +76,9 @@ def _result(runs: Sequence[BoardRun], counted: Sequence[BoardRun], lines: Sequen
         for table, some in by_table(counted).items()
         for why, count in refusals(some)[:MOST_LINES]
     ]
-    shown = runs if len(runs) <= MOST_SHOWN else ()
     return Result(
         figures={name: last[name] for name in last if name.endswith("percent") and last[name] is not None},
         tables={name: table for name, table in tables.items() if table.rows},
         files={"board.html": partial(write_board, counted, lines)} if counted else {},
-        sentences=[*lines, *map(str, shown), board_text(counted), *reasons],
+        sentences=[*lines, *map(str, runs if len(runs) <= MOST_SHOWN else ()), board_text(counted), *reasons],
     )

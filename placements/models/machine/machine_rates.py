@@ -140,7 +140,8 @@ class CollectiveTimes:
     def ms(self, num_bytes: float, degree: int, is_send: bool) -> float:
         """Return the milliseconds for a tensor of `num_bytes`, linear between measured sizes and numbers.
 
-        Among more GPUs than were measured it is in proportion to the (n - 1) / n that each sends. A send is half of a gathering of two GPUs: each sends its half.
+        Among more GPUs than were measured it is in proportion to the (n - 1) / n that each sends. A send is
+        half of a gathering of two GPUs: each sends its half.
         """
         if is_send:
             return self.ms(2 * num_bytes, 2, False)
@@ -149,8 +150,7 @@ class CollectiveTimes:
             sizes, known_ms = np.transpose(points)
             more = max(num_bytes / sizes[-1], 1.0)
             times_ms.append(more * float(np.interp(num_bytes, sizes, known_ms)))
-        most = max(self.by_degree)
-        wider = max((1 - 1 / degree) / (1 - 1 / most), 1.0)
+        wider = max((1 - 1 / degree) / (1 - 1 / max(self.by_degree)), 1.0)
         return wider * float(np.interp(math.log2(degree), np.log2(list(self.by_degree)), times_ms))
 
 
