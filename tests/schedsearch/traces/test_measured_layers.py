@@ -12,9 +12,10 @@ from placements.placement_file import placement_to_yaml
 from placements.profiles.operating_point import OperatingPoint
 from placements.profiles.profile import Profile
 from placements.shapes import v_shape
-from placements.trainers.layers import PART_OF_KIND, ModelLayer, read_layers, read_measured
+from placements.trainers.layers import PART_OF_KIND, ModelLayer, read_layers
 from placements.trainers.layout import LayoutError
 from placements.trainers.megatron_layout import read_notation
+from schedsearch.traces.measured_layers import read_measured
 
 EMBEDDING, LAYER, LOSS = (0.5, 0.75), (2.0, 4.0), (3.0, 5.0)
 COST = {"E": EMBEDDING, "t": LAYER, "m": LAYER, "L": LOSS}
