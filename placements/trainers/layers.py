@@ -1,12 +1,18 @@
-"""Times and memory of the layers of a model, in a CSV with a row for each."""
+"""Times and memory of the layers of a model, in a CSV with a row for each, and from times of ranks.
+
+Where a stage or a rank has several parts, its time is divided: transformer layers of one stage take equally
+long, and the embedding and the loss take the rest.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from statistics import median
+from typing import Annotated, NamedTuple
 
 from placements.forms.meaning import Meaning
 from placements.forms.reading import in_file
@@ -20,7 +26,12 @@ from placements.trainers.layout import (
     PARTS,
     LayoutError,
     PartKind,
+    PipelineLayout,
 )
+
+_ENDS = {EMBEDDING, LOSS}
+_SHARE_OF_NOTHING = 1e-3
+"""Time of an end for which nothing is left, in times of a layer."""
 
 PART_OF_KIND = {kind: letter for letter, kind in PARTS.items()}
 """Letters of the parts by their kinds."""
@@ -92,6 +103,14 @@ class ModelLayers:
         return csv_text(columns, ([getattr(each, name) for name in columns] for each in self.layers))
 
 
+class RankTimes(NamedTuple):
+    """Times of a micro-batch on each rank of a pipeline: of all its forwards, and of all its backwards."""
+
+    layout: PipelineLayout
+    forward_ms: tuple[float, ...]
+    backward_ms: tuple[float, ...]
+
+
 def read_layers(path: str | Path) -> ModelLayers:
     """Read the layers of a model.
 
@@ -102,3 +121,57 @@ def read_layers(path: str | Path) -> ModelLayers:
     with in_file(path, LayoutError):
         rows = csv_records(Path(path), "layer", LayoutError, ModelLayer)
         return ModelLayers(tuple(row for _, row in rows))
+
+
+def layers_of(ranks: RankTimes) -> ModelLayers:
+    """Divide the times of stages or ranks among their parts.
+
+    Raises:
+        LayoutError: An embedding and a loss stand together, or there is no layer, so that nothing tells
+            their times.
+
+    >>> layout = PipelineLayout(3, ("Ett", "tt", "ttL"))
+    >>> found = layers_of(RankTimes(layout, (5.0, 4.0, 6.0), (9.0, 8.0, 12.0)))
+    >>> [(each.kind, each.forward_ms) for each in found.layers][:2]
+    [('embedding', 1.0), ('layer', 2.0)]
+    """
+    parts = ranks.layout.of_rank
+    if any(EMBEDDING in each and LOSS in each and len(each) > 1 for each in parts):
+        raise LayoutError(
+            "the embedding and the loss are in one time with the layers; measure two stages or more"
+        )
+    forward, backward = (_divided(parts, times_ms) for times_ms in (ranks.forward_ms, ranks.backward_ms))
+    rows = []
+    for i, stage in enumerate(ranks.layout.numbered):
+        rank = i % ranks.layout.num_devices
+        for part, number in stage:
+            is_end, kind = part in _ENDS, PARTS[part]
+            name = kind if is_end else f"{kind}s.{number}"
+            rows.append(ModelLayer(name, kind, forward[rank][is_end], backward[rank][is_end], 0.0, 0.0))
+    rows.sort(key=lambda row: list(PART_OF_KIND).index(row.kind))
+    lines = ["memory is not in the file: 0 MiB; fill it into layers.csv"]
+    if any(len(each) > 1 for each in parts):
+        is_known = any(each and not _ENDS & {*each} for each in parts)
+        layers = "as long" if is_known else "as long, and the embedding or the loss next to nothing"
+        lines.append(f"layers of one stage are assumed to take {layers}")
+    return ModelLayers(tuple(rows), tuple(lines))
+
+
+def _divided(groups: Sequence[str], times_ms: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the times of a layer and of an end in each group.
+
+    MTP counts as a layer beside one. Layers beside an embedding or a loss are as those of the other groups.
+    """
+    pairs = list(zip(groups, times_ms, strict=True))
+    pure = [time / len(each) for each, time in pairs if each and not _ENDS & {*each}]
+    mixed = [time / num for each, time in pairs if (num := sum(part not in _ENDS for part in each))]
+    if not mixed:
+        raise LayoutError("there is no transformer layer; give stages with layers")
+    usual = median(pure) if pure else min(mixed)
+    found = []
+    for each, time in pairs:
+        others = max(1, len(each) - 1)
+        layer = min(usual, time / others) if _ENDS & {*each} else time / max(1, len(each))
+        end = max(time - layer * (len(each) - 1), _SHARE_OF_NOTHING * usual)
+        found.append((round(layer, 6), round(end, 6)))
+    return found

@@ -3,10 +3,9 @@
 In the order in which to read:
 
 - `table`: the table: an operation of a rank a row, with its stage, micro-batch, begin and end
-- `files`: files, unpacked while they are read
+- `texts`: text of files, packed or not
 - `job_table`: the form of published production jobs, a table with a file of the job's degrees
 - `primus`: pipeline data of Primus
-- `rank_times`: times of a pipeline's ranks, divided among the parts of the model
 - `megatron_log`: logs of Megatron-LM with timers
 - `own_trace`: the trace of a run of ours
 - `reading`: traces of any form, told apart by their content

@@ -66,11 +66,9 @@ def read_job_table(path: str | Path) -> TraceTable:
         kinds = {name: _kind(name) for name in {row.optype for _, row in rows}}
         blocks = [(line, row) for line, row in rows if kinds[row.optype] in BLOCK_KINDS]
         for line, row in blocks:
-            for name, number in (("mc", row.chunk), ("mb_id", row.micro_batch)):
-                if number < 0:
-                    raise TraceError(
-                        f"line {line}, column {name}: {number} is not of a {row.optype}; give 0 or more"
-                    )
+            if min(row.chunk, row.micro_batch) < 0:
+                name = "mc" if row.chunk < 0 else "mb_id"
+                raise TraceError(f"line {line}, column {name}: is empty or -1; a {row.optype} has 0 or more")
         for name, number, degree, size in (
             ("stage", max((row.stage for _, row in blocks), default=-1), "pp_size", stages),
             ("mc", max((row.chunk for _, row in blocks), default=-1), "vpp_size", chunks),

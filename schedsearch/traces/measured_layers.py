@@ -1,7 +1,6 @@
 """Times of the layers of a model, from a CSV, a log of Megatron-LM, a profile or a trace.
 
-Where a stage or a rank has several parts, its time is divided; see `schedsearch.traces.rank_times`. Memory is
-in no measurement, and is 0.
+Memory is in no measurement, and is 0.
 """
 
 from __future__ import annotations
@@ -16,14 +15,13 @@ from placements.forms.reading import in_file
 from placements.measured.run_trace import TraceError as ProfilerTraceError
 from placements.measured.run_trace import read_traces
 from placements.placement_file import read_placement
-from placements.trainers.layers import ModelLayers, read_layers
+from placements.trainers.layers import ModelLayers, RankTimes, layers_of, read_layers
 from placements.trainers.layout import EMBEDDING, LAYER, LOSS, LayoutError, PipelineLayout
 from placements.trainers.megatron_layout import read_notation
-from schedsearch.traces.files import text_of
 from schedsearch.traces.megatron_log import read_log
-from schedsearch.traces.rank_times import RankTimes, layers_of
 from schedsearch.traces.reading import CHROME, LOG, OWN, form_of
 from schedsearch.traces.table import TraceError
+from schedsearch.traces.texts import text_of
 
 
 def read_measured(path: str | Path, parts: str | None = None) -> ModelLayers:

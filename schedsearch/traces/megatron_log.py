@@ -10,19 +10,20 @@ the blocks begin on all ranks at once, after a barrier.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import NamedTuple
 
 from placements.forms.reading import in_file
 from placements.stages.layout_stages import place_layout
+from placements.trainers.layers import RankTimes, layers_of
 from placements.trainers.layout import LayoutError
 from placements.trainers.megatron_layout import DASHED, MegatronPipeline, pipeline_of
 from schedsearch.baselines import UnsuitablePlacementError, interleaved_one_f_one_b, one_f_one_b
-from schedsearch.traces.files import text_of
-from schedsearch.traces.rank_times import RankTimes, layers_of
 from schedsearch.traces.table import Span, TraceError, TraceTable
+from schedsearch.traces.texts import text_of
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 """Names of the timers of blocks."""
@@ -30,11 +31,11 @@ FORWARD, BACKWARD = "forward-compute", "backward-compute"
 DATA, OPTIMIZER, PARAMETERS = "batch-generator", "optimizer", "params-all-gather"
 """Names of the timers of reading data, of the update, and of gathering parameters."""
 
-_GRADIENTS = re.compile(r"([\w-]*grads-(?:sync|all-reduce|reduce-scatter)):[^\S\n]*$", re.MULTILINE)
 _ARGUMENT = re.compile(r"(?:^|[\s:])([a-z][a-z0-9_]*) \.{2,} (.*?)\s*$", re.MULTILINE)
-_ALL = r"(?<![\w-]){}:[^\S\n]*\n(.*?)(?=^[^\n]*[\w-]:[^\S\n]*$|\biteration\s|\Z)"
+_TITLE = re.compile(r"(?<![\w-])([\w-]+):\s*$")
 _RANK = re.compile(r"\brank\s+(\d+): (\S+)")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_GRADIENTS = re.compile(r"[\w-]*grads-(sync|all-reduce|reduce-scatter)")
 _ITERATION = re.compile(r"\biteration\s+(\d+)/.*?elapsed time per iteration \(ms\): ([\d.]+)")
 _BATCH = ("global_batch_size", "micro_batch_size", "data_parallel_size")
 _PIPELINE = {name[2:]: flag for name, flag in DASHED.items()}
@@ -161,12 +162,29 @@ def read_log(text: str) -> MegatronLog:
             f"{copies}; give the log of one run"
         )
     begin = next(each.start() for each in reversed(found) if each[1] in (*_BATCH, *_PIPELINE))
-    run, ranks = text[begin:], pipeline.layout.num_devices
-    timers = {name: _timer(run, name, ranks) for name in (FORWARD, BACKWARD)}
-    none = dict.fromkeys(_reports(run, FORWARD)[0], 0.0)  # processes without a timer are not in its report
-    for name in dict.fromkeys([DATA, *_GRADIENTS.findall(run), OPTIMIZER, PARAMETERS]):
-        if reports := _reports(run, name):
-            timers[name] = _of_ranks([none | times for times in reports], ranks)
+    run, reports = text[begin:], _reports(text[begin:])
+    ranks, timers = pipeline.layout.num_devices, dict[str, tuple[float, ...]]()
+    for name in (FORWARD, BACKWARD):
+        if not reports[name]:
+            raise TraceError(
+                f"{name}: is not in the log for each rank; train with --log-timing-level 2 "
+                "--timing-log-option all"
+            )
+        world = len(reports[name][0])
+        if world % ranks or any(times.keys() != set(range(world)) for times in reports[name]):
+            raise TraceError(
+                f"{name}: has {world} ranks, and the pipeline {ranks}; give the log of one whole run"
+            )
+    for name in (FORWARD, BACKWARD, DATA, *filter(_GRADIENTS.fullmatch, reports), OPTIMIZER, PARAMETERS):
+        # Processes without a timer are not in its reports.
+        of_process = [
+            median(_number(name, times.get(process, "0"), r"\d+(\.\d+)?", "a time in ms") for times in own)
+            for process in range(world)
+            if (own := reports[name])
+        ]
+        share = world // ranks
+        if of_process:
+            timers[name] = tuple(mean(of_process[i * share : (i + 1) * share]) for i in range(ranks))
     steady = [(int(number), float(ms)) for number, ms in _ITERATION.findall(run)]
     steady = steady[1:] or steady
     iteration_ms = median(ms for _, ms in steady) if steady else None
@@ -180,38 +198,20 @@ def _number(name: str, text: str, pattern: str, what: str) -> float:
     return float(text)
 
 
-def _timer(text: str, name: str, ranks: int) -> tuple[float, ...]:
-    """Return the time of a timer on each pipeline rank, which all processes must have."""
-    reports = _reports(text, name)
-    if not reports:
-        raise TraceError(
-            f"{name}: is not in the log for each rank; train with --log-timing-level 2 "
-            "--timing-log-option all"
-        )
-    world = len(reports[0])
-    if world % ranks or any(times.keys() != set(range(world)) for times in reports):
-        raise TraceError(
-            f"{name}: has {world} ranks, and the pipeline {ranks}; give the log of one whole run"
-        )
-    return _of_ranks(reports, ranks)
-
-
-def _reports(text: str, name: str) -> list[dict[int, float]]:
-    """Return the times of a timer by process, in all reports but the first, if there are others."""
-    reports = list[dict[int, float]]()
-    for report in re.finditer(_ALL.format(name), text, re.DOTALL | re.MULTILINE):
-        times = {
-            int(rank): _number(name, time_ms, r"\d+(\.\d+)?", "a time in ms")
-            for rank, time_ms in _RANK.findall(report[1])
-        }
-        reports += [times] if times else []
-    steady = reports[1:] or reports
-    # The end of the last report may be cut off.
-    return steady[:-1] if steady and len(steady[-1]) < len(steady[0]) else steady
-
-
-def _of_ranks(reports: list[dict[int, float]], ranks: int) -> tuple[float, ...]:
-    """Return the median of the reports on each pipeline rank, the mean of its processes."""
-    of_process = [median(times[process] for times in reports) for process in range(len(reports[0]))]
-    share = len(of_process) // ranks
-    return tuple(mean(of_process[i * share : (i + 1) * share]) for i in range(ranks))
+def _reports(text: str) -> Mapping[str, Sequence[Mapping[int, str]]]:
+    """Return the times of each timer by process, in all reports but the first, if there are others."""
+    found, report = defaultdict[str, list[dict[int, str]]](list), dict[int, str]()
+    for line in text.splitlines():
+        if title := _TITLE.search(line):
+            report = {}
+            found[title[1]].append(report)
+        elif re.search(r"\biteration\s", line):
+            report = {}
+        else:
+            report |= {int(process): time for process, time in _RANK.findall(line)}
+    for name, reports in found.items():
+        steady = [times for times in reports if times]
+        steady = steady[1:] or steady
+        # The end of the last report may be cut off.
+        found[name] = steady[:-1] if steady and len(steady[-1]) < len(steady[0]) else steady
+    return found

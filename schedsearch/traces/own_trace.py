@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from placements.forms.reading import Field, in_file
-from schedsearch.traces.files import unpacked
+from placements.forms.texts import read_json
 from schedsearch.traces.table import Span, TraceError, TraceTable
 
 MEASURED = "measured"
@@ -41,7 +40,7 @@ def read_own_trace(path: str | Path) -> TraceTable:
             raise TraceError("has no measured blocks; give the trace.json of schedsearch run")
     number, last = 1 + max(span.rank for span in spans), 1 + max(span.stage or 0 for span in spans)
     chunks = None if last % number else last // number
-    return TraceTable(path.parent.name, spans, (), None, number, chunks, is_one_clock=True)
+    return TraceTable(path.resolve().parent.name, spans, (), None, number, chunks, is_one_clock=True)
 
 
 def _span(event: Field, rank: int) -> Span:
@@ -58,10 +57,6 @@ def _span(event: Field, rank: int) -> Span:
 
 def events(path: Path) -> Iterator[Field]:
     """Yield the events of a file in Chrome's JSON form."""
-    with unpacked(path) as file:
-        try:
-            data = Field(json.load(file), "", TraceError)
-        except (ValueError, RecursionError) as cause:
-            raise TraceError(f"is not JSON ({cause}); give the file as it was written") from None
+    data = Field(read_json(path, "the trace.json of schedsearch run", TraceError), "", TraceError)
     listed = data["traceEvents"] if isinstance(data.value, dict) else data.inside("traceEvents", data.value)
     yield from listed.items("a list of events", "give a trace in Chrome's JSON form")

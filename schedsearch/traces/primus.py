@@ -8,9 +8,8 @@ Primus do. After its last block a schedule synchronises gradients.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -45,18 +44,15 @@ def read_primus(folder: str | Path) -> TraceTable:
     Raises:
         TraceError: A file is missing or wrong; one line with its path, the place and the remedy.
     """
-    folder = Path(folder)
+    folder = Path(folder).resolve()
     config = folder / "config.json"
     if not config.is_file():
         raise TraceError(f"{folder}: has no config.json beside pp_rank_0.json; copy it from the run's folder")
     with in_file(config, TraceError):
         data = Field(read_json(config, "Primus' config.json", TraceError), "", TraceError, is_open=True)
-        old = {"vp_size": "vpp_size", "num_mbs": "micro_batches"}
-        names = [old[name] if old.get(name) in data.mapping() else name for name in ("vp_size", "num_mbs")]
-        sizes = [data[name].whole(min=1, remedy="give 1 or more") for name in ("pp_size", *names)]
-        replicas = data.get("dp_size", 1).whole(min=1, remedy="give 1 or more")
-    ranks, chunks, _ = sizes
-    runs = [_read_rank(folder / f"pp_rank_{rank}.json", *sizes) for rank in range(ranks)]
+        names = ("dp_size", "pp_size", "vp_size", "num_mbs")
+        replicas, ranks, chunks, number = (data[name].whole(min=1) for name in names)
+    runs = [_read_rank(folder / f"pp_rank_{rank}.json", ranks, chunks, number) for rank in range(ranks)]
     shared = [iteration for iteration in runs[0] if all(iteration in run for run in runs)]
     if not shared:
         raise TraceError(f"{folder}: no iteration is in the files of all ranks; give the files of one run")
@@ -66,15 +62,18 @@ def read_primus(folder: str | Path) -> TraceTable:
     for iteration in shared:
         for rank, run in enumerate(runs):
             blocks, total_ms = run[iteration]
-            pairs += len(blocks) - len({(block.start_ms, block.end_ms) for block in blocks})
-            for kind, micro_batch, chunk, *ends_ms in _apart(blocks):
+            num_runs = Counter(block[3:] for block in blocks)
+            for kind, micro_batch, chunk, start_ms, end_ms in blocks:
+                if num_runs[start_ms, end_ms] > 1:
+                    pairs += kind == "F"
+                    middle_ms = end_ms - (end_ms - start_ms) * _BACKWARD_SHARE
+                    start_ms, end_ms = (start_ms, middle_ms) if kind == "F" else (middle_ms, end_ms)
                 stage = chunk * ranks + (ranks - 1 - rank if chunk in turned else rank)
-                begin_ms, end_ms = (now_ms + ms for ms in ends_ms)
-                spans.append(Span(rank, stage, kind, micro_batch, begin_ms, end_ms, iteration, 0))
-            last_ms = max(block.end_ms for block in blocks)
-            if total_ms > last_ms:
-                begin_ms, end_ms = now_ms + last_ms, now_ms + total_ms
-                spans.append(Span(rank, None, "collective", None, begin_ms, end_ms, iteration, 0))
+                times = now_ms + start_ms, now_ms + end_ms
+                spans.append(Span(rank, stage, kind, micro_batch, *times, iteration, 0))
+            if (last_ms := max(block.end_ms for block in blocks)) < total_ms:
+                times = now_ms + last_ms, now_ms + total_ms
+                spans.append(Span(rank, None, "collective", None, *times, iteration, 0))
         iteration_ms[iteration] = max(run[iteration][1] for run in runs)
         now_ms += iteration_ms[iteration]
     if pairs:
@@ -110,10 +109,14 @@ def _read_rank(path: Path, ranks: int, chunks: int, number: int) -> _Run:
 
 def _blocks(fields: Field, name: str, kind: str, order: Sequence[tuple[int, int]]) -> list[_Block]:
     """Return the blocks of a kind in an iteration; `order` is of those that do not say what they are."""
-    starts, ends, numbers, chunks = (
-        _numbers(fields.get(f"{name}_{column}", [])) for column in ("start", "end", "minibatch", "chunk")
+    starts, ends = (
+        [each.number() for each in fields.get(f"{name}_{column}", []).items()] for column in ("start", "end")
     )
-    order = [(int(n), int(chunk)) for n, chunk in zip(numbers, chunks, strict=False)] or order
+    numbers, chunks = (
+        [each.whole(min=0) for each in fields.get(f"{name}_{column}", []).items()]
+        for column in ("minibatch", "chunk")
+    )
+    order = [*zip(numbers, chunks, strict=False)] or order
     if not starts and not ends:
         return []
     if {len(starts), len(ends)} != {len(order)}:
@@ -122,14 +125,6 @@ def _blocks(fields: Field, name: str, kind: str, order: Sequence[tuple[int, int]
             "blocks ran; give the file as it was written"
         )
     return [_Block(kind, *block, *times) for block, *times in zip(order, starts, ends, strict=True)]
-
-
-def _numbers(field: Field) -> list[float]:
-    """Return a list of numbers, which may be long."""
-    values = field.value
-    if isinstance(values, list) and all(type(value) in (int, float) and isfinite(value) for value in values):
-        return values
-    return [each.number() for each in field.items()]
 
 
 def _turned(runs: Sequence[_Run], iterations: Sequence[int], chunks: int) -> set[int]:
@@ -145,20 +140,3 @@ def _turned(runs: Sequence[_Run], iterations: Sequence[int], chunks: int) -> set
         )
 
     return {chunk for chunk in range(1, chunks) if begin_ms(runs[-1], chunk) < begin_ms(runs[0], chunk)}
-
-
-def _apart(blocks: list[_Block]) -> list[_Block]:
-    """Return the blocks, those of a pair one after the other in the time that they share."""
-    shared = defaultdict[tuple[float, float], list[_Block]](list)
-    for block in blocks:
-        shared[block.start_ms, block.end_ms].append(block)
-    found = []
-    for (start_ms, end_ms), same in shared.items():
-        middle_ms = end_ms - (end_ms - start_ms) * _BACKWARD_SHARE
-        for block in same:
-            if len(same) > 1 and block.kind == "F":
-                block = block._replace(end_ms=middle_ms)
-            elif len(same) > 1:
-                block = block._replace(start_ms=middle_ms)
-            found.append(block)
-    return found

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from schedsearch.traces.files import text_of
 from schedsearch.traces.job_table import COLUMNS, read_job_table
 from schedsearch.traces.megatron_log import is_log, read_megatron_log
 from schedsearch.traces.own_trace import read_own_trace
 from schedsearch.traces.primus import read_primus
 from schedsearch.traces.table import TraceError, TraceTable
+from schedsearch.traces.texts import text_of
 
 JOB, PRIMUS, LOG, OWN, CHROME, NSIGHT = FORMS = (
     "a job's table trace-NAME.csv.gz with meta-NAME.yaml",
@@ -79,9 +79,7 @@ def read_folder(
         from schedsearch.traces.nsight import read_nsight
 
         tables.append(read_nsight(by_form[NSIGHT], pattern, on_progress))
-    names = [file.name for file in unknown if file.name != "config.json"]
-    lines = tuple(f"{path / name}: is of no form that is read, and left out" for name in names)
-    return [tables[0]._replace(lines=tables[0].lines + lines), *tables[1:]]
+    return tables
 
 
 def form_of(path: Path) -> str | None:
