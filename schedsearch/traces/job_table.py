@@ -7,7 +7,6 @@ the degrees of parallelism. Times of all ranks are of one clock, to about half a
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -59,8 +58,8 @@ def read_job_table(path: str | Path) -> TraceTable:
     with in_file(meta, TraceError):
         data = Field(read_yaml(meta, TraceError), "", TraceError, is_open=True)
         data.mapping("a mapping with dp_size and pp_size")
-        sizes = [data[name].whole(min=1, remedy="give 1 or more") for name in ("dp_size", "pp_size")]
-        replicas, stages, chunks = *sizes, data.get("vpp_size", 1).whole(min=1, remedy="give 1 or more")
+        degrees = data["dp_size"], data["pp_size"], data.get("vpp_size", 1)
+        replicas, stages, chunks = (each.whole(min=1, remedy="give 1 or more") for each in degrees)
     with in_file(path, TraceError):
         rows = csv_records(path, "operation", TraceError, _Row, others=True)
         kinds = {name: _kind(name) for name in {row.optype for _, row in rows}}
@@ -81,12 +80,9 @@ def read_job_table(path: str | Path) -> TraceTable:
     lines, there = [], 1 + max(row.replica for _, row in blocks)
     if there != replicas:
         lines.append(f"has {there} replicas, where the meta file says dp_size {replicas}; these are replayed")
-    others = defaultdict[str, list[float]](list)
-    for _, row in rows:
-        others[row.optype] += [] if kinds[row.optype] else [1000 * row.time_s]
-    for name, times_ms in sorted(others.items()):
-        if sum(times_ms):
-            total = f"{len(times_ms)} operations, {sum(times_ms):,.6g} ms in all"
+    for name in sorted(name for name, kind in kinds.items() if not kind):
+        if sum(times_s := [row.time_s for _, row in rows if row.optype == name]):
+            total = f"{len(times_s)} operations, {1000 * sum(times_s):,.6g} ms in all"
             lines.append(f"{name} is of no known type; {total}, are left out")
     spans = [_span(row, kind, stages, chunks) for _, row in rows if (kind := kinds[row.optype])]
     lines = [f"{job}: {line}" for line in lines]

@@ -49,16 +49,14 @@ class MegatronLog(NamedTuple):
         num_micro_batches: Micro-batches of a replica's iteration.
         num_replicas: Data-parallel size.
         timers: Time of an iteration on each pipeline rank (ms) by the name of the timer.
-        iteration: Number of the last iteration that was reported; 0 if the log has none.
-        iteration_ms: Time of an iteration; None if the log does not have it.
+        iteration_ms: Time of an iteration, by the number of the last one reported; empty if the log has none.
     """
 
     pipeline: MegatronPipeline
     num_micro_batches: int
     num_replicas: int
     timers: Mapping[str, tuple[float, ...]]
-    iteration: int
-    iteration_ms: float | None
+    iteration_ms: Mapping[int, float]
 
     @property
     def rank_times(self) -> RankTimes:
@@ -94,7 +92,7 @@ def read_megatron_log(path: str | Path) -> TraceTable:
                 schedule = one_f_one_b(placement, number)
         except (LayoutError, UnsuitablePlacementError) as error:
             raise TraceError(str(error)) from None
-    spans, nothing = list[Span](), (0.0,) * layout.num_devices
+    spans, nothing, iteration = list[Span](), (0.0,) * layout.num_devices, next(iter(log.iteration_ms), 0)
     data_ms = [ms / number / layout.num_chunks for ms in log.timers.get(DATA, nothing)]
     for start, n, name in schedule.blocks:
         block = placement.by_name[name]
@@ -102,9 +100,9 @@ def read_megatron_log(path: str | Path) -> TraceTable:
         begin_ms, end_ms = (placement.ms(ticks) for ticks in (start, start + block.time))
         if kind == "F" and data_ms[rank]:
             read_ms = min(begin_ms + data_ms[rank], end_ms)
-            spans.append(Span(rank, int(name[1:]), "data", n, begin_ms, read_ms, log.iteration))
+            spans.append(Span(rank, int(name[1:]), "data", n, begin_ms, read_ms, iteration))
             begin_ms = read_ms
-        spans.append(Span(rank, int(name[1:]), kind, n, begin_ms, end_ms, log.iteration))
+        spans.append(Span(rank, int(name[1:]), kind, n, begin_ms, end_ms, iteration))
     for name in [*(name for name in log.timers if "grads" in name), OPTIMIZER, PARAMETERS]:
         times_ms, now_ms = log.timers.get(name, nothing), max(span.end_ms for span in spans)
         if name == OPTIMIZER:
@@ -112,22 +110,14 @@ def read_megatron_log(path: str | Path) -> TraceTable:
             times_ms = tuple(max(0.0, ms - part) for ms, part in zip(times_ms, within, strict=True))
         kind = OPTIMIZER if name == OPTIMIZER else "collective"
         for rank, ms in enumerate(times_ms):
-            spans += [Span(rank, None, kind, None, now_ms, now_ms + ms, log.iteration)] if ms else []
+            spans += [Span(rank, None, kind, None, now_ms, now_ms + ms, iteration)] if ms else []
     order = "interleaved 1F1B" if layout.num_chunks > 1 else "1F1B"
     line = (
         f"{path.stem}: a log has sums, not blocks: one iteration of median times in the order of {order}, "
         "with computed begin times and no waiting for messages"
     )
-    return TraceTable(
-        path.stem,
-        spans,
-        (line,),
-        log.num_replicas,
-        layout.num_devices,
-        layout.num_chunks,
-        is_one_clock=True,
-        iteration_ms={} if log.iteration_ms is None else {log.iteration: log.iteration_ms},
-    )
+    sizes = log.num_replicas, layout.num_devices, layout.num_chunks
+    return TraceTable(path.stem, spans, (line,), *sizes, is_one_clock=True, iteration_ms=log.iteration_ms)
 
 
 def read_log(text: str) -> MegatronLog:
@@ -187,9 +177,8 @@ def read_log(text: str) -> MegatronLog:
             timers[name] = tuple(mean(of_process[i * share : (i + 1) * share]) for i in range(ranks))
     steady = [(int(number), float(ms)) for number, ms in _ITERATION.findall(run)]
     steady = steady[1:] or steady
-    iteration_ms = median(ms for _, ms in steady) if steady else None
-    iteration = steady[-1][0] if steady else 0
-    return MegatronLog(pipeline, whole // size // copies, copies, timers, iteration, iteration_ms)
+    iteration_ms = {steady[-1][0]: median(ms for _, ms in steady)} if steady else {}
+    return MegatronLog(pipeline, whole // size // copies, copies, timers, iteration_ms)
 
 
 def _number(name: str, text: str, pattern: str, what: str) -> float:
