@@ -104,7 +104,7 @@ def job_of(table: TraceTable, tensor_parallel: int = 1) -> Job:
     Raises:
         TraceError: No iteration is whole, or a stage is on no rank.
     """
-    lines, spans = list(table.lines), defaultdict[int, list[Span]](list)
+    lines, spans = list[str](), defaultdict[int, list[Span]](list)
     for span in sorted(table.spans, key=lambda span: (span.start_ms, span.end_ms)):
         spans[span.rank].append(span)
     places = _places(table, spans, tensor_parallel, lines)
@@ -138,7 +138,7 @@ def job_of(table: TraceTable, tensor_parallel: int = 1) -> Job:
             "give all blocks of one, of all ranks of a pipeline"
         )
     lines += fit_in_words(fits)
-    return Job(table.job, device, found, tuple(f"{table.job}: {line}" for line in lines))
+    return Job(table.job, device, found, (*table.lines, *(f"{table.job}: {line}" for line in lines)))
 
 
 def inputs_of(device: Mapping[str, int]) -> dict[str, str]:

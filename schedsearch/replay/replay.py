@@ -338,7 +338,7 @@ def batch_of(pipeline: JobPipeline, run: ReplicaIteration) -> Problem:
 def _times(pipeline: JobPipeline, run: ReplicaIteration) -> Mapping[Instance, float]:
     """Return the measured time of each block in ms, with the usual gap before it."""
     return {
-        instance: max(block.time_ms + pipeline.gap_ms.get(instance[0], 0.0), TICK_MS)
+        instance: max(block.time_ms + pipeline.delays.gap_ms.get(instance[0], 0.0), TICK_MS)
         for instance, block in run.blocks.items()
     }
 
