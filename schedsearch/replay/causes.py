@@ -14,6 +14,7 @@ no search.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean, variance
 
