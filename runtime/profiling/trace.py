@@ -48,8 +48,8 @@ def write_trace(
         row = _blocks(placement, planned, last, together_ms, spans)
         rows["planned"] = row._replace(counters=list(_planned_counters(planned, begin_ms)))
     if not placement.has_streams:  # it knows one block of a device at a time
-        spans = zero_comm_spans(placement, last)
-        rows["free transfers"] = _blocks(placement, planned, last, together_ms, spans)
+        free = zero_comm_spans(placement, last)
+        rows["free transfers"] = _blocks(placement, planned, last, together_ms, free)
     rows["measured"] = TraceRow(*(list(chain(*parts)) for parts in zip(*measured, strict=True)))
     return write_perfetto(path, rows, costs)
 
