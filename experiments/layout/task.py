@@ -19,7 +19,6 @@ from schedsearch.layouts.layouts import COLUMNS, NOT_APPLICABLE, BestLayouts, La
 from schedsearch.planning.explanation import in_words
 from schedsearch.planning.layout_plans import layers_of
 from schedsearch.planning.uniform_run import UniformRun, layout_in_words
-from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
 from schedsearch.traces.measured_layers import read_measured
 
@@ -48,7 +47,7 @@ def task(options: LayoutCommandOptions) -> Result:
         nearest = [row.note for row in found.rows if row.status != NOT_APPLICABLE]
         raise OptionError("; ".join(dict.fromkeys(nearest or [row.note for row in found.rows])))
     files: dict[str, object] = {"layers.csv": measured.to_csv()} if measured.assumptions else {}
-    orders: dict[str, Schedule] = {}
+    orders = {}
     source = options.layers or options.model
     lines = [*_shown(found), *(f"{source}: {line}" for line in measured.assumptions)]
     for row in found.rows:
