@@ -42,7 +42,6 @@ model_sizes: tessel_table3
 tessel.search_times: tessel_figure9
 tessel.bubbles: tessel_figure11 tessel_figure12
 tessel.large_vocabularies: tessel_figure13
-tessel.flava_inference: tessel_figure15
 tessel.large_vocabularies: tessel_figure16 tessel_figure17
 model_sizes: galvatron_table1
 galvatron.tables: galvatron_trends
@@ -52,7 +51,6 @@ measured.vocabulary_parallelism: vocabulary_parallelism
 perseus.savings: perseus_table3 perseus_table4 perseus_table6
 perseus.divisions: perseus_table7
 perseus.savings: perseus_figure8
-perseus.frontiers: perseus_figure9 perseus_figure11 perseus_figure12
 dissertation.configurations: dissertation_table2_2
 dissertation.spot_markets: dissertation_figure6_5
 gavel.policies: gavel_physical gavel_las gavel_finish_time gavel_makespan

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from experiments.reproduce.item import Claim, Item, Row, Trend, described
-from experiments.reproduce.perseus.authors_results import envpipe_energy_j
 from experiments.reproduce.perseus.divisions import GPU_TITLES
 from experiments.reproduce.perseus.workloads import (
     EMULATED,
     EXPERIMENTS,
     WORKLOADS,
     Costed,
+    DataError,
     PerseusOptions,
     Workload,
     costed,
@@ -38,6 +39,8 @@ from experiments.reproduce.rows import (
     span,
     value_of,
 )
+from placements.forms.meaning import Meaning
+from placements.forms.tables import csv_records
 from schedsearch.energy import (
     FrequencyPlan,
     Frontier,
@@ -76,6 +79,10 @@ MAX_FOR_PERSEUS = 12
 """Micro-batches; with more, Perseus's algorithm takes minutes."""
 
 
+ENVPIPE_FILE = Path("published", "envpipe_result.csv")
+"""EnvPipe's points of the emulation, in the folder of the authors' data."""
+
+
 class PublishedSavings(NamedTuple):
     """Percent of energy saved by Perseus and by EnvPipe, a row of ``savings.csv``.
 
@@ -91,6 +98,28 @@ class PublishedSavings(NamedTuple):
 
 
 SAVINGS = {row[:3]: row for row in published_table(__file__, "savings.csv", PublishedSavings)}
+
+
+class _EnvPipeIteration(NamedTuple):
+    energy: Annotated[float, Meaning("energy of all GPUs", "J", above=0)]
+
+
+def envpipe_energy_j(folder: Path, workload: Workload, num_micro_batches: int) -> float | None:
+    """Return the energy of EnvPipe's iteration in the emulation; None where it is not in the folder.
+
+    Raises:
+        DataError: The file is wrong.
+    """
+    path = folder / ENVPIPE_FILE
+    if not path.is_file():
+        return None
+    only = {
+        "model": [workload.authors_model],
+        "device": [{"a100": "a100_sxm", "a40": "a40"}[workload.gpu]],
+        "num_microbatches": [str(num_micro_batches)],
+    }
+    found = csv_records(path, "iteration", DataError, _EnvPipeIteration, others=True, only=only)
+    return found[0][1].energy if found else None
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class Workload(NamedTuple):
     """A training job of the paper, a row of ``workloads.csv``.
 
     Attributes:
-        figure: Figure of its frontier: 9, 11 or 12; 8 for the emulation (Sec. 6.3).
+        figure: Figure of its frontier in the paper: 9, 11 or 12; 8 for the emulation (Sec. 6.3).
         model: A model of `NAMES`.
         gpu: A GPU of `GPU_TITLES`.
         num_stages: Stages of the pipeline, divided as in Table 7.

@@ -3,5 +3,4 @@
 - `bubbles`: Table II, Fig. 11 and 12
 - `search_times`: Fig. 9
 - `large_vocabularies`: Fig. 13, 14, 16 and 17
-- `flava_inference`: Fig. 15
 """

@@ -1,4 +1,4 @@
-"""Modelled plans with a large vocabulary, Flava; and searches that do not end."""
+"""Modelled plans with a large vocabulary, and searches that do not end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 
 from experiments.reproduce.item import Row
 from experiments.reproduce.model_sizes import published_sizes
-from experiments.reproduce.tessel.flava_inference import Flava
 from experiments.reproduce.tessel.large_vocabularies import (
     CASES,
     PLAIN,
@@ -19,8 +18,6 @@ from experiments.reproduce.tessel.large_vocabularies import (
 from experiments.reproduce.tessel.search_times import FIGURE_9, SearchTimeOptions
 from placements.models.zoo import read_model
 from runtime.virtual.play import Communication
-from schedsearch.baselines import gpipe
-from schedsearch.metrics import latency
 
 
 def test_what_a_parameter_needs_decides_between_1f1b_and_1f1b_plus() -> None:
@@ -51,25 +48,6 @@ def test_each_case_has_its_vocabulary() -> None:
     for case in (case for cases in CASES.values() for case in cases.values()):
         assert case.cluster.num_gpus == case.num_gpus
         assert len(case.model_shape.runs) == {"m_shape": 3, "nn_shape": 5}[case.shape]
-
-
-def test_flavas_placements_have_all_its_work() -> None:
-    flava = Flava(samples=2)
-    chained, branched = flava.v_shape(), flava.k_shape()
-    everything_ms = flava.forward_ms(flava.model.chained.layers)
-    assert sum(chained.ms(block.time) for block in chained.blocks) == pytest.approx(everything_ms, rel=1e-3)
-    branches_ms = sum(flava.forward_ms(branch.layers) for branch in flava.model.branches)
-    joined = next(block for block in branched.blocks if len(block.devices) == 4)
-    alone = [block for block in branched.blocks if len(block.devices) == 1]
-    assert sum(branched.ms(block.time) for block in alone) == pytest.approx(branches_ms, rel=1e-3)
-    assert len(joined.after) == 2
-    assert branched.ms(joined.time) == pytest.approx(flava.forward_ms(flava.model.layers, 4), rel=1e-3)
-
-
-def test_a_stage_waits_for_its_input() -> None:
-    placement = Flava(samples=1).v_shape()
-    path = sum(block.time for block in placement.blocks) + sum(ticks for *_, ticks in placement.transfer)
-    assert max(latency(gpipe(placement, 1))) == path
 
 
 def test_after_a_search_that_does_not_end_larger_ones_are_not_tried() -> None:
