@@ -104,19 +104,9 @@ def play(
     return Playback(last, start_of)
 
 
-def cheapest_sharing(
-    programs: Programs, transfer_time: Callable[[str, str], float] | None = None
-) -> Communication:
-    """Return ``pair`` if an iteration takes no longer with a communicator for each pair, else ``directed``.
-
-    Args:
-        programs: Safe ones.
-        transfer_time: See `play`.
-    """
-    pair, directed = (
-        play(programs, how, transfer_time=transfer_time).time
-        for how in (Communication.PAIR, Communication.DIRECTED)
-    )
+def cheapest_sharing(programs: Programs) -> Communication:
+    """Return ``pair`` where safe programs take no longer by it than by ``directed``, else that."""
+    pair, directed = (play(programs, how).time for how in (Communication.PAIR, Communication.DIRECTED))
     return Communication.PAIR if pair <= directed else Communication.DIRECTED
 
 
