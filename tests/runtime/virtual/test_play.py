@@ -62,62 +62,6 @@ def test_the_last_transfer_counts_even_where_no_block_is_after_it() -> None:
     assert play(cut, DIRECTED).time == 4
 
 
-def solved(programs: Programs, communication: Communication, transfer: float) -> float:
-    """The end by raising all times until every equation holds, from the programs alone."""
-    by_name = programs.placement.by_name
-    ends = [[0.0] * (len(program) + 1) for program in programs.instructions]
-    there: dict[tuple[object, ...], float] = {}
-    places: dict[tuple[object, ...], dict[int, int]] = {}
-    lines: dict[tuple[object, ...], list[tuple[object, ...]]] = {}
-    for device, program in enumerate(programs.instructions):
-        for i, each in enumerate(program):
-            if isinstance(each, Run):
-                continue
-            other = each.target if isinstance(each, Send) else each.source
-            ends_of = (device, other) if isinstance(each, Send) else (other, device)
-            key = (each.producer, each.consumer, each.micro_batch, *ends_of)
-            places.setdefault(key, {})[device] = i
-            shared = {DIRECTED: ends_of, PAIR: tuple(sorted(ends_of)), DEVICE: (), BLOCKING: ()}
-            lines.setdefault((device, *shared[communication]), []).append(key)
-    before: dict[tuple[object, ...], list[tuple[object, ...]]] = {key: [] for key in places}
-    for line in lines.values():
-        for earlier, later in pairwise(line):
-            before[later].append(earlier)
-    changed = True
-    while changed:
-        old = [list(row) for row in ends], dict(there)
-        for key, at in places.items():
-            start = max(ends[device][i] for device, i in at.items())
-            there[key] = max([start, *(there.get(other, 0.0) for other in before[key])]) + transfer
-        for device, program in enumerate(programs.instructions):
-            for i, each in enumerate(program):
-                if isinstance(each, Run):
-                    team = by_name[each.block].devices
-                    begins = [ends[d][programs.instructions[d].index(each)] for d in team]
-                    begins += [
-                        time
-                        for key, time in there.items()
-                        if key[1:3] == (each.block, each.micro_batch) and key[4] in team
-                    ]
-                    ends[device][i + 1] = max(begins) + by_name[each.block].time
-                else:
-                    key = next(key for key, at in places.items() if at.get(device) == i)
-                    is_blocking = communication is BLOCKING
-                    ends[device][i + 1] = there[key] if is_blocking else ends[device][i]
-        changed = old != (ends, there)
-    return max([row[-1] for row in ends] + list(there.values()))
-
-
-@settings(max_examples=40)
-@given(any_schedules(), st.sampled_from([0.0, 0.5, 3.0]), st.integers(0, 2))
-def test_times_are_the_least_that_the_equations_allow(
-    schedule: Schedule, transfer: float, ahead: int
-) -> None:
-    programs = prefetch_receives(lower(schedule), ahead)
-    times = {how: play(programs, how, transfer_time=uniform(transfer)).time for how in Communication}
-    assert times == {how: solved(programs, how, transfer) for how in Communication}
-
-
 @settings(max_examples=40)
 @given(any_schedules(), st.sampled_from([0.0, 0.5, 3.0]), st.integers(1, 3))
 def test_whoever_waits_for_less_is_never_later(schedule: Schedule, transfer: float, ahead: int) -> None:
