@@ -205,23 +205,6 @@ def offer(folder: Path, instance: Instance, *found: Schedule | Repetend, **bound
     return Library(folder).offer(instance, found, bound, 1.0, "1")
 
 
-def test_only_what_is_better_is_kept(folder: Path, v_2: Instance) -> None:
-    short = one_f_one_b(v_2.placement, 4)
-    long = replace(short, blocks=tuple(block._replace(start=2 * block.start) for block in short.blocks))
-    slow = gpipe(v_2.placement.with_memory(1), 4)
-    assert offer(folder, v_2, short) == ["makespan", "device_span"]
-    before = (folder / "best_known.csv").read_text(encoding="utf-8")
-    assert "-/search/search" in before
-    assert offer(folder, v_2, long) == offer(folder, v_2, short) == []
-    assert (folder / "best_known.csv").read_text(encoding="utf-8") == before
-    with pytest.raises(AnswerError, match=r"v_2: makespan: the answer is wrong: device 0 holds 3 of memory"):
-        offer(folder, v_2, slow)
-    with pytest.raises(AnswerError, match="is below the bound, 1000; one of them is wrong"):
-        offer(folder, v_2, makespan=Fraction(1000))
-    assert (folder / "best_known.csv").read_text(encoding="utf-8") == before
-    Library(folder).check(v_2)
-
-
 def _shortened(answers: dict[str, Any]) -> None:
     answers["v_2"]["period"]["period"] = 3
 

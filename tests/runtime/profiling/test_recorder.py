@@ -10,8 +10,7 @@ from torch import Tensor
 
 from placements.shapes import v_shape, wave_shape
 from runtime.models import Blocks, Model
-from runtime.profiling.recorder import ActivationMemory, Recorder, Times
-from runtime.program.tensor_flow import RECOMPUTE
+from runtime.profiling.recorder import ActivationMemory
 
 NUM_BYTES = 4 * 4 * 8
 """Of what is handed over."""
@@ -81,22 +80,6 @@ def test_what_a_forward_block_holds_is_what_its_graph_leads_to(frozen: bool) -> 
     assert memory.bytes([]) == 0
 
 
-def test_micro_batches_of_one_block_hold_what_their_modes_keep() -> None:
-    """The first of them is computed again, so that what autograd saves is only seen at the second."""
-    placement = v_shape(1)
-    blocks, model = blocks_of(placement)
-    memory = ActivationMemory(placement, blocks, model)
-    with memory.counting("F0", [], RECOMPUTE):
-        blocks.run("F0", 0, [], RECOMPUTE)
-    assert memory.bytes([]) == 0
-    with memory.counting("F0", []):
-        blocks.run("F0", 1, [])
-    assert memory.bytes([]) == walked_bytes(blocks, model, []) > 5 * NUM_BYTES
-    blocks.run("B0", 1, [])
-    assert memory.bytes([]) == 0
-    blocks.run("B0", 0, [])
-
-
 def test_between_the_halves_of_a_backward_the_graph_is_held() -> None:
     placement = wave_shape(1, split_backward=True)
     blocks, model = blocks_of(placement)
@@ -119,10 +102,3 @@ def test_between_the_halves_of_a_backward_the_graph_is_held() -> None:
     blocks.run(halves["I"][1], 0, [gradient])
     blocks.run(halves["W"][1], 0, [])
     assert memory.bytes([]) == 0
-
-
-@pytest.fixture
-def recorder() -> Recorder:
-    placement = v_shape(1)
-    blocks, model = blocks_of(placement)
-    return Recorder(0, placement, blocks, model, Times())
