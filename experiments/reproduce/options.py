@@ -40,7 +40,7 @@ _ITEMS = """\
 tessel.bubbles: tessel_table2
 model_sizes: tessel_table3
 tessel.search_times: tessel_figure9
-tessel.bubbles: tessel_figure11 tessel_figure12
+tessel.bubbles: tessel_figure11
 tessel.large_vocabularies: tessel_figure13
 tessel.large_vocabularies: tessel_figure16 tessel_figure17
 model_sizes: galvatron_table1
