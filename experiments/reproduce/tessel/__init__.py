@@ -2,5 +2,5 @@
 
 - `bubbles`: Table II, Fig. 11
 - `search_times`: Fig. 9
-- `large_vocabularies`: Fig. 13, 14, 16 and 17
+- `large_vocabularies`: Fig. 13 and 14
 """

@@ -10,14 +10,11 @@ from experiments.reproduce.tessel.large_vocabularies import (
     CASES,
     PLAIN,
     PLUS,
-    TESSEL,
     LargeVocabularyCase,
-    ScheduledPlan,
     scheduled,
 )
 from experiments.reproduce.tessel.search_times import FIGURE_9, SearchTimeOptions
 from placements.models.zoo import read_model
-from runtime.virtual.play import Communication
 
 
 def test_what_a_parameter_needs_decides_between_1f1b_and_1f1b_plus() -> None:
@@ -25,27 +22,19 @@ def test_what_a_parameter_needs_decides_between_1f1b_and_1f1b_plus() -> None:
 
     def slower_than_plus(case: LargeVocabularyCase) -> float:
         systems = scheduled(case, work_limit=0.1)
-        plain, plus = systems[PLAIN], systems[PLUS]
-        assert isinstance(plain, ScheduledPlan) and isinstance(plus, ScheduledPlan)
-        return plain.planned_s / plus.planned_s
+        (plain_s, _), (plus_s, _) = systems[PLAIN], systems[PLUS]
+        assert plain_s is not None and plus_s is not None
+        return plain_s / plus_s
 
-    few, usual = CASES[13]["gpt_24b"], CASES[16]["gpt_24b"]
+    few = CASES["gpt_24b"]
+    usual = few._replace(num_gpus=16, state_bytes=16)
     assert [case.model_shape.precision.optimizer_bytes for case in (few, usual)] == [4, 12]
     assert slower_than_plus(few) < 1
     assert slower_than_plus(usual) > 2
 
 
-def test_every_v_shape_has_a_1f1b_and_blocking_is_never_faster() -> None:
-    systems = scheduled(CASES[16]["mt5_1.8b"], 2.5)
-    assert isinstance(systems[PLAIN], ScheduledPlan)
-    ours = systems[TESSEL]
-    assert isinstance(ours, ScheduledPlan)
-    blocking_s, directed_s = map(ours.played_s, (Communication.BLOCKING, Communication.DIRECTED))
-    assert ours.busiest_s < ours.planned_s <= directed_s <= blocking_s
-
-
 def test_each_case_has_its_vocabulary() -> None:
-    for case in (case for cases in CASES.values() for case in cases.values()):
+    for case in CASES.values():
         assert case.cluster.num_gpus == case.num_gpus
         assert len(case.model_shape.runs) == {"m_shape": 3, "nn_shape": 5}[case.shape]
 
