@@ -15,7 +15,7 @@ from typing import NamedTuple
 from experiments.reproduce.item import CaseOptions, Row, Trend, described
 from experiments.reproduce.rows import (
     cases_in,
-    draw_metrics,
+    draw_metric,
     listed,
     published_table,
     rows_with,
@@ -189,7 +189,7 @@ ITEMS = (
         CASES,
         _throughput_rows,
         _throughput_trends,
-        partial(draw_metrics, y_label="PFLOPS", titles={_PFLOPS: ""}),
+        partial(draw_metric, metric=_PFLOPS, y_label="PFLOPS"),
         VocabularyOptions(("gpt_11b", "mt5_1.8b"), work_limit=2.5),
     ),
 )
