@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,6 @@ from runtime.clocks.latency import LatencyError, measure
 from runtime.clocks.latency_file import Change, MeasuredLatency, read_clock_latency
 from runtime.clocks.probe import BLOCK_MS, Probe, ProbeAnswer
 from runtime.codegen.codegen import generate
-from runtime.execution.run_options import RunOptions
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
 
@@ -157,12 +155,6 @@ MODEL = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_bat
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     return MeasuredLatency("a GPU", "by hand", TWO_CHANGES).save(tmp_path / "latency.json")
-
-
-def test_processes_are_told_of_the_file(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = RunOptions(clock_latency=table)
-    monkeypatch.setattr(os, "environ", os.environ | options.write(tmp_path))
-    assert RunOptions.of_environment().clock_latency == table
 
 
 def test_a_wrong_file_is_known_before_the_start(tmp_path: Path, table: Path) -> None:
