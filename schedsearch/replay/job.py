@@ -309,7 +309,7 @@ def _replica_iteration(
         for offset in [fit.offset_ms.get(span.rank, 0.0)]
     ]
     final = max(shifted, key=lambda span: span.end_ms)
-    around, before, after = Counter[str](), -float("inf"), last
+    around, before, after = defaultdict[str, float](float), -float("inf"), last
     for span in sorted((span for span in shifted if span.rank == final.rank), key=lambda s: s.start_ms):
         if span.kind not in BLOCK_KINDS:
             around[span.kind] += max(0.0, min(span.end_ms, first) - max(span.start_ms, before))

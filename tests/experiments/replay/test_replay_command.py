@@ -51,7 +51,7 @@ def test_all_jobs_of_a_folder_are_replayed(command, tmp_path: Path) -> None:
     iterations = table(out / "iterations.csv")
     assert [(row["job"], row["step"]) for row in iterations] == [("one", "1"), ("one", "2"), ("two", "5")]
     assert "one: an iteration takes" in done.stdout
-    assert {"timelines-one.png", "causes-two.png"} <= {each.name for each in out.iterdir()}
+    assert {"trace-one.json", "timelines-one.png", "causes-two.png"} <= {each.name for each in out.iterdir()}
 
 
 @pytest.mark.parametrize(
