@@ -32,6 +32,7 @@ from placements.trainers.job import (
     without_defaults,
 )
 from placements.trainers.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
+from placements.trainers.stage_modes import recomputed_layers
 from placements.trainers.words import argument_text, fields_read, given, known, table_of, written
 
 _SYSTEM = "torchtitan"
@@ -129,7 +130,7 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     """Return the flags that say a job, one a line, below comments.
 
     Raises:
-        LayoutError: torchtitan cannot run its stages.
+        LayoutError: torchtitan cannot run its stages, or has no words for its modes.
     """
     is_pipeline, options = job.stages.num_devices > 1, dict[str, object]()
     if job.layout is not None:
@@ -151,9 +152,38 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
         options |= {_DEGREE: job.stages.num_devices, _SCHEDULE: schedule, _PARTS: parts}
     else:
         options[_DEGREE] = 1
-    if job.layout is not None:
+    if job.modes and len(wrapped := recomputed_layers(job)) in (0, job.stages.num_layers):
+        options[f"{_CHECKPOINT}{'full' if wrapped else 'none'}"] = None
+    elif job.modes:
+        comments = (*comments, f"activation checkpointing: give {LAYERS_PY} to your config")
+    elif job.layout is not None:
         options[f"{_CHECKPOINT}{job.layout.recompute}"] = None
     return argument_text(options, comments)
+
+
+LAYERS_PY = "torchtitan_layers.py"
+"""File of Python that recomputes some layers alone, which no flag says."""
+
+
+def layers_text(job: TrainerJob) -> str:
+    """Return Python that recomputes the layers of a job's modes, for the config of a torchtitan job."""
+    return f'''"""Recompute some layers: have activation_checkpoint=SomeLayers.Config() in your config."""
+
+from dataclasses import dataclass
+
+from torchtitan.distributed.activation_checkpoint import FullAC
+
+LAYERS = {{f"layers.{{number}}" for number in {recomputed_layers(job)}}}
+
+
+class SomeLayers(FullAC):
+    @dataclass(kw_only=True, slots=True)
+    class Config(FullAC.Config):
+        pass
+
+    def _wrap_block(self, module, *, base_fqn=None):
+        return super()._wrap_block(module, base_fqn=base_fqn) if base_fqn in LAYERS else module
+'''
 
 
 def registered(sizes: Mapping[str, Any]) -> str | None:
@@ -208,6 +238,8 @@ def read(words: Sequence[str]) -> TrainerJob:
     if f"{_CHECKPOINT}full" in words:
         most = max(stage.count(LAYER) for stage in stages.stages)
         layout = replace(layout, recompute="full", recomputed_layers=most)
+    elif f"{_CHECKPOINT}selective" in words:
+        layout = replace(layout, recompute="selective", recompute_modules=("operators",))
     own: dict[str, Any] = {name: how[name] for name in ("sequence_length", "precision") if name in how}
     return TrainerJob(
         stages=stages,
