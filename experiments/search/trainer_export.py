@@ -115,8 +115,8 @@ def _beside(near: Schedule, schedule: Schedule, problem: SearchProblem) -> str:
     ms = near.makespan * near.placement.tick_ms
     peak, most = (int(peak_memory(each).max()) for each in (near, schedule))
     return (
-        f"{where}, {compared(near.makespan, schedule.makespan, 'time')} as searched ({ms:.6g} ms), "
-        f"{compared(peak, max(most, 1), 'memory')} as searched ({peak:,} {unit})"
+        f"{where}, {compared(near.makespan, schedule.makespan, 'time')} the searched ({ms:.6g} ms), "
+        f"{compared(peak, max(most, 1), 'memory')} the searched ({peak:,} {unit})"
         f"{', which does not fit' * (near.placement != schedule.placement)}"
     )
 
