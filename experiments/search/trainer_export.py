@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
@@ -11,19 +12,18 @@ from operator import attrgetter
 from experiments.config.options import OptionError
 from experiments.search.options import SearchCommandOptions
 from experiments.search.problem import SearchProblem
-from placements import Kind, Placement
-from placements.block import PlacementError
+from placements import Kind
 from placements.planners.hybrid.plan import PlanError
 from placements.trainers.files import TRAINERS, job_files
 from placements.trainers.job import TrainerJob, plan_job
 from placements.trainers.megatron_layout import read_notation
 from placements.trainers.stage_modes import ModeError, chosen_modes
-from schedsearch.baselines import UnsuitablePlacementError, interleaved_one_f_one_b, one_f_one_b
+from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b
 from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.comparison.rows import compared
 from schedsearch.metrics import peak_memory
-from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
-from schedsearch.validate import InvalidScheduleError, validate
+from schedsearch.schedule import Schedule, as_soon_as_possible
+from schedsearch.validate import validate
 
 _OWN_ORDERS = {"1F1B": one_f_one_b, "interleaved 1F1B": interleaved_one_f_one_b}
 """Orders that trainers have themselves."""
@@ -39,14 +39,11 @@ def trainer_job(options: SearchCommandOptions, problem: SearchProblem) -> Traine
     try:
         if text is None and (plan := built.plan or built.planned):
             job = plan_job(plan, options.search.num_micro_batches, "trainers")
-        elif text is None and built.layout is None:
-            form = "give search.layout, as Et*4|t*4|t*4L"
-            raise PlanError(f"the layers of the stages of {placement.name} are not known; {form}")
+        elif stages := read_notation(text, placement.num_devices, "search.layout") if text else built.layout:
+            job = TrainerJob(stages=stages)
         else:
-            stages = (
-                built.layout if text is None else read_notation(text, placement.num_devices, "search.layout")
-            )
-            job = TrainerJob(stages=stages)  # type: ignore[arg-type]
+            known = f"the layers of the stages of {placement.name} are not known"
+            raise PlanError(f"{known}; give search.layout, as Et*4|t*4|t*4L")
         job = replace(job, modes=job.stage_modes)
         chosen_modes(placement, [(0,) * len(placement.decisions)], job, [0])
     except PlanError as error:
@@ -57,30 +54,27 @@ def trainer_job(options: SearchCommandOptions, problem: SearchProblem) -> Traine
 def trainer_files(
     options: SearchCommandOptions, problem: SearchProblem, schedule: Schedule
 ) -> tuple[dict[str, object], list[str]]:
-    """Return the files for the trainers of the options, and a line on each."""
+    """Return the files for the trainers of the options, and lines on each."""
     files, lines, placement = dict[str, object](), list[str](), schedule.placement
     first = next(block.name for block in placement.topological_order if block.kind is Kind.F)
+    unlimited = schedule.under(placement.with_memory(None))
     for trainer in (each for each in options.search.exports if each in TRAINERS):
         job, name, reason = trainer_job(options, problem), TRAINERS[trainer][0], ""
-        runs = "schedule.csv" if trainer == "torchtitan" else "schedule.json"
-        unlimited = schedule.under(placement.with_memory(None))
         for found in chain([schedule], _alike(schedule), _alike(unlimited)):
             order = [block.micro_batch for block in found.blocks if block.block == first]
             modes = chosen_modes(placement, found.chosen, job, order) if found.chosen else job.modes
-            differs = [f"{name} {reason}; nearest: {_beside(found, schedule, problem)}"] if reason else []
-            notes = [f"{schedule.num_micro_batches} micro-batches of {placement.name}", *differs]
+            notes = [f"{name} {reason}; nearest: {_beside(found, schedule, problem)}"] if reason else []
+            notes.append(f"{len(order)} micro-batches for {name}, {_order_line(found, trainer)}")
             try:
-                texts = job_files(
-                    trainer, replace(job, modes=modes), [*notes, line := _order_line(found, runs)]
-                )
+                texts = job_files(trainer, replace(job, modes=modes), notes)
             except ModeError as error:
                 reason = reason or str(error)
                 continue
             files |= {f"export/{path}": text for path, text in texts.items()}
-            lines += [*differs, f"exported to {name}: export/{' and '.join(texts)}, {line}"]
+            lines += [*notes[:-1], f"exported to export/{' and '.join(texts)}: {notes[-1]}"]
             break
         else:
-            lines.append(f"not exported to {name}: it {reason}")
+            lines.append(f"not exported: {name} {reason}")
     return files, lines
 
 
@@ -94,44 +88,40 @@ def _alike(schedule: Schedule) -> Iterator[Schedule]:
     found = [made for _, made in with_chosen_modes(placement, number, _OWN_ORDERS)]
     most = tuple(Counter(column).most_common(1)[0][0] for column in zip(*schedule.chosen, strict=True))
     for chosen in dict.fromkeys([most, *(made.chosen[0] for made in found)]):
-        found += _valid(schedule, replace(schedule, chosen=(chosen,) * number))
+        found += _in_order(schedule, replace(schedule, chosen=(chosen,) * number))
     yield from sorted(found, key=attrgetter("makespan"))
 
 
-def _valid(base: Schedule, modes: Schedule) -> list[Schedule]:
-    """Return the schedule of an order and of the modes of another; nothing where it is not valid."""
+def _in_order(base: Schedule, modes: Schedule) -> list[Schedule]:
+    """Return the schedule with the order of one and the modes of another; nothing where it is not valid."""
     placement, number = modes.placement, modes.num_micro_batches
-    try:
+    with suppress(KeyError, ValueError):
         return [validate(as_soon_as_possible(placement, number, base.lane_orders, modes.chosen))]
-    except (KeyError, InvalidScheduleError, CyclicOrderError):
-        return []
+    return []
 
 
 def _beside(near: Schedule, schedule: Schedule, problem: SearchProblem) -> str:
     """Return the nearest modes in words, with their time and memory beside those of the schedule."""
-    decisions, unit = schedule.placement.decisions, problem.memory_unit or "units"
+    decisions, ms = schedule.placement.decisions, near.makespan * near.placement.tick_ms
     names = [each.names[number] for each, number in zip(decisions, near.chosen[0], strict=True)]
     where = f"{names[0]} everywhere" if len({*names}) == 1 else f"{', '.join(names)} on its stages"
-    ms = near.makespan * near.placement.tick_ms
     peak, most = (int(peak_memory(each).max()) for each in (near, schedule))
     return (
         f"{where}, {compared(near.makespan, schedule.makespan, 'time')} the searched ({ms:.6g} ms), "
-        f"{compared(peak, max(most, 1), 'memory')} the searched ({peak:,} {unit})"
+        f"{compared(peak, max(most, 1), 'memory')} the searched ({peak:,} {problem.memory_unit or 'units'})"
         f"{', which does not fit' * (near.placement != schedule.placement)}"
     )
 
 
-def _order_line(schedule: Schedule, path: str) -> str:
-    """Return how the order of a schedule, in a file, compares with the trainer's own."""
-    chosen = schedule.chosen[0] if schedule.chosen else ()
-    computing: Placement = schedule.placement.as_run(chosen).with_memory(None)
+def _order_line(schedule: Schedule, trainer: str) -> str:
+    """Return the order in which a schedule runs, and how much longer the trainer's own takes."""
+    computing = schedule.as_run(0).with_memory(None)
+    path = "schedule.csv" if trainer == "torchtitan" else "schedule.json"
     for name, make in _OWN_ORDERS.items():
-        try:
-            own = _valid(make(computing, schedule.num_micro_batches), schedule)
-        except (UnsuitablePlacementError, PlacementError):
-            continue
-        if own and own[0].lane_orders == schedule.lane_orders:
-            return f"in the trainer's own order, {name}"
-        beside = f"takes {compared(own[0].makespan, schedule.makespan)} it" if own else "does not fit"
-        return f"in the order of {path}; the trainer's own, {name}, {beside}"
+        with suppress(ValueError):
+            own = _in_order(make(computing, schedule.num_micro_batches), schedule)
+            if own and own[0].lane_orders == schedule.lane_orders:
+                return f"in its own order, {name}"
+            longer = f"takes {compared(own[0].makespan, schedule.makespan)} it" if own else "does not fit"
+            return f"in the order of {path}; its own, {name}, {longer}"
     return f"in the order of {path}"

@@ -65,12 +65,6 @@ class Planned(NamedTuple):
         return self.rated.plan
 
     @property
-    def is_alike(self) -> bool:
-        """All layers are shared alike, recomputation aside."""
-        ways = [replace(strategy, recompute="none") for strategy in self.plan.strategies]
-        return with_strategies(self.plan, ways).is_uniform
-
-    @property
     def _parts(self) -> Sequence[range]:
         return self.chunks or [stage.layers for stage in self.plan.stages]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from placements.forms.reading import Field, in_file, json_file
 from placements.forms.texts import write_text
 from placements.planners.hybrid.plan import Plan, PlanError
 from placements.trainers import megatron, torchtitan
-from placements.trainers.as_run import PlanExport, Planned
+from placements.trainers.as_run import PlanExport, Planned, with_strategies
 from placements.trainers.galvatron import to_galvatron
 from placements.trainers.job import TrainerJob, plan_job
 from placements.trainers.layout import LayoutError, PipelineLayout, layout_of_sizes
@@ -44,8 +45,8 @@ def job_files(trainer: str, job: TrainerJob, comments: Sequence[str]) -> dict[st
     """
     _, name, write = TRAINERS[trainer]
     texts = {name: write(job, comments)}
-    has_python = torchtitan.LAYERS_PY in texts[name]
-    return texts | ({torchtitan.LAYERS_PY: torchtitan.layers_text(job)} if has_python else {})
+    own = "torchtitan_layers.py"
+    return texts | ({own: torchtitan.layers_text(job)} if own in texts[name] else {})
 
 
 def read_any(path: str | Path) -> MegatronPipeline:
@@ -88,7 +89,7 @@ def export(planned: Planned, directory: Path) -> list[str]:
             texts["galvatron_differs.txt"] = "".join(f"{line}\n" for line in exported.differs)
         else:
             stages = exported.job.stages
-    if systems and planned.chunks is None and planned.is_alike and (own := _forks(planned.plan)):
+    if systems and planned.chunks is None and (own := _forks(planned.plan)):
         texts, systems = texts | own, [*systems, "FlagScale and Primus with recomputation by stage"]
     if stages is not None and stages.num_devices > 1:
         lines += _add("deepspeed.json", lambda: _bounds_text(stages), texts)
@@ -98,12 +99,14 @@ def export(planned: Planned, directory: Path) -> list[str]:
 
 
 def _forks(plan: Plan) -> dict[str, str]:
-    """Return the files of a plan for forks of Megatron-LM; none where Megatron-LM can say its modes."""
+    """Return the files for forks of Megatron-LM, of a plan that recomputes by stage, else alike."""
+    ways = [replace(strategy, recompute="none") for strategy in plan.strategies]
     try:
         job = plan_job(plan, plan.num_micro_batches, "Megatron-LM")
         megatron.mode_arguments(job)
     except ModeError:
-        return job_files("flagscale", job, ("FlagScale",)) | job_files("primus", job, ("Primus",))
+        if with_strategies(plan, ways).is_uniform:
+            return job_files("flagscale", job, ("FlagScale",)) | job_files("primus", job, ("Primus",))
     except PlanError:
         pass
     return {}

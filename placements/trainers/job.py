@@ -59,12 +59,11 @@ class TrainerJob:
     @property
     def stage_modes(self) -> tuple[tuple[StageMode, ...], ...]:
         """The modes, or the layout's recomputation as such."""
-        if self.modes or self.layout is None or self.layout.recompute == "none":
-            return self.modes or ((StageMode(),),) * len(self.num_layers)
-        if self.layout.recompute == "selective":
-            return tuple((StageMode("selective", count),) for count in self.num_layers)
-        most = self.layout.recomputed_layers or max(self.num_layers)
-        return tuple((StageMode("recompute", min(most, count)),) for count in self.num_layers)
+        recompute = self.layout.recompute if self.layout else "none"
+        most = self.layout and self.layout.recomputed_layers
+        kind: ModeKind = "recompute" if recompute == "full" else "selective"
+        counts = [0 if recompute == "none" else min(most or count, count) for count in self.num_layers]
+        return self.modes or tuple((StageMode(kind, count) if count else StageMode(),) for count in counts)
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -183,11 +182,12 @@ def plan_job(plan: Plan, num_micro_batches: int, system: str) -> TrainerJob:
     modes = []
     for stage in plan.stages:
         kinds = [plan.strategies[i].recompute for i in plan.inner_layers(stage.layers)]
-        mode = StageMode("recompute", kinds.count("full")) if "full" in kinds else StageMode()
-        modes.append((StageMode("selective", len(kinds)) if "selective" in kinds else mode,))
+        kind: ModeKind = "selective" if "selective" in kinds else "recompute"
+        count = len(kinds) if kind == "selective" else kinds.count("full")
+        modes.append((StageMode(kind, count) if count else StageMode(),))
     layout = replace(plan_uniform(plan).plain, num_micro_batches=num_micro_batches)
-    sizes = model_sizes(plan.model, system)
-    return TrainerJob(stages=plan_stages(plan), sizes=sizes, layout=layout, modes=tuple(modes))
+    stages, sizes = plan_stages(plan), model_sizes(plan.model, system)
+    return TrainerJob(stages=stages, sizes=sizes, layout=layout, modes=tuple(modes))
 
 
 def plan_uniform(plan: Plan, chunks: Sequence[range] | None = None) -> Layout:

@@ -49,30 +49,19 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     return argument_text(arguments(job) | mode_arguments(job), comments)
 
 
-_OFFLOADS, _MODULES = "--fine-grained-activation-offloading", "--recompute-modules"
-_OFFLOADED = ("attn_norm", "core_attn", "attn_proj", "mlp_norm")
-_OFFLOADED_EXPERTS = ("expert_fc1", "moe_act")
-"""Modules whose inputs go to the host; those of the products of a dense feed-forward layer cannot."""
-
-
 def mode_arguments(job: TrainerJob) -> dict[str, object]:
     """Return the arguments of modes that all stages and micro-batches share.
+
+    Only inputs of modules go to the host: those of the products of a dense feed-forward layer stay.
 
     Raises:
         ModeError: They do not share them.
     """
     mode = common_mode(job)
-    if mode.kind == "offload":
-        modules = _OFFLOADED + _OFFLOADED_EXPERTS * (job.fields["num_experts"] > 1)
-        return {_OFFLOADS: None, "--offload-modules": [*modules]}
     if mode.kind == "recompute":
-        return recompute_arguments(mode.layers)
-    return written({"recompute": mode.kind}, _SHARING)
-
-
-def recompute_arguments(num_layers: int) -> dict[str, object]:
-    """Return the arguments that recompute the first layers of each chunk."""
-    return written({"recompute": "full", "recomputed_layers": num_layers}, _SHARING)
+        return written({"recompute": "full", "recomputed_layers": mode.layers}, _SHARING)
+    has_more = mode.kind == "offload" and job.fields["num_experts"] > 1
+    return written({"recompute": "offload_experts" if has_more else mode.kind}, _SHARING)
 
 
 def arguments(job: TrainerJob) -> dict[str, object]:
@@ -95,7 +84,7 @@ def arguments(job: TrainerJob) -> dict[str, object]:
             _SHARING,
         )
         if job.layout.recompute_modules:
-            options[_MODULES] = [*job.layout.recompute_modules]
+            options["--recompute-modules"] = [*job.layout.recompute_modules]
     return options | stages
 
 
@@ -147,10 +136,11 @@ def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
             if how.get("recomputed_layers", 1) != 1:
                 raise LayoutError("--recompute-num-layers: is not known with uniform; give 1, or block")
             others |= {"recompute": "full", "recomputed_layers": None}
-        others["recompute_modules"] = tuple(flags.get(_MODULES, ()))
+        if others["recompute"].startswith("offload"):
+            job = replace(job, modes=tuple((StageMode("offload", count),) for count in job.num_layers))
+            others["recompute"] = "none"
+        others["recompute_modules"] = tuple(flags.get("--recompute-modules", ()))
         layout = Layout(degrees, size, number, sequence_parallel=shares, **others)
-    if _OFFLOADS in flags:
-        job = replace(job, modes=tuple((StageMode("offload", count),) for count in job.num_layers))
     if "--hidden-size" in flags:
         texts = ("window_size", "frequency")
         found = fields_read(flags, {name: ways for name, ways in _MODEL.items() if name not in texts})

@@ -12,6 +12,7 @@ over the whole model. Its zero-bubble runtime offloads the first chunks of every
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -21,12 +22,10 @@ from placements.trainers import megatron
 from placements.trainers.job import StageMode, TrainerJob
 from placements.trainers.layout import LayoutError
 from placements.trainers.stage_modes import ModeError, recomputed_layers, require_recompute
-from placements.trainers.words import argument_text, given
+from placements.trainers.words import argument_text, given, table_of
 
 _METHODS = "--recompute-method-per-stage-micro-batch"
 _NUMBERS = "--recompute-num-layers-per-stage-micro-batch"
-_MESH = ("tensor", "context", "expert", "data", "pipeline")
-"""Degrees of a mesh of GPUs, in FlagScale's order."""
 
 
 def write_flagscale(job: TrainerJob, comments: Sequence[str] = ()) -> str:
@@ -43,13 +42,15 @@ def write_flagscale(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     rows = [row if len(row) > 1 else row * number for row in job.modes]
     pairs = [[(len([*run]), n) for n, run in groupby(mode.layers for mode in row)] for row in rows]
     runs = ((len([*run]), own) for own, run in groupby(pairs))
-    options = megatron.arguments(job) | megatron.recompute_arguments(max(job.num_layers))
+    every = replace(job, modes=tuple((StageMode("recompute", count),) for count in job.num_layers))
+    options = megatron.arguments(job) | megatron.mode_arguments(every)
     options[_METHODS] = [f"[{len(rows)}, {number}, 1]"]
     options[_NUMBERS] = [str([count, *(n for pair in own for n in pair)]) for count, own in runs]
     if job.layout is None:
         comments = (*comments, "add --hetero-process-meshes TP CP EP DP PP, without which lists are not read")
     else:
-        options["--hetero-process-meshes"] = [getattr(job.layout.degrees, name) for name in _MESH]
+        degrees = map(vars(job.layout.degrees).get, ("tensor", "context", "expert", "data", "pipeline"))
+        options["--hetero-process-meshes"] = [*degrees]
         options |= {"--hetero-device-types": "GPU", "--hetero-current-device-type": "GPU"}
     return argument_text(options, comments)
 
@@ -64,9 +65,7 @@ def read_flagscale(words: Sequence[str], num_gpus: int) -> TrainerJob:
     if _NUMBERS not in (flags := given(words)):
         return job
     for text in flags[_NUMBERS]:
-        stages, *pairs = [
-            int(word) if word.strip().isdecimal() else 0 for word in text.strip("[]").split(",")
-        ]
+        stages, *pairs = map(int, re.findall(r"\d+", text) or [0])
         ways = [StageMode("recompute", number) if number else StageMode() for number in pairs[1::2]]
         row = [way for number, way in zip(pairs[::2], ways, strict=False) for _ in range(number)]
         rows += [tuple(row)] * stages
@@ -102,18 +101,14 @@ def write_primus(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     return "".join([*(f"# {line}\n" for line in comments), *lines])
 
 
-_SETTINGS = {"fp8-format": "fp8", "fp4-format": "fp4", "bias-linear": "add-bias-linear"}
-"""Names of arguments in a file, without a negation, where they are others than on the command line."""
-
-_LISTS = ("--offload-modules", "--recompute-modules", "--cp-comm-type")
-"""Arguments that are lists in a file, also of one word."""
+_NAMES = table_of("Primus")
+"""Settings whose names are others than on the command line, and those that are lists."""
 
 
 def _setting(flag: str, value: object) -> tuple[str, object]:
     """Return an argument of Megatron-LM as a setting of a YAML file."""
-    words = value if isinstance(value, list) and flag not in _LISTS else [value]
-    if len(words) == 1 and isinstance(words[0], str):
-        value = Field(words[0], flag, LayoutError).parsed
     start = next((each for each in ("--no-", "--disable-") if flag.startswith(each)), "--")
-    name = flag.removeprefix(start)
-    return _SETTINGS.get(name, name).replace("-", "_"), start == "--" if value is None else value
+    name = flag.removeprefix(start).replace("-", "_")
+    if isinstance(value, list) and name not in _NAMES["list"]:
+        value = Field(" ".join(value), flag, LayoutError).parsed
+    return _NAMES["setting"].get(name, name), start == "--" if value is None else value

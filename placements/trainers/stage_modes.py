@@ -15,12 +15,7 @@ from placements.trainers.job import StageMode, TrainerJob
 from placements.trainers.layout import LAYER, LayoutError
 
 _NAME = re.compile(r"keep|selective|offload|recompute( [1-9][0-9]{0,4})?")
-_VERBS = {
-    "keep": "keep activations",
-    "recompute": "recompute",
-    "selective": "recompute parts of layers",
-    "offload": "offload",
-}
+_VERBS = {"recompute": "recompute", "selective": "recompute parts of layers", "offload": "offload"}
 
 
 class ModeError(LayoutError):
@@ -49,9 +44,6 @@ def common_mode(job: TrainerJob) -> StageMode:
     most = max((mode for mode, _ in own.values()), key=lambda mode: mode.layers, default=StageMode())
     if all(mode == (most.kind, min(most.layers, count)) for mode, count in own.values()):
         return most
-    kinds = {mode.kind for mode, _ in own.values()} - {"keep"}
-    if len(kinds) > 1:
-        raise ModeError(f"cannot choose between {' and '.join(sorted(kinds))} by stage")
     verb, stages = _VERBS[most.kind], [i for i, (mode, _) in own.items() if mode.kind == most.kind]
     if len(stages) < len(own):
         raise ModeError(f"cannot {verb} in {_stages(stages)} alone")
@@ -72,11 +64,7 @@ def recomputed_layers(job: TrainerJob) -> list[int]:
 
 
 def require_recompute(job: TrainerJob) -> None:
-    """Ensure that stages keep activations or recompute whole layers.
-
-    Raises:
-        ModeError: A stage has another mode.
-    """
+    """Raise a `ModeError` where a stage neither keeps activations nor recomputes whole layers."""
     for kind in ("selective", "offload"):
         if own := [i for i, row in enumerate(job.stage_modes) if any(mode.kind == kind for mode in row)]:
             raise ModeError(f"cannot {_VERBS[kind]} in {_stages(own)}")
@@ -92,12 +80,9 @@ def chosen_modes(
 ) -> tuple[tuple[StageMode, ...], ...]:
     """Return the mode of each micro-batch on each stage of a job; stages without decisions are as in the job.
 
-    Args:
-        placement: A chain of stages, of which stage i is on device i modulo the devices. The names of its
-            modes are ``keep``, ``selective``, ``offload``, ``recompute``, or of 3 layers ``recompute 3``.
-        chosen: The choices of each micro-batch.
-        job: The job's stages.
-        order: Micro-batches in the order of their forwards.
+    Names of modes are ``keep``, ``selective``, ``offload``, ``recompute``, or of 3 layers ``recompute 3``.
+    The placement is a chain of stages, of which stage i is on device i modulo the devices; `order` has the
+    micro-batches as their forwards come.
 
     Raises:
         LayoutError: The placement is no such chain, or a mode has another name.
@@ -119,12 +104,8 @@ def chosen_modes(
         copied = {name for each in decision.blocks for name in placement.by_name[each].after}
         own = [i for i, block in enumerate(stages) if block.name in decision.blocks]
         for i in own or [i for i, block in enumerate(stages) if block.name in copied]:
-            names = [decision.names[chosen[n][number]] for n in order]
-            rows[i] = tuple(_mode(name, job.num_layers[i]) for name in names)
+            most = job.num_layers[i]
+            parts = [decision.names[chosen[n][number]].partition(" ") for n in order]
+            counts = [0 if kind == "keep" else min(int(count or most), most) for kind, _, count in parts]
+            rows[i] = tuple(StageMode(part[0], count) for part, count in zip(parts, counts, strict=True))  # type: ignore[arg-type]
     return tuple(rows)
-
-
-def _mode(name: str, count: int) -> StageMode:
-    """Return the mode of a choice's name, of a stage of `count` layers."""
-    kind, _, number = name.partition(" ")
-    return StageMode(kind, 0 if kind == "keep" else min(int(number or count), count))

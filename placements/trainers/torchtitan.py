@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from placements.models.parallel import LayerStrategy
@@ -155,35 +156,16 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     if job.modes and len(wrapped := recomputed_layers(job)) in (0, job.stages.num_layers):
         options[f"{_CHECKPOINT}{'full' if wrapped else 'none'}"] = None
     elif job.modes:
-        comments = (*comments, f"activation checkpointing: give {LAYERS_PY} to your config")
+        comments = (*comments, "activation checkpointing: give torchtitan_layers.py to your config")
     elif job.layout is not None:
         options[f"{_CHECKPOINT}{job.layout.recompute}"] = None
     return argument_text(options, comments)
 
 
-LAYERS_PY = "torchtitan_layers.py"
-"""File of Python that recomputes some layers alone, which no flag says."""
-
-
 def layers_text(job: TrainerJob) -> str:
     """Return Python that recomputes the layers of a job's modes, for the config of a torchtitan job."""
-    return f'''"""Recompute some layers: have activation_checkpoint=SomeLayers.Config() in your config."""
-
-from dataclasses import dataclass
-
-from torchtitan.distributed.activation_checkpoint import FullAC
-
-LAYERS = {{f"layers.{{number}}" for number in {recomputed_layers(job)}}}
-
-
-class SomeLayers(FullAC):
-    @dataclass(kw_only=True, slots=True)
-    class Config(FullAC.Config):
-        pass
-
-    def _wrap_block(self, module, *, base_fqn=None):
-        return super()._wrap_block(module, base_fqn=base_fqn) if base_fqn in LAYERS else module
-'''
+    template = (Path(__file__).parents[1] / "torchtitan_layers.txt").read_text(encoding="utf-8")
+    return template.replace("NUMBERS", str(recomputed_layers(job)))
 
 
 def registered(sizes: Mapping[str, Any]) -> str | None:

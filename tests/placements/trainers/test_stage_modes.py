@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import random
 import shlex
-import sys
 from dataclasses import replace
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,15 +36,16 @@ MODELS = (
 def plan_of(model: Any, counts: tuple[int, ...]) -> Plan:
     """Return a plan of four stages, of which each recomputes so many of its first layers."""
     size, over = divmod(len(model.layers), 4)
-    sizes = [size + (i < over) for i in range(4)]
     experts = max(getattr(layer, "num_experts", 1) for layer in model.layers)
     ways = [LayerStrategy(1, 4, 1, expert_parallel=4 if experts > 1 else 1)] * len(model.layers)
-    plan = Plan.of_sizes(model, read_cluster("h100_16"), sizes, ways, 64, 8)
-    for stage, count in zip(plan.stages, counts, strict=True):
-        for i in plan.inner_layers(stage.layers)[:count]:
-            ways[i] = replace(ways[i], recompute="full")
-    shared = [alike(how, layer) for how, layer in zip(ways, model.layers, strict=True)]
-    return Plan.of_sizes(model, read_cluster("h100_16"), sizes, shared, 64, 8)
+    numbers = [size + (i < over) for i in range(4)]
+    for shared in (False, True):
+        each = [alike(how, layer) if shared else how for how, layer in zip(ways, model.layers, strict=True)]
+        plan = Plan.of_sizes(model, read_cluster("h100_16"), numbers, each, 64, 8)
+        for stage, count in zip(plan.stages, counts, strict=True):
+            for i in plan.inner_layers(stage.layers)[:count]:
+                ways[i] = replace(ways[i], recompute="full")
+    return plan
 
 
 def words(text: str) -> list[str]:
@@ -60,142 +60,112 @@ def counts_told(trainer: str, files: dict[str, str], job: TrainerJob) -> list[in
         assert (read.stages, read.sizes) == (job.stages, job.sizes)
         return [row[0].layers for row in read.stage_modes]
     if trainer == "primus":
-        told = yaml.safe_load(text)
-        assert (told["recompute_granularity"], told["recompute_method"]) == ("full", None)
-        ids = told["recompute_layer_ids"]
+        ids = yaml.safe_load(text)["recompute_layer_ids"]
     else:
-        ids = [int(name.partition(".")[2]) for name in names_wrapped(more[0])]
+        base = type("FullAC", (), {"Config": object, "_wrap_block": lambda *_, **__: "wrapped"})
+        found: dict[str, Any] = {"FullAC": base}
+        exec("\n".join(line for line in more[0].splitlines() if "torchtitan" not in line), found)
+        wrap = found["SomeLayers"]()._wrap_block
+        ids = [i for i in range(100) if wrap(i, base_fqn=f"layers.{i}") == "wrapped"]
     return [sum(n in ids for part, n in stage if part == "t") for stage in job.stages.numbered]
-
-
-def names_wrapped(text: str) -> list[str]:
-    """Return the layers that the Python for torchtitan wraps, of the class that it makes FullAC."""
-    base = type("FullAC", (), {"Config": type("Config", (), {}), "_wrap_block": lambda *_, **__: "wrapped"})
-    stand_in = ModuleType("torchtitan.distributed.activation_checkpoint")
-    stand_in.FullAC = base  # type: ignore[attr-defined]
-    names, found = (stand_in.__name__, "torchtitan", "torchtitan.distributed"), dict[str, Any]()
-    sys.modules |= dict.fromkeys(names, stand_in)
-    try:
-        exec(text, found)
-    finally:
-        for name in names:
-            del sys.modules[name]
-    own, layers = found["SomeLayers"](), [f"layers.{i}" for i in range(100)]
-    return [name for name in layers if own._wrap_block(name, base_fqn=name) == "wrapped"]
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_modes_by_stage_are_read_back_with_the_memory_of_the_plan(name: str) -> None:
     rng, model = random.Random(name), read_model(name)
     mixed = (*(rng.randint(1, 4) for _ in range(3)), 0)
-    for trainer, counts in (
-        ("megatron", (2,) * 4),
-        ("flagscale", mixed),
-        ("primus", mixed),
-        ("torchtitan", mixed),
-    ):
+    for trainer in ("megatron", "flagscale", "primus", "torchtitan"):
+        counts = (2,) * 4 if trainer == "megatron" else mixed
         plan = plan_of(model, counts)
         job = plan_job(plan, 8, trainer)
         found = counts_told(trainer, job_files(trainer, job, ()), job)
+        assert found == list(counts)
         sizes = {size: value for size, value in job.sizes.items() if size in sizes_of(decoder)}
         again = plan_of(decoder(name, **sizes), tuple(found))
-        assert found == list(counts)
         pairs = [rate(each, ShapeCosts(each.model)).stages for each in (again, plan)]
         for read, planned in zip(*pairs, strict=True):
             assert read.peak_mib == pytest.approx(planned.peak_mib, rel=0.03)
 
 
-LAYOUT = PipelineLayout(2, ("Ettt", "tttL"))
-
-
-def job(*rows: tuple[StageMode, ...], layout: PipelineLayout = LAYOUT) -> TrainerJob:
-    return TrainerJob(stages=layout, modes=rows)
+def job(*rows: tuple[StageMode, ...], stages: tuple[str, ...] = ("Ettt", "tttL")) -> TrainerJob:
+    return TrainerJob(stages=PipelineLayout(min(2, len(stages)), stages), modes=rows)
 
 
 KEEP, ALL, TWO = StageMode(), StageMode("recompute", 3), StageMode("recompute", 2)
 PARTS, HOST = StageMode("selective", 3), StageMode("offload", 3)
 
 
-@pytest.mark.parametrize(
-    ("trainer", "rows", "told"),
-    [
-        ("megatron", [(ALL,), (ALL,)], "--recompute-num-layers 3\n--recompute-granularity full"),
-        ("megatron", [(PARTS,), (PARTS,)], "--recompute-granularity selective"),
-        ("megatron", [(HOST,), (HOST,)], "--offload-modules attn_norm core_attn attn_proj mlp_norm"),
-        ("flagscale", [(ALL, KEEP, KEEP), (KEEP,)], "'[1, 1, 3, 2, 0]' '[1, 3, 0]'"),
-        ("flagscale", [(ALL, TWO), (ALL, TWO)], "-micro-batch '[2, 1, 3, 1, 2]'"),
-        ("primus", [(TWO,), (KEEP,)], "recompute_layer_ids: [0, 1]"),
-        ("primus", [(HOST,), (HOST,)], 'offload_modules: ["attn_norm", '),
-        ("torchtitan", [(ALL,), (ALL,)], "activation_checkpoint:full"),
-        ("torchtitan", [(KEEP,), (KEEP,)], "activation_checkpoint:none"),
-    ],
+SAID = (
+    ("megatron", [(ALL,), (ALL,)], "--recompute-num-layers 3\n--recompute-granularity full"),
+    ("megatron", [(PARTS,), (PARTS,)], "--recompute-granularity selective"),
+    ("megatron", [(HOST,), (HOST,)], "--offload-modules attn_norm core_attn attn_proj mlp_norm"),
+    ("flagscale", [(ALL, KEEP, KEEP), (KEEP,)], "'[1, 1, 3, 2, 0]' '[1, 3, 0]'"),
+    ("flagscale", [(ALL, TWO), (ALL, TWO)], "-micro-batch '[2, 1, 3, 1, 2]'"),
+    ("primus", [(TWO,), (KEEP,)], "recompute_layer_ids: [0, 1]"),
+    ("primus", [(HOST,), (HOST,)], 'offload_modules: ["attn_norm", '),
+    ("torchtitan", [(ALL,), (ALL,)], "activation_checkpoint:full"),
+    ("torchtitan", [(KEEP,), (KEEP,)], "activation_checkpoint:none"),
 )
-def test_what_a_trainer_can_say(trainer: str, rows: list[Any], told: str) -> None:
-    text = next(iter(job_files(trainer, job(*rows), ()).values()))
-    assert told in text
-    if trainer == "megatron":
-        assert megatron_parser().parse_args(words(text))
+NOT_SAID = (
+    ("megatron", [(ALL, KEEP), (KEEP,)], "cannot choose by micro-batch, as in stage 0"),
+    ("megatron", [(ALL,), (KEEP,)], "cannot recompute in stage 0 alone"),
+    ("megatron", [(ALL,), (TWO,)], "cannot recompute 3, 2 layers of its stages, but as many in each"),
+    ("flagscale", [(ALL,), (PARTS,)], "cannot recompute parts of layers in stage 1"),
+    ("primus", [(ALL, KEEP), (KEEP,)], "cannot choose by micro-batch, as in stage 0"),
+    ("primus", [(KEEP,), (HOST,)], "cannot offload in stage 1"),
+    ("torchtitan", [(HOST,), (HOST,)], "cannot offload in stages 0 and 1"),
+)
 
 
-@pytest.mark.parametrize(
-    ("trainer", "rows", "reason"),
-    [
-        ("megatron", [(ALL, KEEP), (KEEP,)], "cannot choose by micro-batch, as in stage 0"),
-        ("megatron", [(ALL,), (KEEP,)], "cannot recompute in stage 0 alone"),
-        ("megatron", [(ALL,), (HOST,)], "cannot choose between offload and recompute by stage"),
-        ("megatron", [(ALL,), (TWO,)], "cannot recompute 3, 2 layers of its stages, but as many in each"),
-        ("flagscale", [(ALL,), (PARTS,)], "cannot recompute parts of layers in stage 1"),
-        ("primus", [(ALL, KEEP), (KEEP,)], "cannot choose by micro-batch, as in stage 0"),
-        ("primus", [(KEEP,), (HOST,)], "cannot offload in stage 1"),
-        ("torchtitan", [(HOST,), (HOST,)], "cannot offload in stages 0 and 1"),
-    ],
-)
-def test_what_a_trainer_cannot_say(trainer: str, rows: list[Any], reason: str) -> None:
-    with pytest.raises(ModeError, match=f"^{reason}$"):
-        job_files(trainer, job(*rows), ())
+def test_what_a_trainer_can_say_and_cannot() -> None:
+    for trainer, rows, told in SAID:
+        text = next(iter(job_files(trainer, job(*rows), ()).values()))
+        assert told in text
+        assert trainer != "megatron" or megatron_parser().parse_args(words(text))
+    for trainer, rows, reason in NOT_SAID:
+        with pytest.raises(ModeError, match=f"^{reason}$"):
+            job_files(trainer, job(*rows), ())
 
 
 def test_primus_offloads_the_first_chunks_of_every_rank() -> None:
-    loop = PipelineLayout(2, ("Et", "t", "t", "tL"))
-    text = job_files("primus", job((HOST,), (HOST,), (KEEP,), (KEEP,), layout=loop), ())["primus.yaml"]
-    told = yaml.safe_load(text)
+    chunks = job((HOST,), (HOST,), (KEEP,), (KEEP,), stages=("Et", "t", "t", "tL"))
+    told = yaml.safe_load(job_files("primus", chunks, ())["primus.yaml"])
     assert told["cpu_offload"] and told["offload_chunk_num"] == 1 and told["interleave_group_size"] == 2
 
 
 def test_modes_of_a_placement() -> None:
     found = chosen_modes(recomputing(), [(0, 0), (1, 0)], job((KEEP,), (KEEP,)), [1, 0])
     assert found == ((ALL, KEEP), (KEEP, KEEP))
-    one = PipelineLayout(1, ("EtttL",))
-    assert chosen_modes(offloading(), [(1,)], job((KEEP,), layout=one), [0]) == ((HOST,),)
+    one = job((KEEP,), stages=("EtttL",))
+    assert chosen_modes(offloading(), [(1,)], one, [0]) == ((HOST,),)
     with pytest.raises(
         LayoutError, match="recomputing: its 2 forward blocks are not the 1 stages of the layout"
     ):
-        chosen_modes(recomputing(), [(0, 0)], job((KEEP,), layout=one), [0])
+        chosen_modes(recomputing(), [(0, 0)], one, [0])
 
 
-def test_uniform_recomputation_is_read_as_such() -> None:
-    """Once it was read as none."""
-    plan = plan_of(read_model("llama3_8b"), (2,) * 4)
-    text = job_files("megatron", plan_job(plan, 8, ""), ())["megatron.txt"].replace("block", "uniform")
-    read = megatron.read(words(text.replace("--recompute-num-layers 2", "--recompute-num-layers 1")), 16)
-    assert {row[0].kind for row in read.stage_modes} == {"recompute"}
-    assert [row[0].layers for row in read.stage_modes] == list(read.num_layers)
+def test_uniform_recomputation_and_offload_are_read() -> None:
+    """Once uniform recomputation was read as none."""
+    whole = plan_job(plan_of(read_model("mixtral_8x7b"), (2,) * 4), 8, "")
+    text = job_files("megatron", whole, ())["megatron.txt"]
+    uniform = text.replace("block", "uniform")
+    read = megatron.read(words(uniform.replace("--recompute-num-layers 2", "--recompute-num-layers 1")), 16)
+    assert [row[0] for row in read.stage_modes] == [
+        StageMode("recompute", count) for count in read.num_layers
+    ]
     with pytest.raises(
         LayoutError, match="^--recompute-num-layers: is not known with uniform; give 1, or block$"
     ):
-        megatron.read(words(text), 16)
+        megatron.read(words(uniform), 16)
+    lists = ["--recompute-num-layers-per-stage-micro-batch", "[4, 7, 1]"]
     with pytest.raises(LayoutError, match="is not of 4 stages and 8 micro-batches; give lists"):
-        read_flagscale(
-            [
-                *words(text.replace("uniform", "block")),
-                "--recompute-num-layers-per-stage-micro-batch",
-                "[4, 7, 1]",
-            ],
-            16,
-        )
+        read_flagscale([*words(text), *lists], 16)
+    away = replace(whole, modes=tuple((StageMode("offload", count),) for count in whole.num_layers))
+    text = job_files("megatron", away, ())["megatron.txt"]
+    assert "moe_act" in text and megatron.read(words(text), 16) == away
 
 
-def test_a_plan_that_recomputes_by_stage_goes_to_the_forks(tmp_path: Any) -> None:
+def test_a_plan_that_recomputes_by_stage_goes_to_the_forks(tmp_path: Path) -> None:
     plan = plan_of(read_model("llama3_8b"), (3, 2, 0, 0))
     rated = rate(plan, ShapeCosts(plan.model))
     limits = [stage.peak_mib / 1024 for stage in rated.stages]
@@ -203,4 +173,3 @@ def test_a_plan_that_recomputes_by_stage_goes_to_the_forks(tmp_path: Any) -> Non
     assert "FlagScale and Primus with recomputation by stage" in lines[0]
     read = read_flagscale(words((tmp_path / "flagscale.txt").read_text()), 16)
     assert [row[0].layers for row in read.stage_modes] == [3, 2, 0, 0]
-    assert yaml.safe_load((tmp_path / "primus.yaml").read_text())["recompute_layer_ids"] == [0, 1, 2, 8, 9]
