@@ -114,14 +114,25 @@ def _beside(near: Schedule, schedule: Schedule, problem: SearchProblem) -> str:
 
 
 def _order_line(schedule: Schedule, trainer: str) -> str:
-    """Return the order in which a schedule runs, and how much longer the trainer's own takes."""
-    computing = schedule.as_run(0).with_memory(None)
+    """Return the order in which a schedule runs, and how much longer the trainer's own takes.
+
+    Our hook for orders runs neither offloading nor modes that differ by micro-batch.
+    """
+    placement, number = schedule.placement, schedule.num_micro_batches
+    has_copies = schedule.as_run(0).has_streams
     path = "schedule.csv" if trainer == "torchtitan" else "schedule.json"
+    computing = placement.as_run((0,) * len(placement.decisions)).with_memory(None)
     for name, make in _OWN_ORDERS.items():
         with suppress(ValueError):
-            own = _in_order(make(computing, schedule.num_micro_batches), schedule)
+            base, made = make(computing, number), with_chosen_modes(placement, number, {name: make})
+            own = [each for _, each in made if each.chosen == schedule.chosen]
+            own = own or ([] if has_copies else _in_order(base, schedule))
             if own and own[0].lane_orders == schedule.lane_orders:
                 return f"in its own order, {name}"
-            longer = f"takes {compared(own[0].makespan, schedule.makespan)} it" if own else "does not fit"
-            return f"in the order of {path}; its own, {name}, {longer}"
+            longer = "does not fit, unlike"
+            if own:
+                longer = f"takes {compared(own[0].makespan, schedule.makespan)}"
+            if has_copies or len({*schedule.chosen}) > 1:
+                return f"in its own order, {name}, which {longer} that of {path}"
+            return f"in the order of {path}; its own, {name}, {longer} it"
     return f"in the order of {path}"
