@@ -78,8 +78,9 @@ class SearchOptions:
     export: str | tuple[str, ...] | None = option(
         None,
         "also, one or a list as [torch,megatron]; torch: schedule.csv for torch.distributed.pipelining | "
-        "streams: streams.csv, by stream | megatron, flagscale, primus, torchtitan: layers and modes",
-        choices=("torch", "streams", "megatron", "flagscale", "primus", "torchtitan"),
+        "streams: streams.csv, by stream | perfetto: trace.json for ui.perfetto.dev | "
+        "megatron, flagscale, primus, torchtitan: layers and modes",
+        choices=("torch", "streams", "perfetto", "megatron", "flagscale", "primus", "torchtitan"),
     )
     layout: Verbatim | None = option(
         None, "layers of each stage for trainers, as Et*4|t*4|t*4L; null: those of the placement"
