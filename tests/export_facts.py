@@ -78,8 +78,9 @@ MEGATRON_SWITCHES = (
     *("add-qkv-bias", "qk-layernorm", "multi-latent-attention", "moe-router-pre-softmax", "tp-comm-overlap"),
     *("moe-router-enable-expert-bias", "overlap-grad-reduce", "overlap-param-gather"),
     *("fp8-param-gather", "fp4-param-gather", "reuse-grad-buf-for-mxfp8-param-ag"),
-    *("quick-geglu", "no-bias-dropout-fusion"),
+    *("quick-geglu", "no-bias-dropout-fusion", "fine-grained-activation-offloading"),
 )
+MEGATRON_LISTS = ("recompute-modules", "offload-modules")
 
 
 def megatron_parser() -> argparse.ArgumentParser:
@@ -93,4 +94,6 @@ def megatron_parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name}", choices=values)
     for name in MEGATRON_SWITCHES:
         parser.add_argument(f"--{name}", action="store_true")
+    for name in MEGATRON_LISTS:
+        parser.add_argument(f"--{name}", nargs="*")
     return parser

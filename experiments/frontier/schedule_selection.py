@@ -97,7 +97,7 @@ def select_schedule(
     selection = SelectionResult(chosen, origins, time.monotonic() - began, searched)
     result = replace(searched, repetend=origin.repetend, schedule=chosen.schedule)
     found = replace(found, schedule=chosen.schedule, result=result, selection=selection)
-    save_schedule(chosen.schedule, result, problem.costs, directory, export=options.search.export)
+    save_schedule(chosen.schedule, result, options, problem, directory)
     if chosen.best is not chosen.judged[0]:
         log.info("%s", describe(chosen.schedule, result, problem.memory_unit))
     log.info("%s", describe_selection(selection))

@@ -75,12 +75,21 @@ class SearchOptions:
     scenario_quantile: float | None = option(
         None, "share of simulated iterations to make short, as 0.95; null: their mean", above=0, max=1
     )
-    export: str | None = option(
+    export: str | tuple[str, ...] | None = option(
         None,
-        "torch: also schedule.csv for torch.distributed.pipelining | streams: streams.csv, by stream | "
-        "perfetto: trace.json for ui.perfetto.dev",
-        choices=("torch", "streams", "perfetto"),
+        "also, one or a list as [torch,megatron]; torch: schedule.csv for torch.distributed.pipelining | "
+        "streams: streams.csv, by stream | perfetto: trace.json for ui.perfetto.dev | "
+        "megatron, flagscale, primus, torchtitan: layers and modes",
+        choices=("torch", "streams", "perfetto", "megatron", "flagscale", "primus", "torchtitan"),
     )
+    layout: Verbatim | None = option(
+        None, "layers of each stage for trainers, as Et*4|t*4|t*4L; null: those of the placement"
+    )
+
+    @property
+    def exports(self) -> tuple[str, ...]:
+        """Names of the further files."""
+        return (self.export,) if isinstance(self.export, str) else self.export or ()
 
     def __post_init__(self) -> None:
         """Check memory that is text: a number with a unit of bytes."""

@@ -20,9 +20,11 @@ from experiments.search.profile_reading import CostSource
 from experiments.search.results import SearchStepResult
 from experiments.search.scenario_step import read_scenarios, robust_order
 from experiments.search.schedule_finding import find_schedule
+from experiments.search.trainer_export import trainer_files, trainer_job
 from placements import Placement
 from placements.forms.texts import text_columns
 from placements.placement_file import placement_to_yaml
+from placements.trainers.files import TRAINERS
 from placements.trainers.galvatron import galvatron_fields
 from runtime.torch_pipelining.csv import NoTorchFormError, in_loss_order, stage_of, torch_order
 from runtime.torch_pipelining.streams import left_out, stream_table
@@ -72,7 +74,7 @@ def search(options: SearchCommandOptions, problem: SearchProblem) -> tuple[Searc
         OptionError: The placement does not have the form to export, or a scenario is wrong.
     """
     placement, costs, unit = problem.placement, problem.costs, problem.memory_unit
-    check_search_export(options, placement)
+    check_search_export(options, problem)
     scenarios = read_scenarios(options, placement)
     limits = SharedLimits.of(vars(options.search), searches=2)
     tables: dict[str, Table] = {}
@@ -94,26 +96,30 @@ def search(options: SearchCommandOptions, problem: SearchProblem) -> tuple[Searc
     found = SearchStepResult(
         placement, problem.profile, schedule, result, costs, unit, progress=progress, by_hand=made
     )
-    if "perfetto" in (options.search.export or ()):
+    if "perfetto" in options.search.exports:
         rows = {"searched" if result else "by hand": schedule, **dict([*made.items()][:1])}
         files["trace.json"] = partial(write_perfetto, rows=rows, keys=costs.to_dict())
+    for_trainers, lines = trainer_files(options, problem, schedule)
+    own = [str(costs), describe(schedule, result, unit), *beside_hand_made(schedule, made, unit)]
     return found, Result(
         figures=found.figures,
         tables=tables,
-        files=files | schedule_files(schedule, result, costs, options.search.export),
-        sentences=[str(costs), describe(schedule, result, unit), *beside_hand_made(schedule, made, unit)],
+        files=files | schedule_files(schedule, result, costs, options.search.exports) | for_trainers,
+        sentences=[*own, *lines],
         interrupted="the best schedule found so far is in" * ending.interrupted,
     )
 
 
-def check_search_export(options: SearchCommandOptions, placement: Placement) -> None:
+def check_search_export(options: SearchCommandOptions, problem: SearchProblem) -> None:
     """Reject before the search a form that the placement does not have."""
-    export = options.search.export
-    if export == "streams" and placement.is_plain:
+    exports, placement = options.search.exports, problem.placement
+    if {*TRAINERS} & {*exports}:
+        trainer_job(options, problem)
+    if "streams" in exports and placement.is_plain:
         raise OptionError(
             f"search.export: {placement.name} has neither streams nor modes; use torch, or leave it out"
         )
-    if export == "torch":
+    if "torch" in exports:
         try:
             stage_of(placement)
         except NoTorchFormError as error:
@@ -121,7 +127,7 @@ def check_search_export(options: SearchCommandOptions, placement: Placement) -> 
 
 
 def schedule_files(
-    schedule: Schedule, result: Answer | None, costs: CostSource, export: str | None = None
+    schedule: Schedule, result: Answer | None, costs: CostSource, exports: Sequence[str] = ()
 ) -> dict[str, object]:
     """Return ``schedule.json``; if asked for, ``schedule.csv`` for torch, and ``streams.csv`` beside it.
 
@@ -129,21 +135,26 @@ def schedule_files(
     micro-batches.
     """
     files: dict[str, object] = {"schedule.json": schedule_to_dict(schedule, result) | costs.to_dict()}
-    if export == "torch":
+    if "torch" in exports:
         order, schedule = torch_order(schedule), in_loss_order(schedule)
         files["schedule.csv"] = str(order)
         if lost := left_out(schedule, order):
             log.info("schedule.csv: %s; streams.csv has them", lost)
-    if export is not None and not schedule.placement.is_plain:
+    if {"torch", "streams"} & {*exports} and not schedule.placement.is_plain:
         files["streams.csv"] = stream_table(schedule)
     return files
 
 
 def save_schedule(
-    schedule: Schedule, result: Answer | None, costs: CostSource, directory: Path, export: str | None = None
+    schedule: Schedule,
+    result: Answer | None,
+    options: SearchCommandOptions,
+    problem: SearchProblem,
+    directory: Path,
 ) -> None:
     """Write the files of a schedule."""
-    Result(files=schedule_files(schedule, result, costs, export)).write(directory)
+    files = schedule_files(schedule, result, problem.costs, options.search.exports)
+    Result(files=files | trainer_files(options, problem, schedule)[0]).write(directory)
 
 
 def describe(schedule: Schedule, result: Answer | None, memory_unit: str) -> str:

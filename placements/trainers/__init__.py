@@ -7,7 +7,8 @@
 - `layers`: times and memory of the layers of a model, as CSV
 - `job`: a trainer's job: its model and its plan
 - `as_run`: a plan as another system runs it, with its time and memory
-- `megatron`: arguments of Megatron-LM; `torchtitan`: of torchtitan
+- `megatron`: arguments of Megatron-LM; `megatron_forks`: of FlagScale and Primus; `torchtitan`: of torchtitan
+- `stage_modes`: recomputation and offload by stage and micro-batch, and the part of it that a trainer can say
 - `galvatron`: Galvatron's plan file, read and written
 - `files`: the files of all systems, DeepSpeed's bounds among them, and the layout that a file says
 """

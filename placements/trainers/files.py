@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 
 from placements.forms.reading import Field, in_file, json_file
 from placements.forms.texts import write_text
-from placements.planners.hybrid.plan import PlanError
+from placements.planners.hybrid.plan import Plan, PlanError
 from placements.trainers import megatron, torchtitan
-from placements.trainers.as_run import PlanExport, Planned
+from placements.trainers.as_run import PlanExport, Planned, with_strategies
 from placements.trainers.galvatron import to_galvatron
-from placements.trainers.job import TrainerJob
+from placements.trainers.job import TrainerJob, plan_job
 from placements.trainers.layout import LayoutError, PipelineLayout, layout_of_sizes
+from placements.trainers.megatron_forks import write_flagscale, write_primus
 from placements.trainers.megatron_layout import DASHED, MegatronPipeline, pipeline_of
+from placements.trainers.stage_modes import ModeError
 from placements.trainers.words import argument_words, given
 
 _SYSTEMS: Mapping[str, tuple[str, Callable[[Planned], PlanExport]]] = {
@@ -24,6 +27,26 @@ _SYSTEMS: Mapping[str, tuple[str, Callable[[Planned], PlanExport]]] = {
     "torchtitan": ("torchtitan.txt", torchtitan.to_torchtitan),
 }
 """File of each system, and the function that exports a plan to it."""
+
+TRAINERS: Mapping[str, tuple[str, str, Callable[[TrainerJob, Sequence[str]], str]]] = {
+    "megatron": ("Megatron-LM", "megatron.txt", megatron.write),
+    "flagscale": ("FlagScale", "flagscale.txt", write_flagscale),
+    "primus": ("Primus", "primus.yaml", write_primus),
+    "torchtitan": ("torchtitan", "torchtitan.txt", torchtitan.write),
+}
+"""Name of each trainer, its file, and the function that writes a job with modes to it."""
+
+
+def job_files(trainer: str, job: TrainerJob, comments: Sequence[str]) -> dict[str, str]:
+    """Return the files that say a job to one of `TRAINERS`.
+
+    Raises:
+        LayoutError: The trainer would refuse its stages; `ModeError` where it has no words for its modes.
+    """
+    _, name, write = TRAINERS[trainer]
+    texts = {name: write(job, comments)}
+    own = "torchtitan_layers.py"
+    return texts | ({own: torchtitan.layers_text(job)} if own in texts[name] else {})
 
 
 def read_any(path: str | Path) -> MegatronPipeline:
@@ -66,11 +89,27 @@ def export(planned: Planned, directory: Path) -> list[str]:
             texts["galvatron_differs.txt"] = "".join(f"{line}\n" for line in exported.differs)
         else:
             stages = exported.job.stages
+    if systems and planned.chunks is None and (own := _forks(planned.plan)):
+        texts, systems = texts | own, [*systems, "FlagScale and Primus with recomputation by stage"]
     if stages is not None and stages.num_devices > 1:
         lines += _add("deepspeed.json", lambda: _bounds_text(stages), texts)
     for name, text in texts.items():
         write_text(directory / name, text)
     return [*([f"exported to {', '.join(systems)}: {directory}"] if systems else []), *lines]
+
+
+def _forks(plan: Plan) -> dict[str, str]:
+    """Return the files for forks of Megatron-LM, of a plan that recomputes by stage, else alike."""
+    ways = [replace(strategy, recompute="none") for strategy in plan.strategies]
+    try:
+        job = plan_job(plan, plan.num_micro_batches, "Megatron-LM")
+        megatron.mode_arguments(job)
+    except ModeError:
+        if with_strategies(plan, ways).is_uniform:
+            return job_files("flagscale", job, ("FlagScale",)) | job_files("primus", job, ("Primus",))
+    except PlanError:
+        pass
+    return {}
 
 
 def layout_files(

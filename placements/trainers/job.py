@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from placements.models.chain import ModelDetails, ModelShape
 from placements.models.end_layers import EmbeddingLayer, OutputLayer, ProjectionLayer
@@ -14,6 +14,16 @@ from placements.models.zoo.shapes import decoder, sizes_of
 from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.trainers.layout import EMBEDDING, LAYER, LOSS, MTP, PipelineLayout
+
+ModeKind = Literal["keep", "recompute", "selective", "offload"]
+"""Activations are kept, computed again from a layer's input, in part computed again, or on the host."""
+
+
+class StageMode(NamedTuple):
+    """Mode of the first transformer layers of a stage, of which other layers keep their activations."""
+
+    kind: ModeKind = "keep"
+    layers: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +39,7 @@ class TrainerJob:
         overlap_exchanges: Gradients are summed, and weights gathered, beside the pipeline.
         overlap_tensor_parallel: Tokens are gathered and scattered beside products.
         sends_tokens_once: A token goes once to each GPU that has any of its experts.
+        modes: Mode of each micro-batch, or of all, for each virtual stage; empty: the layout's recomputation.
     """
 
     stages: PipelineLayout
@@ -38,6 +49,21 @@ class TrainerJob:
     overlap_exchanges: bool = False
     overlap_tensor_parallel: bool = False
     sends_tokens_once: bool = False
+    modes: tuple[tuple[StageMode, ...], ...] = ()
+
+    @property
+    def num_layers(self) -> tuple[int, ...]:
+        """Transformer layers of each virtual stage."""
+        return tuple(stage.count(LAYER) for stage in self.stages.stages)
+
+    @property
+    def stage_modes(self) -> tuple[tuple[StageMode, ...], ...]:
+        """The modes, or the layout's recomputation as such."""
+        recompute = self.layout.recompute if self.layout else "none"
+        most = self.layout and self.layout.recomputed_layers
+        kind: ModeKind = "recompute" if recompute == "full" else "selective"
+        counts = [0 if recompute == "none" else min(most or count, count) for count in self.num_layers]
+        return self.modes or tuple((StageMode(kind, count) if count else StageMode(),) for count in counts)
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -145,6 +171,23 @@ def plan_stages(plan: Plan, chunks: Sequence[range] | None = None) -> PipelineLa
     parts = ("".join(letters[i] for i in chunk) for chunk in chunks or [each.layers for each in plan.stages])
     # Trainers put the loss behind the layers of MTP.
     return PipelineLayout(plan.num_stages, tuple("".join(sorted(part, key=LOSS.__eq__)) for part in parts))
+
+
+def plan_job(plan: Plan, num_micro_batches: int, system: str) -> TrainerJob:
+    """Return the job of a plan of stages, with as many micro-batches, and its recomputation as modes.
+
+    Raises:
+        PlanError: The model is no decoder, or its windows have no period.
+    """
+    modes = []
+    for stage in plan.stages:
+        kinds = [plan.strategies[i].recompute for i in plan.inner_layers(stage.layers)]
+        kind: ModeKind = "selective" if "selective" in kinds else "recompute"
+        count = len(kinds) if kind == "selective" else kinds.count("full")
+        modes.append((StageMode(kind, count) if count else StageMode(),))
+    layout = replace(plan_uniform(plan).plain, num_micro_batches=num_micro_batches)
+    stages, sizes = plan_stages(plan), model_sizes(plan.model, system)
+    return TrainerJob(stages=stages, sizes=sizes, layout=layout, modes=tuple(modes))
 
 
 def plan_uniform(plan: Plan, chunks: Sequence[range] | None = None) -> Layout:

@@ -21,6 +21,7 @@ from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.trainers.as_run import PlanExport, Planned
 from placements.trainers.job import (
+    StageMode,
     TrainerJob,
     decoder_layers,
     model_sizes,
@@ -28,7 +29,9 @@ from placements.trainers.job import (
     plan_uniform,
     without_defaults,
 )
+from placements.trainers.layout import LayoutError
 from placements.trainers.megatron_layout import LAYERS, arguments_of, group_size, pipeline_of
+from placements.trainers.stage_modes import common_mode
 from placements.trainers.words import argument_text, fields_read, given, table_of, written
 
 _SYSTEM = "Megatron-LM"
@@ -41,8 +44,28 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     """Return the arguments that say a job, one a line, below comments.
 
     Raises:
-        LayoutError: Megatron-LM would refuse its stages.
+        LayoutError: Megatron-LM would refuse its stages, or has no words for its modes.
     """
+    return argument_text(arguments(job) | mode_arguments(job), comments)
+
+
+def mode_arguments(job: TrainerJob) -> dict[str, object]:
+    """Return the arguments of modes that all stages and micro-batches share.
+
+    Only inputs of modules go to the host: those of the products of a dense feed-forward layer stay.
+
+    Raises:
+        ModeError: They do not share them.
+    """
+    mode = common_mode(job)
+    if mode.kind == "recompute":
+        return written({"recompute": "full", "recomputed_layers": mode.layers}, _SHARING)
+    has_more = mode.kind == "offload" and job.fields["num_experts"] > 1
+    return written({"recompute": "offload_experts" if has_more else mode.kind}, _SHARING)
+
+
+def arguments(job: TrainerJob) -> dict[str, object]:
+    """Return the arguments that say a job without its modes, by their names; errors as in `write`."""
     fields, stages = job.fields, arguments_of(job.stages, job.group)
     options = {LAYERS: stages.pop(LAYERS)}
     if job.sizes:
@@ -60,7 +83,9 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
             },
             _SHARING,
         )
-    return argument_text(options | stages, comments)
+        if job.layout.recompute_modules:
+            options["--recompute-modules"] = [*job.layout.recompute_modules]
+    return options | stages
 
 
 def _of_model(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,6 +132,14 @@ def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
         others: dict[str, Any] = {name: how.get(name) for name in ("zero", "recompute", "recomputed_layers")}
         size, shares = how["micro_batch_size"], how["sequence_parallel"] or degrees.tensor == 1
         number = how["batch"] // (data * size)
+        if flags.get("--recompute-method") == ["uniform"] and "--recompute-granularity" in flags:
+            if how.get("recomputed_layers", 1) != 1:
+                raise LayoutError("--recompute-num-layers: is not known with uniform; give 1, or block")
+            others |= {"recompute": "full", "recomputed_layers": None}
+        if others["recompute"].startswith("offload"):
+            job = replace(job, modes=tuple((StageMode("offload", count),) for count in job.num_layers))
+            others["recompute"] = "none"
+        others["recompute_modules"] = tuple(flags.get("--recompute-modules", ()))
         layout = Layout(degrees, size, number, sequence_parallel=shares, **others)
     if "--hidden-size" in flags:
         texts = ("window_size", "frequency")

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from placements.models.parallel import LayerStrategy
@@ -32,6 +33,7 @@ from placements.trainers.job import (
     without_defaults,
 )
 from placements.trainers.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
+from placements.trainers.stage_modes import recomputed_layers
 from placements.trainers.words import argument_text, fields_read, given, known, table_of, written
 
 _SYSTEM = "torchtitan"
@@ -129,7 +131,7 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     """Return the flags that say a job, one a line, below comments.
 
     Raises:
-        LayoutError: torchtitan cannot run its stages.
+        LayoutError: torchtitan cannot run its stages, or has no words for its modes.
     """
     is_pipeline, options = job.stages.num_devices > 1, dict[str, object]()
     if job.layout is not None:
@@ -151,9 +153,19 @@ def write(job: TrainerJob, comments: Sequence[str] = ()) -> str:
         options |= {_DEGREE: job.stages.num_devices, _SCHEDULE: schedule, _PARTS: parts}
     else:
         options[_DEGREE] = 1
-    if job.layout is not None:
+    if job.modes and len(wrapped := recomputed_layers(job)) in (0, job.stages.num_layers):
+        options[f"{_CHECKPOINT}{'full' if wrapped else 'none'}"] = None
+    elif job.modes:
+        comments = (*comments, "activation checkpointing: give torchtitan_layers.py to your config")
+    elif job.layout is not None:
         options[f"{_CHECKPOINT}{job.layout.recompute}"] = None
     return argument_text(options, comments)
+
+
+def layers_text(job: TrainerJob) -> str:
+    """Return Python that recomputes the layers of a job's modes, for the config of a torchtitan job."""
+    template = (Path(__file__).parents[1] / "torchtitan_layers.txt").read_text(encoding="utf-8")
+    return template.replace("NUMBERS", str(recomputed_layers(job)))
 
 
 def registered(sizes: Mapping[str, Any]) -> str | None:
@@ -208,6 +220,8 @@ def read(words: Sequence[str]) -> TrainerJob:
     if f"{_CHECKPOINT}full" in words:
         most = max(stage.count(LAYER) for stage in stages.stages)
         layout = replace(layout, recompute="full", recomputed_layers=most)
+    elif f"{_CHECKPOINT}selective" in words:
+        layout = replace(layout, recompute="selective", recompute_modules=("operators",))
     own: dict[str, Any] = {name: how[name] for name in ("sequence_length", "precision") if name in how}
     return TrainerJob(
         stages=stages,

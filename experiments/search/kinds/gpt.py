@@ -78,4 +78,5 @@ class GptPlacement(ModelledKind):
                 each, gpu, compute_shares(placed.pieces, each, gpu) if whole else {}
             ),
             work=IterationWork.of(self.gpt(self.num_layers), {gpu: sum(placement.gpus)}, samples),
+            plan=placed.plan if whole and self.arrangement == "v_shape" else None,
         )

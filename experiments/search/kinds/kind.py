@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from placements.models.chain import ModelShape
     from placements.models.costing.options import CostOptions
     from placements.planners.hybrid.plan import Plan
+    from placements.trainers.layout import PipelineLayout
 
 
 class PlannedRun(NamedTuple):
@@ -68,6 +69,8 @@ class Built:
         model: Model of the costs of these blocks at each clock.
         placeholder: Whether the times are only the ticks of a shape.
         planned: Plan of Galvatron that it was made of, with the micro-batches of the options.
+        plan: Plan of which each block is a stage.
+        layout: Parts of the model on each stage, where they are known without a plan.
         in_words: Galvatron's plan, in a line.
         work: Tokens and operations of an iteration, where a model is known.
     """
@@ -77,6 +80,8 @@ class Built:
     model: Callable[[Placement], Profile]
     placeholder: bool = False
     planned: Plan | None = None
+    plan: Plan | None = None
+    layout: PipelineLayout | None = None
     in_words: str = ""
     work: IterationWork = UNKNOWN_WORK
 

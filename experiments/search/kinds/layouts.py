@@ -34,7 +34,8 @@ class LayoutPlacement(PlacementKind):
         layers = read_layers(require_path("placement.layers", self.layers))
         layout = read_any(require_path("placement.path", self.path)).layout
         placement = place_layout(layout, layers, self.memory_mib, self.transfer_ms).placement
-        return Built(placement, f"layers of {self.layers}, layout of {self.path}", power_model(gpu))
+        source = f"layers of {self.layers}, layout of {self.path}"
+        return Built(placement, source, power_model(gpu), layout=layout)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ class PlannedPlacement(FilePlacement):
         if not plan.model.num_tokens:
             return built
         samples, gpus = num_micro_batches * plan.micro_batch_size, sum(plan.stage_gpus, Counter[Gpu]())
-        return replace(built, work=IterationWork.of(plan.model, gpus, samples))
+        return replace(built, work=IterationWork.of(plan.model, gpus, samples), plan=plan)
 
     def run(self, gpu: Gpu) -> PlannedRun:
         """Return the plan's part in a run."""
