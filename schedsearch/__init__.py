@@ -27,6 +27,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     unequal         one batch of micro-batches that differ, on one replica and on several
     tessel          Tessel's own search, beside ours
     searches        the entry of all searches, and what one proved, as data and in a file
+    traces          traces of training runs, read to one table of operations
     replay          measured iterations of a training job, in better orders
     replanning      ways to go on when a device is lost or slow
     layouts         the best division of layers among the stages of 1F1B and interleaved 1F1B

@@ -99,7 +99,8 @@ def _mapping(value: Any) -> dict[Any, Any]:
 
 def _times_us(index: int, event: Any) -> tuple[float, float]:
     """Return the begin and the end of an event; there are millions, so a right one is found quickly."""
-    begin, took = _mapping(event).get("ts"), _mapping(event).get("dur")
+    begin: Any = _mapping(event).get("ts")
+    took: Any = _mapping(event).get("dur")
     are_numbers = type(begin) in (float, int) and type(took) in (float, int)
     if are_numbers and -_LONGEST_US <= begin <= _LONGEST_US and 0 <= took <= _LONGEST_US:
         return begin, begin + took
@@ -131,10 +132,8 @@ def _events(path: Path, head: dict[str, Any], on_progress: OnProgress) -> Iterat
                     yield event
                 except json.JSONDecodeError as cause:
                     is_cut = cause.msg.startswith("Untermin") or cause.pos > len(text) - _MAX_CUT
-                    more = (
-                        stream.read(max(_CHUNK, len(text) - at)) if is_cut and len(text) < _MAX_EVENT else ""
-                    )
-                    if not more:
+                    is_cut &= len(text) < _MAX_EVENT
+                    if not (is_cut and (more := stream.read(max(_CHUNK, len(text) - at)))):
                         raise
                     on_progress(f"MiB of {path.name}", raw.tell() >> 20, size)
                     lines += text.count("\n", 0, at)
@@ -144,9 +143,9 @@ def _events(path: Path, head: dict[str, Any], on_progress: OnProgress) -> Iterat
             head |= _mapping(json.loads(around))
     except (EOFError, gzip.BadGzipFile, zlib.error, json.JSONDecodeError, RecursionError) as cause:
         if isinstance(cause, json.JSONDecodeError):
-            cause = f"{cause.msg} in line {lines + cause.lineno - 1}"
-        raise TraceError(
-            f"is not JSON, packed by gzip or not ({cause}); give a whole trace of a run"
-        ) from None
+            reason = f"{cause.msg} in line {lines + cause.lineno - 1}"
+        else:
+            reason = str(cause)
+        raise TraceError(f"is not JSON, packed by gzip or not ({reason}); give a whole trace") from None
     except OSError as cause:
         raise TraceError(f"cannot be read ({cause.strerror}); give a trace of a run") from None

@@ -36,14 +36,8 @@ _ACTION = re.compile(r"(\d+)([FBIW])\d+")
 _NCCL = (Label("", "message"), Label("", "collective"))
 
 
-class _Run(NamedTuple):
-    """One run of a label, or of a kernel of NCCL; in ms on the clock of its file."""
-
-    label: Label
-    process: int
-    start_ms: float
-    end_ms: float
-    iteration: int | None
+_Run = tuple[Label, int, float, float, int | None]
+"""A run of a label, or of a kernel of NCCL: its process, begin and end in ms, and its iteration."""
 
 
 class TracedFile:
@@ -53,6 +47,8 @@ class TracedFile:
         launches: Key, time and process of each launch, one after the other; a kernel has the launch's key.
         kernels: Key, begin, end and `traffic` of each kernel.
         received: Time and process of the end of each wait for a message on a CPU.
+        labels: All labels of the file.
+        ranks: Runs of each process with blocks, once the file is read.
         texts: The first texts of ranges, for an error.
         base_ns: Time at which the clock is 0.
         rank: Number of the process, by the file or its name; None if neither says it.
@@ -61,7 +57,7 @@ class TracedFile:
 
     def __init__(self, path: Path, per_ms: float, read: Callable[[str], Label | None]) -> None:
         self.path, self.per_ms, self._read = path, per_ms, read
-        self.labels: list[Label] = []
+        self.labels, self.ranks = list[Label](), list[list[_Run]]()
         self._ranges, self._steps = array("d"), array("d")
         self.launches, self.kernels, self.received = array("d"), array("d"), array("d")
         self.texts: dict[str, None] = {}
@@ -79,13 +75,15 @@ class TracedFile:
             self.labels.append(label)
             self._ranges.extend(times)
 
-    def by_rank(self) -> list[list[_Run]]:
-        """Return the runs of each process that has blocks, in the order of their first stages."""
+    def close(self) -> None:
+        """Keep the runs of processes with blocks in `ranks`, in the order of their first stages, alone."""
         runs = defaultdict[int, list[_Run]](list)
         for run in self._runs():
-            runs[run.process].append(run)
-        stages = {key: [run.label.stage or 0 for run in runs[key] if run.label.is_block] for key in runs}
-        return [runs[key] for _, key in sorted((min(found), key) for key, found in stages.items() if found)]
+            runs[run[1]].append(run)
+        stages = {key: [label.stage or 0 for label, *_ in runs[key] if label.is_block] for key in runs}
+        order = sorted((min(found), key) for key, found in stages.items() if found)
+        self.ranks = [runs[key] for _, key in order]
+        self._ranges = self._steps = self.launches = self.kernels = array("d")
 
     def _runs(self) -> Iterator[_Run]:
         ranges, steps, kernels = _rows(self._ranges, 3), _rows(self._steps, 4), _rows(self.kernels, 4)
@@ -113,7 +111,8 @@ class TracedFile:
         begun = np.concatenate([ranges[:, [0, 2]], launches[alone, 1:]])
         numbers = [int(steps[step, 3]) if step >= 0 else None for step in _innermost(steps, begun)]
         starts, ends = np.concatenate([times, kernels[alone, 1:3].T], axis=1) / self.per_ms
-        return map(_Run, labels, begun[:, 1].astype(int).tolist(), starts.tolist(), ends.tolist(), numbers)
+        processes = begun[:, 1].astype(int).tolist()
+        return zip(labels, processes, starts.tolist(), ends.tolist(), numbers, strict=True)
 
     def _of_nccl(self, number: float, owner: int) -> Label:
         """Return the label of a kernel of NCCL by its `traffic`: with the stage of the block around it."""
@@ -181,6 +180,7 @@ def read_files(
     for file in files:
         with in_file(file.path, TraceError):
             form.read(file, on_progress or (lambda *_: None))
+            file.close()
     return files
 
 
@@ -194,7 +194,7 @@ def operations(files: Sequence[TracedFile]) -> Iterator[tuple[str | None, Span]]
         TraceError: No label is of a block, or a block has no label of its own; or a label says no stage, and
             nothing tells the rank.
     """
-    ranked = [(file, runs) for file in files for runs in file.by_rank()]
+    ranked = [(file, runs) for file in files for runs in file.ranks]
     _refuse_overlapped(files)
     if not ranked:
         texts = ", ".join(map(repr, [*dict.fromkeys(chain(*(file.texts for file in files)))][:5]))

@@ -26,7 +26,7 @@ _OTHERS = re.compile(r"(?:enumerate\()?(?P<kind>Optimizer(?=\.step#)|DataLoader(
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,9})")
 _UNKNOWN = re.compile(r"PP:(?!\d+RESHARD$).*")
-"""Other actions of torch, without one that only frees memory: ``PP:(0F1;3B0)OVERLAP_F_B`` is of two blocks."""
+"""Other actions of torch, but for one that frees memory: ``PP:(0F1;3B0)OVERLAP_F_B`` is of two blocks."""
 
 _KINDS = (
     *(("send_", "message"), ("recv_", "message"), ("unshard", "collective"), ("reduce_grad", "collective")),
@@ -114,7 +114,8 @@ def _label(text: str, match: re.Match[str]) -> Label:
     kind = word.upper() if word in [*"fbiw"] else next((kind for part, kind in _KINDS if part in word), None)
     if kind is None:
         raise TraceError(f"label {text!r}: {word!r} is no kind; let the group kind be one of F, B, I and W")
-    return Label(text, kind, *(_number(text, name, groups) for name in ("stage", "chunk", "micro_batch")))
+    stage, chunk, micro_batch = (_number(text, name, groups) for name in ("stage", "chunk", "micro_batch"))
+    return Label(text, kind, stage, chunk, micro_batch)
 
 
 def block_label(text: str, block: str, micro_batch: int | None) -> Label:

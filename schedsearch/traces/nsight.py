@@ -15,21 +15,23 @@ from schedsearch.traces.table import TraceError, TraceTable
 
 _PROCESS = "global{0} >> 24 & 0xFFFFFF"
 _KEY = f"({_PROCESS}) * 0x80000000 + correlationId"
-_COPY = f"SELECT {_KEY}, start, end, 0 FROM CUPTI_ACTIVITY_KIND_MEM".format("Pid")
+_IS_KNOWN = "correlationId IS NOT NULL AND global{0} IS NOT NULL"
+_COPY = f"SELECT {_KEY}, start, end, 0 FROM CUPTI_ACTIVITY_KIND_MEM{{1}} WHERE {_IS_KNOWN}"
 _QUERIES = {
     "TARGET_INFO_SESSION_START_TIME": "SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME",
     # Ranges of a thread (59) and of a process (60) that have ended.
     "NVTX_EVENTS": f"""
         SELECT coalesce(text, value, ''), start, end, {_PROCESS}
         FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId
-        WHERE eventType IN (59, 60) AND end IS NOT NULL""".format("Tid"),
+        WHERE eventType IN (59, 60) AND end IS NOT NULL AND globalTid IS NOT NULL""".format("Tid"),
     "CUPTI_ACTIVITY_KIND_RUNTIME": f"""
-        SELECT {_KEY}, start, {_PROCESS} FROM CUPTI_ACTIVITY_KIND_RUNTIME""".format("Tid"),
+        SELECT {_KEY}, start, {_PROCESS} FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE {_IS_KNOWN}""".format("Tid"),
     "CUPTI_ACTIVITY_KIND_KERNEL": f"""
         SELECT {_KEY}, start, end, traffic(value)
-        FROM CUPTI_ACTIVITY_KIND_KERNEL LEFT JOIN StringIds ON id = shortName""".format("Pid"),
-    "CUPTI_ACTIVITY_KIND_MEMCPY": f"{_COPY}CPY",
-    "CUPTI_ACTIVITY_KIND_MEMSET": f"{_COPY}SET",
+        FROM CUPTI_ACTIVITY_KIND_KERNEL LEFT JOIN StringIds ON id = shortName
+        WHERE {_IS_KNOWN}""".format("Pid"),
+    "CUPTI_ACTIVITY_KIND_MEMCPY": _COPY.format("Pid", "CPY"),
+    "CUPTI_ACTIVITY_KIND_MEMSET": _COPY.format("Pid", "SET"),
 }
 """Tables that are read, row by row; a process's number is in those of its threads."""
 

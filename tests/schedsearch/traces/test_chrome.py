@@ -152,7 +152,7 @@ def test_broken_traces_are_refused_by_their_line(tmp_path: Path, monkeypatch: py
         ):
             read_chrome(path)
     path.write_text("[" + ",\n".join(good))
-    with told(TraceError, str(path), has="in line 50); give a whole trace of a run"):
+    with told(TraceError, str(path), has="in line 50); give a whole trace"):
         read_chrome(path)
 
 
