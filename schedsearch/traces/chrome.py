@@ -70,9 +70,9 @@ def _read(file: TracedFile, on_progress: OnProgress) -> None:
         process = processes.setdefault(str(event.get("pid", "")), len(processes))
         key = arguments.get("correlation")
         if category in _ON_GPU:
-            if type(key) is int:
+            if _is_whole(key):
                 file.kernels.extend((key, begin, end, traffic(text)))
-        elif type(key) is int:
+        elif _is_whole(key):
             file.launches.extend((key, begin, process))
         elif text == _RECEIVED:
             file.received.extend((end, process))
@@ -81,12 +81,12 @@ def _read(file: TracedFile, on_progress: OnProgress) -> None:
             label = block_label(text, str(arguments.get("block")), None) if is_drawn else None
             file.add(text, begin, end, process, drawn=label)
     base_ns, info = head.get("baseTimeNanoseconds"), _mapping(head.get("distributedInfo"))
-    file.base_ns = base_ns if type(base_ns) is int else 0
-    file.rank = info["rank"] if type(info.get("rank")) is int else file.rank
+    file.base_ns = base_ns if _is_whole(base_ns) else 0
+    file.rank = info["rank"] if _is_whole(info.get("rank")) else file.rank
     groups = info.get("pg_config")
     for group in map(_mapping, groups if isinstance(groups, list) else ()):
-        ranks = group.get("ranks")
-        if isinstance(ranks, list) and file.rank in ranks and _PIPELINE.fullmatch(str(group.get("pg_desc"))):
+        ranks, is_pipeline = group.get("ranks"), _PIPELINE.fullmatch(str(group.get("pg_desc")))
+        if is_pipeline and isinstance(ranks, list) and all(map(_is_whole, ranks)) and file.rank in ranks:
             file.pipeline = tuple(ranks)
 
 
@@ -95,6 +95,10 @@ CHROME = Form((".json", ".json.gz"), 1e3, _read)
 
 def _mapping(value: Any) -> dict[Any, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
 
 
 def _times_us(index: int, event: Any) -> tuple[float, float]:
@@ -141,7 +145,7 @@ def _events(path: Path, head: dict[str, Any], on_progress: OnProgress) -> Iterat
             lines += text.count("\n", 0, at) - around.count("\n")
             around += text[at:] + stream.read(_MAX_EVENT)
             head |= _mapping(json.loads(around))
-    except (EOFError, gzip.BadGzipFile, zlib.error, json.JSONDecodeError, RecursionError) as cause:
+    except (EOFError, gzip.BadGzipFile, zlib.error, ValueError, RecursionError) as cause:
         if isinstance(cause, json.JSONDecodeError):
             reason = f"{cause.msg} in line {lines + cause.lineno - 1}"
         else:

@@ -91,7 +91,7 @@ class TracedFile:
         launches = launches[np.argsort(launches[:, 0], kind="stable")]
         launches = launches[np.searchsorted(launches[:, 0], kernels[:, 0])]
         launches[launches[:, 0] != kernels[:, 0], 2] = -1  # of no process
-        owners = _innermost(ranges, launches[:, 1:])
+        owners = _innermost(ranges, launches[:, 1:])  # the label around each kernel's launch
         is_block = np.array([*(label.is_block for label in self.labels), True])
         is_part = (owners >= 0) & ((kernels[:, 3] == 0) | ~is_block[owners])
 
@@ -125,27 +125,17 @@ def _rows(column: array[float], width: int) -> NDArray[np.float64]:
 
 
 def _innermost(ranges: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return for each (time, process) the row of the range that began last of those that hold it, or -1.
-
-    Ranges are searched by their begins; from one that has ended the search goes on to the range around it.
-    """
-    found = np.full(len(points), -1)
-    for process in np.unique(ranges[:, 2]):
-        rows = np.flatnonzero(ranges[:, 2] == process)
-        rows = rows[np.argsort(ranges[rows, 0], kind="stable")]
-        begins, ends = ranges[rows, :2].T
-        around, opened = np.full(len(rows), -1), list[int]()
-        for row in range(len(rows)):
-            while opened and ends[opened[-1]] < begins[row]:
-                opened.pop()
-            around[row] = opened[-1] if opened else -1
-            opened.append(row)
-        wanted = np.flatnonzero(points[:, 1] == process)
-        times = points[wanted, 0]
-        at = np.searchsorted(begins, times, "right") - 1
-        while (has_ended := (at >= 0) & (ends[at] < times)).any():
-            at[has_ended] = around[at[has_ended]]
-        found[wanted] = np.where(at >= 0, rows[at], -1)
+    """Return for each (time, process) the row of the range that began last of those that hold it, or -1."""
+    found, opened = np.full(len(points), -1), defaultdict[float, list[int]](list)
+    times = np.concatenate([ranges[:, 0], points[:, 0]])
+    for row in np.argsort(times, kind="stable").tolist():  # at equal times ranges come first
+        if row < len(ranges):
+            opened[ranges[row, 2]].append(row)
+        else:
+            holding = opened[points[row - len(ranges), 1]]
+            while holding and ranges[holding[-1], 1] < times[row]:
+                holding.pop()
+            found[row - len(ranges)] = holding[-1] if holding else -1
     return found
 
 
