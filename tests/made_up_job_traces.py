@@ -6,6 +6,8 @@ import gzip
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from schedsearch.traces.table import Span, TraceTable
+
 HEADER = "dp_rank,stage,rank,step,optype,start_ts,duration,seq_id,mc,mb_id,gmc"
 
 Time = Callable[[int, int, str, int, int], float]
@@ -25,6 +27,36 @@ def order_of(stage: int, stages: int, chunks: int, number: int) -> list[tuple[st
         if n + ahead < number:
             order.append(("F", stage, n + ahead))
     return order
+
+
+def table(
+    time: Time,
+    *,
+    stages: int = 2,
+    replicas: int = 1,
+    chunks: int = 1,
+    steps: Sequence[int] = (0, 1, 2),
+    number: int = 4,
+    message: float = 0.0,
+    offset_ms: Sequence[float] = (),
+    is_numbered: bool = True,
+) -> TraceTable:
+    """Return the table of a job's trace; each rank's clock has an offset in ms.
+
+    Numbers of iterations, replicas and micro-batches are in it only if it is numbered.
+    """
+    spans = []
+    for step in steps:
+        for replica in range(replicas):
+            for (kind, block, n), (start, end) in _run(
+                step, replica, time, stages, chunks, number, message
+            ).items():
+                rank = (block % stages) * replicas + replica
+                at_ms = 1000 * 10 * step + (offset_ms[rank] if offset_ms else 0.0)
+                known = (n, step, replica) if is_numbered else (None, None, None)
+                times = (at_ms + 1000 * start, at_ms + 1000 * end)
+                spans.append(Span(rank, block, kind, known[0], *times, known[1], known[2]))
+    return TraceTable("job", spans, (), replicas, stages, chunks, not offset_ms)
 
 
 def write_trace(

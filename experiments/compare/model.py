@@ -12,10 +12,11 @@ from experiments.search.options import SearchOptions
 from placements.stages.layout_stages import place_layout, stage_of
 from placements.stages.stage_chain import PlacedStages, StageChain
 from placements.stages.stage_file import read_stages, with_memory
-from placements.trainers.layers import ModelLayers, read_measured
+from placements.trainers.layers import ModelLayers
 from schedsearch.comparison.unequal import UnequalModel, read_chains
 from schedsearch.layouts.layouts import LayoutRow, layout
 from schedsearch.schedule import Schedule
+from schedsearch.traces.measured_layers import read_measured
 
 OwnSchedules = Mapping[str, tuple[PlacedStages, Schedule]]
 """Schedules by name, each with the model on its devices."""

@@ -12,12 +12,13 @@ from experiments.report.result import Result, Table
 from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.trainers.files import layout_files, read_any
-from placements.trainers.layers import ModelLayers, read_measured
+from placements.trainers.layers import ModelLayers
 from schedsearch.layouts.layouts import COLUMNS, NOT_APPLICABLE, BestLayouts, LayoutRow, layout
 from schedsearch.planning.explanation import in_words
 from schedsearch.planning.layout_plans import layers_of
 from schedsearch.planning.uniform_run import UniformRun, layout_in_words
 from schedsearch.schedule_file import schedule_to_dict
+from schedsearch.traces.measured_layers import read_measured
 
 _OF_MODEL = (
     *("cluster", "tensor_parallel", "expert_parallel", "micro_batch_size"),

@@ -12,9 +12,25 @@ from placements.forms.meaning import REQUIRED, Verbatim, option
 class ReplayCommandOptions:
     """The config of `experiments.replay`."""
 
-    data: Verbatim = option(REQUIRED, "folder with a trace-NAME.csv.gz and a meta-NAME.yaml for each job")
+    data: Verbatim = option(
+        REQUIRED,
+        "trace or folder of traces: torch's profiler, Nsight Systems, Primus, Megatron-LM's log",
+    )
+    pattern: Verbatim | None = option(
+        None, "labels of blocks, with groups stage, kind and micro_batch; null: torch's and Megatron-LM's own"
+    )
+    tensor_parallel: int = option(
+        1, "ranks that run each block together, where the trace does not say it", min=1
+    )
+    profile: Verbatim | None = option(
+        None, "profile.csv with the energies of the blocks, for the columns of energy; null: none"
+    )
+    blocking_power_w: float | None = option(
+        None, "with profile: power of a GPU that waits; has no default", "W", min=0
+    )
+    tokens: int | None = option(None, "with profile: tokens of a micro-batch, for tokens per kWh", min=1)
     work_limit: float = option(
-        30.0, "limit of counted work for all iterations together, a unit is about 1 s of one core", above=0
+        30.0, "limit of counted work for all searches together, a unit is about 1 s of one core", above=0
     )
     seed: int = option(0, "seed of the random choices", min=0)
 
@@ -23,6 +39,6 @@ COMMAND = Command(
     "replay",
     ReplayCommandOptions,
     task="experiments.replay.task",
-    first="data work_limit seed",
+    first="data pattern work_limit seed",
     objective="reassigned_ms",
 )

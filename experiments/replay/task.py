@@ -1,75 +1,252 @@
-"""The task of `experiments.replay`: every job's iterations, their table, and the means of each job."""
+"""The task of `experiments.replay`: where a measured job's time goes, and the best orders for it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from statistics import fmean
 
-from experiments.config.options import require_path
+from experiments.config.options import OptionError, require_path
 from experiments.config.run_record import output_directory
 from experiments.replay.options import ReplayCommandOptions
 from experiments.report.result import Result, Table
+from placements import Profile
+from placements.forms.texts import text_columns
 from placements.placement_file import placement_to_yaml
+from runtime.torch_pipelining.csv import torch_order
 from schedsearch.core.progress import StepBar
-from schedsearch.replay.pipeline import measured_placement
-from schedsearch.replay.replay import ReplayedIteration, ReplayedJob, mean_of, replay
-from schedsearch.replay.trace import read_job_trace, read_job_traces
+from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
+from schedsearch.figures.causes import draw_causes
+from schedsearch.figures.comparison import TimedBlocks, draw_timelines
+from schedsearch.replay.causes import CauseRow, causes_of
+from schedsearch.replay.job import Job, ReplicaIteration, job_of
+from schedsearch.replay.pipeline import TICK_MS, JobPipeline, block_times, job_pipeline, orders_of
+from schedsearch.replay.replay import (
+    CHANGES,
+    BestOrders,
+    ChangeRow,
+    ReplayedIteration,
+    best_orders,
+    changes,
+    in_order,
+    orders_in,
+    replay,
+)
+from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import schedule_to_dict
 from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.traces.reading import read_folder
 
 log = logging.getLogger(__name__)
+
+_SHARE_OF_ORDERS = 0.6
+"""Share of the work for one order of all iterations and for equal stages."""
+
+_J_PER_KWH = 3.6e6
+
+
+@dataclass
+class _Replayed:
+    """One job and its results so far."""
+
+    job: Job
+    pipeline: JobPipeline
+    causes: list[CauseRow]
+    best: BestOrders
+    iterations: list[ReplayedIteration] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ReplayRow:
+    """A row of ``replay.csv``: the pipeline's time of a job with a change, and its energy.
+
+    Attributes:
+        job: As in `ChangeRow`, like the next three.
+        saved: Share of the simulated time that is saved.
+        energy_j: Energy of all GPUs in the pipeline's time; None without a profile.
+        tokens_per_kwh: Tokens for a kWh; None without a profile or their number.
+        schedule: File of the order; empty where there is none.
+    """
+
+    job: str
+    change: str
+    pipeline_ms: float
+    bound_ms: float | None
+    saved: float
+    energy_j: float | None
+    tokens_per_kwh: float | None
+    schedule: str
 
 
 def task(options: ReplayCommandOptions) -> Result:
     """Replay the jobs; the tables have each iteration as soon as it is done."""
-    traces = [read_job_trace(path) for path in read_job_traces(require_path("data", options.data))]
-    total, files = sum(len(each.steps) for each in traces), dict[str, object]()
-    done: list[ReplayedIteration] = []
+    profile = _profile(options)
     with StepBar("replay") as bar, INTERRUPTS.answered() as ending:
+        tables = read_folder(require_path("data", options.data), options.pattern, bar)
+        jobs = [job_of(table, options.tensor_parallel) for table in tables]
+        total, done = sum(len(job.steps) for job in jobs), list[_Replayed]()
 
         def keep(iteration: ReplayedIteration) -> None:
-            done.append(iteration)
-            found_until_now(done, files).write(output_directory())
-            bar(f"{iteration.job}, step {iteration.step}", len(done), total)
+            done[-1].iterations.append(iteration)
+            replace(found_until_now(done, profile, options.tokens), pictures={}).write(output_directory())
+            number = sum(len(each.iterations) for each in done)
+            bar(f"{iteration.job}, iteration {iteration.step}", number, total)
 
-        for trace in traces:
-            for line in trace.lines:
+        for job in jobs:
+            for line in job.lines:
                 log.info("%s", line)
-            placement, times = measured_placement(trace)
-            scenario = {"name": f"as measured in {trace.job}", "measured_ms": times}
-            files[f"placement-{trace.job}.yaml"] = placement_to_yaml(placement)
-            files[f"scenarios-{trace.job}.yaml"] = [scenario]
-            replay(trace, options.work_limit * len(trace.steps) / total, options.seed, keep)
-    return found_until_now(done, files, f"{len(done)} of {total} iterations are in" * ending.interrupted)
+            pipeline, share = job_pipeline(job), options.work_limit * len(job.steps) / total
+            if profile is not None:
+                profile.require(pipeline.placement)
+            best = best_orders(job, pipeline, share * _SHARE_OF_ORDERS, options.seed)
+            done.append(_Replayed(job, pipeline, causes_of(job, pipeline), best))
+            replay(job, pipeline, best, share * (1 - _SHARE_OF_ORDERS), options.seed, keep)
+    number = sum(len(each.iterations) for each in done)
+    return found_until_now(
+        done, profile, options.tokens, f"{number} of {total} iterations are in" * ending.interrupted
+    )
+
+
+def _profile(options: ReplayCommandOptions) -> Profile | None:
+    """Return the profile that gives the energies; None where there is none."""
+    if options.profile is None:
+        return None
+    if options.blocking_power_w is None:
+        raise OptionError(
+            "blocking_power_w: is missing beside profile; give the power of a GPU that waits, in W"
+        )
+    path = require_path("profile", options.profile)
+    return Profile.from_csv(path, blocking_power_w=options.blocking_power_w)
 
 
 def found_until_now(
-    done: Sequence[ReplayedIteration], files: Mapping[str, object], interrupted: str = ""
+    done: Sequence[_Replayed], profile: Profile | None, tokens: int | None, interrupted: str = ""
 ) -> Result:
-    """Return the iterations with the means of each job, and as figures the means over all iterations."""
-    jobs = {each.job: [other for other in done if other.job == each.job] for each in done}
-    means = [mean_of(iterations) for iterations in jobs.values()]
+    """Return what is known of each job; the figures are means over all iterations."""
+    done = [each for each in done if each.iterations]
+    rows = [row for each in done for row in _rows(each, profile, tokens)]
+    files: dict[str, object] = {}
+    pictures = {}
+    for each in done:
+        name, best = each.job.name, each.best
+        files[f"placement-{name}.yaml"] = placement_to_yaml(each.pipeline.placement)
+        scenario = {"name": f"as measured in {name}", "measured_ms": block_times(each.job)}
+        files[f"scenarios-{name}.yaml"] = [scenario]
+        files[f"schedule-{name}.json"] = schedule_to_dict(best.found)
+        files[f"schedule-{name}.csv"] = str(torch_order(best.found))
+        files[f"split_backward-{name}.json"] = schedule_to_dict(best.split)
+        files[f"equal_stages-{name}.json"] = schedule_to_dict(best.divided)
+        parts = [(row.cause, row.time_ms) for row in each.causes[:-1] if row.time_ms]
+        title = f"{name}: an iteration of {each.causes[-1].time_ms:,.5g} ms"
+        pictures[f"timelines-{name}"] = partial(_draw_timelines, each)
+        pictures[f"causes-{name}"] = partial(_draw_causes, title, parts)
     columns = ("measured_ms", "simulated_ms", "reordered_ms", "reassigned_ms", "bound_ms")
+    iterations = [iteration for each in done for iteration in each.iterations]
     return Result(
-        figures={name: fmean(getattr(each, name) for each in done) for name in columns if done},
-        tables={"replay": Table(ReplayedJob, means), "iterations": Table(ReplayedIteration, done)},
+        figures={name: fmean(getattr(each, name) for each in iterations) for name in columns if done},
+        tables={
+            "replay": Table(ReplayRow, rows),
+            "causes": Table(CauseRow, [row for each in done for row in each.causes]),
+            "iterations": Table(ReplayedIteration, iterations),
+        },
         files=files,
-        sentences=[_in_words(job, jobs[job.job]) for job in means],
+        pictures=pictures,
+        sentences=[line for each in done for line in _in_words(each, rows)],
         interrupted=interrupted,
     )
 
 
-def _in_words(job: ReplayedJob, iterations: Sequence[ReplayedIteration]) -> str:
-    """Return the means of a job in a line."""
+def _rows(each: _Replayed, profile: Profile | None, tokens: int | None) -> Iterator[ReplayRow]:
+    """Yield the rows of a job."""
+    rows = changes(each.iterations, each.best)
+    simulated_ms = rows[1].pipeline_ms
+    names = ("", "", "schedule", "split_backward", "", "equal_stages")
+    files = {
+        change: name and f"{name}-{each.job.name}.json" for change, name in zip(CHANGES, names, strict=True)
+    }
+    number = fmean(iteration.micro_batches for iteration in each.iterations)
+    replicas = each.iterations[0].replicas
+    for row in rows:
+        energy_j = None if profile is None else _energy_j(each.pipeline, profile, row, number, replicas)
+        per_kwh = None if energy_j is None or tokens is None else number * tokens * _J_PER_KWH / energy_j
+        saved = round(1 - row.pipeline_ms / simulated_ms, 6)
+        file = files[row.change]
+        yield ReplayRow(row.job, row.change, row.pipeline_ms, row.bound_ms, saved, energy_j, per_kwh, file)
 
-    def beside(ms: float) -> str:
-        return f"{ms:,.6g} ms ({ms / job.measured_ms - 1:+.2%})"
 
-    slowest = fmean(each.measured_ms / each.measured_mean_ms for each in iterations)
-    then = fmean(each.reassigned_ms / each.reassigned_mean_ms for each in iterations)
-    return (
-        f"{job.job}, {job.iterations} iterations: measured {job.measured_ms:,.6g} ms; simulated "
-        f"{beside(job.simulated_ms)}, reordered {beside(job.reordered_ms)}, reassigned "
-        f"{beside(job.reassigned_ms)}, bound {beside(job.bound_ms)}; slowest replica over the mean "
-        f"{slowest:.3f}, reassigned {then:.3f}"
+def _energy_j(
+    pipeline: JobPipeline, profile: Profile, row: ChangeRow, micro_batches: float, replicas: int
+) -> float:
+    """Return the energy of all devices: blocks at their highest clocks, and waiting in the other time."""
+    points = [profile.fastest(name) for name in pipeline.time_ms]
+    gpu_ms = pipeline.placement.num_devices * replicas * row.pipeline_ms
+    waiting_ms = gpu_ms - micro_batches * sum(pipeline.time_ms.values())
+    waits_w = profile.blocking_w(points[0].clock_mhz)
+    return round((micro_batches * sum(p.energy_mj for p in points) + waiting_ms * waits_w) / 1e3, 3)
+
+
+def _in_words(each: _Replayed, rows: Sequence[ReplayRow]) -> Iterator[str]:
+    """Yield the causes and the changes of a job as two tables for a terminal."""
+    name, iteration_ms = each.job.name, each.causes[-1].time_ms
+    own = [row for row in rows if row.job == name]
+    measured_ms, simulated_ms = own[0].pipeline_ms, own[1].pipeline_ms
+    yield (
+        f"{name}: an iteration takes {iteration_ms:,.6g} ms (mean of {len(each.job.steps)}), its pipeline "
+        f"{measured_ms:,.6g} ms, simulated {simulated_ms:,.6g} ms ({simulated_ms / measured_ms - 1:+.2%})"
     )
+    parts = [["part of the iteration", "ms", "share", "less without it alone"]]
+    for cause in each.causes[:-1]:
+        if abs(cause.time_ms) >= 5e-5 * iteration_ms:
+            alone = "" if cause.alone_ms is None else f"{cause.alone_ms:,.4g} ms"
+            parts.append([cause.cause, f"{cause.time_ms:,.4g}", f"{cause.time_ms / iteration_ms:.1%}", alone])
+    yield "\n".join(text_columns(parts))
+    better = [["what may change", "pipeline", "saved", "bound", "file"]]
+    for row in own[2:]:
+        times = [f"{row.pipeline_ms:,.6g} ms", f"{row.saved:.2%}", f"{row.bound_ms:,.6g} ms"]
+        better.append([row.change, *times, row.schedule])
+    yield "\n".join(text_columns(better))
+
+
+def _typical(each: _Replayed) -> tuple[ReplicaIteration, ReplayedIteration]:
+    """Return the iteration of median time, of its slowest replica, as measured and as replayed."""
+    ordered = sorted(each.iterations, key=lambda iteration: iteration.measured_ms)
+    replayed = ordered[len(ordered) // 2]
+    return max(each.job.steps[replayed.step], key=lambda run: run.measured_ms), replayed
+
+
+def _timelines(each: _Replayed) -> dict[str, Schedule | TimedBlocks]:
+    """Return a typical iteration as measured, as simulated, and in the best order, by their titles."""
+    run, replayed = _typical(each)
+    begin_ms = min(block.start_ms for block in run.blocks.values())
+    measured = TimedBlocks(
+        each.pipeline.placement,
+        {instance: block.start_ms - begin_ms for instance, block in run.blocks.items()},
+        {instance: block.time_ms for instance, block in run.blocks.items()},
+    )
+    simulated, best = (
+        in_order(each.pipeline, run, orders)
+        for orders in (orders_of(run, each.job.device), orders_in(each.best.found))
+    )
+    titles = [
+        f"{name}, iteration {replayed.step}: {ms:,.6g} ms"
+        for name, ms in (
+            ("measured", run.measured_ms),
+            ("simulated", simulated.makespan * TICK_MS),
+            ("best order", best.makespan * TICK_MS),
+        )
+    ]
+    return dict(zip(titles, (measured, simulated, best), strict=True))
+
+
+def _draw_causes(title: str, parts: Sequence[tuple[str, float]], path: Path) -> None:
+    """Draw the parts of an iteration, wide and for a column."""
+    save_widths(draw_causes(title, parts, 8.0), draw_causes(title, parts), path)
+
+
+def _draw_timelines(each: _Replayed, path: Path) -> None:
+    """Draw a typical iteration, wide and for a column."""
+    rows = _timelines(each)
+    save_widths(draw_timelines(rows), draw_timelines(rows, COLUMN_INCHES), path)

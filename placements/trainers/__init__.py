@@ -4,7 +4,7 @@
 - `shell`: the commands of a bash script, as the shell would make them
 - `words`: the words of a command line in a file, or of a record's fields, and back
 - `megatron_layout`: Megatron-LM's notation, its rules, and the arguments that say a layout
-- `layers`: times and memory of the layers of a model, as CSV, or from a log, a profile or a trace
+- `layers`: times and memory of the layers of a model, as CSV
 - `job`: a trainer's job: its model and its plan
 - `as_run`: a plan as another system runs it, with its time and memory
 - `megatron`: arguments of Megatron-LM; `torchtitan`: of torchtitan

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from placements.stages.layout_stages import PLACES, place_layout, rounded
-from placements.trainers.layers import ModelLayers, read_measured
+from placements.trainers.layers import ModelLayers
 from placements.trainers.layout import MTP, LayoutError, PipelineLayout, even_layout, layout_of_sizes
 from placements.trainers.megatron_layout import MegatronPipeline, group_size, write_notation
 from schedsearch.core.shared_limits import SharedLimits
@@ -26,6 +26,7 @@ from schedsearch.metrics import peak_memory
 from schedsearch.results import TableResult
 from schedsearch.schedule import Schedule
 from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.traces.measured_layers import read_measured
 from schedsearch.validate import validate
 
 PROVED, BOUNDED, GIVEN = "proved", "bounded", "given"
@@ -117,7 +118,7 @@ def layout(
 
     Args:
         layers: The layers, or the path of their CSV file, or of what was measured; see
-            `placements.trainers.layers.read_measured`.
+            `schedsearch.traces.measured_layers.read_measured`.
         num_devices: Devices of the pipeline.
         num_micro_batches: Micro-batches of an iteration.
         num_chunks: Virtual stages of each device: 1 for 1F1B, more for interleaved 1F1B; one number or some.

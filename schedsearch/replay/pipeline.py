@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
 from placements import Block, Kind, Placement
-from schedsearch.replay.trace import TICK_MS, JobTrace, ReplicaIteration
+from schedsearch.replay.job import Job, MeasuredBlock, ReplicaIteration, inputs_of
 from schedsearch.schedule import Instance
+
+TICK_MS = 0.001
+"""Ticks in which measured times are counted."""
 
 _MIN_STEPS = 8
 """Least number of iterations from which a replica's speed is estimated; with fewer, it may be chance."""
@@ -24,82 +25,172 @@ _CERTAIN = 3.0
 """Standard errors from which on a replica counts as faster or slower in a block than the others."""
 
 
-class JobPipeline(NamedTuple):
-    """The pipeline that a trace's iterations share, with the speed of each replica.
+class Wait(NamedTuple):
+    """The wait of a device before a block.
 
     Attributes:
-        placement: Of one replica, with the micro-batches that each device held at once as its memory.
+        instance: The block.
+        idle_ms: When the device's block before ended; minus infinity for its first block.
+        sent_ms: When its input's block on another device ended; minus infinity if there is none.
+        start_ms: When the block began.
+    """
+
+    instance: Instance
+    idle_ms: float
+    sent_ms: float
+    start_ms: float
+
+
+class JobPipeline(NamedTuple):
+    """The pipeline that a job's iterations share, with the speed of each replica.
+
+    Attributes:
+        placement: Of one replica, with mean times; the memory is the most micro-batches that each device
+            held at once.
+        time_ms: Mean time of each block.
+        message_ms: Typical time of a message to each block from another device.
+        gap_ms: Typical time between a block and the block before it on its device, where its input was there.
         speeds: Time of each block on each replica, as a multiple of its time over all replicas.
+        positions: Time of a block of the n-th micro-batch as a multiple of its mean, where it is not 1.
     """
 
     placement: Placement
+    time_ms: Mapping[str, float]
+    message_ms: Mapping[str, float]
+    gap_ms: Mapping[str, float]
     speeds: tuple[Mapping[str, float], ...]
+    positions: Mapping[Instance, float]
 
 
-def job_pipeline(trace: JobTrace) -> JobPipeline:
+def job_pipeline(job: Job, message_ms: Mapping[str, float] | None = None) -> JobPipeline:
     """Return a job's pipeline as a placement, with the speed of each replica.
 
-    A message takes the median time that blocks waited for it, over blocks whose device was idle already. A
-    block's memory is 1 from its forward to its backward.
+    A message takes the median time that blocks waited for it, over blocks whose device was idle already; a
+    gap is the median over the others. A block's time is its mean with the gap before it, of which a message's
+    time is then a part. A block's memory is 1 from its forward to the end of its backward.
+
+    Args:
+        job: The job.
+        message_ms: Typical time of a message to each block; None for that of the trace.
     """
-    stages, chain = trace.num_stages, range(trace.num_stages * trace.num_chunks)
-    places = {f"F{n}": n % stages for n in chain} | {f"B{n}": n % stages for n in reversed(chain)}
-    before = dict(pairwise([*places][::-1]))
-    waits: dict[str, list[float]] = defaultdict(list)
-    held = [1] * stages
-    for run in (run for step in trace.steps.values() for run in step):
-        for place, order in enumerate(orders_of(run, places, stages)):
-            idle_from, now = -math.inf, 0
-            for name, number in order:
-                own = run.blocks[name, number]
-                if name in before and places[before[name]] != place:
-                    sent = run.blocks[before[name], number].end_ms
-                    if sent > idle_from:
-                        waits[name].append(max(0.0, own.start_ms - sent))
-                idle_from = own.end_ms
-                now += 1 if name.startswith("F") else -1
-                held[place] = max(held[place], now)
+    inputs = inputs_of(job.device)
+    messages, gaps, times = (defaultdict[str, list[float]](list) for _ in range(3))
+    held = [1] * job.num_devices
+    for run in (run for step in job.steps.values() for run in step):
+        for (name, _), measured in run.blocks.items():
+            times[name].append(measured.time_ms)
+        for wait in waits_of(run, job.device, inputs):
+            if wait.sent_ms > wait.idle_ms:
+                messages[wait.instance[0]].append(max(0.0, wait.start_ms - wait.sent_ms))
+            elif math.isfinite(wait.idle_ms):
+                gaps[wait.instance[0]].append(max(0.0, wait.start_ms - wait.idle_ms))
+        for device, order in enumerate(orders_of(run, job.device)):
+            now = 0
+            for name, _ in order:
+                now += memory_of(name, job.device)
+                held[device] = max(held[device], now)
+    if message_ms is None:
+        message_ms = {name: median(each) for name, each in messages.items()}
+    gap_ms = {name: median(each) for name, each in gaps.items()}
+    time_ms = {name: fmean(times[name]) for name in job.device}
+    replicas = range(len(next(iter(job.steps.values()))))
+    speeds = tuple({name: _speed(job, replica, name) for name in job.device} for replica in replicas)
     blocks = []
-    for name, place in places.items():
-        memory, inputs = 1 if name.startswith("F") else -1, (before[name],) if name in before else ()
-        blocks.append(Block(name, Kind(name[0]), (place,), 1, memory, after=inputs))
-    delays = {name: round(median(each) / TICK_MS) for name, each in waits.items()}
-    transfer = tuple((before[name], name, ticks) for name, ticks in delays.items() if ticks)
-    placement = Placement("measured job", stages, tuple(blocks), TICK_MS, transfer, tuple(held))
-    replicas = range(len(next(iter(trace.steps.values()))))
-    speeds = tuple({name: _speed(trace, replica, name) for name in places} for replica in replicas)
-    return JobPipeline(placement, speeds)
+    for name, device in job.device.items():
+        after = (inputs[name],) if name in inputs else ()
+        time = max(1, round((time_ms[name] + gap_ms.get(name, 0.0)) / TICK_MS))
+        blocks.append(Block(name, Kind(name[0]), (device,), time, memory_of(name, job.device), after=after))
+    beyond = {name: round((ms - gap_ms.get(name, 0.0)) / TICK_MS) for name, ms in message_ms.items()}
+    transfer = tuple((inputs[name], name, ticks) for name, ticks in beyond.items() if ticks > 0)
+    placement = Placement(job.name, job.num_devices, tuple(blocks), TICK_MS, transfer, tuple(held))
+    return JobPipeline(placement, time_ms, message_ms, gap_ms, speeds, _positions(job, time_ms))
 
 
-def measured_placement(trace: JobTrace) -> tuple[Placement, dict[str, list[float]]]:
-    """Return the placement with median times, and all times of each block in ms, for scenarios."""
+def with_halves(job: Job, pipeline: JobPipeline) -> tuple[Job, JobPipeline] | None:
+    """Return a job with backwards in two halves of equal time, and its pipeline; None if they are split."""
+    if any(name[0] == "W" for name in job.device):
+        return None
+
+    def names(name: str) -> tuple[str, ...]:
+        return (name,) if name[0] == "F" else (f"I{name[1:]}", f"W{name[1:]}")
+
+    def halves(run: ReplicaIteration) -> ReplicaIteration:
+        blocks = {}
+        for (name, number), block in run.blocks.items():
+            part_ms = block.time_ms / len(names(name))
+            for place, part in enumerate(names(name)):
+                blocks[part, number] = MeasuredBlock(block.start_ms + place * part_ms, part_ms)
+        return run._replace(blocks=blocks)
+
+    device = {part: own for name, own in job.device.items() for part in names(name)}
+    steps = {number: tuple(map(halves, step)) for number, step in job.steps.items()}
+    halved = job._replace(device=device, steps=steps)
+    return halved, job_pipeline(halved, {names(name)[0]: ms for name, ms in pipeline.message_ms.items()})
+
+
+def memory_of(name: str, blocks: Mapping[str, object]) -> int:
+    """Return what a block allocates, in micro-batches: 1 in the forward, -1 where its backward ends."""
+    return 1 if name[0] == "F" else 0 if f"W{name[1:]}" in blocks and name[0] != "W" else -1
+
+
+def block_times(job: Job) -> dict[str, list[float]]:
+    """Return all times of each block in ms, for scenarios."""
     times: dict[str, list[float]] = defaultdict(list)
-    for run in (run for step in trace.steps.values() for run in step):
+    for run in (run for step in job.steps.values() for run in step):
         for (name, _), measured in run.blocks.items():
             times[name].append(round(measured.time_ms, 3))
-    placement = job_pipeline(trace).placement
-    blocks = (replace(b, time=max(1, round(median(times[b.name]) / TICK_MS))) for b in placement.blocks)
-    return replace(placement, name=trace.job, blocks=tuple(blocks)), times
+    return times
 
 
-def orders_of(run: ReplicaIteration, device: Mapping[str, int], stages: int) -> list[list[Instance]]:
+def orders_of(run: ReplicaIteration, device: Mapping[str, int]) -> list[list[Instance]]:
     """Return the order in which each device ran its blocks."""
-    orders: list[list[Instance]] = [[] for _ in range(stages)]
+    orders: list[list[Instance]] = [[] for _ in range(1 + max(device.values()))]
     for each in sorted(run.blocks, key=lambda each: (run.blocks[each].start_ms, run.blocks[each].end_ms)):
         orders[device[each[0]]].append(each)
     return orders
 
 
-def _speed(trace: JobTrace, replica: int, name: str) -> float:
+def waits_of(run: ReplicaIteration, device: Mapping[str, int], inputs: Mapping[str, str]) -> Iterator[Wait]:
+    """Yield the wait before each block of an iteration, device by device."""
+    for order in orders_of(run, device):
+        idle_ms = -math.inf
+        for name, number in order:
+            own, source = run.blocks[name, number], inputs.get(name, "")
+            is_sent = source and device[source] != device[name]
+            sent_ms = run.blocks[source, number].end_ms if is_sent else -math.inf
+            yield Wait((name, number), idle_ms, sent_ms, own.start_ms)
+            idle_ms = own.end_ms
+
+
+def _speed(job: Job, replica: int, name: str) -> float:
     """Return a replica's time of a block relative to all replicas; 1 if the difference may be chance."""
     offs = []
-    for step in trace.steps.values():
+    for step in job.steps.values():
         means = [
             fmean(math.log(max(time, TICK_MS)) for (own, _), (_, time) in run.blocks.items() if own == name)
             for run in step
         ]
         offs.append(means[replica] - fmean(means))
-    if len(offs) < _MIN_STEPS:
+    return _certain_factor(offs)
+
+
+def _positions(job: Job, time_ms: Mapping[str, float]) -> dict[Instance, float]:
+    """Return the times of blocks of the n-th micro-batch as multiples of their mean, where surely not 1.
+
+    What comes back at one place of each iteration is of the place, not of the data: the first micro-batch
+    waits for parameters, or its kernels are loaded.
+    """
+    offs: dict[Instance, list[float]] = defaultdict(list)
+    for run in (run for step in job.steps.values() for run in step):
+        for (name, number), (_, ms) in run.blocks.items():
+            offs[name, number].append(math.log(max(ms, TICK_MS) / max(time_ms[name], TICK_MS)))
+    factors = {instance: _certain_factor(logs) for instance, logs in offs.items()}
+    return {instance: factor for instance, factor in factors.items() if factor != 1.0}
+
+
+def _certain_factor(logs: Sequence[float]) -> float:
+    """Return the factor whose logarithm is the mean of some; 1 if the difference from 1 may be chance."""
+    if len(logs) < _MIN_STEPS:
         return 1.0
-    off = fmean(offs)
-    return math.exp(off) if abs(off) > _CERTAIN * stdev(offs) / math.sqrt(len(offs)) else 1.0
+    off = fmean(logs)
+    return math.exp(off) if abs(off) > _CERTAIN * stdev(logs) / math.sqrt(len(logs)) else 1.0

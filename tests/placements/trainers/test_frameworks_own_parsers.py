@@ -19,11 +19,11 @@ from placements.models.zoo import MODELS, read_model
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.trainers import megatron, torchtitan
 from placements.trainers.job import TrainerJob, model_sizes, plan_letters
-from placements.trainers.layers import read_log
 from placements.trainers.layout import LayoutError, even_layout
 from placements.trainers.megatron_layout import check_megatron, read_notation, write_notation
 from placements.trainers.torchtitan import write_parts
 from placements.trainers.words import given
+from schedsearch.traces.megatron_log import read_log
 
 
 def module(name: str) -> Any:
@@ -177,7 +177,7 @@ def test_we_read_what_megatrons_timers_print(monkeypatch: pytest.MonkeyPatch) ->
     arguments |= {"global_batch_size": 4, "micro_batch_size": 1}
     text = "".join(f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in arguments.items())
     text += timers.get_all_timers_string(["forward-compute", "backward-compute"])
-    found = read_log(text)
+    found = read_log(text).rank_times
     assert found.layout.of_rank == ("Ett", "tt", "ttL")
     assert found.forward_ms == pytest.approx((4, 4, 6))
     assert found.backward_ms == pytest.approx((8, 8, 10))

@@ -12,9 +12,12 @@ from placements.placement_file import placement_to_yaml
 from placements.profiles.operating_point import OperatingPoint
 from placements.profiles.profile import Profile
 from placements.shapes import v_shape
-from placements.trainers.layers import PART_OF_KIND, ModelLayer, read_layers, read_measured
+from placements.trainers.layers import PART_OF_KIND, ModelLayer, read_layers
 from placements.trainers.layout import LayoutError
 from placements.trainers.megatron_layout import read_notation
+from schedsearch.traces.measured_layers import read_measured
+from schedsearch.traces.reading import read_folder
+from schedsearch.traces.table import BLOCK_KINDS
 
 EMBEDDING, LAYER, LOSS = (0.5, 0.75), (2.0, 4.0), (3.0, 5.0)
 COST = {"E": EMBEDDING, "t": LAYER, "m": LAYER, "L": LOSS}
@@ -106,6 +109,36 @@ def test_two_ranks_give_the_ends_what_is_left(tmp_path: Path) -> None:
     found = read_measured(path)
     assert sum(row.forward_ms for row in found.layers) == pytest.approx(11.5, rel=1e-3)
     assert "next to nothing" in found.assumptions[1]
+
+
+OTHERS = {"batch-generator": 8.0, "all-grads-sync": 3.0, "optimizer": 5.0, "params-all-gather": 1.0}
+"""Timers of an iteration that are no blocks; the first is within forwards, the last within the optimizer."""
+
+
+@pytest.mark.parametrize(("text", "ranks"), [("Ett|tt|ttL", 3), ("Et|t|t|t|t|tL", 3)])
+def test_a_log_is_an_iteration_of_mean_blocks(text: str, ranks: int, tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    timers = "".join(f"  {name}:\n     rank  0: {ms}\n" for name, ms in OTHERS.items())
+    written = log(text, ranks, copies=4)
+    for number, slow in ((1, 9.0), (2, 1.0), (3, 1.0)):
+        line = f" iteration {number:8d}/      10 | elapsed time per iteration (ms): {100 * slow:.1f} | x |\n"
+        written = written.replace("times across", f"{line}{timers}times  across", 1)
+    path.write_text(written)
+    (table,) = read_folder(path)
+    assert (table.num_replicas, table.num_stages, table.iteration_ms) == (4, ranks, {3: 100.0})
+    assert "1F1B, with computed begin times" in table.lines[0]
+    blocks = [span for span in table.spans if span.kind in BLOCK_KINDS]
+    assert len(blocks) == 2 * MICRO_BATCHES * len(text.split("|"))
+    for rank in range(ranks):
+        parts = "".join(read_notation(text, ranks).stages[rank::ranks])
+        taken_ms = sum(s.end_ms - s.start_ms for s in table.spans if s.rank == rank and s.stage is not None)
+        assert taken_ms == pytest.approx(MICRO_BATCHES * sum(sum(COST[part]) for part in parts))
+    last_ms = max(span.end_ms for span in blocks)
+    data_ms = sum(span.end_ms - span.start_ms for span in table.spans if span.kind == "data")
+    assert data_ms == pytest.approx(OTHERS["batch-generator"] / 4), "of the first of a rank's four processes"
+    after = [(s.kind, s.end_ms - s.start_ms) for s in table.spans if s.stage is None]
+    assert after == [("collective", 0.75), ("optimizer", 1.0), ("collective", 0.25)]
+    assert max(span.end_ms for span in table.spans) == pytest.approx(last_ms + 2)
 
 
 @pytest.mark.parametrize(
