@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from placements.forms.reading import Field
 from schedsearch.traces.labelled import Form, OnProgress, Source, TracedFile, read_files, table_of, traffic
@@ -25,8 +25,8 @@ _GPU_LABEL = "gpu_user_annotation"
 _DRAWN = "waiting_ms"
 """Argument of blocks that `experiments.run` draws as they were measured, and of no other span."""
 
-_RECEIVED = "gloo:recv"
-"""Label of a receive on a CPU by torch: it ends with the wait for the message, which is within a block."""
+_RECEIVED, _SENT = "gloo:recv", "c10d::send"
+"""Messages on a CPU, within torch's labels of blocks: a receive ends when the wait for it has ended."""
 
 _PIPELINE = re.compile(r"(mesh_)?pp|PIPELINE_MODEL_PARALLEL_GROUP")
 """Process group of a pipeline: in meshes of torch, and in Megatron-LM."""
@@ -76,6 +76,8 @@ def _read(file: TracedFile, on_progress: OnProgress) -> None:
             file.launches.extend((key, begin, process))
         elif text == _RECEIVED:
             file.received.extend((end, process))
+        elif text == _SENT:
+            file.sent.extend((begin, process))
         elif category != _GPU_LABEL:
             is_drawn = _DRAWN in arguments
             label = block_label(text, str(arguments.get("block")), None) if is_drawn else None
@@ -97,7 +99,7 @@ def _mapping(value: Any) -> dict[Any, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 2**63
 
 

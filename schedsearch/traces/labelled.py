@@ -2,8 +2,8 @@
 
 Where kernels were traced, a block takes from the begin of the first kernel that was launched within its
 label, by any thread of its process, to the end of the last. Kernels of NCCL are no part of a block: they are
-operations of their own. Elsewhere a block takes as long as its label, without the wait for its input where
-the trace shows that. Recomputation within a backward is a part of it.
+operations of their own. Elsewhere a block takes as long as its label, without the wait for its input and what
+follows from its first send, where the trace shows them. Recomputation within a backward is a part of it.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class TracedFile:
         launches: Key, time and process of each launch, one after the other; a kernel has the launch's key.
         kernels: Key, begin, end and `traffic` of each kernel.
         received: Time and process of the end of each wait for a message on a CPU.
+        sent: Time and process of each begin of a message on a CPU.
         labels: All labels of the file.
         ranks: Runs of each process with blocks, once the file is read.
         texts: The first texts of ranges, for an error.
@@ -59,7 +60,8 @@ class TracedFile:
         self.path, self.per_ms, self._read = path, per_ms, read
         self.labels, self.ranks = list[Label](), list[list[_Run]]()
         self._ranges, self._steps = array("d"), array("d")
-        self.launches, self.kernels, self.received = array("d"), array("d"), array("d")
+        self.launches, self.kernels = array("d"), array("d")
+        self.received, self.sent = array("d"), array("d")
         self.texts: dict[str, None] = {}
         named = _RANK.search(path.name)
         self.rank = int(named[1] or named[2]) if named else None
@@ -98,9 +100,11 @@ class TracedFile:
         times = np.tile([[np.inf], [-np.inf]], len(ranges))
         np.minimum.at(times[0], owners[is_part], kernels[is_part, 1])
         np.maximum.at(times[1], owners[is_part], kernels[is_part, 2])
-        received = _rows(self.received, 2)
-        waiting = _innermost(ranges, received)
-        np.maximum.at(ranges[:, 0], waiting[waiting >= 0], received[waiting >= 0, 0])
+        for column, points, narrowed in ((0, self.received, np.maximum), (1, self.sent, np.minimum)):
+            messages = _rows(points, 2)
+            rows = _innermost(ranges, messages)
+            is_within = (rows >= 0) & is_block[rows]
+            narrowed.at(ranges[:, column], rows[is_within], messages[is_within, 0])
         times = np.where(np.isfinite(times), times, ranges[:, :2].T)
 
         alone = np.flatnonzero((kernels[:, 3] > 0) & ~is_part)
