@@ -18,7 +18,7 @@ order in which to read them; each imports only those above it:
     predict        plans and runs that were measured: what is predicted, and how far off it is
     plan           plans of a model on a cluster
     layout         the best division of a model's layers, for training frameworks
-    replay         measured training jobs in better orders, and assigned anew
+    replay         from a trace: where a run's time goes, and better orders
     replan         ways to go on when a device is lost or slow
     cluster        many jobs on GPUs of several types
     prices         what a job saves by moving among spot prices

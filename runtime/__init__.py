@@ -31,7 +31,6 @@ What scripts, users' files and documented command lines name stands beside the r
     check             ``python -m runtime.check``
     torch_csv         ``python -m runtime.torch_csv``
     launch            ``-m runtime.launch`` under torchrun
-    speed             the clocks of a plan in a training loop of one's own
     client            the requests of the server in Python
 
 `runtime.Pipeline` is the pipeline of a job in a training loop of one's own; see `runtime.loops.pipeline`.

@@ -28,7 +28,7 @@ Rooms and files in the order in which to read them; each imports only those abov
     tessel          Tessel's own search, beside ours
     searches        the entry of all searches, and what one proved, as data and in a file
     traces          traces of training runs, read to one table of operations
-    replay          measured iterations of a training job, in better orders
+    replay          measured iterations of a training job: time by cause, and better orders
     replanning      ways to go on when a device is lost or slow
     layouts         the best division of layers among the stages of 1F1B and interleaved 1F1B
     schedule_file   the file form of all this

@@ -23,7 +23,7 @@ def read_events(path: Path) -> list[Event]:
 
 def problems(events: list[Event]) -> list[str]:
     """Return a line for each rule that is broken."""
-    return [*_of_events(events), *_of_slices(events), *_of_arrows(events), *_of_spans(events)]
+    return [*_of_events(events), *_of_slices(events), *_of_arrows(events)]
 
 
 def thread_of(events: list[Event], process: int, name: str) -> list[Event]:
@@ -52,7 +52,7 @@ def _of_events(events: list[Event]) -> Iterator[str]:
     for event in events:
         if event["pid"] not in processes or event["pid"] < 1:
             yield f"{event}: its process has no name or is the kernel"
-        if event["ph"] in "Xsfbe" and (event["pid"], event["tid"]) not in named:
+        if event["ph"] in "Xsf" and (event["pid"], event["tid"]) not in named:
             yield f"{event}: its thread has no name"
         if event["ph"] != "M" and event["ts"] < 0:
             yield f"{event}: begins before 0"
@@ -97,17 +97,3 @@ def _of_arrows(events: list[Event]) -> Iterator[str]:
                 for each in slices[event["tid"]]
             ):
                 yield f"{event}: is in no slice"
-
-
-def _of_spans(events: list[Event]) -> Iterator[str]:
-    open_spans: dict[str, Event] = {}
-    for event in (event for event in events if event["ph"] in "be"):
-        number = event["id2"]["local"]
-        if event["ph"] == "b":
-            if number in open_spans:
-                yield f"{event}: begins twice"
-            open_spans[number] = event
-        elif number not in open_spans or event["ts"] < open_spans.pop(number)["ts"]:
-            yield f"{event}: ends before it begins"
-    for event in open_spans.values():
-        yield f"{event}: has no end"

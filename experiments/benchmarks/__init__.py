@@ -10,7 +10,7 @@ writes one table, and compares it with another one. So a new case is a line, and
 - `comparison`: ours over a peer's, and what is missing here
 - `timing`: CPU seconds, and solvers loaded before
 - `measures`: functions of cases, a file for each group
-- `inputs`: placements, profiles, batches, jobs and devices that measures are about
+- `inputs`: placements, profiles and batches that measures are about
 - `others`: peers, and programs of our own that stand for them
 - `instances`: named placements with the best answers known; ``search``, ``check``, ``add``
 

@@ -25,6 +25,9 @@ class CompareOptions:
         "also searched@v_shape and the like",
     )
     num_chunks: int = option(2, "pieces of the model on each device, where a schedule has several")
+    export: str | None = option(
+        None, "perfetto: also all schedules in trace.json, for ui.perfetto.dev", choices=("perfetto",)
+    )
     search: SearchOptions = group(headline="The search")
 
 

@@ -22,6 +22,7 @@ from schedsearch.comparison.rows import ComparedRow, Comparison
 from schedsearch.core.progress import PlanProgress
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.comparison import draw_timelines
+from schedsearch.figures.perfetto import write_perfetto
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
 
@@ -48,6 +49,10 @@ def task(options: CompareOptions) -> Result:
     if not found.by_title and not found.interrupted:
         why = "; ".join(f"{row.schedule}: {row.note}" for row in found.rows)
         raise OptionError(f"schedules: none fits ({why})")
+    files = files_of(found, Path(options.stages), costs)
+    if options.export:
+        schedules = {row.schedule: row.found for row in found.rows if row.found}
+        files["trace.json"] = partial(write_perfetto, rows=schedules, keys=costs.to_dict())
     return Result(
         figures={
             f"{row.schedule}_makespan_ms": row.makespan_ms
@@ -55,7 +60,7 @@ def task(options: CompareOptions) -> Result:
             if row.makespan_ms is not None
         },
         tables={"compare": Table(ComparedRow, found.rows)},
-        files=files_of(found, Path(options.stages), costs),
+        files=files,
         pictures={"compare": partial(draw, found.by_title)} if found.by_title else {},
         sentences=[to_table(found.rows), str(costs)],
         interrupted="what was found so far is in" * found.interrupted,

@@ -9,7 +9,7 @@ PURPOSES = {
     "compare": "Put schedules of one model side by side.",
     "plan": "Plan a model on a cluster; rank plans by their schedules.",
     "layout": "Divide a model's layers for Megatron-LM and torchtitan.",
-    "replay": "Replay measured training jobs in better orders.",
+    "replay": "Say from a trace where a run's time goes; find better orders.",
     "frontier": "Search a schedule, and choose clocks that save energy.",
     "run": "All of it: search, clocks, scripts, a run and a report.",
     "profile": "Measure on this machine what the blocks cost.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from experiments.config.options import OptionError, require_path
 from experiments.layout.options import LayoutCommandOptions
@@ -13,6 +14,7 @@ from placements.planners.hybrid.shape_costs import FrameworkCosts
 from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.trainers.files import layout_files, read_any
 from placements.trainers.layers import ModelLayers
+from schedsearch.figures.perfetto import write_perfetto
 from schedsearch.layouts.layouts import COLUMNS, NOT_APPLICABLE, BestLayouts, LayoutRow, layout
 from schedsearch.planning.explanation import in_words
 from schedsearch.planning.layout_plans import layers_of
@@ -45,6 +47,7 @@ def task(options: LayoutCommandOptions) -> Result:
         nearest = [row.note for row in found.rows if row.status != NOT_APPLICABLE]
         raise OptionError("; ".join(dict.fromkeys(nearest or [row.note for row in found.rows])))
     files: dict[str, object] = {"layers.csv": measured.to_csv()} if measured.assumptions else {}
+    orders = {}
     source = options.layers or options.model
     lines = [*_shown(found), *(f"{source}: {line}" for line in measured.assumptions)]
     for row in found.rows:
@@ -53,11 +56,12 @@ def task(options: LayoutCommandOptions) -> Result:
             texts, others = layout_files(row.found, found.num_micro_batches, row.group)
             files |= {f"{folder}/{name}": text for name, text in texts.items()}
             files[f"{folder}/schedule.json"] = schedule_to_dict(row.schedule_found)
+            orders[folder] = row.schedule_found
             lines += [f"{folder}: {line}" for line in others]
     return Result(
         figures={name: getattr(best, name) for name in ("layout", "num_chunks", "iteration_ms", "bound_ms")},
         tables={"layout": Table(LayoutRow, (*found.rows, *found.given.values()), COLUMNS)},
-        files=files,
+        files=files | {"trace.json": partial(write_perfetto, rows=orders)},
         sentences=lines,
         interrupted="the best layouts found so far are in" * found.interrupted,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,6 +25,7 @@ from placements.trainers.files import export
 from runtime.torch_pipelining.csv import in_loss_order, torch_order
 from schedsearch.core.progress import PlanProgress
 from schedsearch.figures.canvas import save as save_figure
+from schedsearch.figures.perfetto import write_perfetto
 from schedsearch.planning.explanation import explain, in_words, legend, ranking
 from schedsearch.planning.layout_plans import planned_layout
 from schedsearch.planning.planner import plan
@@ -60,7 +62,9 @@ def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> Result
     if found.proposed:
         best, training = found.best, found.best.training_figures(model)
         files |= {"plan.json": plan_to_dict(best.plan), "placement.yaml": placement_to_yaml(best.placement)}
-        files |= {"schedule.json": schedule_to_dict(best.schedule)} if best.schedule else {}
+        if best.schedule:
+            files["schedule.json"] = schedule_to_dict(best.schedule)
+            files["trace.json"] = partial(write_perfetto, rows={"planned": best.schedule})
         rate = {} if best.samples_per_s is None else {"samples_per_s": best.samples_per_s}
         figures = {"plan": best.name, **rate, **training.known, "num_gpus": best.plan.num_gpus}
         figures["gib"] = max(best.peaks_mib) / 1024

@@ -30,7 +30,7 @@ class ReplayCommandOptions:
     )
     tokens: int | None = option(None, "with profile: tokens of a micro-batch, for tokens per kWh", min=1)
     work_limit: float = option(
-        30.0, "limit of counted work for all searches together, a unit is about 1 s of one core", above=0
+        12.0, "limit of counted work for all searches together, a unit is about 1 s of one core", above=0
     )
     seed: int = option(0, "seed of the random choices", min=0)
 

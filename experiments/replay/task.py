@@ -20,7 +20,8 @@ from runtime.torch_pipelining.csv import torch_order
 from schedsearch.core.progress import StepBar
 from schedsearch.figures.canvas import COLUMN_INCHES, save_widths
 from schedsearch.figures.causes import draw_causes
-from schedsearch.figures.comparison import TimedBlocks, draw_timelines
+from schedsearch.figures.comparison import draw_timelines
+from schedsearch.figures.perfetto import write_perfetto
 from schedsearch.replay.causes import CauseRow, causes_of
 from schedsearch.replay.job import Job, ReplicaIteration, job_of
 from schedsearch.replay.pipeline import TICK_MS, JobPipeline, block_times, job_pipeline, orders_of
@@ -29,6 +30,7 @@ from schedsearch.replay.replay import (
     BestOrders,
     ChangeRow,
     ReplayedIteration,
+    as_measured,
     best_orders,
     changes,
     in_order,
@@ -139,6 +141,7 @@ def found_until_now(
         files[f"schedule-{name}.csv"] = str(torch_order(best.found))
         files[f"split_backward-{name}.json"] = schedule_to_dict(best.split)
         files[f"equal_stages-{name}.json"] = schedule_to_dict(best.divided)
+        files[f"trace-{name}.json"] = partial(_write_trace, each)
         parts = [(row.cause, row.time_ms) for row in each.causes[:-1] if row.time_ms]
         title = f"{name}: an iteration of {each.causes[-1].time_ms:,.5g} ms"
         pictures[f"timelines-{name}"] = partial(_draw_timelines, each)
@@ -217,33 +220,27 @@ def _typical(each: _Replayed) -> tuple[ReplicaIteration, ReplayedIteration]:
     return max(each.job.steps[replayed.step], key=lambda run: run.measured_ms), replayed
 
 
-def _timelines(each: _Replayed) -> dict[str, Schedule | TimedBlocks]:
+def _timelines(each: _Replayed) -> dict[str, Schedule]:
     """Return a typical iteration as measured, as simulated, and in the best order, by their titles."""
     run, replayed = _typical(each)
-    begin_ms = min(block.start_ms for block in run.blocks.values())
-    measured = TimedBlocks(
-        each.pipeline.placement,
-        {instance: block.start_ms - begin_ms for instance, block in run.blocks.items()},
-        {instance: block.time_ms for instance, block in run.blocks.items()},
-    )
-    simulated, best = (
-        in_order(each.pipeline, run, orders)
-        for orders in (orders_of(run, each.job.device), orders_in(each.best.found))
-    )
-    titles = [
-        f"{name}, iteration {replayed.step}: {ms:,.6g} ms"
-        for name, ms in (
-            ("measured", run.measured_ms),
-            ("simulated", simulated.makespan * TICK_MS),
-            ("best order", best.makespan * TICK_MS),
-        )
-    ]
-    return dict(zip(titles, (measured, simulated, best), strict=True))
+    orders = orders_of(run, each.job.device)
+    rows = {
+        "measured": as_measured(each.pipeline, run),
+        "simulated": in_order(each.pipeline, run, orders),
+        "best order": in_order(each.pipeline, run, orders_in(each.best.found)),
+    }
+    title = "{}, iteration {}: {:,.6g} ms"
+    return {title.format(name, replayed.step, row.makespan * TICK_MS): row for name, row in rows.items()}
 
 
 def _draw_causes(title: str, parts: Sequence[tuple[str, float]], path: Path) -> None:
     """Draw the parts of an iteration, wide and for a column."""
     save_widths(draw_causes(title, parts, 8.0), draw_causes(title, parts), path)
+
+
+def _write_trace(each: _Replayed, path: Path) -> None:
+    """Write a typical iteration for ui.perfetto.dev."""
+    write_perfetto(path, {title.partition(",")[0]: row for title, row in _timelines(each).items()})
 
 
 def _draw_timelines(each: _Replayed, path: Path) -> None:

@@ -40,10 +40,8 @@ _ITEMS = """\
 tessel.bubbles: tessel_table2
 model_sizes: tessel_table3
 tessel.search_times: tessel_figure9
-tessel.bubbles: tessel_figure11 tessel_figure12
+tessel.bubbles: tessel_figure11
 tessel.large_vocabularies: tessel_figure13
-tessel.flava_inference: tessel_figure15
-tessel.large_vocabularies: tessel_figure16 tessel_figure17
 model_sizes: galvatron_table1
 galvatron.tables: galvatron_trends
 galvatron.partitions: galvatron_table5
@@ -51,8 +49,6 @@ measured.zero_bubble: zero_bubble
 measured.vocabulary_parallelism: vocabulary_parallelism
 perseus.savings: perseus_table3 perseus_table4 perseus_table6
 perseus.divisions: perseus_table7
-perseus.savings: perseus_figure8
-perseus.frontiers: perseus_figure9 perseus_figure11 perseus_figure12
 dissertation.configurations: dissertation_table2_2
 dissertation.spot_markets: dissertation_figure6_5
 gavel.policies: gavel_physical gavel_las gavel_finish_time gavel_makespan

@@ -80,27 +80,15 @@ def draw_curves(
     return draw_panels(panels, x_label, y_label, title, **look)
 
 
-def draw_metrics(
-    rows: Sequence[Row],
-    y_label: str,
-    titles: Mapping[str, str],
-    group: Key = by_case,
-    bar: Key = by_label,
-    **look: Any,
+def draw_metric(
+    rows: Sequence[Row], metric: str, y_label: str, group: Key = by_case, bar: Key = by_label, **look: Any
 ) -> Any:
-    """Draw a panel of bars for each metric by its title; a group has the same bars in all of them."""
-    shown = [row for row in rows if row.metric in titles]
-    value = {(row.metric, group(row), bar(row)): row.ours for row in shown}
-    bars_of = {name: dict.fromkeys(map(bar, own)) for name, own in grouped(shown, group).items()}
-    panels = []
-    for metric, title in titles.items():
-        here = {bar(row) for row in rows_with(shown, metric=metric)}
-        groups = {
-            name: {each: value.get((metric, name, each)) for each in own if each in here}
-            for name, own in bars_of.items()
-        }
-        panels.append(BarPanel(title, {name: own for name, own in groups.items() if own}))
-    return draw_bars(panels, y_label, **look)
+    """Draw the bars of a metric."""
+    groups = {
+        name: {bar(row): row.ours for row in own}
+        for name, own in grouped(rows_with(rows, metric=metric), group).items()
+    }
+    return draw_bars([BarPanel("", groups)], y_label, **look)
 
 
 def falls(values: Sequence[float]) -> bool:

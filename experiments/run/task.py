@@ -105,6 +105,8 @@ def check_run_on(options: RunCommandOptions, problem: SearchProblem) -> ModelOpt
     is_batch = problem.batch is not None
     model = choose_model(runtime, placement, number, problem.built.planned, is_batch=is_batch)
     check_energy_on(options, problem)
+    if runtime.trace and "perfetto" in (options.search.export or ()):
+        raise OptionError("runtime.trace: writes a trace.json, as search.export=perfetto does; leave one out")
     if runtime.simulated_gpus and isinstance(options.profile.blocking_power_w, Mapping):
         raise OptionError(
             "runtime.simulated_gpus: is for one blocking power, but profile.blocking_power_w depends on the "

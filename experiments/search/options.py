@@ -77,8 +77,9 @@ class SearchOptions:
     )
     export: str | None = option(
         None,
-        "torch: also schedule.csv for torch.distributed.pipelining | streams: streams.csv, by stream",
-        choices=("torch", "streams"),
+        "torch: also schedule.csv for torch.distributed.pipelining | streams: streams.csv, by stream | "
+        "perfetto: trace.json for ui.perfetto.dev",
+        choices=("torch", "streams", "perfetto"),
     )
 
     def __post_init__(self) -> None:

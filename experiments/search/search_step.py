@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from experiments.config.command import Interrupted
@@ -32,6 +33,7 @@ from schedsearch.comparison.rows import compared
 from schedsearch.core.answer import Answer, Status
 from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.device_span import device_spans
+from schedsearch.figures.perfetto import write_perfetto
 from schedsearch.metrics import bubble_rate, peak_host_memory, peak_memory, steady_period
 from schedsearch.picture import fitted
 from schedsearch.robust.robust_search import ScenarioRow
@@ -92,6 +94,9 @@ def search(options: SearchCommandOptions, problem: SearchProblem) -> tuple[Searc
     found = SearchStepResult(
         placement, problem.profile, schedule, result, costs, unit, progress=progress, by_hand=made
     )
+    if "perfetto" in (options.search.export or ()):
+        rows = {"searched" if result else "by hand": schedule, **dict([*made.items()][:1])}
+        files["trace.json"] = partial(write_perfetto, rows=rows, keys=costs.to_dict())
     return found, Result(
         figures=found.figures,
         tables=tables,

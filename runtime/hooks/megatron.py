@@ -213,7 +213,7 @@ class _Step:
             for chunk in range(len(self.no_sync)):
                 self._let_sync(chunk)
 
-    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None, **how: Any) -> None:
+    def run(self, block: str, micro_batch: int, **how: Any) -> None:
         """Run a forward or a backward of a stage."""
         stage = self.order.stages[block]
         if self.by_name[block].kind is Kind.F:

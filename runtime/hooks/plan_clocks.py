@@ -1,7 +1,8 @@
 """``with schedsearch.clocks(plan, model): ...``: the clocks of a plan in a loop that knows nothing of them.
 
-A clock that cannot be set any more never ends a training: the log says so once, and the GPU has its clock
-back. A loop that computes in another order than the plan's is told at once, as the plan is not for it.
+Or the loop says by itself what it computes next, by `set_speed` (Perseus, Table 2). A clock that cannot be
+set any more never ends a training: the log says so once, and the GPU has its clock back. A loop that computes
+in another order than the plan's is told at once, as the plan is not for it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,19 @@ import torch
 from torch import nn
 
 from placements import Kind
+from placements.forms.texts import read_json
 from runtime.clocks.clock import ClockBackend, ClockError
-from runtime.clocks.speed import SpeedController, read_clocks
+from runtime.clocks.gpu_clock import open_gpu_clock
+from runtime.clocks.stream_clock import StreamClock
+from runtime.clocks.torch_gpu import record_event
 from runtime.hooks.watching import Undo, blocks_of_stages, stages_of, watch_module, watch_stage
-from runtime.program.calls import ScriptError
+from runtime.program.calls import BlockCall, ScriptError
 from schedsearch.energy import FrequencyPlan
-from schedsearch.schedule import Schedule
+from schedsearch.schedule import Schedule, micro_batches_of
 from schedsearch.schedule_file import read_schedule
+
+TYPES: Mapping[str, tuple[Kind, ...]] = {"forward": (Kind.F,), "backward": (Kind.B, Kind.I, Kind.W)}
+"""Perseus's types, for which a block's name may stand as well."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -57,10 +64,12 @@ class PlanClocks:
         """Read the plan; nothing is watched and no clock set before ``with``."""
         self._schedule, self._clock_mhz = _read(plan, schedule)
         self._stages = blocks_of_stages(self._schedule.placement)
-        self._watched, self._device, self._clock = watched, device, clock
-        self._controller: SpeedController | None = None
+        self._watched, self._device, self._given = watched, device, clock
+        self._clock: ClockBackend | None = None
         self._undo: list[Undo] = []
         self._number: int | None = None
+        self._runs: list[BlockCall] = []
+        self._position = 0
         self._num_modules, self._is_entered = 0, False
 
     def __enter__(self) -> PlanClocks:
@@ -76,9 +85,9 @@ class PlanClocks:
             undo()
         self._undo.clear()
         self._num_modules, self._is_entered = 0, False
-        if self._controller is not None:
-            self._controller.close()
-        self._controller = self._number = None
+        if self._clock is not None:
+            self._clock.reset()
+        self._clock = self._number = None
 
     @property
     def num_micro_batches(self) -> int:
@@ -88,7 +97,12 @@ class PlanClocks:
     @property
     def description(self) -> str:
         """Return one line: the fate of the requests."""
-        return "nothing is watched" if self._controller is None else self._controller.description
+        return "nothing is watched" if self._clock is None else self._clock.description
+
+    @property
+    def requests(self) -> list[int]:
+        """Return every clock asked for, in order; MHz."""
+        return [] if self._clock is None else self._clock.requests
 
     def watch(self, watched: Any) -> None:
         """Set the clocks of modules or stages from now on.
@@ -172,7 +186,10 @@ class PlanClocks:
         return type("PlanClocksCallback", (base,), hooks)()
 
     def set_speed(self, type: str) -> None:
-        """Ask for the clock of the next computation; see `SpeedController.set_speed`.
+        """Ask for the clock of the next computation of the device.
+
+        It is called right before that computation, when its inputs are there. After the last one of an
+        iteration the first one is next.
 
         Args:
             type: Its block, or ``forward`` or ``backward``.
@@ -188,19 +205,43 @@ class PlanClocks:
                 "graphs (torchtitan: --training.disable_cuda_graphs)"
             )
         self._open(None, None)
-        if self._controller is None:
+        if self._clock is None:
             return
+        run = self._next(type)
+        assert run.clock_mhz is not None
         try:
-            self._controller.set_speed(type)
+            if isinstance(self._clock, StreamClock):
+                # Nobody says when the computation before has ended; it was before this one at the latest.
+                event = record_event(sleeps=True)
+                self._clock.after(event)
+                self._clock.before(event)
+            else:
+                self._clock.set(run.clock_mhz)
         except ClockError as error:
             _LOG.warning("training goes on and its clocks are not set any more: %s", error)
-            self._controller.close()
-            self._controller = None
+            self._clock.reset()
+            self._clock = None
 
     def begin_iteration(self) -> None:
         """Expect the first computation next; needed only where an iteration ended early."""
-        if self._controller is not None:
-            self._controller.begin_iteration()
+        self._position = 0
+        if isinstance(self._clock, StreamClock):
+            self._clock.begin_iteration()
+
+    def _next(self, type: str) -> BlockCall:
+        """Return the next computation of the plan, which is of this type."""
+        if self._position == len(self._runs):
+            self.begin_iteration()
+        run = self._runs[self._position]
+        kind = self._schedule.placement.by_name[run.block].kind
+        if type != run.block and kind not in TYPES.get(type, ()):
+            raise ScriptError(
+                f"device {self._number}: set_speed({type!r}) comes where the schedule has {run.block} of "
+                f"micro-batch {run.micro_batch}, {self._position + 1} of {len(self._runs)}; run the blocks "
+                "in its order, or make a plan for yours"
+            )
+        self._position += 1
+        return run
 
     @property
     def _own(self) -> list[dict[Kind, str]]:
@@ -212,15 +253,20 @@ class PlanClocks:
         """Open the clock, once; a clock that was lost stays so."""
         if self._number is not None:
             return
-        self._number = self._device_of(rank)
+        number, placement = self._device_of(rank), self._schedule.placement
+        if not 0 <= number < placement.num_devices:
+            raise ScriptError(
+                f"device: {number} is not in {placement.name}; its devices are 0 to "
+                f"{placement.num_devices - 1}"
+            )
+        self._runs, self._position = _runs(self._schedule, self._clock_mhz, number), 0
+        self._number = number
         if where is None or where.type == "meta":
             where = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if where == torch.device("cuda"):
             where = torch.device("cuda", torch.cuda.current_device())
-        self._controller = SpeedController(
-            self._schedule, self._clock_mhz, self._number, where, clock=self._clock
-        )
-        _LOG.info("%s", self._controller.description)
+        self._clock = self._given or open_gpu_clock(self._runs, where)
+        _LOG.info("%s", self._clock.description)
 
     def _device_of(self, rank: int | None) -> int:
         if self._device is not None:
@@ -247,3 +293,37 @@ def _read(
     if not isinstance(schedule, Schedule):
         schedule = read_schedule(schedule or path.parent / "schedule.json")
     return schedule, read_clocks(schedule, path)
+
+
+def read_clocks(schedule: Schedule, plan: str | Path) -> Mapping[str, Sequence[int]]:
+    """Return the clocks of ``plan.json``, ``switched.json`` ... for each block and micro-batch of a schedule.
+
+    Raises:
+        ValueError: The file cannot be read, or has clocks of other blocks.
+    """
+    data = read_json(plan, "a plan.json", ScriptError)
+    clocks = data.get("plan", data) if isinstance(data, dict) else None
+    clocks = clocks.get("clock_mhz") if isinstance(clocks, dict) else None
+    if not isinstance(clocks, dict):
+        raise ScriptError(f"{plan}: clock_mhz: is not a mapping of clocks by block; give a plan.json")
+    if others := clocks.keys() - schedule.placement.by_name:
+        raise ScriptError(
+            f"{plan}: clock_mhz: has clocks of {min(others)}, which {schedule.placement.name} has not; "
+            "give a plan of this schedule"
+        )
+    return clocks
+
+
+def _runs(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]], device: int) -> list[BlockCall]:
+    """Return the blocks of a device in an iteration, with their clocks; a missing one is an error."""
+    runs = []
+    for block, micro_batch in schedule.order(device):
+        clocks = clock_mhz.get(block, ())
+        wanted = micro_batches_of(schedule.placement, block, schedule.num_micro_batches)
+        if len(clocks) != len(wanted) or any(type(clock) is not int or clock < 1 for clock in clocks):
+            raise ScriptError(
+                f"clock_mhz: {block} has {list(clocks)} for {len(wanted)} micro-batches; give a plan of this "
+                "schedule"
+            )
+        runs.append(BlockCall(block, micro_batch, clocks[micro_batch - wanted.start]))
+    return runs

@@ -18,16 +18,8 @@ from runtime.program.instructions import Instruction, Run, Send
 class Backend(Protocol):
     """One device's side of a program; names, numbers and parts are as in `runtime.program.instructions`."""
 
-    def run(
-        self,
-        block: str,
-        micro_batch: int,
-        *,
-        clock_mhz: int | None = ...,
-        mode: str = ...,
-        stream: str = ...,
-    ) -> None:
-        """Run a block, once all that it takes is there; at a clock, or at whatever clock there is."""
+    def run(self, block: str, micro_batch: int, *, mode: str = ..., stream: str = ...) -> None:
+        """Run a block, once all that it takes is there."""
 
     def send(
         self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
@@ -40,27 +32,18 @@ class Backend(Protocol):
         """Post the receive of an input of this device's blocks, without waiting for it."""
 
 
-def interpret(
-    instructions: Iterable[Instruction], backend: Backend, clocks_mhz: Iterable[int | None] = ()
-) -> None:
-    """Call a backend with each instruction in turn; blocks at these clocks.
+def interpret(instructions: Iterable[Instruction], backend: Backend) -> None:
+    """Call a backend with each instruction in turn.
 
     >>> from runtime.program.calls import Calls
     >>> calls = Calls()
-    >>> interpret([Run("F0", 0), Send("F0", "F1", 0, target=1)], calls, [1410])
-    >>> print(calls.runs[0].clock_mhz, *calls.instructions)
-    1410 run F0 #0 send F0 -> F1 #0 to 1
+    >>> interpret([Run("F0", 0), Send("F0", "F1", 0, target=1)], calls)
+    >>> print(*calls.instructions)
+    run F0 #0 send F0 -> F1 #0 to 1
     """
-    clocks = iter(clocks_mhz)
     for each in instructions:
         if isinstance(each, Run):
-            backend.run(
-                each.block,
-                each.micro_batch,
-                clock_mhz=next(clocks, None),
-                mode=each.mode,
-                stream=each.stream,
-            )
+            backend.run(each.block, each.micro_batch, mode=each.mode, stream=each.stream)
         elif isinstance(each, Send):
             backend.send(each.producer, each.consumer, each.micro_batch, target=each.target, part=each.part)
         else:

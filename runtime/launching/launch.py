@@ -123,7 +123,7 @@ def _launched(
     patient = replace(options, timeout_s=options.timeout_s + _EXTRA_TIMEOUT_S)
     if options.communicators == AUTO and options.backend == "nccl":
         programs = check(programs_of(read_scripts(directory)))
-        patient = replace(patient, communicators=str(cheapest_sharing(programs)))
+        patient = replace(patient, communicators=cheapest_sharing(programs))
     follow(_START[options.launcher](directory, num_devices, patient), num_devices, options, progress)
     return _measurement(num_devices, options, extent)
 

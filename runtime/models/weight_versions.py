@@ -84,7 +84,6 @@ class WeightStore:
     """The weights of a device's forward blocks, in each version that a micro-batch is still to read.
 
     Attributes:
-        max_held: For each forward block the most versions that were held at one time, in all iterations.
         on_complete: Called with a forward block when it has all its gradients of an iteration.
         on_update: Called with a forward block when its gradients of an update within an iteration are
             complete. It returns a function that waits for other devices' gradients, which is called before
@@ -100,7 +99,6 @@ class WeightStore:
         self._model, self._versions, self._num_micro_batches = model, versions, num_micro_batches
         self._beside = beside
         self._is_flushed = not versions.of and versions.micro_batches_per_update >= num_micro_batches
-        self.max_held: Counter[str] = Counter()
         self.on_complete: Callable[[str], None] = lambda block: None
         self.on_update: Callable[[str], Callable[[], None] | None] = lambda block: None
         self._due: dict[str, Callable[[], None]] = {}
@@ -140,7 +138,6 @@ class WeightStore:
         number = self._num_complete[block]
         is_last = number == self._versions.own.get(block, self._num_micro_batches)
         if self._is_flushed:
-            self.max_held[block] = 1
             if is_last and block not in self._beside:
                 self.on_complete(block)
             return
@@ -160,7 +157,6 @@ class WeightStore:
                 self._update(block)
             else:
                 self._due[block] = wait
-        self._count_held(block)
         if is_last:
             self.on_complete(block)
 
@@ -169,11 +165,6 @@ class WeightStore:
         if block in self._due:
             self._due.pop(block)()
             self._update(block)
-            self._count_held(block)
-
-    def _count_held(self, block: str) -> None:
-        held = 1 + sum(name == block for name, _ in self._older)
-        self.max_held[block] = max(self.max_held[block], held)
 
     def _update(self, block: str) -> None:
         newest = self._newest[block]

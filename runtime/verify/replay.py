@@ -117,7 +117,7 @@ class _ReplayedDevice:
         self._update.step()
         return gradients
 
-    def run(self, block: str, micro_batch: int, clock_mhz: int | None = None, **how: Any) -> None:
+    def run(self, block: str, micro_batch: int, **how: Any) -> None:
         """Run a block as soon as its other devices are at it too, and what precedes it is done."""
         self.at = block, micro_batch
         shared, index, own = self._shared, self._index, self._shared.by_name[block]

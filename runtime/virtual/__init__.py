@@ -2,7 +2,7 @@
 
 It does not know what blocks compute. Read
 
-    play         programs with given times of blocks and transfers
+    play         an iteration of programs, by which messages share a communicator
     virtual_gpu  a GPU whose clock, time and energy are virtual
     virtual_run  generated scripts on such GPUs: the time and energy of a plan
 """

@@ -46,18 +46,16 @@ def draw_bars(
     y_label: str,
     *,
     logarithmic: bool = False,
-    same_axis: bool = True,
     width: float = COLUMN_INCHES,
 ) -> Figure:
     """Draw one or more panels above each other, with one legend below them all.
 
-    Values may be drawn by their logarithms, and all panels may have the same axis; the width is in inches, by
-    default that of a column of a paper.
+    Values may be drawn by their logarithms; the width is in inches, by default that of a column of a paper.
     """
     groups = [values for panel in panels for values in panel.groups.values()]
     series = list(dict.fromkeys(name for values in groups for name in values))
     inches = width, (0.6 + 1.15 * len(panels)) * width / COLUMN_INCHES
-    with panels_in([panel.title for panel in panels], inches, 1, "y", sharey=same_axis) as (figure, grid):
+    with panels_in([panel.title for panel in panels], inches, 1, "y", sharey=True) as (figure, grid):
         size = 8.0 if is_narrow(figure) else 12.8
         for axes, panel in zip(grid.flat, panels, strict=True):
             for place, values in enumerate(panel.groups.values()):

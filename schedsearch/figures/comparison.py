@@ -52,14 +52,12 @@ class TimedBlocks:
         return max(start + self.duration_ms[key] for key, start in self.start_ms.items())
 
 
-def draw_timelines(schedules: Mapping[str, Schedule | TimedBlocks], width: float = _WIDTH) -> Figure:
+def draw_timelines(schedules: Mapping[str, Schedule], width: float = _WIDTH) -> Figure:
     """Draw one timeline per schedule, each below its title, all on one axis of time.
 
     The width is in inches, `canvas.COLUMN_INCHES` for a column.
     """
-    timelines = {
-        title: _timed(each) if isinstance(each, Schedule) else each for title, each in schedules.items()
-    }
+    timelines = {title: _timed(schedule) for title, schedule in schedules.items()}
     inches = _NARROW_INCHES_OF_DEVICE if width < NARROW_INCHES else _INCHES_OF_DEVICE
     heights = [
         rows_inches(len(each.placement.lanes), inches) + _INCHES_BESIDES for each in timelines.values()

@@ -1,8 +1,10 @@
-"""Measured iterations of a training job, simulated in their own orders and in better ones.
+"""Measured iterations of a training job: their time by cause, and their time in better orders.
 
 In the order in which to read:
 
-- `trace`: the operations of all iterations, from a trace and the job's degrees
-- `pipeline`: the job as a placement, with messages and the speed of each replica
-- `replay`: each iteration in its own order, in the best order, and with its micro-batches assigned anew
+- `clocks`: clocks of ranks aligned by messages
+- `job`: the iterations of a trace, and the blocks of each replica in them
+- `pipeline`: the job as a placement, with usual delays and the speed of each replica
+- `causes`: the parts of an iteration, by what causes them
+- `replay`: each iteration in its own order, in better orders, and with its micro-batches assigned anew
 """

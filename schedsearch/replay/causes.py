@@ -6,14 +6,15 @@ length, and jitter; a factor of 1 removes a cause. Its start is the later of the
 and the arrival of its input, plus what it waited beyond. With nothing removed this gives the measured time.
 
 What a cause adds is its Shapley value: the mean of its gain over all orders in which causes can be removed.
-With all of them removed, all stages are alike and nothing is late: what that takes beyond the load of a device
-is the bubble of the order. So parts add up to the measured time exactly, and none counts twice. Knows no
-search.
+With all of them removed, all stages are alike and nothing is late: what that takes beyond the load of a
+device is the bubble of the order. So parts add up to the measured time exactly, and none counts twice. Knows
+no search.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean, variance
 
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.replay.job import Job, ReplicaIteration, inputs_of
-from schedsearch.replay.pipeline import JobPipeline, waits_of
+from schedsearch.replay.pipeline import JobPipeline, medians_of_delays, waits_of
 
 BUBBLE = "bubble of the order"
 CAUSES = {
@@ -69,8 +70,9 @@ def causes_of(job: Job, pipeline: JobPipeline) -> list[CauseRow]:
     """Return the parts of a job's iteration, means over its iterations, and at last the iteration itself."""
     parts: dict[str, list[float]] = {}
     alone: dict[str, list[float]] = {}
+    usual_ms = medians_of_delays(job).message_ms
     for step in job.steps.values():
-        runs = [_simulated(job, pipeline, replica, run) for replica, run in enumerate(step)]
+        runs = [_simulated(job, pipeline, usual_ms, replica, run) for replica, run in enumerate(step)]
         values, load = np.max([time for time, _ in runs], axis=0), np.max([load for _, load in runs], axis=0)
         removed, gains = _shapley(values)
         slowest = max(step, key=lambda run: run.whole_ms)
@@ -90,7 +92,7 @@ def causes_of(job: Job, pipeline: JobPipeline) -> list[CauseRow]:
 
 
 def _simulated(
-    job: Job, pipeline: JobPipeline, replica: int, run: ReplicaIteration
+    job: Job, pipeline: JobPipeline, usual_ms: Mapping[str, float], replica: int, run: ReplicaIteration
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a replica's time and its busiest device's load with each set of causes removed, in ms."""
     kept = {cause: (_SUBSETS & bit) == 0 for cause, bit in _BIT.items()}
@@ -101,7 +103,7 @@ def _simulated(
     load = np.zeros((job.num_devices, len(_SUBSETS)))
     idle: dict[int, NDArray[np.float64]] = {}
     origin = min(block.start_ms for block in run.blocks.values())
-    for wait in sorted(waits_of(run, job.device, inputs), key=lambda wait: wait.start_ms):
+    for wait in waits_of(job, run):
         (name, number), device = wait.instance, job.device[wait.instance[0]]
         time_ms = np.full(len(_SUBSETS), mean[name[0]])
         expected = mean[name[0]]
@@ -113,14 +115,14 @@ def _simulated(
             time_ms *= np.where(kept[cause], factor, 1.0)
             expected *= factor
         time_ms *= np.where(kept["jitter"], run.blocks[wait.instance].time_ms / expected, 1.0)
-        message_ms = pipeline.message_ms.get(name, 0.0)
+        is_late = wait.sent_ms > wait.idle_ms
+        message_ms = usual_ms.get(name, 0.0)
         due = max(wait.idle_ms, wait.sent_ms + message_ms)
         start = idle.get(device, np.zeros(len(_SUBSETS)))
         if math.isfinite(wait.sent_ms):
             arrives = end[inputs[name], number] + np.where(kept["message"], message_ms, 0.0)
             start = np.maximum(start, arrives) if device in idle else arrives
         beyond = wait.start_ms - (due if math.isfinite(due) else origin)
-        is_late = wait.sent_ms + message_ms >= wait.idle_ms and math.isfinite(wait.sent_ms)
         start = start + np.where(kept["late" if is_late else "gap"], beyond, 0.0)
         end[wait.instance] = idle[device] = start + time_ms
         load[device] += time_ms + (0.0 if is_late else np.where(kept["gap"], beyond, 0.0))

@@ -104,7 +104,7 @@ def job_of(table: TraceTable, tensor_parallel: int = 1) -> Job:
     Raises:
         TraceError: No iteration is whole, or a stage is on no rank.
     """
-    lines, spans = list(table.lines), defaultdict[int, list[Span]](list)
+    lines, spans = list[str](), defaultdict[int, list[Span]](list)
     for span in sorted(table.spans, key=lambda span: (span.start_ms, span.end_ms)):
         spans[span.rank].append(span)
     places = _places(table, spans, tensor_parallel, lines)
@@ -138,7 +138,7 @@ def job_of(table: TraceTable, tensor_parallel: int = 1) -> Job:
             "give all blocks of one, of all ranks of a pipeline"
         )
     lines += fit_in_words(fits)
-    return Job(table.job, device, found, tuple(f"{table.job}: {line}" for line in lines))
+    return Job(table.job, device, found, (*table.lines, *(f"{table.job}: {line}" for line in lines)))
 
 
 def inputs_of(device: Mapping[str, int]) -> dict[str, str]:
@@ -309,7 +309,7 @@ def _replica_iteration(
         for offset in [fit.offset_ms.get(span.rank, 0.0)]
     ]
     final = max(shifted, key=lambda span: span.end_ms)
-    around, before, after = Counter[str](), -float("inf"), last
+    around, before, after = defaultdict[str, float](float), -float("inf"), last
     for span in sorted((span for span in shifted if span.rank == final.rank), key=lambda s: s.start_ms):
         if span.kind not in BLOCK_KINDS:
             around[span.kind] += max(0.0, min(span.end_ms, first) - max(span.start_ms, before))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median, stdev
 from typing import NamedTuple
 
@@ -41,6 +41,18 @@ class Wait(NamedTuple):
     start_ms: float
 
 
+class Delays(NamedTuple):
+    """Usual delays of blocks: a block begins at the later of its device's being free and its input's arrival.
+
+    Attributes:
+        message_ms: From the end of a block's input on another device until it is there.
+        gap_ms: From the end of the block before until the device is free.
+    """
+
+    message_ms: Mapping[str, float]
+    gap_ms: Mapping[str, float]
+
+
 class JobPipeline(NamedTuple):
     """The pipeline that a job's iterations share, with the speed of each replica.
 
@@ -48,53 +60,39 @@ class JobPipeline(NamedTuple):
         placement: Of one replica, with mean times; the memory is the most micro-batches that each device
             held at once.
         time_ms: Mean time of each block.
-        message_ms: Typical time of a message to each block from another device.
-        gap_ms: Typical time between a block and the block before it on its device, where its input was there.
+        delays: Usual delays of blocks.
         speeds: Time of each block on each replica, as a multiple of its time over all replicas.
         positions: Time of a block of the n-th micro-batch as a multiple of its mean, where it is not 1.
     """
 
     placement: Placement
     time_ms: Mapping[str, float]
-    message_ms: Mapping[str, float]
-    gap_ms: Mapping[str, float]
+    delays: Delays
     speeds: tuple[Mapping[str, float], ...]
     positions: Mapping[Instance, float]
 
 
-def job_pipeline(job: Job, message_ms: Mapping[str, float] | None = None) -> JobPipeline:
+def job_pipeline(job: Job, delays: Delays | None = None) -> JobPipeline:
     """Return a job's pipeline as a placement, with the speed of each replica.
 
-    A message takes the median time that blocks waited for it, over blocks whose device was idle already; a
-    gap is the median over the others. A block's time is its mean with the gap before it, of which a message's
-    time is then a part. A block's memory is 1 from its forward to the end of its backward.
+    A block's time is its mean with the gap before it, of which a message's time is then a part. A block's
+    memory is 1 from its forward to the end of its backward.
 
     Args:
         job: The job.
-        message_ms: Typical time of a message to each block; None for that of the trace.
+        delays: Usual delays of blocks; None for those of the trace.
     """
-    inputs = inputs_of(job.device)
-    messages, gaps, times = (defaultdict[str, list[float]](list) for _ in range(3))
-    held = [1] * job.num_devices
+    inputs, held = inputs_of(job.device), [1] * job.num_devices
     for run in (run for step in job.steps.values() for run in step):
-        for (name, _), measured in run.blocks.items():
-            times[name].append(measured.time_ms)
-        for wait in waits_of(run, job.device, inputs):
-            if wait.sent_ms > wait.idle_ms:
-                messages[wait.instance[0]].append(max(0.0, wait.start_ms - wait.sent_ms))
-            elif math.isfinite(wait.idle_ms):
-                gaps[wait.instance[0]].append(max(0.0, wait.start_ms - wait.idle_ms))
         for device, order in enumerate(orders_of(run, job.device)):
             now = 0
             for name, _ in order:
                 now += memory_of(name, job.device)
                 held[device] = max(held[device], now)
-    if message_ms is None:
-        message_ms = {name: median(each) for name, each in messages.items()}
-    gap_ms = {name: median(each) for name, each in gaps.items()}
-    time_ms = {name: fmean(times[name]) for name in job.device}
+    time_ms = {name: fmean(times) for name, times in block_times(job).items()}
     replicas = range(len(next(iter(job.steps.values()))))
     speeds = tuple({name: _speed(job, replica, name) for name in job.device} for replica in replicas)
+    message_ms, gap_ms = delays = delays or usual_delays(job)
     blocks = []
     for name, device in job.device.items():
         after = (inputs[name],) if name in inputs else ()
@@ -103,7 +101,51 @@ def job_pipeline(job: Job, message_ms: Mapping[str, float] | None = None) -> Job
     beyond = {name: round((ms - gap_ms.get(name, 0.0)) / TICK_MS) for name, ms in message_ms.items()}
     transfer = tuple((inputs[name], name, ticks) for name, ticks in beyond.items() if ticks > 0)
     placement = Placement(job.name, job.num_devices, tuple(blocks), TICK_MS, transfer, tuple(held))
-    return JobPipeline(placement, time_ms, message_ms, gap_ms, speeds, _positions(job, time_ms))
+    return JobPipeline(placement, time_ms, delays, speeds, _positions(job, time_ms))
+
+
+def usual_delays(job: Job) -> Delays:
+    """Return the usual delays of a job's blocks: medians, or means where these simulate the job closer.
+
+    Medians are of messages and of gaps apart. Where delays vary more than their size, a job takes the mean of
+    all of them, which is one gap for each block.
+    """
+    runs = [(run, waits_of(job, run)) for step in job.steps.values() for run in step]
+    delays: dict[str, list[float]] = defaultdict(list)
+    for (name, _), idle_ms, sent_ms, start_ms in (wait for _, waits in runs for wait in waits):
+        if math.isfinite(max(idle_ms, sent_ms)):
+            delays[name].append(start_ms - max(idle_ms, sent_ms))
+    means = Delays({}, {name: max(0.0, fmean(ms)) for name, ms in delays.items()})
+    measured_ms = sum(run.measured_ms for run, _ in runs)
+
+    def error_ms(delays: Delays) -> float:
+        return abs(sum(_simulated_ms(job, *run, delays) for run in runs) - measured_ms)
+
+    return min(medians_of_delays(job), means, key=error_ms)
+
+
+def medians_of_delays(job: Job) -> Delays:
+    """Return medians: of messages over blocks whose input came last, of gaps over the others."""
+    messages, gaps = (defaultdict[str, list[float]](list) for _ in range(2))
+    for wait in (wait for step in job.steps.values() for run in step for wait in waits_of(job, run)):
+        if wait.sent_ms > wait.idle_ms:
+            messages[wait.instance[0]].append(wait.start_ms - wait.sent_ms)
+        elif math.isfinite(wait.idle_ms):
+            gaps[wait.instance[0]].append(wait.start_ms - wait.idle_ms)
+    return Delays(*({name: max(0.0, median(ms)) for name, ms in each.items()} for each in (messages, gaps)))
+
+
+def _simulated_ms(job: Job, run: ReplicaIteration, waits: Sequence[Wait], delays: Delays) -> float:
+    """Return the time of a replica's iteration in its own order with usual delays."""
+    inputs, end, idle = inputs_of(job.device), dict[Instance, float](), dict[int, float]()
+    for (name, number), _, sent_ms, _ in waits:
+        device, gap_ms = job.device[name], delays.gap_ms.get(name, 0.0)
+        start_ms = idle.get(device, 0.0)
+        if math.isfinite(sent_ms):
+            beyond_ms = max(0.0, delays.message_ms.get(name, 0.0) - gap_ms)
+            start_ms = max(start_ms, end.get((inputs[name], number), 0.0) + beyond_ms)
+        end[name, number] = idle[device] = start_ms + gap_ms + run.blocks[name, number].time_ms
+    return max(end.values())
 
 
 def with_halves(job: Job, pipeline: JobPipeline) -> tuple[Job, JobPipeline] | None:
@@ -125,7 +167,8 @@ def with_halves(job: Job, pipeline: JobPipeline) -> tuple[Job, JobPipeline] | No
     device = {part: own for name, own in job.device.items() for part in names(name)}
     steps = {number: tuple(map(halves, step)) for number, step in job.steps.items()}
     halved = job._replace(device=device, steps=steps)
-    return halved, job_pipeline(halved, {names(name)[0]: ms for name, ms in pipeline.message_ms.items()})
+    delays = Delays(*({names(name)[0]: ms for name, ms in each.items()} for each in pipeline.delays))
+    return halved, job_pipeline(halved, delays)
 
 
 def memory_of(name: str, blocks: Mapping[str, object]) -> int:
@@ -150,16 +193,18 @@ def orders_of(run: ReplicaIteration, device: Mapping[str, int]) -> list[list[Ins
     return orders
 
 
-def waits_of(run: ReplicaIteration, device: Mapping[str, int], inputs: Mapping[str, str]) -> Iterator[Wait]:
-    """Yield the wait before each block of an iteration, device by device."""
+def waits_of(job: Job, run: ReplicaIteration) -> list[Wait]:
+    """Return the wait before each block of an iteration, by the begins of the blocks."""
+    device, inputs, waits = job.device, inputs_of(job.device), list[Wait]()
     for order in orders_of(run, device):
         idle_ms = -math.inf
         for name, number in order:
             own, source = run.blocks[name, number], inputs.get(name, "")
             is_sent = source and device[source] != device[name]
             sent_ms = run.blocks[source, number].end_ms if is_sent else -math.inf
-            yield Wait((name, number), idle_ms, sent_ms, own.start_ms)
+            waits.append(Wait((name, number), idle_ms, sent_ms, own.start_ms))
             idle_ms = own.end_ms
+    return sorted(waits, key=lambda wait: wait.start_ms)
 
 
 def _speed(job: Job, replica: int, name: str) -> float:

@@ -19,12 +19,13 @@ from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.replay.job import Job, ReplicaIteration
 from schedsearch.replay.pipeline import (
     TICK_MS,
+    Delays,
     JobPipeline,
     memory_of,
     orders_of,
     with_halves,
 )
-from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
+from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.searches.search import search
 from schedsearch.simulation.iterations import simulate
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -338,7 +339,7 @@ def batch_of(pipeline: JobPipeline, run: ReplicaIteration) -> Problem:
 def _times(pipeline: JobPipeline, run: ReplicaIteration) -> Mapping[Instance, float]:
     """Return the measured time of each block in ms, with the usual gap before it."""
     return {
-        instance: max(block.time_ms + pipeline.gap_ms.get(instance[0], 0.0), TICK_MS)
+        instance: max(block.time_ms + pipeline.delays.gap_ms.get(instance[0], 0.0), TICK_MS)
         for instance, block in run.blocks.items()
     }
 
@@ -374,6 +375,17 @@ def _reassigned(
         batch = unequal_batch(pipeline.placement, rows, len(taken)) if taken else None
         spans.append(0 if batch is None else _scheduled(batch, orders).makespan)
     return spans, found.assigned, answer
+
+
+def as_measured(pipeline: JobPipeline, run: ReplicaIteration) -> Schedule:
+    """Return a replica's iteration as it was measured, for pictures: blocks may overlap."""
+    batch = batch_of(pipeline._replace(delays=Delays({}, {})), run)
+    begin_ms = min(block.start_ms for block in run.blocks.values())
+    blocks = (
+        ScheduledBlock(round((block.start_ms - begin_ms) / TICK_MS), number, name)
+        for (name, number), block in run.blocks.items()
+    )
+    return Schedule(batch.placement, batch.num_micro_batches, tuple(sorted(blocks)), batch.chosen)
 
 
 def iteration_work(

@@ -47,7 +47,7 @@ class TraceTable(NamedTuple):
     Attributes:
         job: Name of the job.
         spans: Its operations, in any order.
-        lines: Findings for the user, one line each: rows that were left out, and why.
+        lines: Findings for the user, a line each that names the job: rows that were left out, and why.
         num_replicas: Data-parallel copies that the job has, of which the trace may hold some; None if the
             trace does not say.
         num_stages: Ranks of a pipeline; None if the trace does not say.

@@ -2,8 +2,6 @@
 
 - `made_placements`: shapes, with modes and with streams
 - `random_placements`: two hundred from seeds
-- `layers`: layers measured on an H100
-- `batches`: micro-batches that differ
+- `shops`: published shops
 - `clock_tasks`: schedules with profiles of their blocks
-- `loads`: jobs that come and go on a cluster
 """

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from experiments.benchmarks.inputs.layers import HIDDEN, layer_rows
 from placements import Block, Kind, Placement
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.shapes import SHAPES, v_shape
@@ -29,9 +28,6 @@ PHASES_MS: Mapping[str, float] = {
     "attn(W)": 2.39,
 }
 """Milliseconds: B is the gradient of the input, W that of the weights."""
-
-_STATE_BYTES = 18
-"""Bytes of a parameter: its weight and its gradient of 16 and 32 bits, and Adam's states."""
 
 _FORWARD = ("attn(F)", "dispatch(F)", "mlp(F)", "combine(F)")
 _BACKWARD = ("combine(B)", "mlp(B)", "dispatch(B)", "attn(B)")
@@ -96,46 +92,9 @@ def expert_layers(num_devices: int, layers: int, slower: float = 1.0) -> Placeme
     return placement if slower == 1 else replace(placement, slowdown=(slowdown,))
 
 
-def stages_of_layers(num_devices: int, model: str, layers: int, samples: int, gib: float) -> Placement:
-    """Return a V-shape of stages that may keep, compute again or send to the host, all or half of it.
-
-    Args:
-        num_devices: Stages.
-        model: A measured layer, by its name, which ends in its tokens: ``llama3_8b_s8192``.
-        layers: Layers of each stage.
-        samples: Samples of a micro-batch.
-        gib: Memory of each device, states of its parameters included; its host has 2048 GiB for eight.
-    """
-    rows = {row["operation"]: row for row in layer_rows() if row["layer"] == model}
-    ticks = {name: 10 * layers * samples * float(row["ms"]) for name, row in rows.items()}
-    copy_ticks = max(ticks["offload_to_host"], ticks["load_from_host"])
-    kept_mib = samples * float(rows["forward"]["kept_mib"])
-    state_mib = layers * int(rows["forward"]["parameters"]) * _STATE_BYTES / 2**20
-    name, _, tokens = model.rpartition("_s")
-    kept = round(layers * kept_mib)
-    checkpoint = round(layers * samples * int(tokens) * HIDDEN[name] * 2 / 2**20)
-    forward, backward = round(ticks["forward"]), round(ticks["backward"])
-    placement = replace(
-        v_shape(num_devices, forward_time=forward, backward_time=backward, stage_memory=kept),
-        tick_ms=0.1,
-        memory_unit_mib=1.0,
-        memory=(int(gib * 1024),) * num_devices,
-        static_memory=(round(state_mib),) * num_devices,
-    )
-    forwards = [f"F{stage}" for stage in range(num_devices)]
-    again = [Recompute(checkpoint, round(ticks["forward_without_graph"]), checkpoint + round(kept_mib))]
-    copies = [
-        Offload(kept, round(copy_ticks), "offload"),
-        Offload(kept // 2, round(copy_ticks / 2), "offload half"),
-    ]
-    levers = dict.fromkeys(forwards, again), dict.fromkeys(forwards, copies)
-    return with_levers(placement, *levers, 256 * 1024)
-
-
 MAKERS: Mapping[str, Callable[..., Placement]] = {
     "recomputing": recomputing,
     "offloading": offloading,
     "expert_layers": expert_layers,
-    "stages_of_layers": stages_of_layers,
 }
 """Makers of placements beside `SHAPES`, by name."""

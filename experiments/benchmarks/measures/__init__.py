@@ -3,8 +3,7 @@
 Figures whose names end in ``_s`` or ``_us``, or begin with ``cpu`` or ``wall``, are measured times and their
 ratios. They differ from machine to machine; the others do not.
 
-- `search`, `modes`, `unequal`: schedules that the search finds
+- `search`: schedules that the search finds
 - `frontier`: plans of clocks
-- `cluster`: decisions about jobs
 - `peers`: ours beside every peer
 """

@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.benchmarks.inputs.made_placements import placement_of
 from experiments.benchmarks.inputs.random_placements import random_placement
+from experiments.benchmarks.inputs.shops import published_shop
 from experiments.benchmarks.instances.instance_file import named_instance
 from experiments.benchmarks.timing import load_solvers as prepare
 from placements import Placement
@@ -17,7 +18,7 @@ from schedsearch.device_span import device_spans
 from schedsearch.proof.load_and_path import load_bound
 from schedsearch.searches.search import search
 
-__all__ = ["instance", "prepare", "random", "result_figures", "searched"]
+__all__ = ["instance", "prepare", "random", "result_figures", "searched", "shop"]
 
 Options = Mapping[str, Any]
 """Arguments of `search`, with at least a limit of work or time."""
@@ -54,6 +55,13 @@ def random(*, family: str, number: int, options: Options, without: Collection[st
     """Search a placement from a seed."""
     placement = random_placement(family, number)
     return _searched(placement, 2 * placement.num_devices, options, without)
+
+
+def shop(*, shop: str, work_limit: float) -> dict[str, Any]:
+    """Search a published shop, one batch of micro-batches that differ."""
+    found = search(published_shop(shop), work_limit=work_limit)
+    makespan = None if found.schedule is None else found.schedule.makespan
+    return {"status": found.status.value, "makespan": makespan, "makespan_bound": found.makespan_bound}
 
 
 def _searched(

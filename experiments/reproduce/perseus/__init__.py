@@ -2,7 +2,5 @@
 
 - `divisions`: models in stages that are as alike as they can be, Tables 1 and 7
 - `workloads`: models in stages on a GPU, their schedules, and measured or modelled costs
-- `authors_results`: frontiers and EnvPipe's points that the authors publish
 - `savings`: Tables 3, 4 and 6, and Fig. 8
-- `frontiers`: Fig. 9, 11 and 12
 """

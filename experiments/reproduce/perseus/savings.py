@@ -1,4 +1,4 @@
-"""Tables 3, 4 and 6 and Fig. 8: energy saved in the time of the highest clocks, and next to stragglers.
+"""Tables 3, 4 and 6: energy saved in the time of the highest clocks, and next to stragglers.
 
 Every saving is a share of the energy of all blocks at their highest clocks, over an equal time. Plans have
 real clocks and are simulated with the times of the profile; the paper ran those of Tables 3 and 4 on GPUs.
@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from experiments.reproduce.item import Claim, Item, Row, Trend, described
-from experiments.reproduce.perseus.authors_results import envpipe_energy_j
 from experiments.reproduce.perseus.divisions import GPU_TITLES
 from experiments.reproduce.perseus.workloads import (
     EMULATED,
     EXPERIMENTS,
     WORKLOADS,
     Costed,
+    DataError,
     PerseusOptions,
     Workload,
     costed,
@@ -27,8 +28,6 @@ from experiments.reproduce.perseus.workloads import (
 )
 from experiments.reproduce.rows import (
     cases_in,
-    curves,
-    draw_curves,
     falls,
     grouped,
     in_all,
@@ -38,6 +37,8 @@ from experiments.reproduce.rows import (
     span,
     value_of,
 )
+from placements.forms.meaning import Meaning
+from placements.forms.tables import csv_records
 from schedsearch.energy import (
     FrequencyPlan,
     Frontier,
@@ -55,19 +56,14 @@ OURS, ENVPIPE, BOUND, PERSEUS = "our frontier", "EnvPipe", "at most possible", "
 
 SAVING, SLOWER, REALISED_SHARE = "saving_percent", "slower_percent", "realised_percent"
 ENERGY = "energy_j"
-LONGEST = "longest_over_shortest"
-"""T* over T: from there on a later straggler saves nothing more."""
-
 REALISED = {"a100": 74.0, "a40": 89.0}
 """Mean percent of the largest possible savings that Perseus has without stragglers (Sec. 6.2.3)."""
 
 TABLE_4_SLOWDOWNS = (1.05, 1.1, 1.2, 1.3, 1.4, 1.5)
 """Slowdowns of the stragglers: T' over T."""
 
-FIG_8_SLOWDOWNS = (1.0, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.35, 1.4, 1.45, 1.5)
-
-NUM_PIPELINES = {12: 128, 24: 64, 48: 32, 96: 16}
-"""Pipelines of the emulation by micro-batches of each (Table 5)."""
+MICRO_BATCHES = (12, 24, 48, 96)
+"""Micro-batches of a pipeline in the emulation (Table 5)."""
 
 UNIT_MS = 10.0
 """Unit of Perseus's algorithm, at full scale: a thousandth of the shortest iterations."""
@@ -76,11 +72,15 @@ MAX_FOR_PERSEUS = 12
 """Micro-batches; with more, Perseus's algorithm takes minutes."""
 
 
+ENVPIPE_FILE = Path("published", "envpipe_result.csv")
+"""EnvPipe's points of the emulation, in the folder of the authors' data."""
+
+
 class PublishedSavings(NamedTuple):
     """Percent of energy saved by Perseus and by EnvPipe, a row of ``savings.csv``.
 
     Table ``3 slower`` has the percent by which they are slower; in Table 4 there is a value for each of
-    `TABLE_4_SLOWDOWNS`, in Table 6 one of Perseus for each number of micro-batches of `NUM_PIPELINES`.
+    `TABLE_4_SLOWDOWNS`, in Table 6 one of Perseus for each number of `MICRO_BATCHES`.
     """
 
     table: str
@@ -91,6 +91,28 @@ class PublishedSavings(NamedTuple):
 
 
 SAVINGS = {row[:3]: row for row in published_table(__file__, "savings.csv", PublishedSavings)}
+
+
+class _EnvPipeIteration(NamedTuple):
+    energy: Annotated[float, Meaning("energy of all GPUs", "J", above=0)]
+
+
+def envpipe_energy_j(folder: Path, workload: Workload, num_micro_batches: int) -> float | None:
+    """Return the energy of EnvPipe's iteration in the emulation; None where it is not in the folder.
+
+    Raises:
+        DataError: The file is wrong.
+    """
+    path = folder / ENVPIPE_FILE
+    if not path.is_file():
+        return None
+    only = {
+        "model": [workload.authors_model],
+        "device": [{"a100": "a100_sxm", "a40": "a40"}[workload.gpu]],
+        "num_microbatches": [str(num_micro_batches)],
+    }
+    found = csv_records(path, "iteration", DataError, _EnvPipeIteration, others=True, only=only)
+    return found[0][1].energy if found else None
 
 
 @dataclass(frozen=True)
@@ -208,7 +230,7 @@ def _table_4_trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 
 _TABLE_6_CASES = {
-    f"{case}_{count}": (workload, count) for case, workload in EMULATED.items() for count in NUM_PIPELINES
+    f"{case}_{count}": (workload, count) for case, workload in EMULATED.items() for count in MICRO_BATCHES
 }
 
 
@@ -218,7 +240,7 @@ def _table_6_rows(options: PerseusOptions, case: tuple[Workload, int]) -> Iterat
     result = tuned(costs)
     frontier, all_maximum = result.frontier, result.frontier.all_maximum
     assert frontier.relaxed is not None, "computed, and not read from a file"
-    published = SAVINGS["6", workload.gpu, workload.model].perseus[[*NUM_PIPELINES].index(count)]
+    published = SAVINGS["6", workload.gpu, workload.model].perseus[MICRO_BATCHES.index(count)]
 
     def row(
         method: str, ours: float, paper: float | None = None, note: str = "", metric: str = SAVING
@@ -251,62 +273,12 @@ def _table_6_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     yield in_all("EnvPipe saves less", better, "cases")
 
 
-def _figure_8_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
-    for count, pipelines in NUM_PIPELINES.items():
-        costs, name = costed(workload, options.data, count), _curve(pipelines)
-        result = tuned(costs, FIG_8_SLOWDOWNS)
-        for slowdown in FIG_8_SLOWDOWNS:
-            ours, label = result.best_percent(slowdown), f"{name}, straggler {slowdown:g}"
-            yield Row(label, SAVING, ours, digits=2, series=name, at=slowdown)
-        longest = result.frontier.plans[-1].time_ms / result.longest_ms
-        yield Row(name, LONGEST, longest, digits=3, note=costs.note, series=name)
-
-
-def _curve(pipelines: int) -> str:
-    return f"{pipelines} pipelines"
-
-
-def _figure_8_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    longest = value_of(rows_with(rows, metric=LONGEST), "case", "series")
-    saved = {
-        (case, name): {point.place: point.value for point in curve}
-        for case, group in grouped(rows_with(rows, metric=SAVING)).items()
-        for name, curve in curves(group).items()
-    }
-    near = [abs(max(curve, key=curve.__getitem__) - longest[key]) <= 0.1 for key, curve in saved.items()]
-    yield Trend(
-        "savings rise until about T* and wane then",
-        sum(near) > len(near) / 2,
-        f"the most is saved within 0.1 T of T* in {sum(near)} of {len(near)} curves",
-    )
-    fewest_first = [*map(_curve, sorted(NUM_PIPELINES.values()))]
-    fewer = [
-        falls([saved[case, name][at] for name in fewest_first])
-        for case in cases_in(rows)
-        for at in FIG_8_SLOWDOWNS
-        if at >= 1.2
-    ]
-    yield Trend(
-        "more pipelines of fewer micro-batches save a smaller share next to late stragglers",
-        all(fewer),
-        f"at {sum(fewer)} of {len(fewer)} stragglers of slowdown 1.2 and more",
-    )
-
-
-def _draw_figure_8(rows: Sequence[Row]) -> Any:
-    names = map(_curve, sorted(NUM_PIPELINES.values()))
-    shown = [row for name in names for row in rows_with(rows, series=name, metric=SAVING)]
-    labels = "straggler's time / T", "energy saved (%)", "Intrinsic and extrinsic savings"
-    return draw_curves(shown, *labels, panel=lambda row: WORKLOADS[row.case].title)
-
-
-def _item(name: str, known: dict[str, Any], make: Any, conclude: Any, small: str, draw: Any = None) -> Item:
-    return described(f"perseus_{name}", known, make, conclude, draw, PerseusOptions((small,)))
+def _item(name: str, known: dict[str, Any], make: Any, conclude: Any, small: str) -> Item:
+    return described(f"perseus_{name}", known, make, conclude, small=PerseusOptions((small,)))
 
 
 ITEMS = (
     _item("table3", EXPERIMENTS, _table_3_rows, _table_3_trends, "a100_bert_huge"),
     _item("table4", EXPERIMENTS, _table_4_rows, _table_4_trends, "a100_bert_huge"),
     _item("table6", _TABLE_6_CASES, _table_6_rows, _table_6_trends, "a100_gpt3_175b_12"),
-    _item("figure8", EMULATED, _figure_8_rows, _figure_8_trends, "a100_gpt3_175b", _draw_figure_8),
 )

@@ -50,7 +50,6 @@ class Workload(NamedTuple):
     """A training job of the paper, a row of ``workloads.csv``.
 
     Attributes:
-        figure: Figure of its frontier: 9, 11 or 12; 8 for the emulation (Sec. 6.3).
         model: A model of `NAMES`.
         gpu: A GPU of `GPU_TITLES`.
         num_stages: Stages of the pipeline, divided as in Table 7.
@@ -65,7 +64,6 @@ class Workload(NamedTuple):
             tenth of each stage, on one of its eight GPUs.
     """
 
-    figure: int
     model: str
     gpu: str
     num_stages: int
@@ -90,14 +88,10 @@ class Workload(NamedTuple):
 WORKLOADS = {row.case: row for row in published_table(__file__, "workloads.csv", Workload)}
 """All workloads by the names of their cases."""
 
-EMULATED = {case: workload for case, workload in WORKLOADS.items() if workload.figure == 8}
-"""Workloads of the emulation."""
+EMULATED = {case: workload for case, workload in WORKLOADS.items() if workload.tensor_parallel > 1}
+"""Workloads of the emulation (Sec. 6.3)."""
 
-EXPERIMENTS = {
-    case: workload
-    for case, workload in WORKLOADS.items()
-    if workload.figure != 8 and workload.tensor_parallel == 1
-}
+EXPERIMENTS = {case: workload for case, workload in WORKLOADS.items() if case not in EMULATED}
 """Workloads that ran on GPUs with one GPU for each stage (Tables 9 and 10)."""
 
 

@@ -1,7 +1,6 @@
 """Tessel's tables and figures (Lin et al., 2024).
 
-- `bubbles`: Table II, Fig. 11 and 12
+- `bubbles`: Table II, Fig. 11
 - `search_times`: Fig. 9
-- `large_vocabularies`: Fig. 13, 14, 16 and 17
-- `flava_inference`: Fig. 15
+- `large_vocabularies`: Fig. 13 and 14
 """

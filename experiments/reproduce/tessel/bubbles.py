@@ -1,4 +1,4 @@
-"""Table II, Fig. 11 and 12: bubble rates of steady states, by Tessel's search and ours.
+"""Table II and Fig. 11: bubble rates of steady states, by Tessel's search and ours.
 
 Hand-made schedules show theirs by the ticks that more micro-batches add, searches by their repetends. Blocks
 take the paper's times: one tick forward, three backward, and one each way on all devices. Published values
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from experiments.reproduce.item import CaseOptions, Row, Trend, described
@@ -18,8 +16,6 @@ from experiments.reproduce.rows import (
     cases_in,
     curves,
     draw_curves,
-    grouped,
-    in_all,
     published_table,
     rows_with,
     uninterrupted,
@@ -32,21 +28,19 @@ from schedsearch.baselines import chimera, one_f_one_b, one_f_one_b_plus
 from schedsearch.core.answer import Answer, Status
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.proof.load_and_path import period_bound
-from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.searches.search import search
 from schedsearch.tessel import tessel
-from schedsearch.tessel.candidates import max_in_flight
 
 NUM_DEVICES = 4
 """Devices of all placements in the figures."""
 
 FIGURE_SHAPES = ("v_shape", "x_shape", "m_shape", "nn_shape", "k_shape")
-"""Placements of Fig. 9 to 12."""
+"""Placements of Fig. 9 to 11."""
 
 MAX_MICRO_BATCHES = 6
-"""Micro-batches of a repetend in Fig. 8 to 10 (Sec. VI-B), and in Fig. 12, with "the same" as in Fig. 11."""
+"""Micro-batches of a repetend in Fig. 8 to 10 (Sec. VI-B)."""
 
 LEAST_IN_FLIGHT = {"v_shape": 4, "m_shape": 6, "nn_shape": 6}
 """Fewest micro-batches with which a repetend has no bubble (Sec. VI-C, of Fig. 11)."""
@@ -59,11 +53,7 @@ _STEADY_AFTER = 32
 
 _RATE, _PEAK, _LEAST = "bubble_rate", "peak_activations", "min_in_flight_without_bubble"
 _TESSEL, _OURS = "Tessel", "our search"
-_OURS_OF = {
-    1: "ours, 1 micro-batch per repetend",
-    3: "ours, 1 to 3 micro-batches per repetend",
-}
-"""Curves of our search by the most micro-batches of a repetend."""
+_OURS_OF_3 = "ours, 1 to 3 micro-batches per repetend"
 
 
 class PublishedBubbles(NamedTuple):
@@ -179,24 +169,22 @@ def _curve_row(
     return Row(f"{name} at {at:g}", _RATE, rate, note=note, series=name, at=at, bound=least)
 
 
-def _tessel_row(name: str, at: float, in_flight: int, result: Answer, placement: Placement) -> Row:
+def _tessel_row(in_flight: int, result: Answer, placement: Placement) -> Row:
     """Return the result of Tessel's search when it had tried repetends of up to a number of micro-batches."""
     *_, last = [None, *(best for best in result.by_in_flight if best.in_flight <= in_flight)]
     repetend = last.repetend if last is not None else None
     refuted = last.bound if last is not None and last.in_flight == in_flight else 0
     is_least = repetend is not None and repetend.period <= max(refuted, result.period_bound)
-    return _curve_row(name, at, repetend, placement, float(period_bound(placement)), is_least)
+    return _curve_row(_TESSEL, in_flight, repetend, placement, float(period_bound(placement)), is_least)
 
 
-def _our_row(most: int, at: float, placement: Placement, work_limit: float) -> Row:
-    """Return our search's result with up to a number of micro-batches per repetend."""
+def _our_row(at: float, placement: Placement, work_limit: float) -> Row:
+    """Return our search's result with up to three micro-batches per repetend."""
     answer = uninterrupted(
-        search(
-            placement, 1, max_micro_batches_per_repetend=most, objectives=("period",), work_limit=work_limit
-        )
+        search(placement, 1, max_micro_batches_per_repetend=3, objectives=("period",), work_limit=work_limit)
     )
     is_least = answer.status is Status.OPTIMAL
-    return _curve_row(_OURS_OF[most], at, answer.repetend, placement, answer.period_bound, is_least)
+    return _curve_row(_OURS_OF_3, at, answer.repetend, placement, answer.period_bound, is_least)
 
 
 def in_flight_as_memory(placement: Placement, in_flight: int) -> Placement | None:
@@ -221,10 +209,10 @@ def in_flight_as_memory(placement: Placement, in_flight: int) -> Placement | Non
 def _in_flight_rows(options: BubbleOptions, case: str) -> Iterator[Row]:
     placement, numbers = SHAPES[case](NUM_DEVICES), range(1, _MOST_IN_FLIGHT + 1)
     result, work_limit = _by_tessel(placement, _MOST_IN_FLIGHT, options), options.work_limit / _MOST_IN_FLIGHT
-    rows = [_tessel_row(_TESSEL, number, number, result, placement) for number in numbers]
+    rows = [_tessel_row(number, result, placement) for number in numbers]
     for number in numbers:
         if (limited := in_flight_as_memory(placement, number)) is not None:
-            rows.append(_our_row(3, number, limited, work_limit))
+            rows.append(_our_row(number, limited, work_limit))
     yield from rows
     for name, curve in curves(rows).items():
         least = min((point.place for point in curve if point.value == 0), default=None)
@@ -242,57 +230,24 @@ def _in_flight_trends(rows: Sequence[Row]) -> Iterator[Trend]:
             f"{shape} {'none' if number is None else f'{number:g}'}" for shape, number in least.items()
         ),
     )
-    yield _never_worse(rows, "our repetends of up to three micro-batches are not worse")
-
-
-def _never_worse(rows: Sequence[Row], says: str) -> Trend:
-    """Return whether our search is at most Tessel's everywhere."""
-    rate = value_of(rows_with(rows, metric=_RATE), "case", "at", "series")
+    rate = value_of(rows_with(rows, metric=_RATE), "at", "case", "series")
     pairs = [
-        (rate[case, at, _OURS_OF[3]], theirs)
-        for (case, at, name), theirs in rate.items()
-        if name not in _OURS_OF.values() and (case, at, _OURS_OF[3]) in rate
+        (rate[at, case, _OURS_OF_3], theirs)
+        for (at, case, name), theirs in rate.items()
+        if name == _TESSEL and (at, case, _OURS_OF_3) in rate
     ]
     better = sum(ours < theirs - 1e-9 for ours, theirs in pairs)
-    return Trend(
-        f"not in the paper: {says}",
+    yield Trend(
+        "not in the paper: our repetends of up to three micro-batches are not worse",
         bool(pairs) and all(ours <= theirs + 1e-9 for ours, theirs in pairs),
         f"better at {better} of {len(pairs)} places",
     )
 
 
-def _memory_rows(options: BubbleOptions, case: str) -> Iterator[Row]:
-    whole, most = SHAPES[case](NUM_DEVICES), MAX_MICRO_BATCHES
-    least = max(minimum_memory(whole, device) for device in range(NUM_DEVICES))
-    for memory in range(least, NUM_DEVICES * 3 // 2 + 1):
-        placement = whole.with_memory(memory)
-        result = _by_tessel(placement, most, options)
-        by_memory = min(most, max_in_flight(placement, most))
-        yield _tessel_row("Tessel, N_R up to the memory (Alg. 1)", memory, by_memory, result, placement)
-        yield _tessel_row(f"Tessel, N_R up to {most} (Fig. 12)", memory, most, result, placement)
-        for number in _OURS_OF:
-            yield _our_row(number, memory, placement, options.work_limit)
-
-
-def _memory_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    rates = [
-        [point.value for point in curve]
-        for group in grouped(rows).values()
-        for name, curve in curves(group).items()
-        if name != _OURS_OF[3]
-    ]
-    less = [all(after <= before + 1e-9 for before, after in pairwise(curve)) for curve in rates]
-    yield in_all("less memory means a larger bubble rate, or the same", less, "curves")
-    ends = [curve[-1:] == [0.0] for curve in rates]
-    yield in_all("with enough memory there is no bubble", ends, "curves")
-    yield _never_worse(rows, "our search is not worse with as much memory")
-
-
-def _draw(rows: Sequence[Row], x_label: str) -> Any:
+def _draw(rows: Sequence[Row]) -> Any:
+    labels = "micro-batches in flight", "bubble rate"
     shown = rows_with(rows, metric=_RATE)
-    return draw_curves(
-        shown, x_label, "bubble rate", panel=lambda row: shape_title(row.case), width=COLUMN_INCHES
-    )
+    return draw_curves(shown, *labels, panel=lambda row: shape_title(row.case), width=COLUMN_INCHES)
 
 
 ITEMS = (
@@ -302,15 +257,7 @@ ITEMS = (
         FIGURE_SHAPES,
         _in_flight_rows,
         _in_flight_trends,
-        partial(_draw, x_label="micro-batches in flight"),
+        _draw,
         BubbleOptions(("v_shape", "m_shape")),
-    ),
-    described(
-        "tessel_figure12",
-        FIGURE_SHAPES,
-        _memory_rows,
-        _memory_trends,
-        partial(_draw, x_label="memory (activations)"),
-        BubbleOptions(("v_shape",)),
     ),
 )

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from experiments.reproduce.item import CaseOptions, Row, Trend, described
-from experiments.reproduce.rows import by_series, draw_metrics, grouped, in_all, numbers, rows_with
+from experiments.reproduce.rows import by_series, draw_metric, grouped, in_all, numbers, rows_with
 from experiments.reproduce.tessel.bubbles import FIGURE_SHAPES, MAX_MICRO_BATCHES, NUM_DEVICES, shape_title
 from placements.forms.meaning import option
 from placements.shapes import SHAPES
@@ -122,8 +122,7 @@ def _shape(row: Row) -> str:
 
 
 def _draw(rows: Sequence[Row]) -> Any:
-    titles = {_OVER_TESSEL: ""}
-    return draw_metrics(rows, "time-optimal / Tessel", titles, _shape, by_series, logarithmic=True)
+    return draw_metric(rows, _OVER_TESSEL, "time-optimal / Tessel", _shape, by_series, logarithmic=True)
 
 
 FIGURE_9 = described(

@@ -93,25 +93,6 @@ def test_a_mistake_in_a_file_is_one_line(old: str, new: str, message: str, tmp_p
     assert str(error.value).startswith(str(tmp_path)) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("condition", "holds"),
-    [
-        ("period <= load", True),
-        ("period < 8", False),
-        ("period == 8", True),
-        ("period >= 8.1", False),
-        ("status == OPTIMAL", True),
-        ("status == FEASIBLE or period < 9", True),
-        ("makespan <= 9", False),
-        ("period <= by_hand", False),
-        ("third <= 5.3333333333", True),
-    ],
-)
-def test_a_condition_is_of_figures_numbers_and_words(condition: str, holds: bool) -> None:
-    figures = {"period": 8.0, "load": 8, "status": "OPTIMAL", "by_hand": None, "third": 16 / 3}
-    assert frame.holds(condition, figures) == holds
-
-
 ROWS = [
     Row("a", "faster", {"period": 6.0, "status": "OPTIMAL"}, ("period <= 6",)),
     Row("a", "missed", {"period": 9.0, "makespan": 30}, ("period <= 6",), ("period <= 6",)),
@@ -181,7 +162,7 @@ def test_strategies_are_left_out_where_a_measure_can(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["two"], "group: 'two' is not a group; use cluster, frontier, modes"),
+        (["two"], "group: 'two' is not a group; use frontier, peers, search"),
         (["search", "large_ones"], "part: 'large_ones' is not a part; use small"),
         (["search", "--case", "no such"], "no case is left; leave out --quick or --case"),
         (["search", "--beside", "/no/such"], "/no/such: cannot be read"),

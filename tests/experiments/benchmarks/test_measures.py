@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import replace
 
@@ -11,7 +10,6 @@ import pytest
 
 from experiments.benchmarks.frame import GROUPS, Case, measured, read_cases
 from experiments.benchmarks.inputs.clock_tasks import made_up, synthetic_profile
-from experiments.benchmarks.inputs.loads import JOBS_THAT_END, PASSED_S, moments_of, random_throughputs
 from experiments.benchmarks.measures import peers
 from experiments.benchmarks.measures.frontier import orders, shares_above
 from experiments.benchmarks.others.torch_schedules import SHIPPED, torch_schedule
@@ -67,14 +65,3 @@ def test_the_made_up_profile_is_the_same_every_time() -> None:
     assert one.points != other.points
     times = [point.time_ms for point in one.points["F0"]]
     assert times[0] > times[-1]
-
-
-def test_jobs_come_and_end_between_moments() -> None:
-    moments = moments_of(random_throughputs(20, 0), 20, 3, seed=0)
-    for before, after in itertools.pairwise(moments):
-        left = {active.name: active for active in before}
-        stayed = [active for active in after if active.name in left]
-        assert len(after) == len(before) == len(stayed) + JOBS_THAT_END
-        for active in stayed:
-            assert 0 < active.steps_left <= left[active.name].steps_left
-            assert active.waited_s == left[active.name].waited_s + PASSED_S

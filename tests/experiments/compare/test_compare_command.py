@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from perfetto_rules import read_events, thread_of
 
 from schedsearch.schedule_file import read_schedule
 
@@ -27,7 +28,7 @@ def stages(tmp_path: Path) -> Path:
 
 def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Path) -> None:
     names = ["searched", "one_f_one_b", "interleaved_one_f_one_b", "zb_v", "dual_pipe", "gpipe"]
-    quick = ["search.num_micro_batches=4", "search.work_limit=2.5"]
+    quick = ["search.num_micro_batches=4", "search.work_limit=2.5", "export=perfetto"]
     done = command("compare", f"stages={stages}", f"schedules=[{','.join(names)}]", *quick, draws=True)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
@@ -51,6 +52,7 @@ def test_a_table_a_figure_and_the_schedules(command, stages: Path, tmp_path: Pat
     for name in fitting:
         schedule = read_schedule(out / f"schedules/{name}.json")
         assert schedule.makespan * schedule.placement.tick_ms == float(rows[name]["makespan_ms"])
+        assert len(thread_of(read_events(out / "trace.json"), 0, name)) == len(schedule.order(0))
     assert (out / "compare.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "compare.pdf").read_bytes().startswith(b"%PDF")
     lines = done.stdout.splitlines()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from commands import refusal
 from made_up_layers import as_csv, made_up_layers
+from perfetto_rules import read_events, thread_of
 
 from placements.trainers.files import read_any
 from placements.trainers.megatron_layout import read_notation
@@ -48,6 +49,7 @@ def test_the_table_and_the_files_of_each_framework(command, layers: Path, tmp_pa
         assert read_any(str(folder / "megatron.txt")).layout == layout
         assert read_any(str(folder / "torchtitan.txt")).layout == layout
         schedule = read_schedule(folder / "schedule.json")
+        assert len(thread_of(read_events(out / "trace.json"), 3, folder.name)) == len(schedule.order(3))
         placement = schedule.placement
         assert placement.ms(schedule.makespan) == float(row["iteration_ms"])
         assert placement.mib(int(peak_memory(schedule).max())) == float(row["peak_memory_mib"]) <= 8000

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from perfetto_rules import read_events, thread_of
 
 from experiments.config.command import run as run_command
 from experiments.plan.options import PLANNERS, PlanCommandOptions, PlanQuestion, read_planner
@@ -55,6 +56,7 @@ def test_plans_are_ranked_explained_and_written(command: Any, tmp_path: Path) ->
     assert 1.01 * rates[0] >= max(rates)
     assert all(row["proved"] in ("makespan", "no") for row in plans)
     schedule = validate(read_schedule(out / "schedule.json"))
+    assert len(thread_of(read_events(out / "trace.json"), 0, "planned")) == len(schedule.order(0))
     assert schedule.placement.ms(schedule.makespan) == pytest.approx(float(plans[0]["iteration_ms"]), 1e-3)
     placement = read_placement(out / "placement.yaml")
     assert placement.memory is not None

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from experiments.prices import drawings, tables
 from schedsearch.cluster.prices.study import Reduction
-from schedsearch.figures.panels import CurvePoint
 
 NAN = float("nan")
 
@@ -59,20 +57,3 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
         monkeypatch.setattr(drawings, name, kept.draw)
     monkeypatch.setattr(drawings, "save_widths", lambda *given: b"")
     return kept
-
-
-def test_curves_show_what_moving_saves_over_staying(drawn: Drawn, tmp_path: Path) -> None:
-    """Staying costs 60 $ and moving 30: twice as much; of the slow one 48 and 30."""
-    drawings.save_durations(FOUND[2:6], tmp_path)
-    net, slow = drawn.panels[0]
-    assert (net.title, net.curves["dynamic"]) == ("net", [CurvePoint(4.0, 2.0)])
-    assert (slow.title, slow.curves["dynamic"]) == ("slow net", [CurvePoint(4.0, 1.6)])
-
-
-def test_bars_show_the_reductions_by_model_and_strategy(drawn: Drawn, tmp_path: Path) -> None:
-    drawings.save_reductions(FOUND[:6], tmp_path)
-    (panel,) = drawn.panels[0]
-    assert panel.groups == {
-        "net": {"baseline": 1.0, "multi-cloud": 1.6, "dynamic": 3.2},
-        "slow net": {"baseline": 1.0, "multi-cloud": 1.25, "dynamic": 2.0},
-    }

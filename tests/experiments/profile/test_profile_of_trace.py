@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from commands import one_line_error
+from perfetto_rules import read_events, thread_of
 from torch.profiler import ProfilerActivity, profile, record_function
-
-from runtime.profiling.trace import MEASURED
 
 SMALL = ["runtime.hidden_size=8", "runtime.sequence_length=8", "search.num_micro_batches=3"]
 TWO_STAGES = ["placement=v_shape", "placement.num_devices=2"]
@@ -29,9 +28,9 @@ def test_a_run_of_ours_gives_the_times_of_its_blocks(command, tmp_path: Path) ->
     done = command("profile", *TWO_STAGES, f"profiling.trace={trace}")
     assert done.returncode == 0, done.stderr
     measured: dict[str, list[float]] = {}
-    for event in json.loads(trace.read_text())["traceEvents"]:
-        if "measured_ms" in event.get("args", {}) and event["tid"] % 100 == MEASURED:
-            measured.setdefault(event["args"]["block"], []).append(event["args"]["measured_ms"])
+    events = read_events(trace)
+    for event in (event for device in (0, 1) for event in thread_of(events, device, "measured")):
+        measured.setdefault(event["args"]["block"], []).append(event["args"]["measured_ms"])
     found = times_ms(tmp_path / "out/profile.csv")
     assert found.keys() == {"F0", "F1", "B0", "B1"} == measured.keys()
     for block, each in measured.items():

@@ -1,4 +1,4 @@
-"""`experiments.replay`: its tables, what it leaves out, and what it refuses."""
+"""`experiments.replay`: its tables, its files, and what it refuses."""
 
 from __future__ import annotations
 
@@ -14,32 +14,55 @@ def uneven(step: int, replica: int, kind: str, block: int, n: int) -> float:
     return (3 if (replica, n) == (0, 0) else 1) * (0.010 if kind == "F" else 0.020)
 
 
+def table(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
 @pytest.mark.always
 def test_all_jobs_of_a_folder_are_replayed(command, tmp_path: Path) -> None:
     write_trace(tmp_path, uneven, name="one", steps=(1, 2))
     write_trace(tmp_path, uneven, name="two", stages=3, chunks=2, replicas=1, steps=(5,))
-    done = command("replay", f"data={tmp_path}", "work_limit=0.05")
+    profile = tmp_path / "profile.csv"
+    blocks = [f"{kind}{n}" for kind in "FB" for n in range(6)]
+    profile.write_text("block,frequency,time,energy\n" + "".join(f"{b},1400,0.01,2\n" for b in blocks))
+    energy = (f"profile={profile}", "blocking_power_w=100", "tokens=1000")
+    done = command("replay", f"data={tmp_path}", "work_limit=0.05", *energy)
     assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
-    rows = list(csv.DictReader((out / "replay.csv").read_text().splitlines()))
-    columns = "job iterations measured_ms simulated_ms reordered_ms reassigned_ms bound_ms"
-    assert " ".join(rows[0]) == columns
-    assert [(row["job"], row["iterations"]) for row in rows] == [("one", "2"), ("two", "1")]
-    for row in rows:
-        assert float(row["simulated_ms"]) == pytest.approx(float(row["measured_ms"]), rel=1e-3)
-        assert float(row["bound_ms"]) <= float(row["reassigned_ms"]) <= float(row["simulated_ms"])
-    iterations = list(csv.DictReader((out / "iterations.csv").read_text().splitlines()))
+    rows = table(out / "replay.csv")
+    assert [row["change"] for row in rows if row["job"] == "two"] == [
+        *("measured", "simulated", "order", "order, backwards in halves", "order and division of layers")
+    ]
+    for job, gpus, numbers, stages in (("one", 4, 8, 2), ("two", 3, 4, 6)):
+        own = {row["change"]: row for row in rows if row["job"] == job}
+        measured, simulated = (float(own[name]["pipeline_ms"]) for name in ("measured", "simulated"))
+        assert simulated == pytest.approx(measured, rel=1e-3)
+        for row in own.values():
+            assert not row["bound_ms"] or float(row["bound_ms"]) <= float(row["pipeline_ms"])
+            assert not row["schedule"] or (out / row["schedule"]).is_file()
+        # each block takes 2 J, and a device waits at 100 W for the rest of the pipeline's time
+        causes = {row["cause"]: float(row["time_ms"]) for row in table(out / "causes.csv") if row["job"] == job}
+        assert sum(ms for name, ms in causes.items() if name != "iteration") == pytest.approx(causes["iteration"])
+        energy_j = float(own["measured"]["energy_j"])
+        # one micro-batch of a replica takes three times as long
+        busy_ms = (numbers + 2) * stages * 30
+        assert energy_j == pytest.approx(numbers * stages * 4 + (gpus * measured - busy_ms) / 10)
+        assert float(own["measured"]["tokens_per_kwh"]) == pytest.approx(numbers * 1000 * 3.6e6 / energy_j)
+    iterations = table(out / "iterations.csv")
     assert [(row["job"], row["step"]) for row in iterations] == [("one", "1"), ("one", "2"), ("two", "5")]
-    assert "one, 2 iterations: measured" in done.stdout
+    assert "one: an iteration takes" in done.stdout
+    assert {"trace-one.json", "timelines-one.png", "causes-two.png"} <= {each.name for each in out.iterdir()}
 
 
-def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
-    message = refusal("replay", [f"data={tmp_path}"], tmp_path / "out")
-    assert "has no trace-NAME.csv.gz; give a folder with at least one" in message
-    write_trace(tmp_path, uneven)
-    (tmp_path / "meta-job.yaml").write_text("dp_size: 2\npp_size: 3\n")
-    message = refusal("replay", [f"data={tmp_path}"], tmp_path / "out2")
-    assert "column stage: goes to 1, where the meta file says pp_size 3" in message
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ((), "has no trace of a form that is read; these are a job's table trace-NAME.csv.gz"),
+        (("profile=x.csv",), "blocking_power_w: is missing beside profile; give the power of a GPU that waits, in W"),
+    ],
+)
+def test_what_is_wrong_is_one_line(tmp_path: Path, given: tuple[str, ...], says: str) -> None:
+    assert says in refusal("replay", [f"data={tmp_path}", *given], tmp_path / "out")
 
 
 def test_the_times_of_a_job_are_scenarios_of_a_search(command, tmp_path: Path) -> None:
@@ -53,7 +76,7 @@ def test_the_times_of_a_job_are_scenarios_of_a_search(command, tmp_path: Path) -
         *("search.work_limit=0.5", "schedule=one_f_one_b"),
     )
     assert done.returncode == 0, done.stderr
-    rows = list(csv.DictReader((out / "scenarios.csv").read_text().splitlines()))
+    rows = table(out / "scenarios.csv")
     assert {row["schedule"] for row in rows} >= {"robust", "one_f_one_b"}
     for row in rows:
         assert row["scenario"] == "as measured in one"

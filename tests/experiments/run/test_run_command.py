@@ -393,6 +393,7 @@ WRONG = [
         ["placement=wave_shape", "runtime.weight_versions=weight_stashing"],
         "F0 and F7 share embedding.tokens; use flush or the model 'synthetic'",
     ),
+    (["runtime.trace=true", "search.export=perfetto"], "as search.export=perfetto does; leave one out"),
     (
         ["runtime.clocks=false", "runtime.simulated_gpus=true"],
         "runtime.simulated_gpus: needs scripts with clocks; use runtime.clocks=true",

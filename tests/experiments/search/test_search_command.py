@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from commands import one_line_error
+from perfetto_rules import read_events, thread_of
 from places import ROOT
 
 from placements.placement_file import placement_to_dict, read_placement
@@ -84,10 +85,12 @@ def test_what_is_proved_is_named(command, tmp_path: Path) -> None:
     """OPTIMAL once stood alone beside a makespan that nobody had proved. The least has been 135 in a minute,
     and no more than 132 proved."""
     options = ["placement=x_shape", "search.memory=6", "search.work_limit=2.5"]
-    done = command("search", *options)
+    done = command("search", *options, "search.export=perfetto")
     data = json.loads((tmp_path / "out/schedule.json").read_text())
     assert (data["search_status"], data["proved"]) == ("OPTIMAL", "period proved")
     assert data["search"]["ended_by"] == "work limit"
+    rows = [thread_of(read_events(tmp_path / "out/trace.json"), 0, name) for name in ("searched", "chimera")]
+    assert [len(row) for row in rows] == [len(data["blocks"]) // 4] * 2
     lines = done.stdout.splitlines()
     assert "x_shape, 16 pairs of micro-batches" in lines
     period = "80 ms per pair of micro-batches: proved (bound 80 ms), steady bubble 0.0%"
@@ -150,7 +153,7 @@ WRONG = [
     (["schedule=1f1b"], "schedule: '1f1b' is not known; the options are searched, gpipe, one_f_one_b"),
     (["placement.vocab_size=9000000"], "device 0 besides 165336 MiB of static memory"),
     (["profile.gpu=a1000"], "profile.gpu: 'a1000' is not known; did you mean a100?"),
-    (["search.export=zeus"], "search.export: 'zeus' is not known; the options are torch, streams"),
+    (["search.export=zeus"], "search.export: 'zeus' is not known; the options are torch, streams, perfetto"),
     (
         ["placement=m_shape", "search.export=torch"],
         "search.export: m_shape has no form in torch, because E runs on several devices",

@@ -186,17 +186,6 @@ def test_a_lowering_waits_for_the_dwell_and_a_raise_does_not() -> None:
     assert follower.wait_s(5.001) is None, "the latest request is for the clock that is set"
 
 
-def test_controller_keeps_the_dwell(driver: FakeDriver) -> None:
-    """A lowering within it comes to nothing if a raise follows; one hour stands for all time."""
-    clock = NvmlClock("0", dwell_ms=3_600_000)
-    for clock_mhz in (1200, 900, 1410):
-        clock.set(clock_mhz)
-        if clock_mhz != 900:
-            driver.wait_for(f"0 lock {clock_mhz} {clock_mhz}")
-    clock.reset()
-    assert driver.lines() == ["0 reset", "0 lock 1200 1200", "0 lock 1410 1410", "0 reset"]
-
-
 def test_a_second_run_leaves_the_clock_to_the_first(driver: FakeDriver) -> None:
     """It would unlock what the first one locks; the other GPU is free."""
     first, other = NvmlClock("0"), NvmlClock("1")

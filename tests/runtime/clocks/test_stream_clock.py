@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 from fake_event import FakeEvent
@@ -141,22 +140,6 @@ def test_after_a_reset_nothing_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> 
     assert clock.requests == [1410]
 
 
-def test_the_thread_asks_ahead_of_time() -> None:
-    """The length of F0 is known, so its end need not be reached."""
-    stream = Stream(1410, 900, lead_s=0.5)
-    stream.follower._clock = clock = Telling()
-    stream.follower._length_s["F0", 1410] = 0.5 + 1e-3
-    stream.follower._now_s = time.monotonic
-    stream.follower.start()
-    stream.hand_over(2)
-    stream.begins[0].at_s = 0.0
-    assert clock.wait()[0] == 1410
-    assert clock.wait() == [1410, 900]
-    for event in (*stream.begins, *stream.ends):
-        event.at_s = 2.0
-    stream.follower.reset()
-
-
 def test_the_script_learns_that_the_clock_is_gone() -> None:
     class Gone(RecordingClock):
         def set(self, clock_mhz: int) -> None:
@@ -171,15 +154,3 @@ def test_the_script_learns_that_the_clock_is_gone() -> None:
     stream.follower._thread.join(20)
     with pytest.raises(ClockError, match="has ended"):
         stream.hand_over(1)
-
-
-def test_what_is_passed_on_is_told_when_it_is() -> None:
-    stream, told = Stream(1410, 900, 900), []
-    stream.follower.tell(lambda clock_mhz: told.append((stream.now_s, clock_mhz)))
-    stream.hand_over(3)
-    stream.reach(stream.begins[0], 1.0)
-    stream.reach(stream.ends[0], 2.0)
-    stream.reach(stream.begins[1], 3.0)
-    stream.reach(stream.ends[1], 4.0)
-    assert told == [(1.0, 1410), (2.0, 900)]
-    assert stream.follower.requests == [1410, 900, 900]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 
 import pytest
 
 from placements.shapes import v_shape
 from runtime.codegen.header import PICTURE_WIDTH, header, launch_lines
-from schedsearch.baselines import one_f_one_b
-from schedsearch.picture import fitted, picture
+from schedsearch.picture import fitted
 from schedsearch.searches.search import search
 
 
@@ -47,19 +45,6 @@ def test_one_device_has_one_line_and_a_folder_with_spaces_is_quoted() -> None:
     assert launch_lines((1,), "my scripts")[1:] == [
         "    torchrun --nproc-per-node 1 -m runtime.launch 'my scripts'"
     ]
-
-
-def test_the_own_row_is_marked_and_versions_are_named() -> None:
-    schedule = one_f_one_b(v_shape(2), 2)
-    placed = replace(schedule.placement, nodes=(0, 1))
-    text = header(placed, 1, None, "x", "f", picture(schedule), {"torch": "2.13.0"})
-    lines = str(ast.literal_eval(text)).splitlines()
-    assert lines[:2] == ["Device 1 of 2 of x.", "Made with torch 2.13.0."]
-    assert [line[:6] for line in lines if "|" in line] == ["    0 ", "  > 1 "]
-    assert "torchrun --nnodes 2 --node-rank R --nproc-per-node 1" in text
-    text = header(placed, 1, 0, "x", "f", "0 | F\n1 | G", {})
-    assert text.startswith('"""Device 1 of 2, a GPU of the schedule\'s device 0, of x.')
-    assert "  > 0 | F" in text
 
 
 def test_a_long_schedule_is_drawn_by_its_ends_and_its_repetend_within_110_columns() -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from small_runs import SYNTHETIC, with_hidden_forms
 
 from placements import Block, Kind, Placement
@@ -139,35 +137,3 @@ def test_what_is_no_job_is_refused(text: str, tmp_path: Path) -> None:
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(JobError, match="job.json: .*give the job.json written with the scripts"):
         read_job(path)
-
-
-JUNK = (
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.sampled_from([[], {}])
-)
-
-
-@pytest.fixture(scope="module")
-def job_text(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("job")
-    generated(one_f_one_b(v_shape(2), 4), EACH, folder)
-    return (folder / "job.json").read_text()
-
-
-@given(st.data())
-@settings(deadline=None, max_examples=200)
-def test_junk_in_place_of_any_value_is_refused_in_one_line(
-    job_text: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    folder = tmp_path_factory.getbasetemp()
-    changed = place = json.loads(job_text)
-    for _ in range(data.draw(st.integers(0, 4))):
-        inner = [value for value in (place.values() if isinstance(place, dict) else place) if value]
-        containers = [value for value in inner if isinstance(value, (dict, list))]
-        place = data.draw(st.sampled_from(containers)) if containers else place
-    key = data.draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place))))
-    before = place[key]
-    place[key] = data.draw(JUNK.filter(lambda junk: junk != before))
-    (folder / "job.json").write_text(json.dumps(changed))
-    with pytest.raises(JobError) as caught:
-        read_job(folder / "job.json")
-    assert "\n" not in str(caught.value)

@@ -262,34 +262,6 @@ def test_a_gpu_that_stands_at_a_message_is_named(events: list[str], monkeypatch:
         made.finish()
 
 
-def test_the_innermost_observer_is_next_to_the_block(
-    events: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So a profile has no recording in it, and a clock's events are around both."""
-
-    class Telling:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def __getattr__(self, event: str) -> Callable[..., None]:
-            return lambda *arguments: events.append(f"{self.name}: {event}")
-
-    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
-    work = SimpleNamespace(wait=lambda: events.append("wait"), is_completed=lambda: False)
-    monkeypatch.setattr(dist, "irecv", lambda *arguments, **options: work)
-    telling = [cast(DeviceObserver, Telling(name)) for name in ("outer", "inner")]
-    made = one_device(events, Calls(), links={(1, 0): "link"}, observers=telling)
-    made.receive("F0", "F1", 0, source=1)
-    made.run("F1", 0)
-    made.finish()
-    expected = []
-    for event in ("begin", "post", "posted", "reach", "wait", "waited", "start", "stop", "drain", "end"):
-        inwards = event in ("post", "reach", "wait", "start", "drain")
-        expected += [f"{name}: {event}" for name in (("outer", "inner") if inwards else ("inner", "outer"))]
-        expected += {"wait": ["wait"], "start": ["run F1"]}.get(event, [])
-    assert events == expected
-
-
 RUN = BlockCall("F0", 0, None)
 MESSAGE = Message(Transfer("F0", "F1", 0), 0, 1)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from fake_driver import FakeDriver
+from fake_driver import FakeDriver, FakeGpu
+from fake_event import FakeEvent
 from four_clocks import plan_of
 from torch import Tensor, nn
 
@@ -19,8 +21,10 @@ import schedsearch
 from placements.forms.texts import write_json
 from placements.shapes import loop_shape, v_shape, wave_shape
 from runtime.clocks.clock import NvmlClock, RecordingClock
+from runtime.clocks.stream_clock import StreamClock
+from runtime.hooks import plan_clocks
 from runtime.hooks.plan_clocks import PlanClocks
-from runtime.program.calls import ScriptError
+from runtime.program.calls import BlockCall, ScriptError
 from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b, zb_v
 from schedsearch.energy import FrequencyPlan
 from schedsearch.schedule import Schedule
@@ -118,6 +122,75 @@ def test_several_chunks_of_a_device_are_built_in_order() -> None:
     assert clock.requests == clocks_of(schedule, 0)
 
 
+def test_a_loop_says_by_itself_what_comes_next(driver: FakeDriver) -> None:
+    """Through the controller and NVML; a block's name or a type of Perseus's stands for it."""
+    driver.setup(1, range(100, 600))
+    clock = NvmlClock("0")
+    gpu = FakeGpu(driver, 0, clock)
+    wanted = clocks_of(SCHEDULE, 1)
+    with PlanClocks(plan_of(SCHEDULE), schedule=SCHEDULE, device=1, clock=clock) as clocks:
+        for call, mhz in zip(["F1", "backward", "forward", "B1", "F1", "backward"], wanted, strict=True):
+            clocks.set_speed(call)
+            gpu.wait_for_lock(mhz)
+            assert gpu._nvml.clock_mhz() == mhz
+        assert clocks.requests == wanted
+    assert driver.lines()[-1] == "0 reset"
+
+
+def test_another_order_is_told_of() -> None:
+    with PlanClocks(plan_of(SCHEDULE), schedule=SCHEDULE, device=0, clock=RecordingClock()) as clocks:
+        clocks.set_speed("F0")
+        with pytest.raises(
+            ScriptError,
+            match=r"device 0: set_speed\('backward'\) comes where the schedule has F0 of micro-batch 1, 2 of",
+        ):
+            clocks.set_speed("backward")
+        with pytest.raises(ScriptError, match=r"set_speed\('F1'\) comes where"):
+            clocks.set_speed("F1")
+        clocks.begin_iteration()
+        clocks.set_speed("F0")
+        first = plan_of(SCHEDULE).clock_mhz["F0"][0]
+        assert clocks.requests == [first, first], "an iteration that ended early begins anew"
+
+
+@pytest.mark.parametrize(
+    ("clock_mhz", "device", "message"),
+    [
+        ({"F0": [1, 2, 3]}, 0, r"clock_mhz: B0 has \[\] for 3 micro-batches; give a plan of this schedule"),
+        ({"F0": [1, 2, 3], "B0": [1, 2, "3"]}, 0, r"clock_mhz: B0 has \[1, 2, '3'\]"),
+        ({}, 2, "device: 2 is not in .*; its devices are 0 to 1"),
+    ],
+)
+def test_a_plan_of_another_schedule_is_refused(
+    clock_mhz: Mapping[str, Sequence[int]], device: int, message: str
+) -> None:
+    plan = replace(plan_of(SCHEDULE), clock_mhz=clock_mhz)
+    with pytest.raises(ScriptError, match=message), PlanClocks(plan, schedule=SCHEDULE, device=device) as own:
+        own.set_speed("F0")
+
+
+def test_on_a_gpu_clocks_follow_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that runs ahead of its GPU asks for nothing that is not due, nor does it wait."""
+    passed, now_s, events = RecordingClock(), [0.0], list[FakeEvent]()
+
+    def record(sleeps: bool) -> FakeEvent:
+        events.append(FakeEvent())
+        return events[-1]
+
+    monkeypatch.setattr(plan_clocks, "record_event", record)
+    wanted = clocks_of(SCHEDULE, 1) * 2
+    runs = [BlockCall(*each, mhz) for each, mhz in zip(SCHEDULE.order(1), wanted, strict=False)]
+    stream = StreamClock(passed, runs, now_s=lambda: now_s[0])
+    with PlanClocks(plan_of(SCHEDULE), schedule=SCHEDULE, device=1, clock=stream) as clocks:
+        for block in order(SCHEDULE, 1) * 2:
+            clocks.set_speed(block)
+        assert passed.requests == []
+        for number, event in enumerate(events):
+            now_s[0] = event.at_s = float(number + 1)
+            stream.step()
+        assert clocks.requests == wanted and set(passed.requests) == set(wanted)
+
+
 def test_a_cuda_graph_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its replays call no hooks, so the GPU would keep the clock of the capture's last computation."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
@@ -145,6 +218,13 @@ def test_files_of_the_commands_are_read(tmp_path: Path, monkeypatch: pytest.Monk
         schedsearch.clocks(tmp_path, module()).__enter__()
     with pytest.raises(ValueError, match=r"none.schedule\.json"):
         schedsearch.clocks(tmp_path / "none" / "plan.json")
+    for data, message in (
+        ({}, "is not a mapping"),
+        ({"clock_mhz": {"F2": [1, 2, 3]}}, "has clocks of F2, which v_shape has not; give a"),
+    ):
+        write_json(tmp_path / "wrong.json", data)
+        with pytest.raises(ScriptError, match=f"wrong.json: clock_mhz: {message}"):
+            schedsearch.clocks(tmp_path / "wrong.json")
     with pytest.raises(ScriptError, match="schedule: is missing"):
         schedsearch.clocks(plan_of(SCHEDULE))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Run, Send
 from runtime.program.lower import lower
 from runtime.transport.in_memory import Network
-from runtime.transport.turns import StoppedError, backward_in_own_thread
+from runtime.transport.turns import backward_in_own_thread
 from runtime.verify.replay import ReplayError
 from schedsearch.baselines import gpipe
 from schedsearch.schedule import Schedule
@@ -138,44 +137,3 @@ def test_a_sent_tensor_belongs_to_the_transfer_until_it_is_met() -> None:
         assert network.receive(buffer, (0, 1)).is_completed()
         assert sent.is_completed()
         assert buffer.item() == expected
-
-
-TEAM = (0, 1, 2)
-
-
-def test_turns_go_round() -> None:
-    network, said = Network(3), []
-
-    def part(device: int) -> int:
-        for step in range(2):
-            said.append((step, device))
-            assert network.exchange(TEAM, device, (step, device)) == [(step, other) for other in TEAM]
-        return 10 * device
-
-    assert network.run([partial(part, device) for device in TEAM]) == [0, 10, 20]
-    assert said == [(0, 0), (0, 1), (0, 2), (1, 2), (1, 0), (1, 1)], "the last that comes goes on first"
-    assert network.run([lambda: 1] * 3) == [1, 1, 1]
-
-
-def test_the_error_of_the_first_device_that_fails_is_raised() -> None:
-    network, errors = Network(3), []
-
-    def part(device: int) -> None:
-        if device == 1:
-            raise KeyError("boom")
-        try:
-            network.exchange(TEAM, device, None)
-        except StoppedError as error:
-            errors.append(error)
-            raise
-
-    with pytest.raises(KeyError, match="boom"):
-        network.run([partial(part, device) for device in TEAM])
-    assert len(errors) == 2
-
-
-def test_tensors_of_different_forms_are_not_gathered() -> None:
-    network = Network(2)
-    values = [torch.zeros(2), torch.zeros(3)]
-    with pytest.raises(RuntimeError, match="gather tensors of different forms"):
-        network.run([partial(network.gather, (0, 1), device, values[device]) for device in range(2)])

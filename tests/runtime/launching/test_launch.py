@@ -24,15 +24,13 @@ from experiments.config.declaring import own_options
 from experiments.run.options import RuntimeOptions
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
-from runtime.execution.process import Process
-from runtime.execution.results import Position, Progress, read_position, read_progress, write_progress
+from runtime.execution.results import Progress
 from runtime.execution.run_options import RUN_FILE, RunOptions
 from runtime.launching.launch import LaunchError, main
 from runtime.launching.processes import Torchrun
 from runtime.models import ModelOptions
 from runtime.options.model import UserModelOptions
 from runtime.options.run import UserRunOptions
-from runtime.profiling.profiler import Sweep
 from runtime.program.calls import ScriptError
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
@@ -258,42 +256,6 @@ def test_a_run_is_refused_where_there_are_too_few_gpus(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
     with pytest.raises(ScriptError, match=message):
         launched(scripts, 2, **arguments)  # type: ignore[arg-type]
-
-
-def test_options_survive_their_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    options = RunOptions(
-        iterations=7,
-        timeout_s=12.5,
-        launcher="fork",
-        device="cpu",
-        backend="gloo",
-        checkpoints=Path("/checkpoints"),
-        trace_file=Path("/trace.json"),
-        results=Path("/somewhere"),
-        clock_latency=Path("/clock_latency.json"),
-        sweep=Sweep(3, 1.5),
-        exact=False,
-    )
-    monkeypatch.setattr(
-        os, "environ", os.environ | options.write(tmp_path) | {"RANK": "1", "WORLD_SIZE": "2"}
-    )
-    assert RunOptions.of_environment() == options
-    assert Process.of_torchrun(options) == Process(1, 2, options)
-
-
-def test_positions_and_progress_can_be_read_while_they_are_written(tmp_path: Path) -> None:
-    assert read_position(tmp_path, 3) == ("not started", None, None)
-    position = Position(tmp_path, 3)
-    position.move("a long way to go", 12)
-    assert read_position(tmp_path, 3) == ("a long way to go", 12, os.getpid())
-    position.move("there")
-    assert read_position(tmp_path, 3) == ("there", None, os.getpid())
-    position.close()
-    assert read_progress(tmp_path) == []
-    write_progress(tmp_path, Progress(0, 5.5, 12.25))
-    with (tmp_path / "progress.jsonl").open("a") as file:
-        file.write("[1, 5.")
-    assert read_progress(tmp_path) == [Progress(0, 5.5, 12.25)]
 
 
 OTHER_DEFAULTS = {"iterations", "timeout_s", "launcher"}

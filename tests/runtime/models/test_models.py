@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from small_runs import chain_of, check_cut
-from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch import Tensor
 
 from placements import Block, Kind, Placement
 from placements.shapes import SHAPES, k_shape, m_shape, nn_shape, v_shape, x_shape
@@ -21,9 +20,6 @@ from runtime.models import (
     suitable_model,
     zoo_blocks,
 )
-from runtime.models.core.attention import Attention, CrossAttention
-from runtime.models.core.parameters import description_of
-from runtime.transport.shards import Shards
 from runtime.verify.reference import ReferenceCase, plain
 from runtime.verify.replay import ReplayError, replay
 from schedsearch.baselines import gpipe
@@ -104,44 +100,6 @@ def test_gradient_is_the_slope_of_the_loss(placement: Placement, name: str) -> N
         assert abs((losses[0] - losses[1]) / 2e-5 - slope) < 1e-7, shard.name
 
 
-def drawn(layer: nn.Module) -> dict[str, Tensor]:
-    """Give a layer random values; return them by the names of its parameters in the model."""
-    generator = torch.Generator().manual_seed(1)
-    found = {}
-    for value in layer.parameters():
-        description = description_of(value)
-        assert description is not None
-        value.data = torch.randn(value.shape, generator=generator, dtype=torch.float64)
-        found[description.name] = value.detach()
-    return found
-
-
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_is_torchs(causal: bool) -> None:
-    layer = Attention("a", replace(OPTIONS, num_heads=2), causal)
-    weights = drawn(layer)
-    hidden = torch.randn(3, 5, 8, dtype=torch.float64)
-    normal = torch.nn.functional.layer_norm(hidden, (8,), weights["a.norm.weight"], weights["a.norm.bias"])
-    joint = torch.einsum("blc,chw->bhlw", normal, weights["a.in.weight"])
-    query, key, value = (joint + weights["a.in.bias"][:, None]).chunk(3, dim=-1)
-    mixed = scaled_dot_product_attention(query, key, value, is_causal=causal)
-    expected = hidden + torch.einsum("bhlw,hwc->blc", mixed, weights["a.out.weight"])
-    found = layer(hidden)
-    torch.testing.assert_close(found, expected + weights["a.out.bias"])
-
-
-def test_cross_attention_is_torchs() -> None:
-    layer = CrossAttention("a", replace(OPTIONS, num_heads=2))
-    weights = drawn(layer)
-    memory, own = torch.randn(2, 3, 5, 8, dtype=torch.float64).unbind()
-    normal = torch.nn.functional.layer_norm(own, (8,), weights["a.norm.weight"], weights["a.norm.bias"])
-    query = torch.einsum("blc,chw->bhlw", normal, weights["a.query.weight"])
-    key, value = torch.einsum("blc,chw->bhlw", memory, weights["a.memory.weight"]).chunk(2, dim=-1)
-    mixed = scaled_dot_product_attention(query, key, value)
-    expected = own + torch.einsum("bhlw,hwc->blc", mixed, weights["a.out.weight"])
-    torch.testing.assert_close(layer(own, memory), expected + weights["a.out.bias"])
-
-
 def test_two_directions_are_one_model_on_twice_the_micro_batches() -> None:
     both = plain(ReferenceCase(OPTIONS, x_shape(2), 3, 2))
     one = plain(ReferenceCase(OPTIONS, v_shape(2), 6, 2))
@@ -197,28 +155,6 @@ def test_what_fits_is_chosen() -> None:
 GPT = ModelOptions(
     "gpt", hidden_size=8, sequence_length=4, micro_batch_size=2, num_layers=5, num_heads=2, seed=3
 )
-SYNTHETIC = replace(GPT, name="synthetic")
-
-
-@pytest.mark.parametrize("count", [2, 3, 5])
-def test_shards_make_up_the_full_tensor(count: int) -> None:
-    placement = k_shape(2)
-    whole = Model(SYNTHETIC, placement, {"J": WHOLE})
-    full = {shard.name: value for shard, value in whole.parameters.items()}
-    for index in range(count):
-        cut = Model(SYNTHETIC, placement, {"J": Shards(index, count, lambda tensor: [tensor] * count)})
-        assert {shard.num_shards for shard in cut.parameters} == {1, count}
-        assert {shard.shard for shard in cut.parameters} == {0, index}
-        for shard, value in cut.parameters.items():
-            assert torch.equal(value, shard.of(full[shard.name]))
-
-
-def test_initial_weights_depend_on_name_and_seed_only() -> None:
-    ours = Model(GPT, v_shape(2), {"F0": WHOLE}).parameters
-    others = Model(GPT, v_shape(4), {"F0": WHOLE, "F1": WHOLE, "F2": WHOLE}).parameters
-    assert all(torch.equal(value, others[shard]) for shard, value in ours.items())
-    other_seed = Model(replace(GPT, seed=4), v_shape(2), {"F0": WHOLE}).parameters
-    assert not any(torch.equal(value, other_seed[shard]) for shard, value in ours.items())
 
 
 def test_micro_batches_differ_and_targets_follow_inputs() -> None:

@@ -64,19 +64,6 @@ class Doubled(torch.autograd.Function):
         return 2 * gradient
 
 
-class Recurrent(nn.Module):
-    """The same layer three times: its weights are used again nearer to the input."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, value: Tensor) -> Tensor:
-        for _ in range(3):
-            value = torch.tanh(self.layer(value))
-        return value
-
-
 class Siamese(nn.Module):
     """Two inputs through the same layer, beside each other."""
 
@@ -151,7 +138,7 @@ class Alone(nn.Module):
         return Doubled.apply(self.table(torch.tensor([0, 3, 3, 1])))  # type: ignore[no-any-return]
 
 
-MODULES = [Recurrent, Siamese, Custom, WithHooks, Transformer, MixedUse, Alone]
+MODULES = [Siamese, Custom, WithHooks, Transformer, MixedUse, Alone]
 
 
 def in_one_go(output: Tensor, gradient: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:

@@ -1,12 +1,11 @@
 """Plans on their way from the server to the devices of a run."""
 
 import logging
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import ServerProcess, in_thread, profile_of, ready, small_schedule
+from served import ServerProcess, in_thread, ready, small_schedule
 from small_runs import SMALL_GPT, launched
 
 from runtime.codegen.codegen import generate
@@ -25,7 +24,6 @@ from runtime.program.lower import lower
 from runtime.server.service import Service
 
 SCHEDULE = small_schedule()
-PROFILE = profile_of(SCHEDULE.placement)
 
 
 @pytest.fixture(scope="module")
@@ -141,25 +139,6 @@ def test_a_plan_must_have_the_blocks_and_micro_batches_of_the_run(
     assert [record.getMessage() for record in caplog.records] == said
 
 
-def test_each_plan_is_handed_over_once_and_the_newest_counts(
-    server: ServerClient, job: str, process: ServerProcess
-) -> None:
-    client = PlanClient(process.url, job, interval_s=3600)
-    client.poll()
-    first = client.at_iteration_boundary()
-    assert first is not None
-    assert set(first.clock_mhz) == {"F0", "F1", "B0", "B1"}
-    assert client.at_iteration_boundary() is None
-    for degree in (1.2, 1.4):
-        server.set_straggler(job, 0, 0, degree)
-        client.poll()
-    newest = client.at_iteration_boundary()
-    assert newest is not None
-    assert newest.version == 3
-    assert client.at_iteration_boundary() is None
-    client.close()
-
-
 def test_trouble_is_logged_when_it_begins(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "runtime.client")
     with in_thread(Service(tmp_path / "jobs")) as url:
@@ -196,26 +175,3 @@ def test_what_is_no_plan_is_not_run(monkeypatch: pytest.MonkeyPatch, clocks: obj
     assert not client.poll()
     assert client.at_iteration_boundary() is None
     client.close()
-
-
-def test_a_late_answer_does_not_replace_a_newer_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two questions are on their way at once; the one that was asked first is answered last."""
-    plans = {version: DeployedPlan(version, 1.0, {}) for version in (1, 2)}
-    askers, asked, answer_late = list[threading.Thread](), threading.Event(), threading.Event()
-
-    def deployed(self: ServerClient, *arguments: object) -> DeployedPlan:
-        if threading.current_thread().name != "plan client":
-            return plans[2]
-        askers.append(threading.current_thread())
-        asked.set()
-        answer_late.wait(60)
-        return plans[1]
-
-    monkeypatch.setattr(ServerClient, "deployed", deployed)
-    client = PlanClient("http://a", "any")
-    asked.wait(60)
-    client.poll()
-    client.close()
-    answer_late.set()
-    askers[0].join(60)
-    assert client.at_iteration_boundary() is plans[2]

@@ -176,12 +176,6 @@ def test_clocks_without_a_steady_part_are_for_one_number_of_micro_batches(tmp_pa
     assert "4 micro-batches (or any number from" in text
 
 
-def test_where_both_ends_meet_the_higher_clock_counts() -> None:
-    clocks = PeriodicClocks([1, 2, 3], 9, [5, 4])
-    assert clocks.unrolled(7) == [1, 2, 3, 9, 9, 5, 4]
-    assert clocks.unrolled(3) == [1, 5, 4]
-
-
 def test_clocks_of_rounds_of_two_are_one_list_for_each_end() -> None:
     """Of 7 micro-batches the last round has one only, the first of its two."""
     clocks = clocks_of_rounds({"F": [[1, 2], [3]]}, {"F": [[8], [9]]}, {"F": [[5], [6, 7]]}, 2, 7)

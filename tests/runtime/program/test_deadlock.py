@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -15,47 +15,8 @@ from placements.shapes import SHAPES, m_shape, v_shape
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Run, Send, parse_instruction
 from runtime.program.lower import lower
-from runtime.program.tensor_flow import pair_backward
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule import Schedule
-
-
-@dataclass(frozen=True)
-class TrainedPlacement:
-    """A random placement, and the pairs it was built from."""
-
-    placement: Placement
-    pairs: dict[str, str]
-
-
-@st.composite
-def trained_placements(draw: st.DrawFn) -> TrainedPlacement:
-    """Return a random forward graph over up to four devices, differentiated whole or in halves."""
-    num_devices = draw(st.integers(1, 4))
-    count = draw(st.integers(1, 5))
-    device_sets = st.sets(st.integers(0, num_devices - 1), min_size=1, max_size=3)
-    devices = [tuple(sorted(draw(device_sets))) for _ in range(count)]
-    feeds = {(i, j) for j in range(count) for i in range(j) if draw(st.booleans())}
-    times = st.integers(1, 4)
-    forward = [
-        Block(
-            f"F{j}", Kind.F, devices[j], draw(times), 0, tuple(f"F{i}" for i in range(j) if (i, j) in feeds)
-        )
-        for j in range(count)
-    ]
-    backward: list[Block] = []
-    pairs: dict[str, str] = {}
-    split = {j: draw(st.booleans()) for j in range(count)}
-    for i in range(count - 1, -1, -1):
-        after = tuple(f"{'I' if split[j] else 'B'}{j}" for j in range(count) if (i, j) in feeds)
-        kind = Kind.I if split[i] else Kind.B
-        backward.append(Block(f"{kind}{i}", kind, devices[i], draw(times), 0, (f"F{i}", *after)))
-        pairs[f"{kind}{i}"] = f"F{i}"
-        if split[i]:
-            backward.append(Block(f"W{i}", Kind.W, devices[i], draw(times), 0, (f"I{i}",)))
-            pairs[f"W{i}"] = f"F{i}"
-    blocks = draw(st.permutations(forward + backward))
-    return TrainedPlacement(Placement("random", num_devices, tuple(blocks)), pairs)
 
 
 def changed(programs: Programs, device: int, program: Sequence[Instruction]) -> Programs:
@@ -69,11 +30,6 @@ def changed(programs: Programs, device: int, program: Sequence[Instruction]) -> 
 @pytest.mark.parametrize("inference", [False, True])
 def test_gpipe_on_every_shape_is_safe(shape: str, inference: bool) -> None:
     check(lower(gpipe(SHAPES[shape](4, inference=inference), 5)))
-
-
-@given(trained_placements())
-def test_random_placements_pair_as_built(trained: TrainedPlacement) -> None:
-    assert pair_backward(trained.placement) == trained.pairs
 
 
 @given(any_schedules(4))

@@ -26,16 +26,6 @@ def test_unrolls_to_the_same_program(program: list[Instruction], shift: int) -> 
     assert len(set().union(*kinds)) == sum(map(len, kinds)), "no block is in two loops"
 
 
-@given(st.lists(RUNS, max_size=14), st.integers(1, 2))
-def test_no_loop_covers_more(program: list[Instruction], shift: int) -> None:
-    """Compare with every period at every place."""
-    best = max(
-        (covered(program, begin, period, shift) for begin in range(14) for period in range(1, 8)), default=0
-    )
-    loops = find_loops(program, shift).loops
-    assert max((loop.rounds * len(loop.body) for loop in loops), default=0) == best
-
-
 def covered(program: list[Instruction], begin: int, period: int, shift: int) -> int:
     """Return how many instructions a loop covers that begins there, or 0 if it has one round only."""
     rounds = 1

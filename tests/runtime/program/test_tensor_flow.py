@@ -51,18 +51,6 @@ def test_skip_connection_pairs_by_who_has_all_its_gradients_even_without_numbers
     assert tensor_inputs(skip)["unread"] == ("unencode", "undecode")
 
 
-def test_equal_numbers_break_ties() -> None:
-    twins = placement(
-        forward("F0", 0),
-        forward("F1", 0),
-        forward("J", 1, "F0", "F1"),
-        backward("JB", 1, "J"),
-        backward("B1", 0, "JB"),
-        backward("B0", 0, "JB"),
-    )
-    assert pair_backward(twins) == {"JB": "J", "B0": "F0", "B1": "F1"}
-
-
 def test_weight_half_has_the_partner_of_its_input_half() -> None:
     split = placement(
         forward("F0", 0),

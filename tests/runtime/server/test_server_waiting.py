@@ -64,12 +64,6 @@ def test_what_was_announced_ends_it_when_it_is_due(
     assert plan.version == 2
 
 
-def test_there_is_nothing_new_at_the_end_of_the_time(server: ServerClient, job: str) -> None:
-    start_s = time.monotonic()
-    assert server.deployed(job, newer_than=1, wait_s=0.2) is None
-    assert time.monotonic() - start_s >= 0.2
-
-
 def test_a_job_that_becomes_ready_ends_it(threads: ThreadPoolExecutor, server: ServerClient) -> None:
     job = server.register(SCHEDULE, 5)
     question = waiting(threads, server, job, 0)
@@ -84,12 +78,6 @@ def test_a_job_that_is_deleted_ends_it(threads: ThreadPoolExecutor, server: Serv
     server.delete(job)
     with pytest.raises(ServerError, match="is not known"):
         question.result(30)
-
-
-def test_a_job_that_is_not_ready_in_time_conflicts(server: ServerClient) -> None:
-    with pytest.raises(ServerError, match="is waiting; GET") as caught:
-        server.deployed(server.register(SCHEDULE, 5), wait_s=0.1)
-    assert caught.value.status == 409
 
 
 @pytest.mark.parametrize("wait_s", ["nan", "61"])

@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 import torch
 from small_runs import compared, errors, on_gpus
-from torch import Tensor
 
-from placements import Kind, Placement
+from placements import Placement
 from placements.shapes import m_shape, v_shape, x_shape
 from runtime.models import Blocks, Model, ModelOptions
 from runtime.program.lower import lower, recomputed
-from runtime.training.copies import CopySums
 from runtime.training.update import Update
 from runtime.transport.in_memory import MemoryTransport, Network
 from runtime.verify.reference import ReferenceCase, plain
@@ -150,51 +148,3 @@ def test_zero_halves_the_state_of_two_copies_and_changes_no_bit() -> None:
     assert parts[0] + parts[2] == whole[0] and parts[1] + parts[3] == whole[1]
     largest = max(weight.numel() for weight in halved.models[0].parameters.values())
     assert abs(parts[0] - parts[2]) <= 2 * largest
-
-
-def test_an_overflow_on_one_device_skips_the_update_on_all() -> None:
-    team = Team(ONE_STAGE, options(precision="fp16", **ADAMW))
-    before = [{shard: weight.clone() for shard, weight in model.parameters.items()} for model in team.models]
-    right = Update.complete
-
-    def broken(self: Update) -> None:
-        if self is team.updates[2]:
-            self._sums.finish()
-            weight = next(iter(team.models[2].parameters.values()))
-            weight.grad = torch.full_like(weight, torch.inf)
-            self._sums.finish = lambda: None  # type: ignore[method-assign]
-        right(self)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Update, "complete", broken)
-        team.train()
-    assert all(update.is_skipped for update in team.updates)
-    for model, values in zip(team.models, before, strict=True):
-        assert model.optimizer.loss_scale is not None and model.optimizer.loss_scale.value == 32768
-        assert all(torch.equal(weight, values[shard]) for shard, weight in model.parameters.items())
-
-
-@pytest.mark.parametrize("exact", [True, False])
-def test_members_that_complete_in_other_orders_begin_in_one(exact: bool) -> None:
-    """F0 and G0 share a parameter's copies with G1 and F1 on the other device, and each order is possible."""
-    placement, network = x_shape(2), Network(2)
-    options = ModelOptions(
-        "gpt", hidden_size=4, sequence_length=3, micro_batch_size=1, num_layers=2, dtype="float32"
-    )
-    blocks_of = [[block.name for block in placement.on(device) if block.kind is Kind.F] for device in (0, 1)]
-
-    def summed(device: int) -> list[Tensor]:
-        transport = MemoryTransport.of(network, placement, (), device)
-        model = Model(options, placement, transport.shards)
-        sums = CopySums(model, transport.connect_copies(model.teams_of_replicas()), exact=exact)
-        for weight in model.parameters.values():
-            weight.grad = torch.full_like(weight, float(device + 1))
-        order = blocks_of[device] if device == 0 else blocks_of[device][::-1]
-        for block in order:
-            sums.complete(block)
-        assert len(sums._finishes) == len(sums._sums), "they begin before the iteration is over"
-        sums.finish()
-        return [weight.grad for weight in model.parameters.values() if weight.grad is not None]
-
-    for gradients in network.run([partial(summed, device) for device in (0, 1)]):
-        assert gradients and all(torch.equal(value, torch.full_like(value, 3.0)) for value in gradients)

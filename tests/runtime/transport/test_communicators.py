@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing import get_context
 from pathlib import Path
@@ -113,51 +112,6 @@ def test_processes_of_a_default_group_join(sharing: str, backend: str | None, tm
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0, 0]
-
-
-Created = list[tuple[object, object]]
-
-
-@pytest.fixture
-def created(monkeypatch: pytest.MonkeyPatch) -> Created:
-    """The members and names of groups, which nobody creates: their names stand for them."""
-    found: Created = []
-
-    def new_group(members: Sequence[int] | None = None, **options: object) -> object:
-        assert "use_local_synchronization" not in options
-        assert "device_id" not in options
-        found.append((members, options["group_desc"]))
-        return options["group_desc"]
-
-    monkeypatch.setattr(dist, "new_group", new_group)
-    done = SimpleNamespace(wait=lambda: None)
-    for name in ("send", "recv", "all_gather"):
-        monkeypatch.setattr(dist, name, lambda *arguments, **options: done)
-    return found
-
-
-def test_on_gloo_one_group_carries_all_channels(created: Created, monkeypatch: pytest.MonkeyPatch) -> None:
-    as_process(monkeypatch, 1, 3)
-    groups = connect(m_shape(3), ((0, 1), (1, 0), (1, 2)), 1, 300)
-    assert [name for _, name in created] == ["schedsearch control", "schedsearch team 0 1 2"]
-    assert set(groups.links.values()) == {"schedsearch control"}
-
-
-@pytest.mark.parametrize(("index", "sharing"), [(0, DIRECTED), (2, DIRECTED), (1, PAIR)])
-def test_all_processes_create_the_same_groups_in_the_same_order(
-    index: int, sharing: str, created: Created, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    as_process(monkeypatch, index, 3)
-    directions = ((0, 1), (1, 0), (1, 2), (2, 1))
-    groups = connect(m_shape(3), directions, index, 30, sharing)
-    names = ["0 to 1", "1 to 0", "1 to 2", "2 to 1"] if sharing == DIRECTED else ["0 and 1", "1 and 2"]
-    wanted = [([int(name[0]), int(name[-1])], f"schedsearch {name}") for name in names]
-    assert created == [
-        (None, "schedsearch control"),
-        *((sorted(members), name) for members, name in wanted),
-        ([0, 1, 2], "schedsearch team 0 1 2"),
-    ]
-    assert tuple(groups.links) == directions
 
 
 def as_process(monkeypatch: pytest.MonkeyPatch, rank: int, size: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ from energy.cases import noisy_profile
 from fake_driver import FakeDriver, FakeGpu
 from quarter_ms import MIXED, PROFILE, SCHEDULE
 
-from placements import OperatingPoint, Placement, Profile
+from placements import Placement, Profile
 from placements.gpus import A100_SXM_80GB
 from placements.hardware import modelled_profile
 from placements.shapes import SHAPES, m_shape, v_shape
@@ -24,7 +23,7 @@ from runtime.program.lower import lower
 from runtime.virtual.virtual_gpu import VirtualGpu
 from runtime.virtual.virtual_run import VirtualRun, VirtualScripts, run_virtually
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
-from schedsearch.energy import compute_frontier, simulate_at_clocks, simulate_switching
+from schedsearch.energy import compute_frontier, simulate_switching
 from schedsearch.schedule import Schedule
 
 MODEL = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
@@ -96,24 +95,6 @@ def test_the_nvml_path_gives_what_the_frontier_predicted(
     assert driver.lines()[-3:] == ["2 reset", "1 reset", "0 reset"]
 
 
-def test_what_a_latency_costs_is_what_switching_predicts(driver: FakeDriver, tmp_path: Path) -> None:
-    placement, profile = a100(v_shape(3))
-    schedule = one_f_one_b(placement, 4)
-    clocks = planned(schedule, profile, 1.05)
-    predicted = simulate_switching(schedule, profile, clocks, LATENCY_MS, back_to_back=False)
-    free = simulate_at_clocks(schedule, profile, clocks)
-    scripts = scripts_of(schedule, clocks, tmp_path / "scripts")
-    with nvml_gpus(driver, profile, 3, LATENCY_MS) as gpus:
-        found = run_virtually(scripts, profile, gpus, waits_for_clock=True)
-    assert predicted.time_ms > free.time_ms, "the latency costs something"
-    assert found.time_ms == pytest.approx(predicted.time_ms, rel=1e-6)
-    assert found.energy_mj == pytest.approx(predicted.energy_mj, rel=1e-4)
-    with nvml_gpus(driver, profile, 3, LATENCY_MS) as gpus:
-        hurried = run_virtually(scripts, profile, gpus)
-    assert hurried.time_ms < predicted.time_ms, "a block that begins at the old clock is never later"
-    assert hurried.energy_mj != pytest.approx(free.energy_mj, rel=1e-4)
-
-
 @pytest.mark.parametrize(("shape", "latency_ms"), list(zip(SHAPES, [0.0, LATENCY_MS] * 4, strict=False)))
 def test_every_shape_takes_what_is_predicted(shape: str, latency_ms: float, tmp_path: Path) -> None:
     placement = SHAPES[shape]()
@@ -145,22 +126,6 @@ def test_scripts_that_wait_for_each_other_are_an_error(tmp_path: Path) -> None:
         run_virtually(replace(scripts, programs=late), profile, simulated_gpus(profile, 2))
 
 
-def test_a_change_comes_in_the_middle_of_a_block() -> None:
-    """Half of 100 ms at 1000 MHz, then the other half at 500 MHz."""
-    gpu = VirtualGpu(1000, blocking_power_w=10.0, latency_ms=50.0)
-    gpu.set(500)
-    gpu.work([OperatingPoint(500, 200.0, 2000.0), OperatingPoint(1000, 100.0, 4000.0)])
-    assert (gpu.now_ms(), gpu.energy_mj(), gpu.clock_mhz) == (150.0, 3000.0, 500)
-    gpu.wait(10.0)
-    assert (gpu.now_ms(), gpu.energy_mj()) == (160.0, 3100.0)
-    gpu.reset()
-    gpu.wait(49.0)
-    assert (gpu.clock_mhz, gpu.until_change_ms()) == (500, 1.0)
-    gpu.wait(1.0)
-    assert (gpu.clock_mhz, gpu.until_change_ms()) == (1000, math.inf)
-    assert gpu.requests == [500]
-
-
 ONE_GPU_EACH = Schedule(replace(SCHEDULE.placement, num_gpus=()), 2, SCHEDULE.blocks)
 
 
@@ -184,10 +149,3 @@ def test_a_transfer_takes_its_ticks_in_ms(run: VirtualRun) -> None:
         ("B0", 1): 21.5,
     }
     assert run.time_ms == 21.5 + 6.0
-
-
-def test_energies_are_mj_of_work_and_of_waiting(run: VirtualRun) -> None:
-    """Device 0 works 2 + 3 + 4 + 6 ms of 27.5, device 1 works 4 + 3 + 5 + 5; each waits at 50 W."""
-    work_mj = (750 + 610 + 1270 + 1110) + (530 + 880 + 1340 + 1340)
-    waiting_ms = (27.5 - 15) + (27.5 - 17)
-    assert run.energy_mj == pytest.approx(work_mj + 50 * waiting_ms)

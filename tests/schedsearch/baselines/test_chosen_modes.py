@@ -1,10 +1,9 @@
-"""Hand-made schedules where blocks have modes, and pairs of blocks that share streams."""
+"""Hand-made schedules where blocks have modes."""
 
 from __future__ import annotations
 
 import schedsearch
-from experiments.benchmarks.inputs.made_placements import expert_layers, recomputing
-from experiments.benchmarks.measures.modes import dual_pipe_order, steady_rate
+from experiments.benchmarks.inputs.made_placements import recomputing
 from placements.models.memory_levers import Offload, with_levers
 from placements.shapes import v_shape
 from schedsearch.baselines import HAND_MADE
@@ -32,13 +31,6 @@ def test_copies_to_the_host_are_put_beside_1f1b() -> None:
     found = dict(with_chosen_modes(placement, 12, {"one_f_one_b": HAND_MADE["one_f_one_b"]}))
     assert any("offload on the first" in name for name in found)
     assert all(peak_memory(validate(schedule)).max() <= 30 for schedule in found.values())
-
-
-def test_pairs_on_two_streams_in_dual_pipes_order() -> None:
-    """With the mean times of DeepSeek's trace they take 30.2 ms a layer; none is below 29.5."""
-    placement = expert_layers(4, 1).with_memory(10)
-    (by_trace,) = dual_pipe_order(placement, 24)
-    assert 29.54 < placement.ms(steady_rate(by_trace)) < 30.3
 
 
 def test_a_comparison_of_stages_with_modes() -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 from oracles import min_makespan_of_modes
 
-from experiments.benchmarks.inputs.batches import published_shop
+from experiments.benchmarks.inputs.shops import published_shop
 from placements import Block, Kind, Placement
 from placements.shapes import v_shape
 from schedsearch.core.answer import SearchError, Status
