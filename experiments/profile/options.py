@@ -22,7 +22,7 @@ class ProfilingOptions:
     length_table: Verbatim | None = option(
         None, "CSV of tokens,block,time_ms[,memory_mib] to fit rules of the length to; nothing is run then"
     )
-    pattern: Verbatim | None = option(None, "pattern of the trace's labels; null: torch's and our own")
+    pattern: Verbatim | None = option(None, "pattern of the trace's labels; null: torch's, Megatron's, ours")
 
 
 @dataclass(frozen=True, kw_only=True)

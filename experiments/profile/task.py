@@ -19,7 +19,6 @@ from placements import OperatingPoint, Placement, Profile, ProfileError
 from placements.copies.replicas import copies_in
 from placements.forms.reading import in_file
 from placements.forms.texts import csv_text
-from placements.measured.run_trace import TraceError, read_traces
 from placements.placement_file import placement_to_yaml
 from placements.profiles.length_rules import LengthTimeRow, fit_rules, read_measured_lengths, rules_to_csv
 from runtime.codegen.codegen import generate
@@ -32,8 +31,10 @@ from runtime.profiling.profiler import MeasuredCost, Sweep, blocking_by_clock, m
 from runtime.program.deadlock import check
 from runtime.program.lower import lower, recomputed
 from schedsearch.baselines import gpipe
-from schedsearch.core.progress import IterationBar
+from schedsearch.core.progress import IterationBar, StepBar
 from schedsearch.schedule import Schedule
+from schedsearch.traces.block_times import block_times
+from schedsearch.traces.table import TraceError
 
 log = logging.getLogger(__name__)
 
@@ -134,14 +135,15 @@ def traced(placement: Placement, trace: str, pattern: str | None, directory: Pat
 
     Args:
         placement: Placement whose blocks ran.
-        trace: A file or a folder; see `placements.measured.run_trace.read_traces`.
-        pattern: Pattern of the labels; None for those of torch's pipelines.
+        trace: A file or a folder; see `schedsearch.traces.block_times.block_times`.
+        pattern: Pattern of the labels; None for the known ones.
         directory: Directory of the output.
 
     Raises:
         TraceError: The trace is wrong, or names blocks that the placement does not have.
     """
-    times = read_traces(trace, pattern)
+    with StepBar("trace") as bar:
+        times = block_times(trace, pattern, bar)
     unknown = [name for name in times if name not in placement.runs]
     if unknown:
         raise TraceError(

@@ -6,7 +6,6 @@ The file forms are those of Sailor's artifact (SOSP 2025), and of Galvatron. In 
 - `link_fit`: bandwidth between and within nodes
 - `profile_folder`: a model on all types of GPU that it was measured on, with the links
 - `galvatron_profile`: time and memory of equal layers and bandwidths, in files of Galvatron
-- `run_trace`: time of each block in a trace that a profiler exported
 - `plan_file`: stages, their replicas and the batch
 - `measured_placement`: a plan as blocks on devices, with the transfers that occupy both of their ends
 """

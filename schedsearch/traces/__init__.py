@@ -8,6 +8,11 @@ In the order in which to read:
 - `primus`: pipeline data of Primus
 - `megatron_log`: logs of Megatron-LM with timers
 - `own_trace`: the trace of a run of ours
+- `labels`: operations by the labels of profilers' traces: stage, kind and micro-batch
+- `labelled`: from labels, launches and kernels to operations, for all profilers
+- `chrome`: traces of torch's profiler, in Chrome's JSON form
+- `nsight`: traces of Nsight Systems, in the SQLite form that it exports
+- `block_times`: times of the blocks of a run, from both
 - `reading`: traces of any form, told apart by their content
 - `measured_layers`: times of a model's layers, from a table or from measurements
 """

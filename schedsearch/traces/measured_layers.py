@@ -12,12 +12,11 @@ from pathlib import Path
 
 from placements.block import PlacementError
 from placements.forms.reading import in_file
-from placements.measured.run_trace import TraceError as ProfilerTraceError
-from placements.measured.run_trace import read_traces
 from placements.placement_file import read_placement
 from placements.trainers.layers import ModelLayers, RankTimes, layers_of, read_layers
 from placements.trainers.layout import EMBEDDING, LAYER, LOSS, LayoutError, PipelineLayout
 from placements.trainers.megatron_layout import read_notation
+from schedsearch.traces.block_times import block_times
 from schedsearch.traces.megatron_log import read_log
 from schedsearch.traces.reading import CHROME, LOG, OWN, form_of
 from schedsearch.traces.table import TraceError
@@ -53,11 +52,11 @@ def read_measured(path: str | Path, parts: str | None = None) -> ModelLayers:
             elif form == LOG:
                 return layers_of(read_log(text_of(path)).rank_times)
             elif is_trace:
-                blocks = {name: each.median_ms for name, each in read_traces(path).items()}
+                blocks = {name: each.median_ms for name, each in block_times(path).items()}
             else:
                 return read_layers(path)
             return layers_of(_of_blocks(blocks, parts))
-    except (PlacementError, ProfilerTraceError, TraceError) as error:
+    except (PlacementError, TraceError) as error:
         raise LayoutError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
 

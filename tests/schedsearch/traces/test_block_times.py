@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from told import told
 
-from placements.measured.run_trace import BlockTimes, TraceError, read_traces
+from schedsearch.traces.block_times import BlockTimes, block_times
+from schedsearch.traces.table import TraceError
 
 
 def label(name: str, begin_us: float, time_us: float, **rest: object) -> dict[str, object]:
@@ -32,10 +33,10 @@ def once(time_ms: float) -> BlockTimes:
 
 
 def test_the_labels_of_torch_are_blocks(tmp_path: Path) -> None:
-    events = [label("PP:3F1", 0, 2000), label("PP:3I1", 2500, 3000.5), label("PP:3UNSHARD", 9000, 5)]
+    events = [label("PP:3F1", 0, 2000), label("PP:3I1", 2500, 3500), label("PP:3UNSHARD", 9000, 5)]
     events += [label("PP:3I2", 2500, time) for time in (4000, 9000)]
-    found = read_traces(write(tmp_path / "t.json", events))
-    assert found == {"F3": once(2.0), "I3": BlockTimes(4.0, 3.0005, 9.0, 3)}
+    found = block_times(write(tmp_path / "t.json", events))
+    assert found == {"F3": once(2.0), "I3": BlockTimes(4.0, 3.5, 9.0, 3)}
 
 
 def test_kernels_say_how_long_a_block_runs(tmp_path: Path) -> None:
@@ -47,15 +48,15 @@ def test_kernels_say_how_long_a_block_runs(tmp_path: Path) -> None:
         *launched(2, 199, 4500, 1000),
         *launched(3, 150, 2000, 9000, name="ncclDevKernel_SendRecv"),
         *launched(4, 900, 9000, 1000),
-        label("PP:0F1", 300, 50),
+        label("PP:0F1", 500, 250),
     ]
-    found = read_traces(write(tmp_path / "t.json", events))
-    assert found == {"B0": once(2.5), "F0": once(0.05)}
+    found = block_times(write(tmp_path / "t.json", events))
+    assert found == {"B0": once(2.5), "F0": once(0.25)}
 
 
 def test_kinds_may_be_words(tmp_path: Path) -> None:
     events = [label("forward stage 2 mb 5", 0, 1000), label("backward weights stage 2 mb 4", 1000, 500)]
-    found = read_traces(write(tmp_path / "t.json", events), r"(?P<kind>\w+( weights)?) stage (?P<stage>\d+)")
+    found = block_times(write(tmp_path / "t.json", events), r"(?P<kind>\w+( weights)?) stage (?P<stage>\d+)")
     assert found == {"F2": once(1.0), "W2": once(0.5)}
 
 
@@ -65,20 +66,20 @@ def test_a_folder_has_a_trace_for_each_rank(tmp_path: Path) -> None:
         events = [label("Forward 0", 0, 1000 + rank), label("Backward 0", 2000, 3000)]
         text = json.dumps({"distributedInfo": {"rank": rank}, "traceEvents": events})
         (tmp_path / f"rank{rank}.json.gz").write_bytes(gzip.compress(text.encode()))
-    found = read_traces(tmp_path)
+    found = block_times(tmp_path)
     assert found == {"F0": once(1.0), "B0": once(3.0), "F1": once(1.001), "B1": once(3.0)}
 
 
 def test_a_pattern_may_name_the_block(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", [label("block E", 0, 1000)])
-    assert read_traces(path, r"block (?P<block>\w+)") == {"E": once(1.0)}
+    assert block_times(path, r"block (?P<block>\w+)") == {"E": once(1.0)}
 
 
 @pytest.mark.parametrize(
     ("text", "pattern", "message"),
     [
         ("{", None, "t.json: is not JSON"),
-        ('[{"ph": "X"}, oops, {"ph": "X"}]', None, "t.json: is not JSON"),
+        ('[{"ph": "M"}, oops, {"ph": "X"}]', None, "t.json: is not JSON"),
         ('[{"ph": "X", "ts": Infinity, "dur": 3}]', None, "traceEvents[0].ts: inf is not a time; give micro"),
         ('[{"ph": "X", "ts": 1, "dur": NaN}]', None, "traceEvents[0].dur: nan is not a time; give micro"),
         ('[{"ph": "X", "name": "PP:0F0", "ts": 1, "dur": 0}]', None, "t.json: F0 takes 0 ms in most runs; "),
@@ -100,14 +101,14 @@ def test_a_pattern_may_name_the_block(tmp_path: Path) -> None:
 def test_a_wrong_trace_is_one_line(tmp_path: Path, text: str, pattern: str | None, message: str) -> None:
     (tmp_path / "t.json").write_text(text)
     with told(TraceError, has=message):
-        read_traces(tmp_path / "t.json", pattern)
+        block_times(tmp_path / "t.json", pattern)
 
 
 def test_what_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="cannot be read"):
-        read_traces(tmp_path / "none.json")
+        block_times(tmp_path / "none.json")
     with pytest.raises(TraceError, match="has no .json"):
-        read_traces(tmp_path)
+        block_times(tmp_path)
     (tmp_path / "broken.json.gz").write_bytes(gzip.compress(b"[]")[:-4])
     with pytest.raises(TraceError, match="is not JSON, packed by gzip or not"):
-        read_traces(tmp_path / "broken.json.gz")
+        block_times(tmp_path / "broken.json.gz")
