@@ -72,6 +72,32 @@ class Action(NamedTuple):
         """Return the cell's text."""
         return f"{self.stage}{self.op}{'' if self.micro_batch is None else self.micro_batch}"
 
+    @property
+    def sent(self) -> Action | None:
+        """The send of the tensor that a computation makes; None where it makes none for another stage."""
+        return None if self.op not in _MESSAGES else self._replace(op=_MESSAGES[self.op][0])
+
+    @property
+    def taken(self) -> Action | None:
+        """The receive of the tensor that a computation takes; None where it takes none."""
+        return None if self.op not in _MESSAGES else self._replace(op=_MESSAGES[self.op][1])
+
+    @property
+    def other_end(self) -> Action:
+        """The receive of a send, or the send of a receive; its stage may be none of the table's."""
+        step, op = _OTHER_ENDS[self.op]
+        return Action(self.stage + step, op, self.micro_batch)
+
+
+_BACKWARD = (Op.SEND_B, Op.RECV_B)
+_MESSAGES = {Op.FORWARD: (Op.SEND_F, Op.RECV_F), Op.BACKWARD: _BACKWARD, Op.INPUT: _BACKWARD}
+_OTHER_ENDS = {
+    Op.SEND_F: (1, Op.RECV_F),
+    Op.RECV_F: (-1, Op.SEND_F),
+    Op.SEND_B: (-1, Op.RECV_B),
+    Op.RECV_B: (1, Op.SEND_B),
+}
+
 
 class Overlap(NamedTuple):
     """Computations that torch hands to one function; as torch is, it runs them one after the other."""
@@ -85,6 +111,12 @@ class Overlap(NamedTuple):
 
 TorchCell = Action | Overlap | None
 """A rank's work at a step; None for a bubble."""
+
+
+def actions_of(cell: TorchCell) -> tuple[Action, ...]:
+    """Return the actions of a cell, overlapping ones in their order."""
+    return () if cell is None else cell.actions if isinstance(cell, Overlap) else (cell,)
+
 
 _OVERLAP = "OVERLAP_F_B"
 _ACTION = re.compile(rf"([0-9]+)({'|'.join(sorted(Op, key=len, reverse=True))})([0-9]*)")
@@ -104,8 +136,7 @@ class TorchOrder:
     def on(self, rank: int) -> Iterator[tuple[ProgramPosition, Action]]:
         """Yield a rank's actions with the positions of their cells, overlapping ones one by one."""
         for index, cell in enumerate(self.cells[rank]):
-            actions = () if cell is None else cell.actions if isinstance(cell, Overlap) else (cell,)
-            for action in actions:
+            for action in actions_of(cell):
                 yield (rank, index), action
 
     def actions(self) -> Iterator[tuple[ProgramPosition, Action]]:
