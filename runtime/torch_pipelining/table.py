@@ -56,6 +56,11 @@ class Op(StrEnum):
         return self in (Op.SEND_F, Op.SEND_B)
 
     @property
+    def is_transfer(self) -> bool:
+        """Whether it sends or receives."""
+        return not (self.is_compute or self.is_of_stage)
+
+    @property
     def is_of_stage(self) -> bool:
         """Whether it is of a stage as a whole, so that no micro-batch is named."""
         return self in (Op.UNSHARD, Op.RESHARD, Op.REDUCE_GRAD)
@@ -74,13 +79,15 @@ class Action(NamedTuple):
 
     @property
     def sent(self) -> Action | None:
-        """The send of the tensor that a computation makes; None where it makes none for another stage."""
-        return None if self.op not in _MESSAGES else self._replace(op=_MESSAGES[self.op][0])
+        """The send of the tensor that a computation makes; None of others."""
+        return self._replace(op=_MESSAGES[self.op][0]) if self.op in _MESSAGES else None
 
     @property
     def taken(self) -> Action | None:
-        """The receive of the tensor that a computation takes; None where it takes none."""
-        return None if self.op not in _MESSAGES else self._replace(op=_MESSAGES[self.op][1])
+        """The receive of the tensor that a computation takes, or the send of a receive; None of others."""
+        if self.op in (Op.RECV_F, Op.RECV_B):
+            return self.other_end
+        return self._replace(op=_MESSAGES[self.op][1]) if self.op in _MESSAGES else None
 
     @property
     def other_end(self) -> Action:
@@ -91,12 +98,8 @@ class Action(NamedTuple):
 
 _BACKWARD = (Op.SEND_B, Op.RECV_B)
 _MESSAGES = {Op.FORWARD: (Op.SEND_F, Op.RECV_F), Op.BACKWARD: _BACKWARD, Op.INPUT: _BACKWARD}
-_OTHER_ENDS = {
-    Op.SEND_F: (1, Op.RECV_F),
-    Op.RECV_F: (-1, Op.SEND_F),
-    Op.SEND_B: (-1, Op.RECV_B),
-    Op.RECV_B: (1, Op.SEND_B),
-}
+_OTHER_ENDS = {Op.SEND_F: (1, Op.RECV_F), Op.SEND_B: (-1, Op.RECV_B)}
+_OTHER_ENDS |= {receive: (-step, send) for send, (step, receive) in _OTHER_ENDS.items()}
 
 
 class Overlap(NamedTuple):

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Mapping
 from enum import StrEnum
-from typing import NamedTuple
 
 from runtime.torch_pipelining.table import Action, Op, TorchOrder
 
@@ -31,13 +30,8 @@ class Queue(StrEnum):
     COMPUTATIONS = "computations"
 
 
-class HoldUp(NamedTuple):
-    """An action that waits, for some time, for an earlier one of its rank that it does not need."""
-
-    time: float
-    rank: int
-    action: Action
-    behind: Action | None
+HoldUp = tuple[float, int, Action, Action | None]
+"""Time that, on a rank, an action waits for an earlier one that it does not need."""
 
 
 def play_table(
@@ -66,16 +60,16 @@ def play_table(
     hold_ups = []
     while any(left):
         for rank, actions in enumerate(left):
-            while actions and ((source := _source(actions[0])) is None or source in ends):
+            while actions and (actions[0].op.is_compute or actions[0].taken in ends):
                 action = actions.popleft()
-                shared, computes = _queue_of(action, rank, order, queue), action.op.is_compute
-                weights = Action(action.stage, Op.UNSHARD) if computes else None
-                free = max([now[rank], *(ends.get(each, 0.0) for each in (action.taken, weights, source))])
-                behind = last.get(shared)
-                if ends[behind] > free:
-                    hold_ups.append(HoldUp(ends[behind] - free, rank, action, behind))
-                ends[action] = max(free, ends[behind]) + times.get(action, 0.0)
-                if computes:
+                needed = action.taken, Action(action.stage, Op.UNSHARD)
+                free = max(now[rank], *(ends.get(each, 0.0) for each in needed))
+                shared = _queue_of(action, rank, order, queue)
+                begin = max(free, ends[behind := last.get(shared)])
+                if begin > free:
+                    hold_ups.append((begin - free, rank, action, behind))
+                ends[action] = begin + times.get(action, 0.0)
+                if action.op.is_compute:
                     now[rank] = ends[action]
                 elif shared is not None:
                     last[shared] = action
@@ -91,13 +85,9 @@ def waits_in_words(
         return f"{pair:.6g} {unit}, and no pending transfer holds up other work"
     time, where, action, behind = max(hold_ups)
     return (
-        f"{pair:.6g} {unit}, {rank:.6g} with all messages of a rank in one queue, {all_:.6g} with collectives of "
-        f"computations there too (rank {where}: {action} waits {time:.6g} behind {behind})"
+        f"{pair:.6g} {unit}, {rank:.6g} with all messages of a rank in one queue, {all_:.6g} with "
+        f"collectives in computations too (rank {where}: {action} waits {time:.6g} behind {behind})"
     )
-
-
-def _source(action: Action) -> Action | None:
-    return action.other_end if action.op in (Op.RECV_F, Op.RECV_B) else None
 
 
 def _queue_of(action: Action, rank: int, order: TorchOrder, queue: Queue) -> Hashable:

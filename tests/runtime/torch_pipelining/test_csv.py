@@ -18,11 +18,11 @@ from placements import Block, Kind, Placement
 from placements.forms.texts import write_json
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
 from runtime.program.error_grid import UnsafeProgramsError
+from runtime.torch_csv import main
 from runtime.torch_pipelining.check import check_order
 from runtime.torch_pipelining.csv import (
     NoTorchFormError,
     in_loss_order,
-    main,
     schedule_of,
     stage_of,
     torch_order,

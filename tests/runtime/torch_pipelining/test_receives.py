@@ -1,0 +1,136 @@
+"""Receives of torch's tables: where torch puts them or later, always safe, and what pending ones hold up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_tables import chain_schedules, gradients_of_one_process, gradients_of_torch, shipped, table
+
+from experiments.benchmarks.others.torch_schedules import SHIPPED
+from placements.forms.texts import write_json
+from placements.shapes import loop_shape, wave_shape
+from runtime.program.error_grid import UnsafeProgramsError
+from runtime.torch_csv import main
+from runtime.torch_pipelining.check import check_order, proof_of
+from runtime.torch_pipelining.csv import schedule_of, times_of, torch_order
+from runtime.torch_pipelining.receives import EAGER, LATE, with_receives
+from runtime.torch_pipelining.table import Action, Op, TorchOrder, parse_order, read_torch_csv
+from runtime.torch_pipelining.waits import Queue, play_table
+from schedsearch.baselines import HAND_MADE
+from schedsearch.schedule import Schedule
+from schedsearch.schedule_file import schedule_to_dict
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_eager_receives_are_those_of_torch(name: str, num_ranks: int) -> None:
+    theirs = shipped(name, num_ranks, 2 * num_ranks)
+    assert with_receives(table(theirs.pipeline_order)) == table(theirs.pipeline_order_with_comms)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_late_receives_are_safe_where_those_of_torch_are_not(name: str) -> None:
+    """Torch's `defer_pp_recv` is refused for most; made anew they pass, and hold up less."""
+    order = table(shipped(name, 4, 8, defer=True).pipeline_order_with_comms)
+    late, eager = with_receives(order, LATE), with_receives(order, EAGER)
+    check_order(late)
+    for queue in Queue:
+        assert play_table(late, queue)[0] <= play_table(eager, queue)[0]
+
+
+@given(chain_schedules(), st.integers(0, 4))
+def test_any_table_is_safe_with_receives_at_any_distance(schedule: Schedule, ahead: int) -> None:
+    order = torch_order(schedule)
+    made = with_receives(order, ahead)
+    check_order(made)
+    assert with_receives(made, EAGER) == with_receives(order)
+    assert schedule_of(made) == schedule_of(order)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("interleaved_one_f_one_b", loop_shape(2)), ("zb_v", None)])
+def test_torch_trains_with_late_receives_as_one_process_does(name: str, shape: object) -> None:
+    placement = shape or wave_shape(2, split_backward=True)
+    order = with_receives(torch_order(HAND_MADE[name](placement, 4)), LATE)
+    for here, there in zip(
+        gradients_of_torch(order, "compute_comms"), gradients_of_one_process(order), strict=True
+    ):
+        assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
+
+
+@settings(max_examples=30)
+@given(chain_schedules(), st.sampled_from([EAGER, LATE]), st.data())
+def test_times_are_those_of_a_run_tick_by_tick(schedule: Schedule, ahead: float, data: st.DataObject) -> None:
+    order = with_receives(torch_order(schedule), ahead)
+    times = {each: data.draw(st.integers(1, 3)) for _, each in order.actions() if each.op.is_compute}
+    times |= {each: data.draw(st.integers(0, 2)) for _, each in order.actions() if each.op.is_send}
+    for queue in Queue:
+        assert play_table(order, queue, times)[0] == tick_by_tick(order, queue, times)
+
+
+def tick_by_tick(order: TorchOrder, queue: Queue, times: dict[Action, int]) -> int:
+    """Return the end of an iteration, slowly: at each tick, whatever can begin begins."""
+
+    def waits(action: Action, earlier: Action) -> bool:
+        """Whether an action has its turn after an earlier one of its rank."""
+        both, computes = (action, earlier), action.op.is_compute
+        if earlier.op.is_compute or (computes and earlier == Action(action.stage, Op.UNSHARD)):
+            return True
+        if any(each.op is Op.RESHARD for each in both) or (computes and queue is not Queue.COMPUTATIONS):
+            return False
+        peers = {order.rank_of[each.other_end.stage] if each.op.is_transfer else None for each in both}
+        return queue is not Queue.PAIR or len(peers) == 1
+
+    rows = [[action for _, action in order.on(rank)] for rank in range(len(order.cells))]
+    place = {action: (rank, i) for rank, row in enumerate(rows) for i, action in enumerate(row)}
+    left: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    for rank, row in enumerate(rows):
+        for i, action in enumerate(row):
+            left[rank, i] = {(rank, j) for j in range(i) if waits(action, row[j])}
+            left[rank, i] |= {place[each] for each in [action.taken] if each in place}
+    end: dict[tuple[int, int], int] = {}
+    tick = 0
+    while left:
+        done = {each for each, at in end.items() if at <= tick}
+        ready = [each for each, needed in left.items() if needed <= done]
+        for each in ready:
+            del left[each]
+            end[each] = tick + times.get(rows[each[0]][each[1]], 0)
+        tick += not any(end[each] == tick for each in ready)
+        assert tick <= 1000
+    return max(end.values())
+
+
+def test_what_is_held_up_is_said_with_the_remedy() -> None:
+    """As in pytorch issue 172668: a receive before a forward that does not need it."""
+    proof = proof_of(table(shipped("Interleaved1F1B", 8, 16).pipeline_order))
+    assert proof.endswith(
+        "117 ticks, 172 with all messages of a rank in one queue, 250 with collectives in computations too "
+        "(rank 0: 0F14 waits 14 behind 8RECV_B0); with late receives 117 ticks, and no pending transfer "
+        "holds up other work"
+    )
+
+
+def test_the_command_writes_receives_and_their_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schedule = HAND_MADE["interleaved_one_f_one_b"](loop_shape(2), 4)
+    saved, made = write_json(tmp_path / "s.json", schedule_to_dict(schedule)), tmp_path / "made.csv"
+    for when in ("late", "0"):
+        assert main([str(saved), str(made), "--receives", when]) == 0
+        assert read_torch_csv(made) == with_receives(torch_order(schedule), LATE)
+        time, _ = play_table(read_torch_csv(made), Queue.PAIR, times_of(schedule))
+        assert time == schedule.placement.ms(schedule.makespan)
+        assert capsys.readouterr().out.startswith(f"{made}: {time:.6g} ms, ")
+    assert main([str(made), str(tmp_path / "again.csv"), "--receives", "eager"]) == 0
+    assert read_torch_csv(tmp_path / "again.csv") == with_receives(torch_order(schedule))
+    assert main([str(made), str(tmp_path / "back.json"), "--receives", "late"]) == 2
+    assert "back.json: a schedule has no receives; name a CSV, or leave out" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main([str(saved), str(made), "--receives", "soon"])
+    assert "'soon' is not eager, late or a number of actions" in capsys.readouterr().err
+    with pytest.raises(UnsafeProgramsError, match="wait for each other"):
+        with_receives(parse_order("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"))
