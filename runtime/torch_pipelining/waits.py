@@ -54,7 +54,7 @@ def play_table(
     if times is None:
         times = {action: _TICKS.get(action.op, 0) for _, action in order.actions()}
     left = [deque(action for _, action in order.on(rank)) for rank in range(len(order.cells))]
-    now = [0.0] * len(left)  # end of each rank's last computation
+    now = [0.0] * len(left)  # from when a rank computes; torch lets it wait for REDUCE_GRAD
     ends: dict[Action | None, float] = {None: 0.0}
     last: dict[Hashable, Action] = {}  # posted on each queue
     hold_ups = []
@@ -69,9 +69,9 @@ def play_table(
                 if begin > free:
                     hold_ups.append((begin - free, rank, action, behind))
                 ends[action] = begin + times.get(action, 0.0)
-                if action.op.is_compute:
+                if action.op.is_compute or action.op is Op.REDUCE_GRAD:
                     now[rank] = ends[action]
-                elif shared is not None:
+                if shared is not None and not action.op.is_compute:
                     last[shared] = action
     return max(ends.values()), hold_ups
 

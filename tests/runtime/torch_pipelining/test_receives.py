@@ -77,7 +77,9 @@ def tick_by_tick(order: TorchOrder, queue: Queue, times: dict[Action, int]) -> i
     def waits(action: Action, earlier: Action) -> bool:
         """Whether an action has its turn after an earlier one of its rank."""
         both, computes = (action, earlier), action.op.is_compute
-        if earlier.op.is_compute or (computes and earlier == Action(action.stage, Op.UNSHARD)):
+        if earlier.op.is_compute or earlier.op is Op.REDUCE_GRAD:
+            return True
+        if computes and earlier == Action(action.stage, Op.UNSHARD):
             return True
         if any(each.op is Op.RESHARD for each in both) or (computes and queue is not Queue.COMPUTATIONS):
             return False
