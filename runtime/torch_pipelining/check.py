@@ -61,8 +61,8 @@ def proof_of(order: TorchOrder) -> str:
     text = (
         f"{form}: {len(order.cells)} ranks, {len(order.rank_of)} stages, "
         f"{programs.num_micro_batches} micro-batches, {num_messages} messages on {len(programs.channels)} "
-        f"channels, {num_collectives} collectives if sharded; finishes even if every send and receive blocks "
-        f"its rank, also with replicas; {waits_in_words(lowered)}"
+        f"channels, {num_collectives} collectives of FSDP; finishes even if every message and collective "
+        f"blocks its rank; {waits_in_words(lowered)}"
     )
     if " behind " in text and (late := with_receives(order, LATE)) != lowered:
         text += f"; with late receives {waits_in_words(late)}"

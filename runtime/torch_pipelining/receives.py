@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
+from runtime.program.error_grid import UnsafeProgramsError
 from runtime.torch_pipelining.csv import schedule_of
 from runtime.torch_pipelining.table import Action, Op, TorchCell, TorchOrder, actions_of
 
@@ -33,7 +34,8 @@ def with_receives(order: TorchOrder, actions_ahead: float = EAGER) -> TorchOrder
         actions_ahead: Most actions of a rank between a receive and the computation that takes it.
 
     Raises:
-        UnsafeProgramsError: See `runtime.torch_pipelining.csv.schedule_of`.
+        UnsafeProgramsError: See `runtime.torch_pipelining.csv.schedule_of`; or a cell of overlapping
+            computations needs at once what its own results lead to.
 
     >>> from runtime.torch_pipelining.table import parse_order
     >>> print(with_receives(parse_order("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1"), LATE), end="")
@@ -76,6 +78,9 @@ def with_receives(order: TorchOrder, actions_ahead: float = EAGER) -> TorchOrder
             while sent[rank] and urgency(rank)[0] <= actions_ahead:
                 deliver(rank)
                 moved = True
+        if not moved and not any(sent):
+            cells = ", ".join(f"rank {rank} at {row[0]}" for rank, row in enumerate(left) if row)
+            raise UnsafeProgramsError(f"overlapping computations wait for each other in a cycle: {cells}")
         if not moved:
             deliver(min((rank for rank, sends in enumerate(sent) if sends), key=urgency))
     return TorchOrder(tuple(map(tuple, made)))

@@ -2,8 +2,9 @@
 
 A transfer over NCCL is a kernel in a queue: a receive that was posted early stays there until its tensor has
 been sent. What comes behind it in the queue waits, though it needs nothing of it: other messages, and the
-collectives of FSDP, tensor and expert parallelism (pytorch issues 172668 and 188833). Not known here: times
-of collectives, and sends too large for NCCL's buffers, which wait for their receives.
+collectives of FSDP, tensor and expert parallelism (pytorch issues 172668 and 188833). A computation counts
+as beginning with its collective. Not known here: times of collectives, and sends too large for NCCL's
+buffers, which wait for their receives.
 """
 
 from __future__ import annotations
