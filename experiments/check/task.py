@@ -19,7 +19,6 @@ from schedsearch.proof.check.claims import (
     check_span_bound,
 )
 from schedsearch.proof.load_and_path import period_bound
-from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import Claims, read_claims
 
 
@@ -32,7 +31,12 @@ def task(options: CheckOptions) -> Result:
     limit_s = options.time_limit_s
     try:
         claims = read_claims(options.schedule)
-        _require_checkable(claims.schedule)
+        placement, end = claims.schedule.placement, claims.schedule.makespan
+        if placement.slowdown:
+            raise CertificateError(
+                f"the schedule is valid and ends at {placement.ms(end):.10g} ms; bounds where streams slow "
+                "each other down cannot be checked; rely on the rules of the schedule alone"
+            )
         deadline = time.monotonic() + limit_s
         report = check(claims.certificate, time_limit_s=limit_s) if claims.certificate else None
         shown = [*_schedule_claims(claims, deadline), *(report.claims if report else ())]
@@ -42,20 +46,6 @@ def task(options: CheckOptions) -> Result:
     missing = sum(not claim.holds for claim in report.claims) if report else 0
     failed = f"{missing} claims of the certificate not rechecked; none was found to be false"
     return Result(sentences=[*map(str, shown), _verdict(claims, report)], failed=failed if missing else "")
-
-
-def _require_checkable(schedule: Schedule) -> None:
-    """Check that bounds of the schedule's placement can be checked.
-
-    Raises:
-        CertificateError: Its streams slow each other down.
-    """
-    if schedule.placement.slowdown:
-        end_ms = schedule.placement.ms(schedule.makespan)
-        raise CertificateError(
-            f"the schedule is valid and ends at {end_ms:.10g} ms; bounds where streams slow each other down "
-            "cannot be checked; rely on the rules of the schedule alone"
-        )
 
 
 def _schedule_claims(claims: Claims, deadline: float) -> Iterator[CheckedClaim]:

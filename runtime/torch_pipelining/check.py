@@ -12,19 +12,18 @@ from collections.abc import Sequence
 
 from runtime.program.deadlock import check
 from runtime.program.error_grid import ProgramPosition, UnsafeProgramsError, excerpt
-from runtime.program.instructions import Programs, Send
-from runtime.program.lower import lower
-from runtime.torch_pipelining.csv import schedule_of
+from runtime.program.instructions import Programs
 from runtime.torch_pipelining.lowering import programs_of_table
+from runtime.torch_pipelining.receives import LATE, with_receives
 from runtime.torch_pipelining.table import Op, TorchOrder
+from runtime.torch_pipelining.waits import waits_in_words
 
 
 def check_order(order: TorchOrder) -> Programs:
     """Return the programs of a table, if they are safe; see `runtime.program.deadlock.check`.
 
     - Each stage is on one rank, and no rank is without one.
-    - A table without sends and receives gets ours. torch places them as soon as their sender has its turn:
-      then, too, all ranks keep one global order, in which nothing waits in a cycle.
+    - A table without sends and receives gets those that torch puts in.
     - The last stage runs its forwards in the order of the micro-batches: torch keeps losses by the order of
       their computation, but looks them up by micro-batch, and would train on the wrong ones.
     - Beside sends and receives there is no bubble; sharded weights are fetched before a stage computes, and
@@ -35,8 +34,7 @@ def check_order(order: TorchOrder) -> Programs:
             the place in brackets.
     """
     _check_stages(order)
-    programs = programs_of_table(order) if order.has_transfers else lower(schedule_of(order))
-    check(programs)
+    programs = check(programs_of_table(order if order.has_transfers else with_receives(order)))
     _check_losses(order)
     if order.has_transfers:
         _check_no_bubbles(order)
@@ -45,20 +43,30 @@ def check_order(order: TorchOrder) -> Programs:
 
 
 def proof_of(order: TorchOrder) -> str:
-    """Return the proof of a table in one line.
+    """Return the proof of a table, and the time that its receives may cost, in one line.
+
+    Data-parallel replicas and the ranks of a tensor-parallel group run the same rows, so that a collective
+    waits for the same action of other ranks. A cycle of waits through collectives would then be a cycle of
+    one replica's actions. There is none, as the table finishes even if every transfer blocks its rank.
 
     Raises:
         UnsafeProgramsError: See `check_order`.
     """
     programs = check_order(order)
-    num_messages = sum(isinstance(each, Send) for program in programs.instructions for each in program)
+    lowered = order if order.has_transfers else with_receives(order)
+    actions = [action for _, action in lowered.actions()]
+    num_messages = sum(action.op.is_send for action in actions)
+    num_collectives = sum(action.op in (Op.UNSHARD, Op.REDUCE_GRAD) for action in actions)
     form = "compute_comms" if order.has_transfers else "compute_only, lowered as torch does"
     text = (
         f"{form}: {len(order.cells)} ranks, {len(order.rank_of)} stages, "
         f"{programs.num_micro_batches} micro-batches, {num_messages} messages on {len(programs.channels)} "
-        "channels, no collectives; finishes even if every send and receive blocks its rank"
+        f"channels, {num_collectives} collectives of FSDP; finishes even if every message and collective "
+        f"blocks its rank; {waits_in_words(lowered)}"
     )
-    if order.has_transfers and all(action.op is not Op.REDUCE_GRAD for _, action in order.actions()):
+    if " behind " in text and (late := with_receives(order, LATE)) != lowered:
+        text += f"; with late receives {waits_in_words(late)}"
+    if all(action.op is not Op.REDUCE_GRAD for action in actions):
         text += "; no REDUCE_GRAD: gradients are not divided by the number of micro-batches"
     return text
 

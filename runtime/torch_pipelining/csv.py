@@ -2,39 +2,21 @@
 
 torch runs one chain of stages, each on one rank. What a table cannot say is lost: times, memory, clocks,
 modes, streams (see `runtime.torch_pipelining.streams`) and optimizer blocks; torch's user steps the
-optimizer. As a program it turns one file into the other::
-
-    python -m runtime.torch_csv schedule.json schedule.csv
-    python -m runtime.torch_csv schedule.csv schedule.json
+optimizer. `runtime.torch_csv` turns one file into the other.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from placements import Kind, Placement
-from placements.forms.texts import write_json, write_text
 from runtime.program.error_grid import UnsafeProgramsError
 from runtime.program.handover import check_runs
 from runtime.program.lower import orders_of
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward, tensor_inputs
 from runtime.torch_pipelining.lowering import programs_of_table
-from runtime.torch_pipelining.streams import left_out
-from runtime.torch_pipelining.table import (
-    Action,
-    Op,
-    Overlap,
-    TorchCell,
-    TorchCsvError,
-    TorchOrder,
-    read_torch_csv,
-)
+from runtime.torch_pipelining.table import Action, Op, Overlap, TorchCell, TorchOrder
 from schedsearch.schedule import CyclicOrderError, Schedule, ScheduledBlock, as_soon_as_possible
-from schedsearch.schedule_file import ScheduleFileError, read_schedule, schedule_to_dict
 from schedsearch.validate import validate
 
 
@@ -135,6 +117,21 @@ def torch_order(schedule: Schedule) -> TorchOrder:
     return TorchOrder(tuple(rows))
 
 
+def times_of(schedule: Schedule) -> dict[Action | None, float]:
+    """Return the times in ms of the computations and the sends of a schedule's table; see `torch_order`."""
+    stages, schedule = stage_of(schedule.placement), in_loss_order(schedule)
+    placement, times = schedule.placement, dict[Action | None, float]()
+    for _, n, name in schedule.blocks:
+        if name in stages:
+            action = Action(stages[name], Op(placement.by_name[name].kind.value), n)
+            takers = (each.name for each in placement.blocks if name in each.after)
+            times[action] = placement.ms(schedule.block(name, n).time)
+            times[action.sent] = placement.ms(
+                max((placement.transfer_time(name, to) for to in takers), default=0)
+            )
+    return times
+
+
 def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
     """Return the schedule of a table, each block as soon as its rank's order allows; transfers take no time.
 
@@ -166,32 +163,3 @@ def _no_form(
     remedy: str = "run it with schedsearch run, or use a chain such as placement=v_shape",
 ) -> NoTorchFormError:
     return NoTorchFormError(f"{placement.name} has no form in torch, because {reason}; {remedy}")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Turn a ``schedule.json`` into a table or the other way round; return the exit code, 2 for an error."""
-    parser = argparse.ArgumentParser("python -m runtime.torch_csv", description=main.__doc__)
-    parser.add_argument("source", type=Path, help="a schedule.json, or a CSV of torch")
-    parser.add_argument("target", type=Path, help="where to write the other one")
-    paths = parser.parse_args(arguments)
-    source, target = paths.source, paths.target
-    try:
-        if target.resolve() == source.resolve():
-            raise TorchCsvError(f"{target}: is the file that is read; choose another path to write to")
-        if source.suffix == ".json":
-            schedule = read_schedule(source)
-            order = torch_order(schedule)
-            write_text(target, str(order))
-            if lost := left_out(schedule, order):
-                sys.stderr.write(f"{target}: {lost}\n")
-        else:
-            write_json(target, schedule_to_dict(schedule_of(read_torch_csv(source), source.stem)))
-    except (ScheduleFileError, TorchCsvError) as error:
-        sys.stderr.write(f"{error}\n")
-    except (NoTorchFormError, UnsafeProgramsError) as error:
-        sys.stderr.write(f"{source}: {str(error).splitlines()[0]}\n")
-    except OSError as error:
-        sys.stderr.write(f"{target}: cannot be written ({error.strerror}); choose another path\n")
-    else:
-        return 0
-    return 2

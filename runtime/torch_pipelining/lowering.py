@@ -12,7 +12,6 @@ from runtime.program.instructions import Instruction, Programs, Receive, Run, Se
 from runtime.torch_pipelining.table import Action, Op, TorchOrder
 
 _BACKWARD = (Op.BACKWARD, Op.INPUT)
-_NEIGHBOURS = {Op.SEND_F: 1, Op.SEND_B: -1, Op.RECV_F: -1, Op.RECV_B: 1}
 
 
 def programs_of_table(order: TorchOrder, name: str = "torch_csv") -> Programs:
@@ -57,7 +56,7 @@ def _instructions(action: Action, order: TorchOrder, split: set[int]) -> Iterato
         for letter in (Op.INPUT, Op.WEIGHT) if halved else (op,):
             yield Run(f"{letter}{stage}", n)
         return
-    other = stage + _NEIGHBOURS[op]
+    other = action.other_end.stage
     letters = ["F" if op in (Op.SEND_F, Op.RECV_F) else _BACKWARD[each in split] for each in (stage, other)]
     own, its = (f"{letter}{each}" for letter, each in zip(letters, (stage, other), strict=True))
     rank = order.rank_of.get(other, -1)

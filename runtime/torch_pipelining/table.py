@@ -56,6 +56,11 @@ class Op(StrEnum):
         return self in (Op.SEND_F, Op.SEND_B)
 
     @property
+    def is_transfer(self) -> bool:
+        """Whether it sends or receives."""
+        return not (self.is_compute or self.is_of_stage)
+
+    @property
     def is_of_stage(self) -> bool:
         """Whether it is of a stage as a whole, so that no micro-batch is named."""
         return self in (Op.UNSHARD, Op.RESHARD, Op.REDUCE_GRAD)
@@ -72,6 +77,30 @@ class Action(NamedTuple):
         """Return the cell's text."""
         return f"{self.stage}{self.op}{'' if self.micro_batch is None else self.micro_batch}"
 
+    @property
+    def sent(self) -> Action | None:
+        """The send of the tensor that a computation makes; None of others."""
+        return self._replace(op=_MESSAGES[self.op][0]) if self.op in _MESSAGES else None
+
+    @property
+    def taken(self) -> Action | None:
+        """The receive of the tensor that a computation takes, or the send of a receive; None of others."""
+        if self.op in (Op.RECV_F, Op.RECV_B):
+            return self.other_end
+        return self._replace(op=_MESSAGES[self.op][1]) if self.op in _MESSAGES else None
+
+    @property
+    def other_end(self) -> Action:
+        """The receive of a send, or the send of a receive; its stage may be none of the table's."""
+        step, op = _OTHER_ENDS[self.op]
+        return Action(self.stage + step, op, self.micro_batch)
+
+
+_BACKWARD = (Op.SEND_B, Op.RECV_B)
+_MESSAGES = {Op.FORWARD: (Op.SEND_F, Op.RECV_F), Op.BACKWARD: _BACKWARD, Op.INPUT: _BACKWARD}
+_OTHER_ENDS = {Op.SEND_F: (1, Op.RECV_F), Op.SEND_B: (-1, Op.RECV_B)}
+_OTHER_ENDS |= {receive: (-step, send) for send, (step, receive) in _OTHER_ENDS.items()}
+
 
 class Overlap(NamedTuple):
     """Computations that torch hands to one function; as torch is, it runs them one after the other."""
@@ -85,6 +114,12 @@ class Overlap(NamedTuple):
 
 TorchCell = Action | Overlap | None
 """A rank's work at a step; None for a bubble."""
+
+
+def actions_of(cell: TorchCell) -> tuple[Action, ...]:
+    """Return the actions of a cell, overlapping ones in their order."""
+    return () if cell is None else cell.actions if isinstance(cell, Overlap) else (cell,)
+
 
 _OVERLAP = "OVERLAP_F_B"
 _ACTION = re.compile(rf"([0-9]+)({'|'.join(sorted(Op, key=len, reverse=True))})([0-9]*)")
@@ -104,8 +139,7 @@ class TorchOrder:
     def on(self, rank: int) -> Iterator[tuple[ProgramPosition, Action]]:
         """Yield a rank's actions with the positions of their cells, overlapping ones one by one."""
         for index, cell in enumerate(self.cells[rank]):
-            actions = () if cell is None else cell.actions if isinstance(cell, Overlap) else (cell,)
-            for action in actions:
+            for action in actions_of(cell):
                 yield (rank, index), action
 
     def actions(self) -> Iterator[tuple[ProgramPosition, Action]]:

@@ -18,15 +18,16 @@ from placements import Block, Kind, Placement
 from placements.forms.texts import write_json
 from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
 from runtime.program.error_grid import UnsafeProgramsError
+from runtime.torch_csv import main
 from runtime.torch_pipelining.check import check_order
 from runtime.torch_pipelining.csv import (
     NoTorchFormError,
     in_loss_order,
-    main,
     schedule_of,
     stage_of,
     torch_order,
 )
+from runtime.torch_pipelining.receives import LATE, with_receives
 from runtime.torch_pipelining.streams import COLUMNS, left_out, pairs_side_by_side, stream_table
 from runtime.torch_pipelining.table import Op, parse_order, read_torch_csv
 from schedsearch.baselines import HAND_MADE, gpipe, one_f_one_b
@@ -163,10 +164,12 @@ RUN = {
 
 
 @pytest.mark.parametrize("case", RUN)
-def test_torch_trains_as_one_process_does(case: str) -> None:
+@pytest.mark.parametrize("form", ["compute_only", "compute_comms"])
+def test_torch_trains_as_one_process_does(case: str, form: str) -> None:
     """Its `_PipelineScheduleRuntime`, a process per rank, against the model in one piece, bit for bit."""
     order = torch_order(RUN[case]())
-    theirs, ours = gradients_of_torch(order, "compute_only"), gradients_of_one_process(order)
+    given = order if form == "compute_only" else with_receives(order, LATE)
+    theirs, ours = gradients_of_torch(given, form), gradients_of_one_process(order)
     for stage, (here, there) in enumerate(zip(theirs, ours, strict=True)):
         assert len(here) == len(there) == 2
         assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True)), stage
