@@ -25,9 +25,6 @@ ROBUST = "robust"
 _STARTS = 3
 """Number of schedules to start from: the best given ones."""
 
-_DRAWS = 32
-"""Draws of each scenario whose times vary."""
-
 _FIRST_ROUND = 0.1
 """Units of work of each start's first round; each later round has twice as much, and begins with its best."""
 
@@ -90,6 +87,7 @@ def robust_search(
     scenarios: Sequence[Scenario],
     *,
     quantile: float | None = None,
+    draws: int = 32,
     work_limit: float = 20.0,
     time_limit_s: float = math.inf,
     seed: int = 0,
@@ -104,6 +102,7 @@ def robust_search(
         schedules: Valid ones of one placement and number of micro-batches, by name.
         scenarios: Scenarios in which the order should be good.
         quantile: Quantile of the iteration time to minimise, such as 0.95; None for the mean.
+        draws: Draws of each scenario whose times vary.
         work_limit: Units of counted work, each of about a second.
         time_limit_s: Seconds for the search.
         seed: Seed of all draws and choices.
@@ -118,14 +117,15 @@ def robust_search(
         raise ConditionsError(f"{'schedules' if not schedules else 'scenarios'}: is empty; give at least one")
     if quantile is not None and not 0 < quantile <= 1:
         raise ConditionsError(f"quantile: {quantile!r} is not above 0 and at most 1; give one, as 0.95")
-    if not work_limit > 0:
-        raise ConditionsError(f"work_limit: {work_limit!r} is not above 0; give more")
+    for name, value in (("draws", draws), ("work_limit", work_limit)):
+        if not value > 0:
+            raise ConditionsError(f"{name}: {value!r} is not above 0; give more")
     given, level = list(schedules.values()), -1.0 if quantile is None else quantile
     placement, number = given[0].placement, given[0].num_micro_batches
     require_plain(placement, "a search with scenarios", "use schedsearch search without them")
     for scenario in scenarios:
         scenario.conditions.check(placement)
-    starts = [drawn_orders(each, scenarios, _DRAWS, seed) for each in given]
+    starts = [drawn_orders(each, scenarios, draws, seed) for each in given]
     ranked = sorted(range(len(starts)), key=lambda i: value_of(starts[i], level))[:_STARTS]
     some = starts[0]
     cells = some.times.size + some.delays.size + some.times.shape[1] * len(some.order)

@@ -39,9 +39,6 @@ _WORK_OF_INSTANCE = 2e-4
 PLAN_WORK = 0.25
 """Units of work to improve the plan of a schedule with."""
 
-_MAX_PLANS = 4
-"""Candidates beside the first that may get a plan."""
-
 _STARTS = 3
 """Schedules of the least bounds from which neighbors are swapped."""
 
@@ -133,6 +130,7 @@ def best_order(
     profile: Profile,
     deadline_ms: float,
     *,
+    max_plans: int = 4,
     max_swaps: int = 0,
     work_limit: float = math.inf,
     keeps: Keeps = lambda _: True,
@@ -148,6 +146,7 @@ def best_order(
             the baseline of the others. They may be made on demand.
         profile: Cost of each block at each clock.
         deadline_ms: For the iteration.
+        max_plans: Candidates beside the first that may get a plan.
         max_swaps: Swaps of neighbors to try; 0 for none, and then no other order than the candidates'.
         work_limit: Units of work, of about a second, after which the best so far is returned; the first
             candidate has a plan in any case.
@@ -187,7 +186,7 @@ def best_order(
             on_progress("orders", i + 1, i + 1)
             if is_over():
                 break
-        for each in sorted(judged[1:], key=lambda each: each.lower_bound_mj)[:_MAX_PLANS]:
+        for each in sorted(judged[1:], key=lambda each: each.lower_bound_mj)[:max_plans]:
             if each.lower_bound_mj >= min_mj() or (is_over() and min_mj() < math.inf):
                 break
             judged[each.candidate] = planned(each)
