@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,7 +49,9 @@ def schedule_to_dict(schedule: Schedule, result: Answer | None = None) -> dict[s
     """
     placement = placement_to_dict(schedule.placement)
     placement["transfer"] = [list(triple) for triple in schedule.placement.transfer]
-    repetend = result.repetend if result else None
+    repetend, around = None, None
+    if result is not None and (repetend := result.repetend) is not None:
+        around = repetend_to_dict(repetend) | {"span": repetend.span, "span_bound": result.span_bound}
     return {
         "schema_version": SCHEMA_VERSION,
         "placement": placement,
@@ -59,7 +61,7 @@ def schedule_to_dict(schedule: Schedule, result: Answer | None = None) -> dict[s
         "period": repetend.period if repetend else None,
         "micro_batches_per_repetend": repetend.micro_batches if repetend else None,
         "period_bound": result.period_bound if result else None,
-        "repetend": _repetend_to_dict(result) if result else None,
+        "repetend": around,
         "certificate": _certificate_to_dict(schedule, result) if result else None,
         "makespan": schedule.makespan,
         "makespan_bound": result.makespan_bound if result else None,
@@ -79,13 +81,6 @@ def _block_to_list(schedule: Schedule, run: ScheduledBlock) -> list[str | int]:
     """Return a block's row: name, micro-batch and start; with modes also its time."""
     row: list[str | int] = [run.block, run.micro_batch, run.start]
     return [*row, schedule.block(run.block, run.micro_batch).time] if schedule.chosen else row
-
-
-def _repetend_to_dict(result: Answer) -> dict[str, Any] | None:
-    repetend = result.repetend
-    if repetend is None:
-        return None
-    return repetend_to_dict(repetend) | {"span": repetend.span, "span_bound": result.span_bound}
 
 
 def _certificate_to_dict(schedule: Schedule, result: Answer) -> dict[str, Any] | None:
@@ -129,9 +124,9 @@ class Claims:
     makespan_bound: int | None
     period_bound: float | None
     certificate: Certificate | None
-    span_bound: int | None = None
-    device_span: int | None = None
-    device_span_bound: int | None = None
+    span_bound: int | None
+    device_span: int | None
+    device_span_bound: int | None
 
     @property
     def meets_a_bound(self) -> bool:
@@ -255,26 +250,23 @@ def _read_claims(data: Field) -> Claims:
     lowered = _lanes_as_devices(whole)
     on_lanes = lowered is not None and not whole.placement.is_plain
     schedule = whole if lowered is None else lowered.lowered_schedule(whole)
-    claims = Claims(
+    certificate = span_bound = None
+    if (given := data.get("certificate").value) is not None:
+        repetend = _read_repetend(data, whole)
+        if lowered is not None and on_lanes:
+            repetend = lowered.lowered_repetend(repetend)
+        certificate = certificate_from_dict(given, schedule.placement, repetend)
+        span_bound = whole_or_none(data["repetend"].get("span_bound"))
+    return Claims(
         schedule,
         data["search_status"].typed(Status),
         data["makespan"].whole(),
         whole_or_none(data["makespan_bound"]),
         None if (bound := data["period_bound"]).value is None else bound.number(remedy="give one or null"),
-        None,
-        device_span=whole_or_none(data.get("device_span")) if not on_lanes else None,
-        device_span_bound=whole_or_none(data.get("device_span_bound")) if not on_lanes else None,
-    )
-    certificate = data.get("certificate")
-    if certificate.value is None:
-        return claims
-    repetend = _read_repetend(data, whole)
-    if lowered is not None and on_lanes:
-        repetend = lowered.lowered_repetend(repetend)
-    return replace(
-        claims,
-        certificate=certificate_from_dict(certificate.value, schedule.placement, repetend),
-        span_bound=whole_or_none(data["repetend"].get("span_bound")),
+        certificate,
+        span_bound,
+        whole_or_none(data.get("device_span")) if not on_lanes else None,
+        whole_or_none(data.get("device_span_bound")) if not on_lanes else None,
     )
 
 

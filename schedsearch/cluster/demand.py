@@ -269,10 +269,6 @@ class Demand:
         shares[self.fastest_alone[is_there]] = times[is_there]
         return shares
 
-    def with_rates(self, steps_per_s: FloatArray) -> Demand:
-        """Return the demand with other throughputs, for a policy that must not see the real ones."""
-        return replace(self, configurations=replace(self.configurations, steps_per_s=steps_per_s))
-
     def without_pairs(self) -> Demand:
         """Return the demand in which no two jobs share GPUs."""
         if bool(self.configurations.is_alone.all()):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from placements import Block, Placement
 from placements.stages.stage_chain import PlacedStages, Stage, StageChain, exact, place
 from schedsearch.comparison.course import (
     IN_SLICES,
@@ -187,16 +186,12 @@ class UnequalCourse(ComparisonCourse):
             rows = []
             for n, chain in enumerate(self.model.chains):
                 own = place(chain, *variant, self.num_chunks).placement
-                rows += [MicroBatchRow(n, *_figures(own, block)) for block in own.blocks]
+                for block in own.blocks:
+                    held_mib = own.mib(block.memory_on(block.devices[0]))
+                    rows.append(MicroBatchRow(n, block.name, round(own.ms(block.time), 9), held_mib))
             base = placed.placement
             self.batches[variant] = unequal_batch(base, rows, number, base.memory_unit_mib)
         return replace(placed, placement=self.batches[variant].placement), number
-
-
-def _figures(placement: Placement, block: Block) -> tuple[str, float, float]:
-    """Return the name, the ms and the MiB of a block."""
-    held = placement.mib(block.memory_on(block.devices[0]))
-    return block.name, round(placement.ms(block.time), 9), held
 
 
 def _why_not(title: str, placed: PlacedStages, batch: Problem) -> str:

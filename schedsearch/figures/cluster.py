@@ -91,12 +91,8 @@ def draw_busy_gpus(found: BusyGpus, width: float = _WIDE_INCHES) -> Figure:
         handles.append(Line2D([], [], **line, label=f"all {total} GPUs"))
         axes.set_xlim(found.begins_h[0], found.begins_h[-1])
         axes.set_ylim(0, 1.06 * total)
-        _few_hours(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(2 if is_narrow(figure) else 4))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         legend_below(figure, handles)
     return figure
-
-
-def _few_hours(axes: Axes) -> None:
-    axes.xaxis.set_major_locator(MaxNLocator(2 if is_narrow(axes.figure.figure) else 4))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))

@@ -183,9 +183,10 @@ def _draw_row(
     if scale is not None:
         axes.broken_barh(spans, (top, strip), facecolors=kinds).set_gid("kinds")
     size = MIN_POINTS if narrow else _LABEL_POINTS
-    for (_, n), (start, duration), color in zip(here, spans, colors, strict=True):
+    for (_, n), (start, duration), (red, green, blue) in zip(here, spans, colors, strict=True):
         if duration >= (0.65 * size * len(str(n)) + 1.5) * per_point:
-            label = {**_LABEL, "fontsize": size, "color": _readable_on(color)}
+            is_light = 0.299 * red + 0.587 * green + 0.114 * blue > 0.5
+            label = {**_LABEL, "fontsize": size, "color": "#000000" if is_light else "#FFFFFF"}
             axes.text(start + duration / 2, row + strip / 2, str(n), **label)
 
 
@@ -200,12 +201,6 @@ def _kind_color(block: Block, micro_batch: int) -> Color:
     paler = 0.42 if micro_batch % 2 else 0.0
     red, green, blue = (channel + (1 - channel) * paler for channel in to_rgb(palette[block.kind]))
     return red, green, blue
-
-
-def _readable_on(color: Color) -> str:
-    """Return black or white, whichever stands out."""
-    red, green, blue = color
-    return "#000000" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.5 else "#FFFFFF"
 
 
 def _range(shade: Mapping[Instance, float]) -> tuple[float, float]:

@@ -48,10 +48,6 @@ class DifferenceSystem:
             _, starts, _ = self._critical_cycle(period, period)
         return (period, starts) if period < FOREVER else None
 
-    def critical_cycle(self) -> list[int]:
-        """Return the positions of the edges of a cycle of the least period, rounded up; empty without any."""
-        return self._critical_cycle(0, FOREVER - 1)[2]
-
     def forbidding(self, period: int) -> list[int]:
         """Return the positions of the edges of a cycle that forbids a period; empty for a feasible period."""
         found, _, cycle = self._critical_cycle(period, period)

@@ -42,7 +42,7 @@ def run_one_at_a_time(v: Variables, lane: int, *, by_pairs: bool = True) -> None
 
     CP-SAT also reasons about all blocks of a lane together, and can do without the pairs.
     """
-    here = v.on_lane(lane)
+    here = [each for each in v.start if lane in v.placement.lanes_of(v.placement.by_name[each[0]])]
     for a, b in itertools.combinations(here, 2) if by_pairs else ():
         v.before(a, b)
     v.model.add_no_overlap(

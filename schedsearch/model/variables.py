@@ -87,10 +87,6 @@ class Variables:
         """Return the instances of a device."""
         return [i for i in self.start if device in self.placement.by_name[i[0]].devices]
 
-    def on_lane(self, lane: int) -> list[Instance]:
-        """Return the instances of a lane of the placement."""
-        return [i for i in self.start if lane in self.placement.lanes_of(self.placement.by_name[i[0]])]
-
     def end(self, instance: Instance) -> Term:
         """Return the tick at which an instance ends."""
         return self.start[instance] + self.time[instance]

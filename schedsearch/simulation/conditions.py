@@ -63,12 +63,6 @@ class Link:
         if self.bandwidth_gb_s is not None:
             _check("links.bandwidth_gb_s", self.bandwidth_gb_s, "a number of GB/s above 0", above=True)
 
-    def occupied_ms(self, transfer_ms: float) -> float:
-        """Return for how long a message occupies the link, by the placement's transfer time."""
-        if self.bandwidth_gb_s is None:
-            return transfer_ms
-        return self.message_mib / (self.bandwidth_gb_s * MIB_PER_MS_OF_GB_S)
-
 
 @dataclass(frozen=True)
 class Conditions:

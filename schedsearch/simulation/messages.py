@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from schedsearch.memory_order import no_sooner
 from schedsearch.schedule import Instance, Schedule, dependencies
-from schedsearch.simulation.conditions import Conditions
+from schedsearch.simulation.conditions import MIB_PER_MS_OF_GB_S, Conditions
 
 NO_LINK = -1
 """The link of a message that waits for no other."""
@@ -99,7 +99,8 @@ def steps_of(schedule: Schedule, conditions: Conditions) -> IterationSteps:
         if link != NO_LINK:
             carrier, tick_ms = conditions.links[link], placement.tick_ms
             if carrier.bandwidth_gb_s is not None:
-                occupied = carrier.occupied_ms(0.0) / tick_ms * factor
+                mib_per_ms = carrier.bandwidth_gb_s * MIB_PER_MS_OF_GB_S
+                occupied = carrier.message_mib / mib_per_ms / tick_ms * factor
             latency = carrier.latency_ms / tick_ms
             senders[link].add(sources)
         sent[position[earlier]].append(BlockOutput(position[later], link, occupied, latency))

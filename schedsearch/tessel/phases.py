@@ -29,11 +29,6 @@ class Phase:
     starts: Starts
     answer: Verdict
 
-    @property
-    def blocks(self) -> tuple[Instance, ...]:
-        """The (block, micro-batch) pairs of the phase, with the micro-batch indices of the repetend."""
-        return tuple(self.query.start)
-
 
 def warmup(placement: Placement, indices: Indices, budget: Budget) -> Phase:
     """Return some warmup of a repetend: the blocks before the first (Tessel, Eq. 5); see `_some_phase`."""

@@ -8,7 +8,7 @@ from placements.shapes import v_shape
 from placements.streams import SharedStream
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.metrics import peak_memory
-from schedsearch.schedule import Schedule, ScheduledBlock, as_soon_as_possible, instances
+from schedsearch.schedule import Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 
 
@@ -132,9 +132,3 @@ def test_the_longest_way_through_blocks_that_do_not_run_counts() -> None:
     assert validate(in_time).makespan == 7
     with pytest.raises(InvalidScheduleError, match="starts at 5, before A ends at 1 and arrives at 6"):
         validate(moved(in_time, "D", 0, 5))
-
-
-def test_an_optimizer_block_is_one_of_the_last_micro_batch() -> None:
-    blocks = (Block("F0", Kind.F, (0,), 1), Block("O0", Kind.O, (0,), 1, after=("F0",)))
-    found = [instance for instance, _ in instances(Placement("updated", 1, blocks), 2)]
-    assert found == [("F0", 0), ("F0", 1), ("O0", 1)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -125,7 +125,8 @@ def _with_equal_types(demand: Demand) -> Demand:
     is_there = demand.fastest_alone != NO_CONFIGURATION
     first = is_there.argmax(axis=1) if is_there.size else np.zeros(len(is_there), dtype=np.int64)
     reference = np.append(demand.alone_steps_per_s[np.arange(len(demand.jobs)), first], 0.0)
-    return demand.with_rates(reference[demand.configurations.jobs])
+    found = demand.configurations
+    return replace(demand, configurations=replace(found, steps_per_s=reference[found.jobs]))
 
 
 def _spread(allocation: Allocation) -> Allocation:

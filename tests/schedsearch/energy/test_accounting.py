@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from strategies import placements
 
 from placements import Placement, Profile
-from placements.shapes import m_shape, v_shape
+from placements.shapes import v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import (
     EnergyError,
@@ -40,25 +40,6 @@ from schedsearch.schedule import Schedule
 
 def with_gpus(placement: Placement, *number: int) -> Placement:
     return replace(placement, num_gpus=tuple(number))
-
-
-def by_hand() -> tuple[Schedule, Profile]:
-    """F0 on one GPU, F1 on three of another device; 5 W of waiting at 100 MHz, 9 W at 200."""
-    placement = with_gpus(v_shape(2, 1, 1), 1, 3)
-    one = [(100, 2.0, 40.0), (200, 1.0, 60.0)]
-    profile = profile_of(0.0, F0=one, F1=one, B0=one, B1=one)
-    return one_f_one_b(placement, 1), replace(profile, blocking_power_w=((100, 5.0), (200, 9.0)))
-
-
-def test_by_hand() -> None:
-    """Device 0 waits for device 1 at the clock of F0; device 1 waits at that of F1, then at that of B1."""
-    schedule, profile = by_hand()
-    found = simulate_at_clocks(schedule, profile, {"F0": [200], "F1": [100], "B1": [200], "B0": [100]})
-    assert found.time_ms == 1 + 2 + 1 + 2
-    device_0 = 60 + 9 * (2 + 1) + 40
-    device_1 = 5 * 1 + 40 + 60 + 9 * 2
-    assert found.energy_mj == pytest.approx(device_0 + 3 * device_1)
-    assert found.waiting_w == pytest.approx(1 * 5 + 3 * 9)
 
 
 @settings(max_examples=40, deadline=None)
@@ -138,24 +119,6 @@ def test_no_choice_of_clocks_is_below_the_bound(data: st.DataObject) -> None:
     for time, energy in found:
         assert energy >= bound.at(time) * (1 - 1e-9) - 1e-6
     assert frontier.shortest.time_ms == pytest.approx(min(time for time, _ in found))
-
-
-def test_equally_many_gpus_multiply_every_energy() -> None:
-    """Plans, times and savings stay; energies are four times as much (four, so that rounding is too)."""
-    placement = m_shape(4)
-    profile = replace(noisy_profile(placement, 6, 3), blocking_power_w=CURVE)
-    one, four = gpipe(placement, 4), gpipe(with_gpus(placement, 4, 4, 4, 4), 4)
-    few, many = compute_frontier(one, profile, 30), compute_frontier(four, profile, 30)
-    for a, b in zip((*few.plans, few.all_maximum), (*many.plans, many.all_maximum), strict=True):
-        assert (a.clock_mhz, a.time_ms) == (b.clock_mhz, b.time_ms)
-        assert (4 * a.energy_mj, 4 * a.lower_bound_mj) == (b.energy_mj, b.lower_bound_mj)
-        later = a.time_ms * 1.3
-        assert 4 * few.energy_next_to(a, later) == many.energy_next_to(b, later)
-        assert few.saving(a, later) == many.saving(b, later)
-    deadline = few.all_maximum.time_ms * 1.1
-    first, second = (best_order([each], profile, deadline).best for each in (one, four))
-    assert 4 * first.lower_bound_mj == pytest.approx(second.lower_bound_mj)
-    assert 4 * first.energy_mj == pytest.approx(second.energy_mj)
 
 
 @settings(max_examples=8, deadline=None)
@@ -264,14 +227,3 @@ def test_after_the_longest_plan_it_still_matters_how_long_the_wait_is() -> None:
     frontier = compute_frontier(schedule, profile, 10, 6.0)
     energies = [accounted(schedule, profile, clocks, 4.0)[1] for clocks in every_choice(schedule, profile)]
     assert frontier.energy_next_to(frontier.at(4.0), 4.0) == pytest.approx(min(energies))
-
-
-def test_a_curve_of_one_power_is_that_number() -> None:
-    placement = v_shape(3)
-    profile = noisy_profile(placement, 5, 1)
-    level = replace(profile, blocking_power_w=((700, 60.0), (1410, 60.0)))
-    assert level == profile
-    outside = replace(profile, blocking_power_w=((1, 10.0), (2, 60.0)))
-    assert not outside.waits_by_clock
-    schedule = one_f_one_b(placement, 3)
-    assert compute_frontier(schedule, outside, 9) == compute_frontier(schedule, profile, 9)

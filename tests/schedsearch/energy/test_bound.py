@@ -10,14 +10,11 @@ from energy.cases import STEPS, profile_of
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import (
-    PowerCap,
-    capped_plan,
     compute_frontier,
     improving,
 )
 from schedsearch.energy.frontier import BOUND_TOLERANCE, proved
 from schedsearch.energy.improving import Improved
-from schedsearch.energy.limits import power_cap
 
 SCHEDULE = one_f_one_b(v_shape(1), 2)
 PROFILE = profile_of(10.0, F0=STEPS, B0=STEPS)
@@ -42,10 +39,3 @@ def test_a_wrong_bound_of_the_exact_solver_is_seen(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(improving, "improved", wrong)
     with pytest.raises(AssertionError, match="the bound .* is above"):
         compute_frontier(SCHEDULE, PROFILE, 3, work_limit=10)
-
-
-def test_a_wrong_bound_of_a_capped_plan_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    frontier = compute_frontier(SCHEDULE, PROFILE, 3)
-    monkeypatch.setattr(power_cap, "_relaxed", lambda problem, above: (1e6, []))
-    with pytest.raises(AssertionError, match="the bound .* is above"):
-        capped_plan(SCHEDULE, PROFILE, frontier, PowerCap(job_w=60.0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -26,8 +25,6 @@ from schedsearch.energy.programs import Rows, SolverError, minimized
 from schedsearch.schedule import Schedule
 
 FAILED = "The solver gave up. (HiGHS Status 4: model_status is Solve error)"
-INFEASIBLE = "The problem is infeasible. (HiGHS Status 8: )"
-REFUSED = "The problem is infeasible. (HiGHS Status 2: model_status is Model error)"
 
 
 def answers(
@@ -48,25 +45,6 @@ def asked(limit: float, value: float = 1.0) -> OptimizeResult | None:
     rows = Rows()
     rows.add(np.array([limit]), (np.array([0]), np.array([0]), np.array([value])))
     return minimized(np.ones(1), np.ones(1), rows)
-
-
-@pytest.mark.parametrize(
-    ("status", "message", "is_infeasible"),
-    [(1, FAILED, False), (2, INFEASIBLE, True), (2, REFUSED, False), (3, FAILED, False), (4, FAILED, False)],
-)
-def test_only_what_is_infeasible_has_no_answer(
-    status: int,
-    message: str,
-    is_infeasible: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """All else is an error, which the log is told; also a point of the simplex method."""
-    answers(monkeypatch, status, message, x=[1.0] if status == 1 else None)
-    with nullcontext() if is_infeasible else pytest.raises(SolverError, match="the solver failed"):
-        assert asked(1.0) is None
-    assert bool(caplog.records) != is_infeasible
-    assert all(message in record.getMessage() for record in caplog.records)
 
 
 def test_the_solvers_own_answers() -> None:

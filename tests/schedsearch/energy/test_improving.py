@@ -1,27 +1,18 @@
-"""Plans improved some instances at a time: against all choices, never worse, with what work there is."""
+"""Plans improved some instances at a time: never worse, with what work there is."""
 
 from __future__ import annotations
 
-import itertools
 import signal
 
-import numpy as np
 import pytest
-from energy.cases import STEPS, check_plans, noisy_profile, profile_of, profiles
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from strategies import placements
+from energy.cases import STEPS, check_plans, noisy_profile, profile_of
 
 from placements import Profile
 from placements.shapes import v_shape
-from schedsearch.baselines import gpipe, one_f_one_b
+from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import EnergyError, Frontier, compute_frontier
-from schedsearch.energy.frontier import TIME_TOLERANCE
-from schedsearch.energy.graph import Ints
-from schedsearch.energy.improving import MAX_INSTANCES, improved
-from schedsearch.energy.problem import ClockProblem
+from schedsearch.energy.improving import MAX_INSTANCES
 from schedsearch.schedule import Schedule
-from schedsearch.solver.effort import Effort
 
 
 def check(schedule: Schedule, profile: Profile, before: Frontier, after: Frontier) -> None:
@@ -33,43 +24,6 @@ def check(schedule: Schedule, profile: Profile, before: Frontier, after: Frontie
         assert after.energy_next_to(best, plan.time_ms) <= plan.energy_mj * (1 + 1e-12) + 1e-9
         assert best.lower_bound_mj >= plan.lower_bound_mj - waiting_w * (plan.time_ms - best.time_ms) - 1e-6
     assert after.all_maximum == before.all_maximum
-
-
-def best_by_hand(problem: ClockProblem, choice: Ints, free: list[int], deadline_ms: float) -> float:
-    """Return the least effective energy of all modes of the free instances."""
-    best = np.inf
-    for modes in itertools.product(*(range(int(problem.table.last[i]) + 1) for i in free)):
-        other = choice.copy()
-        other[free] = modes
-        if problem.graph.makespan(problem.table.times(other[:, None]))[0] <= deadline_ms * (1 + 1e-12):
-            best = min(best, float(problem.table.energy(other[:, None])[0]))
-    return best
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.data())
-def test_the_best_modes_of_some_instances(data: st.DataObject) -> None:
-    """Against all choices, with transfers, and blocks on several devices."""
-    placement = data.draw(placements(max_transfer=4))
-    problem = ClockProblem(
-        gpipe(placement, data.draw(st.integers(1, 3))), data.draw(profiles(placement, max_clocks=3))
-    )
-    size = problem.graph.size
-    free = sorted(data.draw(st.sets(st.integers(0, size - 1), min_size=1, max_size=min(size, 5))))
-    share = data.draw(st.sampled_from([0.0, 0.1, 0.5, 1.0]))
-    deadline = (1 - share) * problem.span_ms[0] + share * problem.span_ms[1]
-    choice = np.zeros(size, dtype=np.int64)
-    found = improved(problem, choice, free, deadline, Effort().budget(10.0, 0))
-    assert found is not None
-    assert found.is_best
-    best = best_by_hand(problem, choice, free, deadline)
-    assert problem.table.energy(found.choice[:, None])[0] == pytest.approx(best)
-    assert found.bound_mj <= best * (1 + 1e-9) + 1e-6
-    assert found.bound_mj == pytest.approx(best, rel=1e-6, abs=1e-6)
-    time = problem.graph.makespan(problem.table.times(found.choice[:, None]))[0]
-    assert time <= deadline * (1 + TIME_TOLERANCE)
-    others = np.setdiff1d(np.arange(size), free)
-    assert (found.choice[others] == 0).all()
 
 
 @pytest.mark.parametrize(("number", "work_limit"), [(16, 1e-6), (4, 1.0)])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import ast
 import csv
-from dataclasses import replace
 
 import pytest
 from energy.cases import noisy_profile
@@ -47,15 +46,6 @@ def test_the_files_of_zeus_hold_every_plan() -> None:
         assert by_what["total cost"] == pytest.approx(plan.energy_mj / 1e3 - waiting_j)
         times.append(by_what["total time"])
     assert times == sorted(times, reverse=True)
-
-
-def test_stages_come_in_the_order_of_the_pipeline() -> None:
-    placement = v_shape(3)
-    turned = replace(
-        placement,
-        blocks=tuple(replace(block, devices=(2 - block.devices[0],)) for block in placement.blocks),
-    )
-    assert zeus_stages(turned) == (2, 1, 0)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from energy.accounting import accounted
-from energy.cases import exact_plan, noisy_profile, profiles, relaxed_optimum
+from energy.cases import exact_plan, noisy_profile, profiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import placements
@@ -70,41 +70,6 @@ def all_orders(schedule: Schedule) -> list[Schedule]:
         fresh = [other for each in fresh for other in neighborhood(each) if orders_of(other) not in found]
         found |= {orders_of(each): each for each in fresh}
     return list(found.values())
-
-
-@given(st.data())
-@settings(max_examples=15, deadline=None)
-def test_the_relaxed_optimum_is_that_of_a_linear_program_of_its_own(data: st.DataObject) -> None:
-    placement = data.draw(placements(max_forward=3))
-    profile = data.draw(profiles(placement))
-    schedule = gpipe(placement, data.draw(st.integers(1, 3)))
-    deadline_ms = maximum_ms(schedule, profile) * data.draw(st.sampled_from([1.0, 1.3]))
-    energy_mj, price_w = relaxed(schedule, profile, deadline_ms)
-    expected = until(deadline_ms, schedule, profile, 0.0, relaxed_optimum(schedule, profile, deadline_ms))
-    assert energy_mj == pytest.approx(expected, rel=1e-6, abs=1e-4)
-    assert min(price_w.values(), default=0.0) >= 0
-
-
-def test_swaps_two_neighbors_and_nothing_else() -> None:
-    schedule = gpipe(v_shape(2), 2)
-    order = schedule.order(1)
-    assert order[1:3] == (("F1", 1), ("B1", 0))
-    other = swapped(schedule, ("F1", 1), ("B1", 0))
-    assert other is not None
-    assert other.order(1) == (order[0], order[2], order[1], order[3])
-    assert other.order(0) == schedule.order(0)
-
-
-def test_does_not_swap_what_cannot_be_swapped() -> None:
-    schedule = gpipe(v_shape(2), 2)
-    assert swapped(schedule, ("F1", 1), ("B1", 1)) is None  # one waits for the other
-    assert swapped(schedule, ("F0", 0), ("F0", 1)) is None  # one block of two micro-batches
-    assert swapped(schedule, ("F0", 0), ("B0", 0)) is None  # no neighbors
-    assert swapped(schedule, ("F0", 0), ("F1", 0)) is None  # no common device
-    assert swapped(schedule, ("F0", 1), ("B0", 0)) is None  # the other device's order makes a cycle
-    tight = one_f_one_b(v_shape(2).with_memory([2, 1]), 4)
-    order = tight.order(1)
-    assert all(swapped(tight, *pair) is None for pair in pairwise(order))
 
 
 def test_no_order_of_a_small_schedule_is_below_the_bound_and_the_choice_is_near() -> None:

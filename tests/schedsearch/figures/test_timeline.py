@@ -8,16 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
-import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
 
-from placements import Kind, Placement
+from placements import Placement
 from placements.shapes import k_shape, m_shape, v_shape
 from schedsearch.baselines import gpipe
 from schedsearch.figures.canvas import (
@@ -31,7 +29,7 @@ from schedsearch.figures.canvas import (
 from schedsearch.figures.comparison import draw_timelines
 from schedsearch.figures.frontier import draw_frontier
 from schedsearch.figures.memory import memory
-from schedsearch.figures.timeline import KIND_COLOR, SHARED_COLOR, timeline
+from schedsearch.figures.timeline import timeline
 from schedsearch.schedule import Instance, Schedule
 
 PLANS = [(1000.0, 5000.0), (1100.0, 4200.0), (1250.0, 3900.0)]
@@ -181,14 +179,6 @@ def test_text_at_the_width_of_a_column_is_large_enough_to_print() -> None:
         image(column, "svg")
         texts = [text for text in column.findobj(Text) if text.get_text() and text.get_visible()]
         assert texts and min(text.get_fontsize() for text in texts) >= MIN_POINTS == 7
-
-
-@pytest.mark.parametrize("palette", [KIND_COLOR, SHARED_COLOR])
-def test_kinds_differ_in_grey_too(palette: dict[Kind, str]) -> None:
-    """A forward, a backward or its halves, and the optimizer can be told apart without colours."""
-    grey = {0.299 * red + 0.587 * green + 0.114 * blue for red, green, blue in map(to_rgb, palette.values())}
-    steps = np.diff(sorted(grey))
-    assert len(grey) >= 3 and steps.min() >= 0.09
 
 
 def test_memory_has_one_scale_for_all_devices() -> None:

@@ -64,12 +64,3 @@ def test_what_forbids_a_period_is_a_longer_cycle(is_compiled: bool, edges: Edges
         assert edges[edge].source == edges[before].target
     if cycle:
         assert sum(edges[edge].ticks - edges[edge].rounds * period for edge in cycle) > 0
-
-
-@both_ways
-def test_the_critical_cycle(is_compiled: bool) -> None:
-    edges = [Edge(0, 1, 30, 0), Edge(1, 0, 40, 1), Edge(1, 1, 50, 1), Edge(0, 0, 130, 2)]
-    assert set(system_of(edges, is_compiled).critical_cycle()) == {0, 1}
-    longer = [*edges, Edge(1, 0, 200, 2)]
-    assert set(system_of(longer, is_compiled).critical_cycle()) == {0, 4}
-    assert system_of(edges[:1], is_compiled).critical_cycle() == []

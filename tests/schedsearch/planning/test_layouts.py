@@ -202,14 +202,6 @@ def test_a_searched_order_is_taken_where_it_is_faster_and_is_what_is_priced() ->
     assert rank([plan.with_bound(by_hand.iteration_ms)])[0].run is by_hand, "there is nothing to gain"
 
 
-def test_exchanges_that_no_order_hides_are_at_most_those_of_an_order() -> None:
-    for degrees in (Degrees(1, 2, 8, chunks=2), Degrees(2, 2, 4)):
-        for overlap in (False, True):
-            one = run(degrees, 8, overlap=overlap)
-            pairs = zip(one.shortest_updates_ms, one.ends, strict=True)
-            assert all(least <= after + 1e-9 for least, (_, after) in pairs)
-
-
 def test_an_uneven_layout_is_rated_in_its_own_division_where_its_layers_are_shared_otherwise() -> None:
     even = UniformRun(read_model("llama3_8b"), read_cluster("h100_8"), Layout(Degrees(1, 4, 2), 1, 8))
     uneven = replace(even, layout=replace(even.layout, chunk_layers=(9, 9, 9, 7)))

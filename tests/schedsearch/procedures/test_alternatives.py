@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
-
-import pytest
 
 from placements.shapes import m_shape, nn_shape, v_shape
 from schedsearch.core.objective import Objective
 from schedsearch.metrics import peak_memory
 from schedsearch.procedures.alternatives import orders_of, reached, schedules_of_equal_period
-from schedsearch.repetend import Repetend
 from schedsearch.searches.search import search
-from schedsearch.solver import smt
-from schedsearch.solver.budget import SolverBudget
-from schedsearch.solver.portfolio import SOLVERS
-from schedsearch.solver.query import Decision, Query
 from schedsearch.validate import validate
 
 
@@ -52,28 +44,6 @@ def test_shared_blocks_are_also_gathered_at_the_ends() -> None:
             orders = [each.schedule.order(device) for device in range(4)]
             assert {tuple(name for name, _ in order[:4]) for order in orders} == {("E",) * 4}
             assert {tuple(name for name, _ in order[-4:]) for order in orders} == {("EB",) * 4}
-
-
-def test_spans_begin_at_the_bound_and_not_at_the_span_that_a_search_happened_to_end_with(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[Query] = []
-
-    def noted(query: Query, budget: SolverBudget) -> Decision:
-        asked.append(query)
-        return smt.decide(query, budget)
-
-    for name in ("z3", "cpsat"):
-        monkeypatch.setitem(SOLVERS, name, lambda: noted)
-    placement = v_shape(3)
-    result = search(placement, 4, objectives=["period"])
-    stretched = Repetend.from_first_starts(
-        placement, 1, 4, {(b.name, 0): 4 * i for i, b in enumerate(placement.topological_order)}
-    )
-    result = replace(result, repetend=stretched)
-    list(schedules_of_equal_period(placement, 4, result, limit={Objective.PERIOD: 4}, count=5, work_limit=5))
-    assert stretched.span > result.span_bound
-    assert asked[0].span == result.span_bound
 
 
 def test_an_objective_that_was_reached_is_kept() -> None:

@@ -1,4 +1,4 @@
-"""Annealing of orders: valid, never longer, the same for the same seed; blocks on several devices; Ctrl-C."""
+"""Annealing of orders: valid, never longer, the same for the same seed; blocks on several devices."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from strategies import tight
 
 from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Placement
-from placements.shapes import k_shape, nn_shape, v_shape
+from placements.shapes import k_shape, nn_shape
 from schedsearch.procedures.annealing import Annealing
 from schedsearch.proof.load_and_path import period_bound
 from schedsearch.repetend import Repetend
-from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.starts.serial import serial_repetend
 from schedsearch.validate import validate
 
@@ -62,9 +61,3 @@ def test_the_same_seed_gives_the_same_repetends() -> None:
     state = state_of(placement, first, bound=Fraction(0), seed=3)
     one, again = (list(Annealing().run(state, budget(600.0))) for _ in range(2))
     assert one == again and one
-
-
-def test_a_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(INTERRUPTS, "seen", True)
-    with pytest.raises(KeyboardInterrupt):
-        all_annealed(v_shape(4).with_memory(4))

@@ -1,11 +1,9 @@
-"""Improving whole schedules: never worse, exact on tiny cases, bounds that hold, ends when told to."""
+"""Improving whole schedules: exact on tiny cases, bounds that hold, ends when told to."""
 
 from __future__ import annotations
 
 import signal
-import time
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given, settings
@@ -40,17 +38,6 @@ def one_by_one(placement: Placement, num_micro_batches: int) -> Schedule | None:
         placement, num_micro_batches, work_limit=1, objectives=["period"], micro_batches_per_repetend=1
     )
     return result.schedule
-
-
-@settings(max_examples=12, deadline=None)
-@given(random_placements(), st.integers(1, 6), st.integers(0, 2), st.integers(0, 1))
-def test_never_worse_and_valid(placement: Placement, n: int, spare: int, seed: int) -> None:
-    placement = tight(placement, spare)
-    schedule = one_by_one(placement, n)
-    assume(schedule is not None)
-    better = improve(schedule, work(0.3), seed=seed)
-    assert validate(better.best).num_micro_batches == n
-    assert better.bound <= better.best.makespan <= schedule.makespan
 
 
 def with_updates(placement: Placement, times: list[int]) -> Placement:
@@ -134,27 +121,6 @@ def test_an_embedding_without_memory_goes_to_the_ends() -> None:
     assert better.best.makespan == 780
 
 
-def test_hardly_any_time() -> None:
-    schedule = search(
-        x_shape().with_memory(3), 8, objectives=["period"], micro_batches_per_repetend=1
-    ).schedule
-    better = improve(schedule, Effort(time.monotonic()))
-    assert better.best.makespan <= schedule.makespan
-    assert better.bound == makespan_bound(schedule.placement, 8)
-    assert not better.proved
-
-
-def test_progress_only_gets_better() -> None:
-    seen: list[tuple[int, int, str]] = []
-    schedule = search(
-        x_shape(4, 1, 3).with_memory(3), 3, objectives=["period"], micro_batches_per_repetend=1
-    ).schedule
-    better = improve(schedule, work(ENOUGH), on_progress=lambda *now: seen.append(now))
-    assert seen[-1][:2] == (better.best.makespan, better.bound)
-    assert seen[0][2] == "start" and {move for _, _, move in seen} & {"states", "all blocks anew"}
-    assert all(a[0] >= b[0] and a[1] <= b[1] for a, b in pairwise(seen))
-
-
 def test_interrupted_it_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     schedule = gpipe(x_shape(4), 4)
 
@@ -165,11 +131,3 @@ def test_interrupted_it_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("schedsearch.procedures.neighbourhoods.improvement.min_makespan", interrupted)
     better = improve(schedule, work(ENOUGH))
     assert validate(better.best).makespan <= schedule.makespan
-
-
-def test_a_schedule_out_of_order_is_put_in_order() -> None:
-    placement = Placement("two", 1, (Block("F", Kind.F, (0,), 2),))
-    schedule = Schedule(placement, 3, ((0, 2, "F"), (5, 0, "F"), (9, 1, "F")))
-    better = improve(schedule, work(ENOUGH))
-    assert better.best.blocks == ((0, 0, "F"), (2, 1, "F"), (4, 2, "F"))
-    assert better.proved

@@ -8,10 +8,10 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from modes_and_streams import CASES, at_random
+from modes_and_streams import CASES, at_random, offloading
 
 from experiments.benchmarks.inputs.made_placements import expert_layers, recomputing
-from placements import Block, Kind, Placement
+from placements import Kind, Placement
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.shapes import v_shape, wave_shape
 from placements.streams import Slowdown
@@ -77,14 +77,6 @@ def test_a_placement_of_streams_is_searched_with_all_strategies() -> None:
     assert validate(found.schedule).placement.has_streams
 
 
-def test_at_its_worst_blocks_are_as_slow_as_others_beside_them_can_make_them() -> None:
-    first, other = Block("F", Kind.F, (0,), 10), Block("G", Kind.F, (1,), 10)
-    beside = Block("C", Kind.F, (0,), 7, after=("F",), stream="communication")
-    slowdown = (Slowdown(("compute", "communication"), (1.25, 1.5)),)
-    placement = Placement("two streams", 2, (first, beside, other), slowdown=slowdown)
-    assert [block.time for block in at_worst(placement).blocks] == [13, 11, 10]
-
-
 def test_streams_that_slow_each_other_down_are_run_as_they_are() -> None:
     """What is found holds for slow blocks; run, it is no longer, and no shorter than the bound says."""
     placement = expert_layers(2, 1, slower=1.05).with_memory(8)
@@ -96,6 +88,12 @@ def test_streams_that_slow_each_other_down_are_run_as_they_are() -> None:
     assert period_bound(replace(placement, slowdown=())) < bound <= found.repetend.period < 1.01 * bound
     assert slow.repetend is not None and found.repetend.period <= slow.repetend.period
     validate(found.repetend.at_initiation_interval(30))
+
+
+def test_a_makespan_of_slow_streams_that_meets_its_bound_is_proved() -> None:
+    found = search(offloading(1.5), 6, objectives=["makespan"], work_limit=0.25)
+    assert found.schedule is not None and found.status is Status.OPTIMAL
+    assert found.schedule.makespan == found.makespan_bound
 
 
 @pytest.mark.parametrize(("num_devices", "most"), [(1, Fraction(5)), (2, Fraction(11, 2))])

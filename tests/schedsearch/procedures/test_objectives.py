@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from modes_and_streams import at_random, offloading, recomputing
 from oracles import min_latency, min_period
 from strategies import placements as random_placements
@@ -22,8 +21,6 @@ from schedsearch.metrics import latency, peak_memory
 from schedsearch.proof.load_and_path import critical_path
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.searches.search import search
-from schedsearch.solver import cpsat, smt
-from schedsearch.solver.query import Query, Verdict
 from schedsearch.tessel import time_optimal
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -41,20 +38,6 @@ def test_static_and_transient_memory_equal_brute_force(placement: Placement) -> 
         assert all(held <= c for held, c in zip(peak_memory(result.schedule), placement.memory, strict=True))
         long = validate(result.repetend.at_initiation_interval(3 * result.repetend.in_flight))
         assert peak_memory(long).tolist() == list(result.repetend.peak_memory)
-
-
-@settings(max_examples=10, deadline=None)
-@given(TINY, st.integers(1, 2), st.integers(3, 16))
-def test_solvers_agree_on_transient_memory_and_latency(
-    placement: Placement, lanes: int, latency: int
-) -> None:
-    query = Query(placement, lanes, latency + lanes, latency=latency)
-    one, _ = smt.decide(query)
-    other, repetend = cpsat.decide(query)
-    assert one is other is not Verdict.UNKNOWN
-    if repetend is not None:
-        assert repetend.latency <= latency
-        validate(repetend.at_initiation_interval(5))
 
 
 @settings(max_examples=10, deadline=None)

@@ -11,16 +11,15 @@ from strategies import placements as random_placements
 
 from experiments.benchmarks.inputs.random_placements import random_placement
 from placements import Block, Kind, Placement
-from placements.shapes import SHAPES, m_shape, nn_shape, v_shape, wave_shape
+from placements.shapes import SHAPES, m_shape, v_shape, wave_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.core.answer import SearchError, SearchProgress, Status
 from schedsearch.proof.load_and_path import critical_path, period_bound
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.proof.memory_need import CapacityError
 from schedsearch.searches.search import search
-from schedsearch.solver.budget import SolverBudget
 from schedsearch.solver.portfolio import SOLVERS
-from schedsearch.solver.query import Decision, Query, Verdict
+from schedsearch.solver.query import Query, Verdict
 from schedsearch.solver.smt import decide
 from schedsearch.validate import validate
 
@@ -54,21 +53,6 @@ def test_tight_memory_has_the_proven_period(shape: str, memory: int, period: int
     placement = SHAPES[shape]().with_memory(memory)
     result = search(placement, 4, micro_batches_per_repetend=1, objectives=["period"])
     assert (result.status, result.repetend.period) == (Status.OPTIMAL, period)
-
-
-def test_several_micro_batches_are_never_worse_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even when the solver has no answer for more than one."""
-
-    def only_one(query: Query, budget: SolverBudget) -> Decision:
-        return (Verdict.UNKNOWN, None) if query.micro_batches > 1 else decide(query, budget)
-
-    monkeypatch.setitem(SOLVERS, "only_one", lambda: only_one)
-    placement = nn_shape(6).with_memory(8)
-    limits = {"work_limit": 10, "objectives": ["period"]}
-    one = search(placement, 4, micro_batches_per_repetend=1, **limits)
-    several = search(placement, 4, micro_batches_per_repetend=3, solver="only_one", **limits)
-    assert several.repetend.period_per_micro_batch <= one.repetend.period_per_micro_batch
-    assert several.repetend.micro_batches == 3
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -134,3 +134,15 @@ def test_memory_occupancy_and_makespan_bounds_by_hand() -> None:
     assert makespan_bound(there_and_back.with_memory(1), 5) == 100
     assert makespan_bound(there_and_back, 5) == 5 * 4 + 4 * 3 + 4
     assert critical_path(Placement("t", 4, m_shape().blocks, transfer=(("F0", "F1", 5),))) == 18 + 5
+
+
+def test_blocks_with_their_own_heads_and_tails_raise_the_bound() -> None:
+    """Two blocks of device 0 come between 10 ticks before and 10 after; its third block fits beside these."""
+    blocks = [Block("third", Kind.F, (0,), 1)]
+    for i in (1, 2):
+        blocks += [
+            Block(f"before {i}", Kind.F, (i,), 10),
+            Block(f"own {i}", Kind.F, (0,), 5, after=(f"before {i}",)),
+            Block(f"after {i}", Kind.F, (2 + i,), 10, after=(f"own {i}",)),
+        ]
+    assert makespan_bound(Placement("in between", 5, tuple(blocks)), 1) == 30

@@ -16,22 +16,6 @@ from schedsearch.proof.memory_occupancy import memory_occupancy
 from schedsearch.searches.search import search
 
 
-def test_what_fits_by_hand() -> None:
-    """Two micro-batches of 37 fit memory for 100, and one more that only keeps 16 for its weight gradient."""
-    blocks = (
-        Block("F", Kind.F, (0,), 1, 37),
-        Block("I", Kind.I, (0,), 1, -21, ("F",)),
-        Block("W", Kind.W, (0,), 1, -16, ("I",)),
-        Block("A", Kind.F, (0,), 1, 0, transient=37),
-    )
-    placement = Placement("fits", 1, blocks, memory=(100,))
-    found = states_without(placement, "_walked", None)
-    by_unit = {states.groups[0][0][2]: states for states in found}  # F to I counts 2 of 16, or 1 of 37
-    assert {count: states.held.tolist() for count, states in by_unit.items()} == {2: [[6]], 1: [[2]]}
-    runs = {count: {b: int(n[0, 0]) for b, n in states.running.items()} for count, states in by_unit.items()}
-    assert runs == {2: {"F": 5, "I": 4, "W": 5, "A": 3}, 1: {"F": 2, "I": 1, "W": 2, "A": 1}}
-
-
 def vmin(devices: int, capacity: int) -> Placement:
     """A wave with the sizes of zero bubble's memory model: 21 of 37 units go with the input gradient."""
     wave = wave_shape(devices, 2, 14407, 24056, True, 14380, 9676)

@@ -21,7 +21,7 @@ from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.replanning import replan as module
 from schedsearch.replanning.division import redivided
 from schedsearch.replanning.replan import Replan, ReplanRow, replan
-from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of, dealt
+from schedsearch.replanning.replicated_job import ReplanError, ReplicatedJob, copies_of
 from schedsearch.schedule import as_soon_as_possible
 from schedsearch.searches.search import search
 from schedsearch.validate import validate
@@ -50,18 +50,6 @@ def test_a_slow_copy_gives_micro_batches_away_evenly_until_all_end_together() ->
     assert Counter(copies[1] for copies in chosen) == {0: 4, 1: 12}
     assert [copies[1] for copies in chosen[::2]] == [1, 0, 1, 0, 1, 0, 1, 0]
     assert all(copies == (1, 1) for copies in chosen[1::2])
-
-
-def test_work_is_dealt_as_brute_force_deals_it() -> None:
-    for works in itertools.product((1, 2, 3, 5), repeat=3):
-        ends = [
-            max(number * work for number, work in zip(numbers, works, strict=True))
-            for numbers in itertools.product(range(8), repeat=3)
-            if sum(numbers) == 7
-        ]
-        shares = dealt(dict(enumerate(works)), 7)
-        assert sum(shares.values()) == 7
-        assert max(number * works[worker] for worker, number in shares.items()) == min(ends)
 
 
 def test_no_choice_of_copies_is_under_the_bound_and_the_answer_is_the_least_of_all() -> None:

@@ -12,13 +12,11 @@ from strategies import with_transfer
 from told import told
 
 from placements import Placement, PlacementError
-from placements.shapes import v_shape, wave_shape
+from placements.shapes import v_shape
 from schedsearch.baselines import applicable, one_f_one_b
 from schedsearch.metrics import peak_memory
-from schedsearch.robust.drawn_orders import drawn_orders
 from schedsearch.robust.robust_search import ROBUST, robust_search
 from schedsearch.robust.scenarios import Scenario, scenarios_from
-from schedsearch.robust.swaps import value_of
 from schedsearch.schedule import Schedule
 from schedsearch.simulation.conditions import Conditions, ConditionsError
 from schedsearch.simulation.iterations import simulate
@@ -82,16 +80,6 @@ def test_times_that_vary_are_drawn_anew_for_the_table() -> None:
     assert ours.bound_ms < ours.mean_ms < ours.p95_ms < ours.p99_ms
     late = robust_search(given, jitter, quantile=0.95, work_limit=2)
     assert late.rows[0].p95_ms < late.rows[1].p95_ms
-
-
-def test_the_arrays_give_the_same_ends_as_the_simulation() -> None:
-    placement = with_transfer(wave_shape(3, 2, 2, 3), 1)
-    conditions = Conditions(jitter=0.3, slow_devices={2: 1.3}, slow_pairs={(1, 2): 5.0})
-    schedule = applicable(placement, 5)["hanayo"]
-    drawn = drawn_orders(schedule, [Scenario("", conditions)], 40, 7)
-    expected = simulate(schedule, conditions, 40, 7)
-    assert value_of(drawn, -1.0) == pytest.approx(expected.mean_ms)
-    assert value_of(drawn, 0.5) == pytest.approx(sorted(expected.iteration_ms)[19])
 
 
 def test_scenarios_are_read_with_names_and_weights() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from modes_and_streams import communicated, offloaded, offloading, recomputed, swapping
 
@@ -14,7 +13,6 @@ from schedsearch.simulation.conditions import Conditions, ConditionsError, Link
 from schedsearch.simulation.drawn_times import drawn_times
 from schedsearch.simulation.iterations import simulate
 from schedsearch.simulation.messages import steps_of
-from schedsearch.simulation.timing import ends_by_events, ends_together
 
 SCHEDULES = [recomputed(), communicated(), offloaded(), swapping(), offloaded(1.5)]
 
@@ -35,15 +33,6 @@ def test_without_conditions_it_is_the_makespan(schedule: Schedule) -> None:
 def test_twice_as_slow_devices_take_twice_as_long(schedule: Schedule) -> None:
     slow = Conditions(slow_devices=dict.fromkeys(range(schedule.placement.num_devices), 2.0))
     assert simulate(schedule, slow, 1).mean_ms == 2 * schedule.makespan
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES[:4])
-def test_both_ways_give_the_same_ends(schedule: Schedule) -> None:
-    conditions = Conditions(jitter=0.3)
-    steps = steps_of(schedule, conditions)
-    drawn = drawn_times(schedule.placement, schedule.num_micro_batches, conditions, 20, 7, schedule.chosen)
-    times = np.array([drawn[step.instance] for step in steps.steps])
-    np.testing.assert_allclose(ends_by_events(steps, times), ends_together(steps, times))
 
 
 def test_what_allocates_starts_no_sooner_than_what_releases() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 
 import pytest
@@ -13,19 +12,20 @@ from strategies import placements as random_placements
 from strategies import tight
 
 from placements import Placement
-from placements.shapes import loop_shape, v_shape, wave_shape
-from schedsearch.baselines import gpipe, interleaved_one_f_one_b, one_f_one_b, zb_v
+from placements.shapes import k_shape, loop_shape, nn_shape, v_shape, wave_shape
+from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b, zb_v
 from schedsearch.metrics import peak_memory
 from schedsearch.procedures.beginnings import (
     Greedy,
     HandMade,
     hand_made,
-    simulated,
 )
-from schedsearch.proof.load_and_path import load_bound
+from schedsearch.proof.load_and_path import load_bound, period_bound
+from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.starts.event_simulation import RULES, Rule, list_schedule
+from schedsearch.starts.greedy_repetends import greedy_repetends
 from schedsearch.starts.steady_state import steady_state
 from schedsearch.validate import validate
 
@@ -40,14 +40,6 @@ def test_a_simulated_schedule_keeps_the_rules(
     schedule = list_schedule(placement, number, rule)
     if schedule is not None:
         validate(schedule)
-
-
-def test_one_round_trip_ahead_is_one_f_one_b() -> None:
-    placement = v_shape(4, 1, 2).with_memory(4)
-    schedule = list_schedule(placement, 8, Rule(Fraction(1)))
-    assert schedule is not None
-    assert schedule.makespan == one_f_one_b(placement, 8).makespan
-    assert peak_memory(schedule).tolist() == [4, 3, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -66,16 +58,6 @@ def test_the_steady_state_of_hand_made_schedules(schedule: Schedule, micro_batch
     validate(found.unroll(schedule.num_micro_batches))
 
 
-def test_where_nothing_repeats_there_is_no_steady_state() -> None:
-    assert steady_state(gpipe(v_shape(3), 18), 3) is None
-
-
-def test_a_steady_state_that_does_not_fit_is_none() -> None:
-    schedule = one_f_one_b(v_shape(4), 16)
-    tight = Schedule(schedule.placement.with_memory(3), 16, schedule.blocks)
-    assert steady_state(tight, 4) is None
-
-
 @settings(max_examples=25, deadline=None)
 @given(random_placements(max_time=3, training=True), st.integers(1, 3))
 def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) -> None:
@@ -89,18 +71,32 @@ def test_repetends_without_a_solver_are_valid(placement: Placement, spare: int) 
         validate(repetend.at_initiation_interval(3 * size * repetend.in_flight))
 
 
-def test_a_simulation_is_given_up_when_time_is_over() -> None:
-    placement = v_shape(4).with_memory(4)
-    assert list_schedule(placement, 8, RULES[0], time.monotonic() + 60) == list_schedule(
-        placement, 8, RULES[0]
-    )
-    assert list_schedule(placement, 8, RULES[0], time.monotonic()) is None
-    assert list(simulated(placement, 8, Effort(time.monotonic()))) == []
-
-
 def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:
     placement = loop_shape(8, 2, 10, 20)
     usual = interleaved_one_f_one_b(placement, 32)
     less = placement.with_memory(int(max(peak_memory(usual)) * 0.75))
     fitting = [validate(made.schedule).makespan for made in hand_made(less, 32, Effort())]
     assert min(fitting) < 1.1 * usual.makespan
+
+
+def shortest(placement: Placement, bound: Fraction) -> Repetend | None:
+    """Return the greedy repetend of the shortest period that fits in memory."""
+    return next((each for each in greedy_repetends(placement, bound) if each is not None), None)
+
+
+@pytest.mark.parametrize(
+    ("placement", "memory"),
+    [
+        (loop_shape(32, 4), 4),
+        (v_shape(32, split_backward=True), 8),
+        (k_shape(32), 8),
+        (nn_shape(32), 8),
+    ],
+)
+def test_no_memory_is_a_cliff(placement: Placement, memory: int) -> None:
+    """Once, all that was known of the first of these was one micro-batch after another."""
+    tight = placement.with_memory(memory)
+    bound = period_bound(tight)
+    repetend = shortest(tight, bound)
+    assert repetend is not None
+    assert repetend.period < 1.75 * bound

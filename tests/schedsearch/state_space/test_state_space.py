@@ -145,13 +145,6 @@ def test_no_repetend_beats_the_cycles(placement: Placement, spare: int) -> None:
         assert best.period_bound <= found.ticks  # a cycle is a repetend, so no solver refutes it
 
 
-def test_what_is_known_is_not_beaten_but_confirmed() -> None:
-    placement = v_shape().with_memory(3)
-    found = min_period(placement, known=Fraction(16, 3))
-    assert (found.ticks, found.micro_batches) == (Fraction(16, 3), None)
-    assert min_period(placement, known=AMPLE).micro_batches == 3
-
-
 def test_a_search_proves_for_any_number_of_micro_batches_per_repetend() -> None:
     """NN with memory 3: the bound of memory occupancy is 28/3, and no solver is asked to refute more."""
     result = search(nn_shape().with_memory(3), 6, objectives=["period"])

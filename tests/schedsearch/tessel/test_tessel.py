@@ -1,6 +1,5 @@
-"""Tessel's own search: its candidates, its results on the paper's shapes, and that it ends as it should."""
+"""Tessel's own search: its results on the paper's shapes, and that it ends as it should."""
 
-import itertools
 import signal
 
 import pytest
@@ -11,62 +10,13 @@ from oracles import min_period
 from strategies import crossed, tight
 from strategies import placements as random_placements
 
-from placements import Block, Kind, Placement
+from placements import Placement
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from schedsearch.core.answer import Answer, InFlightPeriod, SearchError, Status
 from schedsearch.proof.load_and_path import load_bound
 from schedsearch.searches.search import search
 from schedsearch.tessel import tessel, time_optimal
-from schedsearch.tessel.candidates import (
-    assignments,
-    max_in_flight,
-    memory_at_entry,
-)
 from schedsearch.validate import validate
-
-
-def diamond() -> Placement:
-    blocks = (
-        Block("A", Kind.F, (0,), 1),
-        Block("P", Kind.F, (0,), 2, 0, ("A",)),
-        Block("Q", Kind.F, (1,), 1, 0, ("A",)),
-        Block("J", Kind.F, (1,), 1, 0, ("P", "Q")),
-        Block("K", Kind.F, (0,), 1),
-    )
-    return Placement("diamond", 2, blocks)
-
-
-@pytest.mark.parametrize("in_flight", [1, 3])
-@pytest.mark.parametrize("shape", [diamond, lambda: v_shape(2), lambda: k_shape(2)])
-def test_candidates_are_those_of_property_iv_2(shape, in_flight: int) -> None:
-    placement = shape()
-    names = [block.name for block in placement.blocks]
-    expected = set()
-    for indices in itertools.product(range(in_flight), repeat=len(names)):
-        of = dict(zip(names, indices, strict=True))
-        descending = all(of[name] >= of[block.name] for block in placement.blocks for name in block.after)
-        if descending and set(range(in_flight)) <= set(indices):
-            expected.add(tuple(sorted(of.items())))
-    found = [tuple(sorted(indices.items())) for indices in assignments(placement, in_flight)]
-    assert len(found) == len(set(found))
-    assert set(found) == expected
-
-
-def test_the_m_shape_has_as_many_candidates_as_the_authors_code_counts() -> None:
-    """Ten blocks in a chain, five micro-batches: four places of nine where the index goes down by one."""
-    assert sum(1 for _ in assignments(m_shape(), 5)) == 126
-
-
-def test_most_in_flight_comes_from_the_memory() -> None:
-    assert max_in_flight(m_shape().with_memory(5), 20) == 5
-    assert max_in_flight(m_shape().with_memory(5), 3) == 3
-    assert max_in_flight(k_shape().with_memory(3), 20) == 2, "rounded up: two units for a micro-batch"
-    assert max_in_flight(v_shape().with_memory([4, 3, 2, 1]), 20) == 4
-    assert max_in_flight(v_shape(), 20) == 8 == len(v_shape().blocks)
-    assert max_in_flight(v_shape(inference=True).with_memory(0), 2) == 2
-    blocks = (Block("A", Kind.F, (0, 1), 1, (0, 3)), Block("B", Kind.B, (0, 1), 1, (0, -3), ("A",)))
-    assert max_in_flight(Placement("uneven", 2, blocks, memory=(0, 3)), 2) == 1
-    assert memory_at_entry(Placement("uneven", 2, blocks), {"A": 2, "B": 1}) == [0, 3]
 
 
 @pytest.mark.parametrize(

@@ -122,21 +122,6 @@ def test_the_example_by_hand() -> None:
     assert decided("finish_time_fairness", case).objective == pytest.approx(11 / 12)
 
 
-@pytest.mark.parametrize(("together", "best"), [((20.0, 7.5), 0.5), ((30.0, 12.0), 16 / 21)])
-def test_two_jobs_on_one_gpu_by_hand(together: tuple[float, float], best: float) -> None:
-    """Alone 40 and 15 steps/s: half of the time each, unless they lose less together (G5)."""
-    case = replace(case_of([1], [[40.0], [15.0]]), pairs=[(0, 1, 0, *together)])
-    assert decided("las", case).objective == pytest.approx(0.5)
-    assert decided("las_packed", case).objective == pytest.approx(best)
-
-
-def test_first_in_first_out_is_soft_by_hand() -> None:
-    """The first job leaves the fastest type to the second, as it loses little (references, Sec. 5.2)."""
-    found = decided("fifo", case_of([1, 1], [[10.0, 9.0], [10.0, 1.0], [10.0, 1.0]]))
-    assert found.shares.reshape(3, 2) == pytest.approx(np.array([[0, 1], [1, 0], [0, 0]]))
-    assert found.objective == pytest.approx(3 * 0.9 + 2)
-
-
 def test_each_job_has_its_part_of_an_isolated_split() -> None:
     for seed in FEW_SEEDS:
         case = random_case(seed)

@@ -32,14 +32,10 @@ from schedsearch.proof.check.claims import check
 from schedsearch.proof.check.refutation import find_starts
 from schedsearch.proof.check.states import HeldLimit, MinCycleRatio
 from schedsearch.proof.load_and_path import Load
-from schedsearch.proof.memory_need import CapacityError, require_capacity
 from schedsearch.proof.memory_occupancy import MemoryOccupancy
 from schedsearch.schedule_file import ScheduleFileError, read_claims, schedule_to_dict
 from schedsearch.searches.certificate import certificate_of
 from schedsearch.searches.search import search
-from schedsearch.solver import smt
-from schedsearch.solver.budget import SolverBudget
-from schedsearch.solver.query import Query, Verdict
 
 QUICK = {"objectives": ["period"], "work_limit": 10}
 
@@ -311,27 +307,6 @@ def test_the_question_asked_anew_equals_brute_force(placement: Placement) -> Non
     yes = [period for period, answer in zip(periods, answers, strict=True) if answer]
     assert None not in answers
     assert yes == (list(range(expected, longest + 1)) if expected else [])
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    with_transient() | with_transient(by_device=True),
-    st.integers(1, 2),
-    st.integers(1, 30),
-    st.none() | st.integers(3, 30),
-    st.none() | st.integers(3, 30),
-)
-def test_the_question_asked_anew_has_the_answer_of_the_search(
-    placement: Placement, micro_batches: int, period: int, span: int | None, latency: int | None
-) -> None:
-    try:
-        require_capacity(placement)
-    except CapacityError:
-        return
-    query = Query(placement, micro_batches, period, span, latency)
-    once = smt.decide(query, SolverBudget(timeout_s=2))[0]
-    again = find_starts(placement, micro_batches, period, 2, span, latency)[0]
-    assert once is Verdict.UNKNOWN or again is None or again == (once is Verdict.YES)
 
 
 @pytest.fixture(scope="module")
