@@ -25,6 +25,10 @@ _CERTAIN = 3.0
 """Standard errors from which on a replica counts as faster or slower in a block than the others."""
 
 
+Orders = Sequence[Sequence[Instance]]
+"""The order of blocks on each device."""
+
+
 class Wait(NamedTuple):
     """The wait of a device before a block.
 
@@ -51,6 +55,17 @@ class Delays(NamedTuple):
 
     message_ms: Mapping[str, float]
     gap_ms: Mapping[str, float]
+
+    def times(self, run: ReplicaIteration) -> dict[Instance, float]:
+        """Return the measured time of each block in ms, with the gap before it."""
+        return {
+            instance: max(block.time_ms + self.gap_ms.get(instance[0], 0.0), TICK_MS)
+            for instance, block in run.blocks.items()
+        }
+
+    def beyond_ms(self, name: str) -> float:
+        """Return the part of a message's time that the gap before its block does not cover."""
+        return max(0.0, self.message_ms.get(name, 0.0) - self.gap_ms.get(name, 0.0))
 
 
 class JobPipeline(NamedTuple):
@@ -92,14 +107,14 @@ def job_pipeline(job: Job, delays: Delays | None = None) -> JobPipeline:
     time_ms = {name: fmean(times) for name, times in block_times(job).items()}
     replicas = range(len(next(iter(job.steps.values()))))
     speeds = tuple({name: _speed(job, replica, name) for name in job.device} for replica in replicas)
-    message_ms, gap_ms = delays = delays or usual_delays(job)
+    delays = delays or usual_delays(job)
     blocks = []
     for name, device in job.device.items():
         after = (inputs[name],) if name in inputs else ()
-        time = max(1, round((time_ms[name] + gap_ms.get(name, 0.0)) / TICK_MS))
+        time = max(1, round((time_ms[name] + delays.gap_ms.get(name, 0.0)) / TICK_MS))
         blocks.append(Block(name, Kind(name[0]), (device,), time, memory_of(name, job.device), after=after))
-    beyond = {name: round((ms - gap_ms.get(name, 0.0)) / TICK_MS) for name, ms in message_ms.items()}
-    transfer = tuple((inputs[name], name, ticks) for name, ticks in beyond.items() if ticks > 0)
+    beyond = {name: round(delays.beyond_ms(name) / TICK_MS) for name in delays.message_ms}
+    transfer = tuple((inputs[name], name, ticks) for name, ticks in beyond.items() if ticks)
     placement = Placement(job.name, job.num_devices, tuple(blocks), TICK_MS, transfer, tuple(held))
     return JobPipeline(placement, time_ms, delays, speeds, _positions(job, time_ms))
 
@@ -110,16 +125,16 @@ def usual_delays(job: Job) -> Delays:
     Medians are of messages and of gaps apart. Where delays vary more than their size, a job takes the mean of
     all of them, which is one gap for each block.
     """
-    runs = [(run, waits_of(job, run)) for step in job.steps.values() for run in step]
-    delays: dict[str, list[float]] = defaultdict(list)
-    for (name, _), idle_ms, sent_ms, start_ms in (wait for _, waits in runs for wait in waits):
+    runs, delays = [run for step in job.steps.values() for run in step], defaultdict[str, list[float]](list)
+    for (name, _), idle_ms, sent_ms, start_ms in (wait for run in runs for wait in waits_of(job, run)):
         if math.isfinite(max(idle_ms, sent_ms)):
             delays[name].append(start_ms - max(idle_ms, sent_ms))
     means = Delays({}, {name: max(0.0, fmean(ms)) for name, ms in delays.items()})
-    measured_ms = sum(run.measured_ms for run, _ in runs)
+    measured_ms = sum(run.measured_ms for run in runs)
 
-    def error_ms(delays: Delays) -> float:
-        return abs(sum(_simulated_ms(job, *run, delays) for run in runs) - measured_ms)
+    def error_ms(usual: Delays) -> float:
+        spans = (makespan_ms(usual.times(run), usual, job, orders_of(run, job.device)) for run in runs)
+        return abs(sum(spans) - measured_ms)
 
     return min(medians_of_delays(job), means, key=error_ms)
 
@@ -135,17 +150,62 @@ def medians_of_delays(job: Job) -> Delays:
     return Delays(*({name: max(0.0, median(ms)) for name, ms in each.items()} for each in (messages, gaps)))
 
 
-def _simulated_ms(job: Job, run: ReplicaIteration, waits: Sequence[Wait], delays: Delays) -> float:
-    """Return the time of a replica's iteration in its own order with usual delays."""
-    inputs, end, idle = inputs_of(job.device), dict[Instance, float](), dict[int, float]()
-    for (name, number), _, sent_ms, _ in waits:
-        device, gap_ms = job.device[name], delays.gap_ms.get(name, 0.0)
-        start_ms = idle.get(device, 0.0)
-        if math.isfinite(sent_ms):
-            beyond_ms = max(0.0, delays.message_ms.get(name, 0.0) - gap_ms)
-            start_ms = max(start_ms, end.get((inputs[name], number), 0.0) + beyond_ms)
-        end[name, number] = idle[device] = start_ms + gap_ms + run.blocks[name, number].time_ms
+def makespan_ms(times: Mapping[Instance, float], delays: Delays, job: Job, orders: Orders) -> float:
+    """Return the time of a replica's iteration in given orders, each block as soon as possible.
+
+    Args:
+        times: Time of each block with the gap before it, in ms.
+        delays: Usual delays of blocks.
+        job: The job, which says what blocks wait for.
+        orders: Order of each device; they keep all waits.
+    """
+    inputs, end = inputs_of(job.device), dict[Instance, float]()
+    idle, done = [0.0] * len(orders), [0] * len(orders)
+    while len(end) < len(times):
+        before = len(end)
+        for device, order in enumerate(orders):
+            for name, number in order[done[device] :]:
+                start_ms, source = idle[device], inputs.get(name, "")
+                if source:
+                    if (source, number) not in end:
+                        break
+                    sent_ms = 0.0 if job.device[source] == device else delays.beyond_ms(name)
+                    start_ms = max(start_ms, end[source, number] + sent_ms)
+                idle[device] = end[name, number] = start_ms + times[name, number]
+                done[device] += 1
+        assert len(end) > before, "orders of a valid schedule do not wait for each other"
     return max(end.values())
+
+
+def order_bound_ms(times: Mapping[Instance, float], delays: Delays, job: Job) -> float:
+    """Return the least time of a replica's iteration in any order: the largest of a bound for each device.
+
+    A device computes its load after the least time to the start of one of its blocks, and before the least
+    time from the end of one.
+    """
+    inputs, names = inputs_of(job.device), [*job.device]
+    sent = {
+        name: delays.beyond_ms(name)
+        for name, source in inputs.items()
+        if job.device[source] != job.device[name]
+    }
+    head: dict[Instance, float] = {}
+    tail: dict[Instance, float] = defaultdict(float)
+    for number in {number for _, number in times}:
+        for name in names:
+            source = inputs.get(name, "")
+            begin_ms = head[source, number] + times[source, number] if source else 0.0
+            head[name, number] = begin_ms + sent.get(name, 0.0)
+        for name in (name for name in reversed(names) if name in inputs):
+            after_ms = sent.get(name, 0.0) + times[name, number] + tail[name, number]
+            tail[inputs[name], number] = max(tail[inputs[name], number], after_ms)
+    bound_ms = 0.0
+    for device in range(job.num_devices):
+        own = [instance for instance in times if job.device[instance[0]] == device]
+        load_ms = sum(times[instance] for instance in own)
+        ends_ms = min(head[instance] for instance in own) + min(tail[instance] for instance in own)
+        bound_ms = max(bound_ms, load_ms + ends_ms)
+    return bound_ms
 
 
 def with_halves(job: Job, pipeline: JobPipeline) -> tuple[Job, JobPipeline] | None:

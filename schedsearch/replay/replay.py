@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import fmean
 
 import numpy as np
 
-from placements import Kind
+from placements import Kind, Placement
 from schedsearch.core.answer import Answer
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import Problem
@@ -21,13 +20,15 @@ from schedsearch.replay.pipeline import (
     TICK_MS,
     Delays,
     JobPipeline,
+    Orders,
+    makespan_ms,
     memory_of,
+    order_bound_ms,
     orders_of,
     with_halves,
 )
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.searches.search import search
-from schedsearch.simulation.iterations import simulate
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.unequal.block_orders import BlockOrders
 from schedsearch.unequal.micro_batches import MicroBatchRow, unequal_batch
@@ -35,7 +36,8 @@ from schedsearch.unequal.replica_work import ReplicaWork
 from schedsearch.unequal.unequal_search import replica_search
 from schedsearch.validate import validate
 
-_Orders = Sequence[Sequence[Instance]]
+_BOUNDED = 500
+"""Most blocks of an iteration for which the bound also counts memory."""
 
 _SINGLE_ITERATIONS = 8
 """Most iterations whose own best orders are offered to all."""
@@ -181,12 +183,11 @@ def best_orders(job: Job, pipeline: JobPipeline, work_limit: float, seed: int = 
     kinds = {kind: [b.time for b in pipeline.placement.blocks if b.kind == kind] for kind in [*"FBIW"]}
     equal = (replace(b, time=round(fmean(kinds[b.kind]))) for b in pipeline.placement.blocks)
     divided = replace(pipeline.placement, name=f"{job.name}, equal stages", blocks=tuple(equal))
-    number, usual = found.num_micro_batches, _usual_order(job)
-    even = _searched(validate(as_soon_as_possible(divided, number, usual)), limits, seed)
-    return BestOrders(found, split, even)
+    begin = as_soon_as_possible(divided, found.num_micro_batches, _usual_order(job))
+    return BestOrders(found, split, _searched(validate(begin), limits, seed))
 
 
-def _usual_order(job: Job) -> _Orders:
+def _usual_order(job: Job) -> Orders:
     runs = (run for step in job.steps.values() for run in step)
     return Counter(tuple(map(tuple, orders_of(run, job.device))) for run in runs).most_common(1)[0][0]
 
@@ -202,18 +203,20 @@ def _best_order(job: Job, pipeline: JobPipeline, limits: SharedLimits, seed: int
     begin += [in_order(pipeline, run, usual) for run in some]
     offered = [usual, *(_in_sequence(orders_in(_searched(each, own, seed))) for each in begin)]
     limits.spend(given - own.work)
-    batches = [batch_of(pipeline, run) for run in runs]
-    best = min(offered, key=lambda orders: fmean(_scheduled(batch, orders).makespan for batch in batches))
+    times = [pipeline.delays.times(run) for run in runs]
+    best = min(
+        offered, key=lambda orders: sum(makespan_ms(each, pipeline.delays, job, orders) for each in times)
+    )
     return validate(as_soon_as_possible(pipeline.placement, number, best))
 
 
-def _in_sequence(orders: _Orders) -> list[list[Instance]]:
+def _in_sequence(orders: Orders) -> list[list[Instance]]:
     """Return orders with the micro-batches numbered as the first block takes them."""
     places = {number: place for place, number in enumerate(_taken(orders))}
     return [[(name, places[number]) for name, number in order] for order in orders]
 
 
-def _taken(orders: _Orders) -> list[int]:
+def _taken(orders: Orders) -> list[int]:
     """Return the micro-batches in the order in which the first block takes them."""
     return [number for order in orders for name, number in order if name == "F0"]
 
@@ -260,40 +263,38 @@ def replay(
     halves = with_halves(job, pipeline)
     for step, runs in job.steps.items():
         INTERRUPTS.raise_if_seen()
-        work, own = iteration_work(pipeline, runs)
-        simulated = [in_order(pipeline, run, orders_of(run, job.device)) for run in runs]
-        reordered, bounds = _replayed(pipeline, runs, best.found, simulated)
-        if halves is not None:
-            split_runs = halves[0].steps[step]
-            as_run = [in_order(halves[1], run, orders_of(run, halves[0].device)) for run in split_runs]
-            split, split_bounds = _replayed(halves[1], split_runs, best.split, as_run)
-        else:
-            split, split_bounds = reordered, bounds
-        spans = min([each.makespan for each in simulated], reordered, key=max)
-        bound, assigned = max(bounds), own
+        own = _numbers(runs)
+        simulated, reordered, bounds = _replayed(job, pipeline, runs, best.found)
+        _, split, split_bounds = (
+            (simulated, reordered, bounds)
+            if halves is None
+            else _replayed(*halves, halves[0].steps[step], best.split)
+        )
+        spans, bound_ms, assigned = min(simulated, reordered, key=max), max(bounds), own
         if len(runs) > 1:
-            ticks, moved_to, answer = _reassigned(pipeline, work, limits.share()["work_limit"], seed)
+            limit = limits.share()["work_limit"]
+            moved_ms, moved_to, answer = _reassigned(job, pipeline, runs, limit, seed)
             limits.spend(answer.work)
-            bound = math.floor(answer.makespan_bound * min(pipeline.positions.values(), default=1.0))
-            if max(ticks) < max(spans):
-                spans, assigned = ticks, moved_to
+            bound_ms = answer.makespan_bound * TICK_MS * min(pipeline.positions.values(), default=1.0)
+            if max(moved_ms) < max(spans):
+                spans, assigned = moved_ms, moved_to
         took_ms = [run.measured_ms for run in runs]
         found.append(
             ReplayedIteration(
                 job.name,
                 step,
                 len(runs),
-                work.num_micro_batches,
+                sum(map(len, own)),
                 measured_ms=round(max(took_ms), 6),
-                simulated_ms=round(max(simulate(each, iterations=1).mean_ms for each in simulated), 6),
-                reordered_ms=_ms(max(reordered)),
-                order_bound_ms=_ms(max(bounds)),
-                split_ms=_ms(max(split)),
-                split_bound_ms=_ms(max(split_bounds)),
-                reassigned_ms=_ms(max(spans)),
-                bound_ms=_ms(bound),
+                simulated_ms=round(max(simulated), 6),
+                reordered_ms=round(max(reordered), 6),
+                order_bound_ms=round(max(bounds), 6),
+                split_ms=round(max(split), 6),
+                split_bound_ms=round(max(split_bounds), 6),
+                reassigned_ms=round(max(spans), 6),
+                bound_ms=round(min(bound_ms, max(spans)), 6),
                 measured_mean_ms=round(fmean(took_ms), 6),
-                reassigned_mean_ms=_ms(fmean(spans)),
+                reassigned_mean_ms=round(fmean(spans), 6),
                 moved=sum(len({*new} - {*old}) for new, old in zip(assigned, own, strict=True)),
                 assignment=" | ".join(" ".join(map(str, numbers)) for numbers in assigned),
             )
@@ -304,18 +305,23 @@ def replay(
 
 
 def _replayed(
-    pipeline: JobPipeline, runs: Sequence[ReplicaIteration], found: Schedule, own: Sequence[Schedule]
-) -> tuple[list[int], list[int]]:
-    """Return each replica's makespan in a found order, and its bound; in its own order for other numbers."""
-    spans, bounds = [], []
-    for run, simulated in zip(runs, own, strict=True):
-        is_for = run.num_micro_batches == found.num_micro_batches
-        spans.append((in_order(pipeline, run, orders_in(found)) if is_for else simulated).makespan)
-        batch, goal = batch_of(pipeline, run), FINITE[Objective.MAKESPAN]
-        is_equal = not batch.chosen
-        same = goal.bound(batch.placement, batch.num_micro_batches) if is_equal else 0
-        bounds.append(same or BlockOrders(batch, goal).bound())
-    return spans, bounds
+    job: Job, pipeline: JobPipeline, runs: Sequence[ReplicaIteration], found: Schedule
+) -> tuple[list[float], list[float], list[float]]:
+    """Return each replica's time in its own order and in a found one, and its bound, in ms.
+
+    An order found is for one number of micro-batches; a replica with another one keeps its own.
+    """
+    own, better, bounds = [], [], []
+    for run in runs:
+        times, is_for = pipeline.delays.times(run), run.num_micro_batches == found.num_micro_batches
+        own.append(makespan_ms(times, pipeline.delays, job, orders_of(run, job.device)))
+        better.append(makespan_ms(times, pipeline.delays, job, orders_in(found)) if is_for else own[-1])
+        bounds.append(order_bound_ms(times, pipeline.delays, job))
+        batch = _batch(pipeline.placement, times, run.num_micro_batches)
+        if batch.chosen and len(times) <= _BOUNDED:
+            ticks = BlockOrders(batch, FINITE[Objective.MAKESPAN]).bound()
+            bounds[-1] = min(max(bounds[-1], ticks * TICK_MS), own[-1], better[-1])
+    return own, better, bounds
 
 
 def _ms(ticks: float) -> float:
@@ -327,59 +333,52 @@ def orders_in(schedule: Schedule) -> list[tuple[Instance, ...]]:
     return [schedule.order(device) for device in range(schedule.placement.num_devices)]
 
 
-def batch_of(pipeline: JobPipeline, run: ReplicaIteration) -> Problem:
-    """Return a replica's micro-batches with their measured times, each with the gap before it."""
+def _batch(placement: Placement, times: Mapping[Instance, float], num_micro_batches: int) -> Problem:
+    """Return micro-batches whose blocks take given times in ms."""
     rows = [
-        MicroBatchRow(n, name, round(ms, 3), memory_of(name, pipeline.placement.by_name))
-        for (name, n), ms in _times(pipeline, run).items()
+        MicroBatchRow(number, name, round(ms, 3), memory_of(name, placement.by_name))
+        for (name, number), ms in times.items()
     ]
-    return unequal_batch(pipeline.placement, rows, run.num_micro_batches)
+    return unequal_batch(placement, rows, num_micro_batches)
 
 
-def _times(pipeline: JobPipeline, run: ReplicaIteration) -> Mapping[Instance, float]:
-    """Return the measured time of each block in ms, with the usual gap before it."""
-    return {
-        instance: max(block.time_ms + pipeline.delays.gap_ms.get(instance[0], 0.0), TICK_MS)
-        for instance, block in run.blocks.items()
-    }
-
-
-def _scheduled(batch: Problem, orders: _Orders) -> Schedule:
-    """Return the schedule of a batch in given orders, each block as soon as possible."""
+def in_order(pipeline: JobPipeline, run: ReplicaIteration, orders: Orders) -> Schedule:
+    """Return a replica's schedule with its measured times in given orders."""
+    batch = _batch(pipeline.placement, pipeline.delays.times(run), run.num_micro_batches)
     return validate(as_soon_as_possible(batch.placement, batch.num_micro_batches, orders, batch.chosen))
 
 
-def in_order(pipeline: JobPipeline, run: ReplicaIteration, orders: _Orders) -> Schedule:
-    """Return a replica's schedule with its measured times in given orders."""
-    return _scheduled(batch_of(pipeline, run), orders)
+def _numbers(runs: Sequence[ReplicaIteration]) -> tuple[tuple[int, ...], ...]:
+    """Return the micro-batches of each replica, numbered through all replicas."""
+    firsts = accumulate((run.num_micro_batches for run in runs), initial=0)
+    return tuple(tuple(range(a, b)) for a, b in pairwise(firsts))
 
 
 def _reassigned(
-    pipeline: JobPipeline, work: ReplicaWork, work_limit: float | None, seed: int
-) -> tuple[list[int], tuple[tuple[int, ...], ...], Answer]:
-    """Return the makespan of each replica with the best assignment found, the assignment, and the answer.
+    job: Job, pipeline: JobPipeline, runs: Sequence[ReplicaIteration], work_limit: float | None, seed: int
+) -> tuple[list[float], tuple[tuple[int, ...], ...], Answer]:
+    """Return the time of each replica with the best assignment found, the assignment, and the answer.
 
-    In the answer's times the places in the iteration make no difference; in the makespans they do.
+    In the answer's times the places in the iteration make no difference; in the times of replicas they do.
     """
+    work = iteration_work(pipeline, runs)
     found, answer = replica_search(work, work_limit=work_limit, seed=seed)
     assert found is not None, "the memory holds what it held in the trace"
     spans = []
     for replica, (schedule, numbers) in enumerate(zip(found.schedules, found.assigned, strict=True)):
-        orders = _in_sequence([] if schedule is None else orders_in(schedule))
-        taken = [] if schedule is None else _taken(orders_in(schedule))
-        rows = []
-        for place, number in enumerate(taken):
-            for name, ticks in zip(work.names, work.times[replica, :, numbers[number]], strict=True):
-                ms = float(ticks) * TICK_MS * pipeline.positions.get((name, place), 1.0)
-                rows.append(MicroBatchRow(place, name, round(ms, 3), memory_of(name, pipeline.time_ms)))
-        batch = unequal_batch(pipeline.placement, rows, len(taken)) if taken else None
-        spans.append(0 if batch is None else _scheduled(batch, orders).makespan)
+        orders: Orders = [] if schedule is None else orders_in(schedule)
+        times = {
+            (name, place): float(ticks) * TICK_MS * pipeline.positions.get((name, place), 1.0)
+            for place, number in enumerate(_taken(orders))
+            for name, ticks in zip(work.names, work.times[replica, :, numbers[number]], strict=True)
+        }
+        spans.append(makespan_ms(times, pipeline.delays, job, _in_sequence(orders)) if times else 0.0)
     return spans, found.assigned, answer
 
 
 def as_measured(pipeline: JobPipeline, run: ReplicaIteration) -> Schedule:
     """Return a replica's iteration as it was measured, for pictures: blocks may overlap."""
-    batch = batch_of(pipeline._replace(delays=Delays({}, {})), run)
+    batch = _batch(pipeline.placement, Delays({}, {}).times(run), run.num_micro_batches)
     begin_ms = min(block.start_ms for block in run.blocks.values())
     blocks = (
         ScheduledBlock(round((block.start_ms - begin_ms) / TICK_MS), number, name)
@@ -388,38 +387,30 @@ def as_measured(pipeline: JobPipeline, run: ReplicaIteration) -> Schedule:
     return Schedule(batch.placement, batch.num_micro_batches, tuple(sorted(blocks)), batch.chosen)
 
 
-def iteration_work(
-    pipeline: JobPipeline, runs: Sequence[ReplicaIteration]
-) -> tuple[ReplicaWork, tuple[tuple[int, ...], ...]]:
-    """Return the micro-batches of an iteration on all replicas, and the numbers of each replica's own.
+def iteration_work(pipeline: JobPipeline, runs: Sequence[ReplicaIteration]) -> ReplicaWork:
+    """Return the micro-batches of an iteration on all replicas, numbered through them.
 
     On its own replica a micro-batch has its measured times, less what its place in the iteration makes of
     them. On another these are multiplied by how fast that replica is in each block beside its own, over all
     iterations.
     """
     names = [block.name for block in pipeline.placement.topological_order]
-    firsts = np.cumsum([0, *(run.num_micro_batches for run in runs)]).tolist()
-    own = tuple(tuple(range(a, b)) for a, b in pairwise(firsts))
-    times = np.zeros((len(runs), len(names), firsts[-1]), np.int64)
+    own = _numbers(runs)
+    times = np.zeros((len(runs), len(names), sum(map(len, own))), np.int64)
     for source, run in enumerate(runs):
-        for (name, n), ms in _times(pipeline, run).items():
-            kind = names.index(name)
+        for (name, n), ms in pipeline.delays.times(run).items():
             for replica, speeds in enumerate(pipeline.speeds):
-                factor = speeds[name] / pipeline.speeds[source][name] if replica != source else 1.0
-                factor /= pipeline.positions.get((name, n), 1.0)
-                times[replica, kind, firsts[source] + n] = max(1, round(ms * factor / TICK_MS))
-    memory = [memory_of(name, pipeline.placement.by_name) for name in names]
+                factor = speeds[name] / pipeline.speeds[source][name] / pipeline.positions.get((name, n), 1.0)
+                times[replica, names.index(name), own[source][n]] = max(1, round(ms * factor / TICK_MS))
+    memory = np.array([memory_of(name, pipeline.placement.by_name) for name in names])
 
-    def batch(replica: int, numbers: Sequence[int]) -> Problem:
-        rows = [
-            MicroBatchRow(place, name, round(float(times[replica, kind, n]) * TICK_MS, 3), memory[kind])
-            for place, n in enumerate(numbers)
+    def part(replica: int, numbers: Sequence[int]) -> Problem:
+        given = {
+            (name, place): float(times[replica, kind, number]) * TICK_MS
+            for place, number in enumerate(numbers)
             for kind, name in enumerate(names)
-        ]
-        return unequal_batch(pipeline.placement, rows, len(numbers))
+        }
+        return _batch(pipeline.placement, given, len(numbers))
 
-    units, none = (
-        np.repeat(np.array(memory)[:, None], firsts[-1], axis=1),
-        np.zeros(times.shape[1:], np.int64),
-    )
-    return ReplicaWork(pipeline.placement, times, units, none, batch), own
+    units = np.repeat(memory[:, None], times.shape[2], axis=1)
+    return ReplicaWork(pipeline.placement, times, units, np.zeros_like(units), part)

@@ -7,8 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+from schedsearch.traces.chrome import read_chrome
 from schedsearch.traces.job_table import COLUMNS, read_job_table
 from schedsearch.traces.megatron_log import is_log, read_megatron_log
+from schedsearch.traces.nsight import read_nsight
 from schedsearch.traces.own_trace import read_own_trace
 from schedsearch.traces.primus import read_primus
 from schedsearch.traces.table import TraceError, TraceTable
@@ -72,12 +74,8 @@ def read_folder(
     tables += [read_megatron_log(file) for file in by_form[LOG]]
     tables += [read_own_trace(file) for file in by_form[OWN]]
     if by_form[CHROME]:
-        from schedsearch.traces.chrome import read_chrome
-
         tables.append(read_chrome(by_form[CHROME], pattern, on_progress))
     if by_form[NSIGHT]:
-        from schedsearch.traces.nsight import read_nsight
-
         tables.append(read_nsight(by_form[NSIGHT], pattern, on_progress))
     return tables
 
