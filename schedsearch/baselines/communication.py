@@ -21,9 +21,7 @@ def computing_blocks(placement: Placement) -> Placement | None:
     kept = {block.name for block in placement.blocks if block.stream == COMPUTE}
     if any(any(b.units.values()) or b.host_memory for b in placement.blocks if b.name not in kept):
         return None
-    ticks_after: dict[
-        str, dict[str, int]
-    ] = {}  # by block: from the end of each block before it that computes
+    ticks_after: dict[str, dict[str, int]] = {}  # of a block, from the end of each computing one before it
     for block in placement.topological_order:
         own = ticks_after[block.name] = {}
         for name in block.after:
@@ -34,10 +32,9 @@ def computing_blocks(placement: Placement) -> Placement | None:
     blocks = tuple(
         replace(b, after=tuple(ticks_after[b.name])) for b in placement.topological_order if b.name in kept
     )
-    transfer = tuple(
-        (source, block.name, ticks) for block in blocks for source, ticks in ticks_after[block.name].items()
+    waits = tuple(
+        (source, b.name, ticks) for b in blocks for source, ticks in ticks_after[b.name].items() if ticks
     )
-    waits = tuple(triple for triple in transfer if triple[2])
     return replace(placement, blocks=blocks, transfer=waits, slowdown=(), shared_streams=())
 
 

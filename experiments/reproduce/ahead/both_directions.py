@@ -63,11 +63,10 @@ CASES = {
 
 def _make(options: AheadOptions, case: TwoWayCase) -> Iterator[Row]:
     number, placement, units = case.num_micro_batches, case.placement, case.num_devices + 1
-    note = "its pairs are two blocks, one after the other"
-    yield from schedule_rows("DualPipe", dual_pipe(placement, number), case.load_ms + case.bubble_ms, units, note)
-    yield from searched_rows(
-        placement, number, case.load_ms + case.bubble_ms / 2, units, options.work_limit
-    )
+    made, load_ms, bubble_ms = dual_pipe(placement, number), case.load_ms, case.bubble_ms
+    note = "simulated; its pairs are two blocks, one after the other"
+    yield from schedule_rows("DualPipe", made, load_ms + bubble_ms, units, note)
+    yield from searched_rows(placement, number, load_ms + bubble_ms / 2, units, options.work_limit)
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:

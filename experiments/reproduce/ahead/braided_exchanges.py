@@ -1,8 +1,8 @@
 """STP: a forward and a backward of a GPU braided so that tensor-parallel exchanges hide.
 
-An exchange is an all-reduce behind a forward or an input half, on a stream of its own. With p GPUs, two
-chunks each and m micro-batches the paper has, by times of a chunk, a pipeline bubble ``(p - 1)(F + AR + B - W)``,
-a tensor-parallel bubble ``(2p + 1) AR`` and a memory of 3p chunks.
+An exchange is an all-reduce behind a forward or an input half, on a stream of its own. With p GPUs of two
+chunks the paper has, by times of a chunk, a pipeline bubble ``(p - 1)(F + AR + B - W)``, a tensor-parallel
+bubble ``(2p + 1) AR`` and a memory of 3p chunks.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from placements import Block, Kind, Placement
 from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 
 _ENCODED = 3
-"""Encoded micro-batches that a GPU of the nested pipeline holds: of its group, the one before, the one after."""
+"""Encoded micro-batches on a GPU of the nested pipeline: of a group, the one before and the one after it."""
 
 
 class EncoderCase(NamedTuple):
