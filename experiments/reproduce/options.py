@@ -58,8 +58,7 @@ dissertation.spot_markets: dissertation_figure6_5
 gavel.policies: gavel_physical gavel_las gavel_finish_time gavel_makespan
 gavel.policies: gavel_fifo gavel_cost gavel_space_sharing
 gavel.hierarchical: gavel_hierarchical
-ahead.braided_exchanges: stp
-ahead.both_directions: operator_level
+ahead.closed_forms: stp operator_level
 ahead.unequal_layers: adaptis
 ahead.nested_encoders: bigmac
 """

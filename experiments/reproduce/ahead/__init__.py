@@ -1,7 +1,6 @@
 """Schedules of 2025 and 2026 beside searched ones: theirs by formula or text, ours of the same blocks.
 
-- `braided_exchanges`: STP, whose pairs of passes hide tensor-parallel exchanges
-- `both_directions`: an integer program for DeepSeek's bidirectional pipeline
+- `closed_forms`: STP, whose pairs of passes hide tensor-parallel exchanges, and half of DualPipe's bubbles
 - `unequal_layers`: AdaPtis, for models whose layers differ in kind
 - `nested_encoders`: BigMac, encoders within the pipeline of a language model
 """
@@ -19,8 +18,8 @@ from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Schedule
 from schedsearch.searches.search import search
 
-ITERATION, MEMORY = "iteration_ms", "peak_activations"
-"""Metrics of a schedule; activations are in units of the placement, on the device that holds most."""
+ITERATION = "iteration_ms"
+"""Metric of a schedule's time."""
 
 SEARCHED = "searched"
 """Label of our schedule."""
@@ -35,12 +34,21 @@ class AheadOptions:
 
 
 def schedule_rows(
-    label: str, schedule: Schedule, ms: float, units: int, note: str = "", bound: float | None = None
+    label: str,
+    schedule: Schedule,
+    ms: float | None = None,
+    units: int | None = None,
+    note: str = "",
+    bound: float | None = None,
 ) -> Iterator[Row]:
-    """Yield the time and memory of a schedule beside published ones, in ms and units."""
-    time_ms, held = schedule.placement.ms(schedule.makespan), int(peak_memory(schedule).max())
-    yield Row(label, ITERATION, time_ms, ms, digits=1, note=note, bound=bound)
-    yield Row(label, MEMORY, held, units, digits=0)
+    """Yield the time of a schedule and the most memory of a device beside published ones, if there are any.
+
+    The memory is in MiB, or in the units of a placement that does not say what a unit is.
+    """
+    placement, held = schedule.placement, int(peak_memory(schedule).max())
+    yield Row(label, ITERATION, placement.ms(schedule.makespan), ms, 1, note, bound=bound)
+    metric = "peak_activations" if placement.memory_unit_mib is None else "peak_mib"
+    yield Row(label, metric, held * (placement.memory_unit_mib or 1), units, 0)
 
 
 def searched_rows(
@@ -63,7 +71,7 @@ def searched_rows(
 def never_above(rows: Sequence[Row], of: str) -> Iterator[Trend]:
     """Yield whether no searched schedule takes longer or holds more than the published one."""
     searched = [row for row in rows if row.label.startswith(SEARCHED)]
-    for metric, what in ((ITERATION, "takes longer"), (MEMORY, "holds more")):
+    for metric, what in ((ITERATION, "takes longer"), ("peak_activations", "holds more")):
         pairs = [(row.ours, row.published) for row in rows_with(searched, metric=metric)]
         holds = [ours is not None and theirs is not None and ours <= theirs for ours, theirs in pairs]
         yield in_all(f"not in the paper: no searched schedule {what} than {of}", holds, "schedules")
