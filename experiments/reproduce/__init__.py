@@ -5,6 +5,7 @@
 - `rows`: look-ups, comparisons and drawings of rows
 - `tessel`, `galvatron`, `perseus`, `dissertation`, `gavel`: the items of a paper
 - `measured`: items of published measurements
+- `ahead`: schedules of 2025 and 2026 beside searched ones
 - `model_sizes`: tables of model sizes of several papers
 - `catalogue`: all items by name, and what to download for them
 - `run_item`: an item made case by case, each kept on the disk

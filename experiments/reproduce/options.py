@@ -54,6 +54,9 @@ dissertation.spot_markets: dissertation_figure6_5
 gavel.policies: gavel_physical gavel_las gavel_finish_time gavel_makespan
 gavel.policies: gavel_fifo gavel_cost gavel_space_sharing
 gavel.hierarchical: gavel_hierarchical
+ahead.closed_forms: stp operator_level
+ahead.unequal_layers: adaptis
+ahead.nested_encoders: bigmac
 """
 """The items by the module that has them, in the order in which ``experiment=all`` makes them."""
 

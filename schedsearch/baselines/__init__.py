@@ -5,8 +5,9 @@ They know no search. In the order in which to read:
 - `structure`: the stages that a placement is made of, and how a rule over them becomes a schedule.
 - `chains`: GPipe, 1F1B, eager 1F1B, ZB-H1, ZB-H2, 1F1B+; Seq1F1B; PipeDream, without a flush.
 - `interleaved`: interleaved 1F1B.
-- `crossing`: Chimera, DualPipe, DualPipeV, ZB-V and Hanayo.
+- `crossing`: Chimera, DualPipe, DualPipeV, ZB-V, STP and Hanayo.
 - `controllable_memory`: V-Half, V-Min and 1F1B-V.
+- `communication`: any of these where devices communicate beside computing.
 - `chosen_modes`: any of these where blocks have modes.
 """
 

@@ -1,4 +1,4 @@
-"""Hand-made schedules where blocks have modes: how people decide first, and schedule then.
+"""Hand-made schedules where blocks have modes or streams: how people decide first, and schedule then.
 
 All stages recompute, or none; each stage decides for itself what it can afford, exactly (as AdaPipe's
 programme does for given stages); or the first stages send activations to the host (as PipeOffload).
@@ -14,6 +14,8 @@ from placements import Placement
 from placements.block import COMPUTE
 from placements.copies.replicas import copies_in
 from placements.modes import Chosen
+from schedsearch.baselines.communication import computing_blocks, with_communication
+from schedsearch.baselines.crossing import stp
 from schedsearch.baselines.structure import UnsuitablePlacementError
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible, memory_needed
 from schedsearch.validate import InvalidScheduleError, validate
@@ -32,7 +34,8 @@ def with_chosen_modes(
 ) -> Iterator[tuple[str, Schedule]]:
     """Yield the hand-made schedules that fit the memory of a placement with modes, each with its name.
 
-    The placement has decisions and no optimizer blocks; the makers are those of plain placements by name.
+    The placement has decisions or streams, and no optimizer blocks; the makers are those of plain placements
+    by name. STP comes besides where blocks communicate.
     """
     if copies_in(placement):  # which PipeDream alone knows
         if "pipedream" in makers:
@@ -43,6 +46,11 @@ def with_chosen_modes(
             for how, chosen in _plans(placement, num_micro_batches, make):
                 for schedule in _made(placement, num_micro_batches, make, chosen):
                     yield f"{name}, {how}", schedule
+    elif not placement.decisions and (computing := computing_blocks(placement)) is not None:
+        for name, make in {**makers, stp.__name__: stp}.items():
+            for base in _attempt(make, computing, num_micro_batches):
+                for schedule in _attempt(with_communication, placement, num_micro_batches, base):
+                    yield name, schedule
 
 
 def _attempt(make: Callable[..., Schedule], *args: Any) -> Iterator[Schedule]:

@@ -1,4 +1,4 @@
-"""The schedules that fill a device from both ends of a pipeline: Chimera, DualPipe, ZB-V, Hanayo.
+"""The schedules that fill a device from both ends of a pipeline: Chimera, DualPipe, ZB-V, STP, Hanayo.
 
 On an X-shape two pipelines run in opposite directions, and a micro-batch is one of each: the papers' N are
 N / 2 here. On a wave the second half of the only pipeline does what the second pipeline would. D, the papers'
@@ -137,6 +137,60 @@ def zb_v(given: Given, num_micro_batches: int) -> Orders:
             steps += [f"W{c}"] * (most - steps.count(f"W{c}") - steps.count(f"B{c}"))
         orders[device] = _in_steps(pair, steps, num_micro_batches)
     return orders
+
+
+def _stp(rank: int, num_devices: int, num_micro_batches: int) -> list[str]:
+    """Return STP's steps for a device, the input half of each pair before its forward."""
+    rest, pairs = num_devices - rank - 1, 2 * (num_micro_batches - 3 * num_devices + 1) + 1
+    whole, split = [["I1", "F1", "W"], ["I0", "F0", "W"]], [["I1", "F1"], ["I0", "F0"]]
+    return [
+        *["F0"] * (2 * rest),
+        *["F0", "F1"] * (rank + 1),
+        *["F0"] * (rank + 1),
+        *["I1", "F1", "F0", "W"] * rest,
+        *(step for i in range(pairs + 2 * rank) for step in (whole if i < pairs + rank else split)[i % 2]),
+        *["B0", "I1", "F1"] * (2 * num_devices - 2 - rank),
+        *["B0", "B1"] * (rank + 1),
+        *["B0", *["W", "W", "B0"] * rest],
+        *["W"] * (2 * rank),
+    ]
+
+
+@by_hand("STP", WAVE, split=True)
+def stp(given: Given, num_micro_batches: int) -> Orders:
+    """Return STP (Qi et al., 2025): pairs of a backward and a forward hide each other's exchanges.
+
+    The order is that of the authors' program; the original braids a pair's operators, and here its exchanges
+    run beside the next blocks. A device of p holds 3p chunks until their input halves end. Where weight
+    halves release memory, one that would come later runs before a forward that lacks it.
+    """
+    num_devices, free = len(given.by_device), given.placement.free_memory
+    most = max(num_micro_batches, 3 * num_devices - 1)
+    orders = {}
+    for rank, (device, pair) in enumerate(given.by_device.items()):
+        order = _in_steps(pair, _stp(rank, num_devices, most), num_micro_batches)
+        orders[device] = order if free is None else _with_room(given, device, order, free[device])
+    return orders
+
+
+def _with_room(given: Given, device: int, order: Sequence[Instance], room: int) -> list[Instance]:
+    """Return a device's order with weight halves earlier, the oldest first, where a forward lacks memory."""
+    units = {block.name: block.memory_on(device) for block in given.placement.on(device)}
+    weight_of = {stage.backward: str(stage.weight) for stage in given.by_device[device]}
+    waiting, done, held = list[Instance](), list[Instance](), 0
+    for name, n in order:
+        while waiting and held + units[name] > room:
+            done.append(waiting.pop(0))
+            held += units[done[-1][0]]
+        if (name, n) in waiting:
+            waiting.remove((name, n))
+        elif name in weight_of.values():
+            continue  # it ran earlier
+        if name in weight_of:
+            waiting.append((weight_of[name], n))
+        done.append((name, n))
+        held += units[name]
+    return done
 
 
 @by_hand("Hanayo", WAVES)

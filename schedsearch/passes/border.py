@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from schedsearch.baselines import HAND_MADE
+from schedsearch.baselines.chosen_modes import with_chosen_modes
 from schedsearch.core.answer import Answer, SearchReport
 from schedsearch.core.problem import Problem
 from schedsearch.passes import slow_streams
 from schedsearch.passes.lowered import Lowered
 from schedsearch.passes.passed import Pass, Passed
+from schedsearch.schedule import Schedule
+
+_MAX_BLOCKS = 10_000
+"""Most blocks of all micro-batches of a schedule made by hand as a start; more take over a second each."""
 
 
 def streams(problem: Problem, on_progress: SearchReport) -> Passed | None:
@@ -17,9 +23,20 @@ def streams(problem: Problem, on_progress: SearchReport) -> Passed | None:
     other = None if placement.is_plain or placement.decisions else Lowered.of(placement, ((),))
     if other is None:
         return None
-    begin_with = None if problem.begin_with is None else other.lower(problem.begin_with)
+    begin_with = problem.begin_with or _best_by_hand(problem)
+    begin_with = None if begin_with is None else other.lower(begin_with)
     plain = replace(problem, placement=other.plain, begin_with=begin_with)
     return Passed(plain, on_progress, other.lift)
+
+
+def _best_by_hand(problem: Problem) -> Schedule | None:
+    """Return the shortest hand-made schedule that fits; rules do not know streams that became devices."""
+    placement, number = problem.placement.per_micro_batch, problem.num_micro_batches
+    is_asked = problem.strategies is None and "hand_made" not in problem.without
+    if not is_asked or len(placement.blocks) * number > _MAX_BLOCKS:
+        return None
+    made = with_chosen_modes(placement, number, HAND_MADE)
+    return min((schedule for _, schedule in made), key=lambda each: each.makespan, default=None)
 
 
 PASSES: tuple[Pass, ...] = (slow_streams.lower, streams)
