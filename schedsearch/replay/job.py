@@ -80,7 +80,7 @@ class Job(NamedTuple):
 
 
 class _MissingError(Exception):
-    """An iteration is incomplete; the message names the missing block."""
+    """An iteration is incomplete or contradicts itself; the message names the block."""
 
 
 class _Place(NamedTuple):
@@ -128,7 +128,9 @@ def job_of(table: TraceTable, tensor_parallel: int = 1) -> Job:
                 times = _times(replica, step[replica], ranks, device)
                 fit = ClockFit({}, 0.0) if table.is_one_clock else clock_offsets(times, inputs)
                 fits.append(fit)
-                runs.append(_replica_iteration(times, step[replica], fit, table.iteration_ms.get(number)))
+                run = _replica_iteration(times, step[replica], fit, table.iteration_ms.get(number))
+                _check_inputs(run, inputs)
+                runs.append(run)
             found[number] = tuple(runs)
         except _MissingError as error:
             lines.append(f"iteration {number} is left out: {error}")
@@ -291,6 +293,23 @@ def _times(replica: int, spans: Sequence[Span], ranks: Mapping[int, int], device
                 if rank not in times.get((name, number), {}):
                     raise _MissingError(f"{name} of micro-batch {number} on rank {rank} is missing")
     return times
+
+
+def _check_inputs(run: ReplicaIteration, inputs: Mapping[str, str]) -> None:
+    """Check that blocks begin after their inputs, but for errors of clocks of up to half a block.
+
+    Raises:
+        _MissingError: One begins too early.
+    """
+    for (name, number), block in run.blocks.items():
+        if name in inputs:
+            source = run.blocks[inputs[name], number]
+            early_ms = source.start_ms + source.time_ms / 2 - block.start_ms
+            if early_ms > 0 or block.start_ms < source.start_ms:
+                raise _MissingError(
+                    f"{name} of micro-batch {number} begins {early_ms + source.time_ms / 2:.4g} ms before the "
+                    f"end of {inputs[name]}, whose output it takes"
+                )
 
 
 def _replica_iteration(

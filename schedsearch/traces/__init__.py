@@ -7,7 +7,6 @@ In the order in which to read:
 - `job_table`: the form of published production jobs, a table with a file of the job's degrees
 - `primus`: pipeline data of Primus
 - `megatron_log`: logs of Megatron-LM with timers
-- `own_trace`: the trace of a run of ours
 - `labels`: operations by the labels of profilers' traces: stage, kind and micro-batch
 - `labelled`: from labels, launches and kernels to operations, for all profilers
 - `chrome`: traces of torch's profiler, in Chrome's JSON form

@@ -79,8 +79,9 @@ def _read(file: TracedFile, on_progress: OnProgress) -> None:
         elif text == _SENT:
             file.sent.extend((begin, process))
         elif category != _GPU_LABEL:
-            is_drawn = _DRAWN in arguments
-            label = block_label(text, str(arguments.get("block")), None) if is_drawn else None
+            block, number = str(arguments.get("block")), arguments.get("micro_batch")
+            number = number if _is_whole(number) else None
+            label = block_label(text, block, number) if _DRAWN in arguments else None
             file.add(text, begin, end, process, drawn=label)
     base_ns, info = head.get("baseTimeNanoseconds"), _mapping(head.get("distributedInfo"))
     file.base_ns = base_ns if _is_whole(base_ns) else 0

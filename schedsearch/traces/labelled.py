@@ -240,5 +240,5 @@ def table_of(files: Sequence[TracedFile]) -> TraceTable:
         if texts
     )
     sizes = [len(file.pipeline) for file in files if file.pipeline]
-    job = files[0].path.parent.name if len(files) > 1 else files[0].path.name
+    job = files[0].path.parent.name if len(files) > 1 else files[0].path.name.partition(".")[0]
     return TraceTable(job, spans, lines, None, max(sizes, default=None), is_one_clock=len(files) == 1)

@@ -18,7 +18,7 @@ from placements.trainers.layout import EMBEDDING, LAYER, LOSS, LayoutError, Pipe
 from placements.trainers.megatron_layout import read_notation
 from schedsearch.traces.block_times import block_times
 from schedsearch.traces.megatron_log import read_log
-from schedsearch.traces.reading import CHROME, LOG, OWN, form_of
+from schedsearch.traces.reading import CHROME, LOG, form_of
 from schedsearch.traces.table import TraceError
 from schedsearch.traces.texts import text_of
 
@@ -42,7 +42,7 @@ def read_measured(path: str | Path, parts: str | None = None) -> ModelLayers:
     is_yaml = path.suffix.lower() in (".yaml", ".yml")
     try:
         form = form_of(path) if path.is_file() and not is_yaml else None
-        is_trace = path.is_dir() or form in (OWN, CHROME) or path.name.lower().endswith((".json.gz", ".json"))
+        is_trace = path.is_dir() or form == CHROME or path.name.lower().endswith((".json.gz", ".json"))
         if parts is not None and not is_yaml and (form == LOG or not is_trace):
             raise LayoutError(f"measured_layout: {path} says itself which parts it has; leave it out")
         with in_file(path, LayoutError):

@@ -11,24 +11,21 @@ from schedsearch.traces.chrome import read_chrome
 from schedsearch.traces.job_table import COLUMNS, read_job_table
 from schedsearch.traces.megatron_log import is_log, read_megatron_log
 from schedsearch.traces.nsight import read_nsight
-from schedsearch.traces.own_trace import read_own_trace
 from schedsearch.traces.primus import read_primus
 from schedsearch.traces.table import TraceError, TraceTable
 from schedsearch.traces.texts import text_of
 
-JOB, PRIMUS, LOG, OWN, CHROME, NSIGHT = FORMS = (
+JOB, PRIMUS, LOG, CHROME, NSIGHT = FORMS = (
     "a job's table trace-NAME.csv.gz with meta-NAME.yaml",
     "Primus' pp_rank_N.json with config.json",
     "a log of Megatron-LM with timers of all ranks",
-    "the trace.json of schedsearch run",
-    "Chrome JSON of torch's profiler",
+    "Chrome JSON of torch's profiler or of schedsearch run",
     "SQLite of Nsight Systems",
 )
 """The forms of traces that are read."""
 
 _PATTERNS = (
     (PRIMUS, r'\s*\{\s*"\d+"\s*:\s*\{[^{}]*"fwd_start"'),
-    (OWN, r'\s*\{.*"name": ?"device \d+"'),
     (CHROME, r'\s*(\{.*"traceEvents"|\[\s*\{.*"ph")'),
 )
 """Forms of JSON, and the begin of their files as a regular expression."""
@@ -72,7 +69,6 @@ def read_folder(
     tables = [read_job_table(file) for file in by_form[JOB]]
     tables += [read_primus(folder) for folder in dict.fromkeys(file.parent for file in by_form[PRIMUS])]
     tables += [read_megatron_log(file) for file in by_form[LOG]]
-    tables += [read_own_trace(file) for file in by_form[OWN]]
     if by_form[CHROME]:
         tables.append(read_chrome(by_form[CHROME], pattern, on_progress))
     if by_form[NSIGHT]:

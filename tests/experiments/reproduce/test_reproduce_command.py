@@ -29,7 +29,7 @@ def test_cases_of_an_item_have_their_rows_and_manifest(command: Callable[..., An
     ("overrides", "message"),
     [
         (["experiment=gavel_las"], "as in data=FOLDER; download scheduler/simulation_throughputs.json, "),
-        ([], "experiment: has no value; give one of all, dissertation_figure6_5, "),
+        ([], "experiment: has no value; give one of adaptis, all, bigmac, dissertation_figure6_5, "),
         (
             ["tables=[II]"],
             "tables: is not an option of schedsearch reproduce as it is called; choose the item that ",

@@ -111,3 +111,18 @@ def test_what_is_not_whole_is_named() -> None:
     both = [*given.spans, given.spans[0]._replace(rank=9, stage=1), given.spans[0]._replace(rank=9, stage=2)]
     with pytest.raises(TraceError, match="ranks 2 and 9 both have stage 1, but other stages differ"):
         job_of(given._replace(spans=both))
+
+
+def test_blocks_before_their_inputs_are_named() -> None:
+    given = table(seconds, steps=(0, 1))
+    spans = [
+        s._replace(start_ms=s.start_ms - 60, end_ms=s.end_ms - 60)
+        if s[:4] == (1, 1, "F", 0) and not s.iteration
+        else s
+        for s in given.spans
+    ]
+    job = job_of(given._replace(spans=spans))
+    assert [*job.steps] == [1]
+    assert job.lines[0].startswith(
+        "job: iteration 0 is left out: F1 of micro-batch 0 begins 60 ms before the end of F0"
+    )

@@ -116,8 +116,8 @@ def test_a_limit_of_work_is_of_all_iterations_together(monkeypatch: pytest.Monke
     best = best_orders(job, pipeline, 0.05)
 
     def counted(*of: Any) -> Any:
-        given.append(of[2])
-        return real(*of[:2], 1e-3, of[3])
+        given.append(of[3])
+        return real(*of[:3], 1e-3, of[4])
 
     monkeypatch.setattr(module, "_reassigned", counted)
     replay(job, pipeline, best, 2.0)

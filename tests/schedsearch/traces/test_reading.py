@@ -182,30 +182,25 @@ def test_wrong_primus_data_are_one_line(tmp_path: Path) -> None:
     assert "has no config.json" in refused(tmp_path)
 
 
-def own_events(block: str = "B1") -> list[dict[str, Any]]:
-    names = (
-        ("process_name", 0, "device 1"),
-        ("thread_name", 201, "planned"),
-        ("thread_name", 203, "measured"),
-    )
-    events = [{"ph": "M", "pid": 2, "tid": t, "name": n, "args": {"name": title}} for n, t, title in names]
-    arguments = {"block": block, "micro_batch": 3, "iteration": 7, "measured_ms": 1.5, "waiting_ms": 0.0}
-    ran = {"ph": "X", "pid": 2, "name": f"{block}.3", "ts": 2000.0, "dur": 1500.0, "args": arguments}
-    return [*events, ran | {"tid": 201}, ran | {"tid": 203}]
+def own_events() -> list[dict[str, Any]]:
+    """Return a block of each of two devices, as planned and as measured by a run."""
+    ran = {"ph": "X", "ts": 2000.0, "dur": 1500.0}
+    facts = {"micro_batch": 3, "iteration": 7, "measured_ms": 1.5}
+    return [
+        ran | {"pid": n + 1, "name": f"{block}.3", "args": {"block": block, **facts, **waiting}}
+        for n, block in enumerate(("F0", "B1"))
+        for waiting in ({}, {"waiting_ms": 0.0})
+    ]
 
 
 def test_measured_blocks_of_an_own_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"displayTimeUnit": "ms", "traceEvents": own_events()}))
     (table,) = read_folder(path)
-    assert table.spans == [(1, 1, "B", 3, 2.0, 3.5, 7, None)]
-    assert (table.num_stages, table.num_chunks, table.is_one_clock) == (2, 1, True)
-    path.write_text(json.dumps({"traceEvents": own_events("dispatch")}))
-    assert "traceEvents[4].args.block: 'dispatch' is not a block of a stage" in refused(path)
-    path.write_text(json.dumps({"traceEvents": own_events()[:-1]}))
-    assert "has no measured blocks" in refused(path)
-    path.write_text(path.read_text()[:-2])
-    assert "is not JSON" in refused(path)
+    blocks = [(span.rank, span.stage, span.kind, span.micro_batch) for span in table.spans]
+    assert blocks == [(0, 0, "F", 3), (1, 1, "B", 3)]
+    assert all((span.start_ms, span.end_ms) == (2.0, 3.5) for span in table.spans)
+    assert table.is_one_clock
 
 
 def test_forms_are_told_apart_by_content(tmp_path: Path) -> None:
@@ -215,7 +210,7 @@ def test_forms_are_told_apart_by_content(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("forward-compute")
     (tmp_path / "notes.csv").write_text("a,b\n1,2\n")
     tables = read_folder(tmp_path)
-    assert [table.job for table in tables] == ["job", "other", tmp_path.name]
+    assert [table.job for table in tables] == ["job", "other", "trace"]
     assert [table.lines for table in tables] == [()] * 3
     file = tmp_path / "notes.csv"
     assert refused(file) == f"{file}: is no trace of a form that is read; these are {'; '.join(FORMS)}"
