@@ -127,7 +127,7 @@ def _profile(options: ReplayCommandOptions) -> Profile | None:
 def found_until_now(
     done: Sequence[_Replayed], profile: Profile | None, tokens: int | None, interrupted: str = ""
 ) -> Result:
-    """Return what is known of each job; the figures are means over all iterations."""
+    """Return the results of each job so far; the figures are means over all iterations."""
     done = [each for each in done if each.iterations]
     rows = [row for each in done for row in _rows(each, profile, tokens)]
     files: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Time that a safe table loses because a pending transfer holds up what its rank has posted behind it.
+"""Time that a safe table loses because a pending transfer holds up later ones of its rank.
 
 A transfer over NCCL is a kernel in a queue: a receive that was posted early stays there until its tensor has
 been sent. What comes behind it in the queue waits, though it needs nothing of it: other messages, and the
@@ -80,7 +80,7 @@ def play_table(
 def waits_in_words(
     order: TorchOrder, times: Mapping[Action | None, float] | None = None, unit: str = "ticks"
 ) -> str:
-    """Return an iteration's time, and what it is where transfers hold up more; see `play_table`."""
+    """Return an iteration's time, and its time where transfers hold up more; see `play_table`."""
     (pair, _), (rank, _), (all_, hold_ups) = (play_table(order, queue, times) for queue in Queue)
     if all_ <= pair:
         return f"{pair:.6g} {unit}, and no pending transfer holds up other work"

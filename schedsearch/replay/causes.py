@@ -51,7 +51,7 @@ _SUBSETS = np.arange(1 << len(CAUSES))
 
 @dataclass(frozen=True)
 class CauseRow:
-    """What a cause adds to an iteration, a mean over iterations.
+    """The part of an iteration that a cause adds, a mean over iterations.
 
     Attributes:
         job: Name of the job.

@@ -232,7 +232,7 @@ def with_halves(job: Job, pipeline: JobPipeline) -> tuple[Job, JobPipeline] | No
 
 
 def memory_of(name: str, blocks: Mapping[str, object]) -> int:
-    """Return what a block allocates, in micro-batches: 1 in the forward, -1 where its backward ends."""
+    """Return the micro-batches that a block allocates: 1 in the forward, -1 where its backward ends."""
     return 1 if name[0] == "F" else 0 if f"W{name[1:]}" in blocks and name[0] != "W" else -1
 
 

@@ -231,7 +231,7 @@ def _refuse_overlapped(files: Sequence[TracedFile]) -> None:
 
 
 def table_of(files: Sequence[TracedFile]) -> TraceTable:
-    """Return the table of a trace, with findings on what was left out."""
+    """Return the table of a trace, with a line for labels that were left out."""
     spans = [span for _, span in operations(files) if span.kind]
     unknown = [(file.path, [label.text for label in file.labels if not label.kind]) for file in files]
     lines = tuple(

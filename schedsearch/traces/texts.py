@@ -10,7 +10,7 @@ from schedsearch.traces.table import TraceError
 
 
 def text_of(path: Path, num_bytes: int = -1) -> str:
-    """Return the text of a file, or of its first bytes; what is not UTF-8 is marked in it.
+    """Return the text of a file, or of its first bytes; bytes that are not UTF-8 are marked in it.
 
     Raises:
         TraceError: The file cannot be read or unpacked; the line begins with its path.

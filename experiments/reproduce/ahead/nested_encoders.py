@@ -32,7 +32,7 @@ CASES: dict[str, Case] = {
 
 
 def unlimited_ms(case: Case) -> int:
-    """Return the iteration with all encoders before and behind 1F1B, which holds those of the whole batch."""
+    """Return the iteration with all encoders before and behind 1F1B, in memory for the whole batch."""
     p, groups, times = case
     return groups * sum(times) + (groups * p + p - 1) * (_FORWARD + _BACKWARD)
 

@@ -62,7 +62,7 @@ def priced(case: Case) -> ModelLayers:
 def _placed(
     layers: ModelLayers, sizes: Sequence[int], devices: int, shape: str, split: bool, mib: float | None = None
 ) -> Placement:
-    """Return chunks of so many layers on the devices of a shape, which hold so many MiB."""
+    """Return chunks of given numbers of layers on the devices of a shape, with a memory in MiB."""
     chunks = []
     for first, end in pairwise(accumulate(sizes, initial=0)):
         forward, backward, held, weights = (
