@@ -184,7 +184,12 @@ def _places(
     known = table.num_replicas or 0
     is_whole = bool(known) and all(len(ranks) % known == 0 for _, ranks in ordered)
     together = copies // known if is_whole else tensor_parallel
-    said = {span.rank: span.replica for each in spans.values() for span in each if span.replica is not None}
+    said = {
+        span.rank: span.replica
+        for each in spans.values()
+        for span in each
+        if span.replica is not None and tensor_parallel == 1
+    }
     places = {
         rank: _Place(said.get(rank, number // together), device)
         for device, (_, ranks) in enumerate(ordered)
