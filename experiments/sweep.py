@@ -11,7 +11,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from experiments.collect import TABLE, collect
-from experiments.config.commands import commands
+from experiments.config.commands import command_of
 from experiments.config.run_record import DONE, FILE, RunRecordError, how_to_resume, read_run_record
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class SweepEnd(Callback):
                 swept = " ".join(record.overrides)
                 failed.append(f"{path.parent}: {record.status}: {swept}: {record.message}")
         with contextlib.suppress(RunRecordError):  # which is among those that failed
-            print("written:", *write_sweep(directory, commands()[name].objective))  # noqa: T201
+            print("written:", *write_sweep(directory, command_of(name).objective))  # noqa: T201
         if failed:
             end = f"{name}: not done: {len(failed)} points; {how_to_resume(directory)}"
             print(*failed, end, sep="\n", file=sys.stderr)  # noqa: T201

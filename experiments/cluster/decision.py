@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from experiments.cluster.chosen_policies import chosen_policy
 from experiments.cluster.options import PolicyOptions
+from experiments.cluster.workload import chosen_policy
 from experiments.report.result import Result
 from placements.forms.texts import text_columns
 from schedsearch.cluster.allocation import Allocation, check_allocation
@@ -35,15 +35,13 @@ def decide(path: str, name: str, options: PolicyOptions) -> Result:
         ClusterError: The file is wrong, or the policy is not known or has no such option.
         InfeasibleError: No allocation does what the policy asks for.
     """
-    asked = read_decision(path)
-    policy = chosen_policy(name, options)
-    entry = policy_entry(name)
+    asked, policy, entry = read_decision(path), chosen_policy(name, options), policy_entry(name)
     if entry.needs_steps and not asked.has_steps:
         raise ClusterError(f"{path}: a job has no steps, which policy {name} looks at; give each its steps")
     allocation = policy.allocate(asked.demand)
     check_allocation(allocation)
     shares = allocation_to_dict(allocation)
-    told = {"schema_version": 1, "policy": policy.name, "objective_is": entry.description}
+    head = {"schema_version": 1, "policy": policy.name, "objective_is": entry.description}
     for note in allocation.notes:
         log.warning("%s", note)
     lines = [decision_table(shares), f"objective {allocation.objective:.8g}: {entry.description}"]
@@ -52,7 +50,7 @@ def decide(path: str, name: str, options: PolicyOptions) -> Result:
     figures: dict[str, float | str] = {"policy": policy.name}
     if math.isfinite(allocation.objective):
         figures["objective"] = allocation.objective
-    return Result(figures=figures, files={FILE: told | shares}, sentences=lines)
+    return Result(figures=figures, files={FILE: head | shares}, sentences=lines)
 
 
 def allocation_to_dict(allocation: Allocation) -> dict[str, Any]:
@@ -81,18 +79,12 @@ def allocation_to_dict(allocation: Allocation) -> dict[str, Any]:
 def decision_table(decided: Mapping[str, Any]) -> str:
     """Return the shares and the effective throughput of each job, for a terminal."""
     types = list(next(iter(decided["shares"].values())))
+    rates, pairs = decided["steps_per_s"], decided["pairs"]
+    known = [([job], shares, [rates[job]]) for job, shares in decided["shares"].items()]
+    known += [(pair["jobs"], {pair["gpu_type"]: pair["share"]}, pair["steps_per_s"]) for pair in pairs]
     rows = [["job", *types, "steps/s"]]
-    for job, shares in decided["shares"].items():
-        rows.append([job, *(_percent(shares[name]) for name in types), f"{decided['steps_per_s'][job]:.5g}"])
-    for pair in decided["pairs"]:
-        share = [_percent(pair["share"] if name == pair["gpu_type"] else 0.0) for name in types]
-        rows.append(
-            [" + ".join(pair["jobs"]), *share, " + ".join(f"{rate:.5g}" for rate in pair["steps_per_s"])]
-        )
-    left_out = len(rows) - 1 - _MOST_ROWS
-    lines = text_columns(rows[: _MOST_ROWS + 1])
-    return "\n".join([*lines, f"and {left_out} more in {FILE}"] if left_out > 0 else lines)
-
-
-def _percent(share: float) -> str:
-    return f"{share:.2%}" if share else ""
+    for jobs, shares, steps_per_s in known[:_MOST_ROWS]:
+        percents = (f"{shares[name]:.2%}" if shares.get(name) else "" for name in types)
+        rows.append([" + ".join(jobs), *percents, " + ".join(f"{rate:.5g}" for rate in steps_per_s)])
+    more = len(known) - _MOST_ROWS
+    return "\n".join([*text_columns(rows), *([f"and {more} more in {FILE}"] if more > 0 else [])])

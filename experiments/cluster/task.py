@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
-from pathlib import Path
 
-from experiments.cluster.chosen_policies import chosen_policy
 from experiments.cluster.decision import decide
-from experiments.cluster.facts import cluster_in_words, outcome_facts
 from experiments.cluster.options import ClusterCommandOptions
-from experiments.cluster.outcome_tables import figures_of, jobs_table, outcome_to_dict, series_table
+from experiments.cluster.outcome_tables import (
+    figures_of,
+    jobs_table,
+    outcome_facts,
+    outcome_to_dict,
+    series_table,
+)
 from experiments.cluster.real_run import run_jobs
-from experiments.cluster.workload import read_workload, rounds_of
+from experiments.cluster.workload import chosen_policy, read_workload, rounds_of
 from experiments.config.options import OptionError
 from experiments.config.run_record import given_names, given_words, output_directory
 from experiments.report.result import Result
-from schedsearch.cluster.simulator.outcome import Outcome
 from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD, ClusterProgress, simulate_cluster
 from schedsearch.core.progress import StepBar
 
@@ -46,6 +46,8 @@ def task(options: ClusterCommandOptions) -> Result:
 
 def _simulate(options: ClusterCommandOptions) -> Result:
     """Return the outcome of a simulation; a Ctrl-C ends it between two rounds."""
+    from experiments.cluster.pictures import pictures_of  # loads matplotlib
+
     policy, work = chosen_policy(options.policy, options.policy_options), read_workload(options)
     cluster, rounds = work.cluster, rounds_of(options)
     free = [gpu_type for gpu_type in cluster.gpu_types if gpu_type not in cluster.dollars_per_hour]
@@ -60,27 +62,16 @@ def _simulate(options: ClusterCommandOptions) -> Result:
         found = simulate_cluster(work.jobs, cluster, work.throughputs, policy, work.rules, show)
     if work.skipped_in_words:
         log.warning("%s", work.skipped_in_words)
-    log.info("%s on %s, rounds=%s", found.policy, cluster_in_words(cluster), rounds)
+    gpus = ", ".join(f"{count} {gpu_type}" for gpu_type, count in cluster.workers.items())
+    log.info("%s on %s, rounds=%s", found.policy, gpus, rounds)
     command = shlex.join(["schedsearch", "cluster", *given_words()])
     about = {"seed": work.trace_seed, "rounds": rounds, "options": asdict(options), "command": command}
     return Result(
         figures={"policy": found.policy, **figures_of(found)},
         tables={"jobs": jobs_table(found), "series": series_table(found)},
         files={"cluster.json": outcome_to_dict(found, work.skipped) | about},
-        pictures=_pictures(found),
+        pictures=pictures_of(found),
         facts=[*outcome_facts(found)],
         interrupted=f"figures until {found.end_s / 3600:,.1f} h of the trace are in"
         * (found.reason == FROM_KEYBOARD),
     )
-
-
-def _pictures(found: Outcome) -> dict[str, Callable[[Path], object]]:
-    """Return the figures that the outcome has enough for."""
-    from experiments.cluster import pictures  # loads matplotlib
-
-    drawn: dict[str, Callable[[Path], object]] = {}
-    if len(found.jcts_s):
-        drawn["completion_times"] = partial(pictures.save_completion_times, found)
-    if len(found.rounds.start_s):
-        drawn["busy_gpus"] = partial(pictures.save_busy_gpus, found)
-    return drawn

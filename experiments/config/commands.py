@@ -3,46 +3,26 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 from experiments.config.declaring import Command, Option, groups_of, own_options
-from experiments.config.rooms import names
 
 _stored = {"experiment"}
 """Groups that Hydra has been given in this process."""
 
 
-class _Commands(Mapping[str, Command]):
-    """Every command by its name, which is its room's; the options of one are loaded when it is used."""
-
-    def __init__(self) -> None:
-        self._names = names()
-
-    def __getitem__(self, name: str) -> Command:
-        if name not in self._names:
-            raise KeyError(name)
-        found: Command = importlib.import_module(f"experiments.{name}.options").COMMAND
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-@cache
-def commands() -> Mapping[str, Command]:
-    """Return every command by its name, as the module ``options`` of its room declares it."""
-    return _Commands()
+def command_of(name: str) -> Command:
+    """Return a command, as the module ``options`` of its room declares it; loads no other's options."""
+    found: Command = importlib.import_module(f"experiments.{name}.options").COMMAND
+    return found
 
 
 @cache
 def options_of_item(command: str, item: str) -> tuple[Option, ...]:
     """Return the options of one of a command's items."""
-    found: tuple[Option, ...] = importlib.import_module(commands()[command].catalogue).options_of_item(item)
+    found: tuple[Option, ...] = importlib.import_module(command_of(command).catalogue).options_of_item(item)
     return found
 
 
@@ -53,7 +33,7 @@ def tell_hydra(name: str, items: Iterable[str] | None = None) -> None:
     """
     from hydra.core.config_store import ConfigStore  # which help does not wait for
 
-    command, store = commands()[name], ConfigStore.instance()
+    command, store = command_of(name), ConfigStore.instance()
     for group in _stored:  # of another command of this process
         store.repo.pop(group, None)
     groups = groups_of(command.record)

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.config.commands import commands
+from experiments.config.commands import command_of
 from experiments.config.option_list import FILE, kinds_of, names_of
 from experiments.config.options import OptionError, did_you_mean
+from experiments.config.rooms import names
 
 HELP = {"--help", "-h"}
 """Flags that are answered without Hydra."""
@@ -92,20 +93,20 @@ def _check_names(command: str, options: Sequence[str]) -> None:
 
 def unknown(command: str, key: str, given: Sequence[str]) -> str:
     """Return the message about an option that a command, with the chosen groups, does not have."""
-    names, where = names_of(command, given), f"is not an option of schedsearch {command}"
-    if own := [name for name in sorted(names) if name.endswith(f".{key}")]:
+    known, where = names_of(command, given), f"is not an option of schedsearch {command}"
+    if own := [name for name in sorted(known) if name.endswith(f".{key}")]:
         return f"{key}: {where}; did you mean {own[0]}?"
     if key == "experiment" and (kinds := kinds_of(command, key)):
         kind = next((word.partition("=")[2] for word in given if word.startswith(f"{key}=")), "")
         return f"{key}={kind}: is not there; {did_you_mean(kind, sorted(kinds))}"
-    if key in names:
+    if key in known:
         group = key.partition(".")[0]
         return f"{key}: is not an option of the {group} that is chosen; choose another or leave it out"
-    if others := [o for o in commands() if any(f"{name}.".startswith(f"{key}.") for name in names_of(o))]:
+    if others := [o for o in names() if any(f"{name}.".startswith(f"{key}.") for name in names_of(o))]:
         return f"{key}: {where}, but of {', '.join(others)}; leave it out"
-    if near := difflib.get_close_matches(key, names, n=1):
+    if near := difflib.get_close_matches(key, known, n=1):
         return f"{key}: {where}; did you mean {near[0]}?"
-    if commands()[command].items:
+    if command_of(command).items:
         return (
             f"{key}: {where} as it is called; choose the item that has it by experiment=NAME, or leave it out"
         )
@@ -122,11 +123,9 @@ def config_error(error: BaseException, command: str) -> str:
         remedy = """quote a value with such characters, as in 'NAME="a (1).csv"'"""
         return f"{wrong}: is not NAME=VALUE, or has brackets or quotes that are not closed; {remedy}"
     if lines[0].startswith("Config group override must be"):
-        parts = {word: kinds_of(command, word.partition("=")[0]) for word in given}
+        parts = ((word, *word.split("=")) for word in given if kinds_of(command, word.partition("=")[0]))
         wrong = [
-            word
-            for word, kinds in parts.items()
-            if kinds and not kinds.issuperset(word.split("=")[1].split(","))
+            word for word, name, kind in parts if not kinds_of(command, name).issuperset(kind.split(","))
         ]
         return f"{' '.join(wrong)}: is a group of options, not a value; choose a config, or leave it out"
     if several := re.match(r"Ambiguous value for argument '(.*)'", lines[0]):

@@ -11,8 +11,13 @@ import numpy as np
 import pytest
 
 from experiments.cluster.decision import allocation_to_dict
-from experiments.cluster.facts import outcome_facts
-from experiments.cluster.outcome_tables import figures_of, jobs_table, outcome_to_dict, series_table
+from experiments.cluster.outcome_tables import (
+    figures_of,
+    jobs_table,
+    outcome_facts,
+    outcome_to_dict,
+    series_table,
+)
 from experiments.cluster.pictures import busy_gpus
 from experiments.report.result import Result, fact_lines
 from schedsearch.cluster.allocation import Allocation
