@@ -11,7 +11,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from experiments.collect import TABLE, collect
-from experiments.config.commands import command_of
+from experiments.config.declaring import command_of
 from experiments.config.run_record import DONE, FILE, RunRecordError, how_to_resume, read_run_record
 
 if TYPE_CHECKING:

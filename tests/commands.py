@@ -10,7 +10,7 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import flag_override
 
-from experiments.config.commands import command_of, tell_hydra
+from experiments.config.declaring import command_of, tell_hydra
 from experiments.config.option_list import CONFIG
 
 

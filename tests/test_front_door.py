@@ -15,7 +15,7 @@ from places import ROOT
 
 import schedsearch
 from experiments.__main__ import main
-from experiments.config.commands import command_of
+from experiments.config.declaring import command_of
 from experiments.config.option_list import options_of
 from experiments.config.rooms import names
 

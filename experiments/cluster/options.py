@@ -123,8 +123,9 @@ Trace = GeneratedTraceOptions | FileTraceOptions
 
 def _read_trace(given: Mapping[str, Any]) -> Trace:
     require_known("trace.kind", given.get("kind"), ("generated", "file"))
-    kind = FileTraceOptions if given["kind"] == "file" else GeneratedTraceOptions
-    return read_fields(given, kind, "trace")
+    if given["kind"] == "file":
+        return read_fields(given, FileTraceOptions, "trace")
+    return read_fields(given, GeneratedTraceOptions, "trace")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +152,7 @@ class ClusterCommandOptions:
         choices=("gavel", "in_turn", "one_queue"),
     )
     placement_sensitive: bool = option(
-        False,
-        "true: jobs are slower on more servers than they need, and policies know it",
+        False, "true: jobs are slower on more servers than they need, and policies know it"
     )
     checkpoint_s: float = option(0, "time to save a job that has to leave its GPUs, in s")
     restart_s: float = option(0, "time to start a job on GPUs where it was not before, in s")

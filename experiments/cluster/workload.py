@@ -186,12 +186,12 @@ def read_workload(options: ClusterCommandOptions) -> Workload:
         wanted = "a trace with jobs that have throughputs"
         require(bool(found.jobs), "trace", trace.path, wanted, f"{left_out}; see data")
         work = Workload(cluster, throughputs, found.jobs, rules, None, found.skipped, left_out)
-        number: int | None = len(found.jobs)
+        number = len(found.jobs)
     else:
-        number = window[1] if trace.num_jobs is None and window is not None else trace.num_jobs
-        if number is None:
+        last = window[1] if window is not None and trace.num_jobs is None else trace.num_jobs
+        if last is None:
             raise OptionError("trace.num_jobs: None is not a number of jobs; give one, or a window of them")
-        jobs = generated(_types_of(trace, types), throughputs, trace)
+        number, jobs = last, generated(_types_of(trace, types), throughputs, trace)
         work = Workload(cluster, throughputs, jobs, rules, trace.seed)
     if window is not None:
         within = f"within the trace, which has {number} jobs"
@@ -200,18 +200,13 @@ def read_workload(options: ClusterCommandOptions) -> Workload:
 
 
 def _types_of(trace: GeneratedTraceOptions, known: Mapping[str, bool]) -> dict[str, bool]:
-    """Return the types that are drawn from."""
+    """Return the types that are drawn from; a wanted name may lack the brackets with the batch size."""
     if trace.types is None:
         return dict(known)
-    wanted = [str(name) for name in trace.types]
-    for name in wanted:
-        require_known("trace.types", name, [*known, *map(_model_of, known)])
-    return {name: several for name, several in known.items() if {name, _model_of(name)} & {*wanted}}
-
-
-def _model_of(job_type: str) -> str:
-    """Return the name of a type without the brackets behind it, which hold its batch size."""
-    return job_type.partition(" (")[0]
+    model_of = {name: name.partition(" (")[0] for name in known}
+    for name in trace.types:
+        require_known("trace.types", name, [*known, *model_of.values()])
+    return {name: several for name, several in known.items() if {name, model_of[name]} & {*trace.types}}
 
 
 def simulation_options(options: ClusterCommandOptions) -> SimulationOptions:

@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.compare.model import read_model, read_unequal
 from experiments.compare.options import CompareOptions
 from experiments.compare.report import comparison_page
-from experiments.config.commands import command_of
+from experiments.config.declaring import command_of
 from experiments.config.options import OptionError, require
 from experiments.report.result import Result, Table
 from experiments.search.options import SearchOptions

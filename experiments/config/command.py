@@ -11,14 +11,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from experiments.config.commands import command_of, tell_hydra
+from experiments.config.declaring import command_of, tell_hydra
 from schedsearch import put_first
 
 if TYPE_CHECKING:
@@ -131,9 +131,9 @@ def _run_and_record(name: str, config: DictConfig) -> float | None:
     Returns:
         What a sweeper minimizes, without end where the task failed; None where the command has no objective.
     """
-    from experiments.config.run_record import DONE, RunRecord, how_to_resume, sweep_directory
+    from experiments.config import run_record
 
-    record, sweep = RunRecord.of_this_run(name, config), sweep_directory()
+    record, sweep = run_record.RunRecord.of_this_run(name, config), run_record.sweep_directory()
     command = command_of(name)
     objective = command.objective
     if sweep and (before := record.done_before()) is not None:
@@ -143,10 +143,16 @@ def _run_and_record(name: str, config: DictConfig) -> float | None:
         record.save()
     try:
         options = command.read(config, command.record)
-        task = imported(command.task).task
+        task: Callable[[object], Result] = imported(command.task).task
         with _on_ctrl_c(signal.default_int_handler):
-            figures = _carried_out(task(options))
-        record = replace(record, status=DONE, message="", figures=figures)
+            found, directory = task(options), run_record.output_directory()
+            found.write(directory)
+            found.show(directory)
+        if found.interrupted:
+            raise Interrupted(f"interrupted; {found.interrupted} {directory}")
+        if found.failed:
+            raise Failed(found.failed)
+        record = replace(record, status=run_record.DONE, message="", figures=found.figures)
         record.save()
         return record.number(objective)
     except (Exception, KeyboardInterrupt) as error:
@@ -158,29 +164,10 @@ def _run_and_record(name: str, config: DictConfig) -> float | None:
             raise
         if not sweep or code == INTERRUPTED:
             # Leaves Hydra by SystemExit, which it passes on, where it would add lines of its own to an error.
-            line += f"; {how_to_resume(sweep)}" if sweep else ""
+            line += f"; {run_record.how_to_resume(sweep)}" if sweep else ""
             _exit(f"{name}: {'error: ' if code == USER_ERROR else ''}{line}", code)
         log.error("%s", line, exc_info=is_bug)
         return math.inf if objective else None
-
-
-def _carried_out(found: Result) -> Mapping[str, float | str]:
-    """Write and print the result of a task, and return its figures.
-
-    Raises:
-        Interrupted: Ctrl-C ended the task before all was found.
-        Failed: The task has not done all that was asked for.
-    """
-    from experiments.config.run_record import output_directory
-
-    directory = output_directory()
-    found.write(directory)
-    found.show(directory)
-    if found.interrupted:
-        raise Interrupted(f"interrupted; {found.interrupted} {directory}")
-    if found.failed:
-        raise Failed(found.failed)
-    return found.figures
 
 
 def _end_of(error: BaseException, name: str) -> tuple[str, str, int]:

@@ -11,8 +11,7 @@ from typing import Any
 
 import yaml
 
-from experiments.config.commands import command_of, options_of_item
-from experiments.config.declaring import Option, groups_of, own_options
+from experiments.config.declaring import Option, command_of, groups_of, options_of_item, own_options
 from experiments.config.rooms import PURPOSES
 from placements.forms.meaning import REQUIRED
 

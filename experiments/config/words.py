@@ -6,9 +6,10 @@ import difflib
 import re
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
-from experiments.config.commands import command_of
+from experiments.config.declaring import command_of
 from experiments.config.option_list import FILE, kinds_of, names_of
 from experiments.config.options import OptionError, did_you_mean
 from experiments.config.rooms import names
@@ -47,32 +48,28 @@ def for_hydra(command: str, given: Sequence[str]) -> list[str]:
     words = list[str]()
     for option in options:
         name, _, value = option.partition("=")
-        is_path = FILE in kinds_of(command, name) and all(map(_is_path, value.split(",")))
+        paths = (re.search(r"[./\\]", part) or Path(part).exists() for part in value.split(","))
+        is_path = FILE in kinds_of(command, name) and all(paths)
         words += [f"{name}={FILE}", f"{name}.path={value}"] if is_path else [option]
     return [*words, *flags]
 
 
-def _is_path(value: str) -> bool:
-    return bool(re.search(r"[./\\]", value)) or Path(value).exists()
-
-
 def _apart(command: str, given: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the options of a command line, and apart from them its flags with their values."""
-    options, flags, words, names = list[str](), list[str](), list(given), names_of(command, given)
-    while words:
-        word = words.pop(0)
+    options, flags, words, names = list[str](), list[str](), iter(given), names_of(command, given)
+    known = (*_FLAGS, *_FLAGS_WITH_VALUE)
+    for word in words:
         flag, is_whole, value = word.partition("=")
-        if flag in (*_FLAGS, *_FLAGS_WITH_VALUE):
+        if flag in known:
             flags.append(word)
-            if words and flag in _FLAGS_WITH_VALUE and not is_whole:
-                flags.append(words.pop(0))
+            if flag in _FLAGS_WITH_VALUE and not is_whole:
+                flags += islice(words, 1)
             continue
         name, _, after = flag.lstrip("-").partition(":")
         if name in names and name != flag:
-            value = value or after or next(iter(words), "VALUE")
+            value = value or after or next(words, "VALUE")
             raise OptionError(f"{word}: is not NAME=VALUE; write {name}={value}")
         if word.startswith("-"):
-            known = (*_FLAGS, *_FLAGS_WITH_VALUE)
             raise OptionError(f"{word}: is not a flag of {command}; {did_you_mean(flag, known)}")
         options.append(word)
     return options, flags
@@ -123,10 +120,9 @@ def config_error(error: BaseException, command: str) -> str:
         remedy = """quote a value with such characters, as in 'NAME="a (1).csv"'"""
         return f"{wrong}: is not NAME=VALUE, or has brackets or quotes that are not closed; {remedy}"
     if lines[0].startswith("Config group override must be"):
-        parts = ((word, *word.split("=")) for word in given if kinds_of(command, word.partition("=")[0]))
-        wrong = [
-            word for word, name, kind in parts if not kinds_of(command, name).issuperset(kind.split(","))
-        ]
+        parts = {word: kinds_of(command, word.partition("=")[0]) for word in given}
+        groups = [(word, kinds) for word, kinds in parts.items() if kinds]
+        wrong = [word for word, kinds in groups if not kinds.issuperset(word.split("=")[1].split(","))]
         return f"{' '.join(wrong)}: is a group of options, not a value; choose a config, or leave it out"
     if several := re.match(r"Ambiguous value for argument '(.*)'", lines[0]):
         return f"{several[1]}: has several values; write -m too to sweep over them, or [ ] around a list"

@@ -20,8 +20,8 @@ from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Ra
 from bokeh.palettes import Cividis256, Plasma256, Viridis256
 from bokeh.plotting import figure
 
-from experiments.report.page_data import PageData, PagePlans, Tree, packed
-from experiments.report.program import PageProgram
+from experiments.report.html_report import PageProgram
+from experiments.report.page_data import PageData, PagePlans, packed
 from placements.streams import in_rows, lane_name
 from schedsearch.energy import FrequencyPlan
 from schedsearch.figures.timeline import KIND_COLOR, KIND_NAME, SHARED_COLOR
@@ -54,17 +54,12 @@ HALF_ROW = 0.43
 
 
 def page_program(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | None = None) -> PageProgram:
-    """Return the scripts of a page: Bokeh, ours, the figures and their data.
+    """Return the scripts of a page: Bokeh, ours, its figures by the name of their place, and their data.
 
     Args:
         data: What the page shows.
         others: Plans to compare with, by what is written in the legend of the frontier.
     """
-    return PageProgram.of(library(), packed(data.tree() | drawings(data, others)))
-
-
-def drawings(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | None = None) -> Tree:
-    """Return the figures of a page by the name of their place, and the looks that its scripts need."""
     items = {"timeline": json_item(_timelines(data))}
     if data.plans is not None:
         items["frontier"] = json_item(_frontier(data.plans, others or {}))
@@ -78,13 +73,10 @@ def drawings(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | Non
         "title_rows": _row_px(list(data.schedules.values()))[1],
         "axis_px": _AXIS_PX,
     }
-    return {"items": items, "looks": looks}
-
-
-def library() -> str:
-    """Return Bokeh's own script, without the parts that no figure here needs."""
-    scripts = Path(bokeh.__file__).parent / "server" / "static" / "js"
-    return (scripts / "bokeh.min.js").read_text(encoding="utf-8")
+    # Bokeh's own script, without the parts that no figure here needs
+    library = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
+    content = packed(data.tree() | {"items": items, "looks": looks})
+    return PageProgram.of(library.read_text(encoding="utf-8"), content)
 
 
 def _row_px(schedules: Sequence[Schedule]) -> tuple[float, int]:
@@ -137,12 +129,7 @@ _HELD: _Glyphs = (
         "xs ys",
         {"fill_color": ACCENT, "fill_alpha": 0.3, "line_color": ACCENT, "line_width": 1.0},
     ),
-    (
-        "segment",
-        "capacity",
-        "x0 y0 x1 y1",
-        {"line_color": _CAPACITY, "line_width": 1.3, "line_dash": [5, 4]},
-    ),
+    ("segment", "capacity", "x0 y0 x1 y1", {"line_color": _CAPACITY, "line_width": 1.3, "line_dash": [5, 4]}),
 )
 """The same of the memory below."""
 

@@ -200,15 +200,11 @@ def plans_tree(schedule: Schedule, plans: PagePlans) -> Tree:
         "blocking_power_w": plans.frontier.blocking_power_w,
         "clock_mhz": np.array([point.clock_mhz for point in every], dtype=np.float64),
         "time_of_point_ms": np.array([point.time_ms for point in every], dtype=np.float64),
-        "power_w": np.array([_power_w(point.energy_mj, point.time_ms) for point in every], dtype=np.float64),
+        "power_w": np.array([each.time_ms and each.energy_mj / each.time_ms for each in every], dtype=float),
         "run": np.array([number_of[name] for name in graph.runs], dtype=np.uint32),
         "point_first": _firsts([len(some) for some in points.values()]),
         "choice": np.array([_choices(schedule, graph, points, plan) for plan in shown], dtype=kind),
     }
-
-
-def _power_w(energy_mj: float, time_ms: float) -> float:
-    return energy_mj / time_ms if time_ms > 0 else 0.0
 
 
 def _choices(

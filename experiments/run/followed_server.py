@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 from experiments.config.command import Failed
 from experiments.run.options import RuntimeOptions
@@ -52,13 +53,8 @@ def followed_server(
             raise Failed(f"runtime.server: {error}") from None
         log.info("%-12s%s, job %s; tell of a straggler:", "server", url, job)
         log.info("""  curl -d '{"id": 0, "degree": 1.2}' %s/jobs/%s/straggler""", url, job)
-        before = {name: os.environ.get(name) for name in (SERVER_VARIABLE, JOB_VARIABLE)}
-        os.environ |= {SERVER_VARIABLE: url, JOB_VARIABLE: job}
-        try:
+        with patch.dict(os.environ, {SERVER_VARIABLE: url, JOB_VARIABLE: job}):
             yield
-        finally:
-            for name, value in before.items():
-                os.environ.pop(name) if value is None else os.environ.update({name: value})
         try:
             write_json(directory / "served_frontier.json", client.frontier(job))
         except ServerError as error:
@@ -72,13 +68,9 @@ def _started(directory: Path) -> Iterator[str]:
     Raises:
         Failed: It does not start; the message is its own line.
     """
-    words = ["--port", "0", "--jobs", str(directory / "jobs"), "--workers", "1"]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "runtime.server", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = ["runtime.server", "--port", "0", "--jobs", str(directory / "jobs"), "--workers", "1"]
+    pipe = subprocess.PIPE
+    server = subprocess.Popen([sys.executable, "-m", *words], text=True, stdout=pipe, stderr=pipe)
     assert server.stdout is not None and server.stderr is not None
     try:
         line = server.stdout.readline()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -75,6 +76,20 @@ def check_requests_on(options: RuntimeOptions, placement: Placement, num_micro_b
         )
 
 
+def requests_of(
+    options: RuntimeOptions,
+    found: SearchStepResult,
+    tuned: EnergyResult | None,
+    records: Sequence[Sequence[Record]] = (),
+) -> tuple[dict[str, object], list[str]]:
+    """Return how long the requests of an inference take, as a file and in lines; nothing of a training."""
+    if not is_inference(found.placement):
+        return {}, []
+    arrivals = arrivals_of(options)
+    rows = request_rows(found, tuned, arrivals, records)
+    return {"requests.json": requests_to_dict(rows, arrivals)}, requests_table(rows, arrivals)
+
+
 def request_rows(
     found: SearchStepResult,
     tuned: EnergyResult | None,
@@ -93,18 +108,16 @@ def request_rows(
     """
     iterations = [*zip(*records, strict=True)]
     iterations = iterations[1:] or iterations
-    first, count, number = 0, 1, None
-    if iterations:
-        first, count, number = iterations[0][0].iteration, len(iterations), _num_requests(iterations[0])
+    first, number = (iterations[0][0].iteration, _num_requests(iterations[0])) if iterations else (0, None)
     repetend = repetend_of_scripts(found, tuned)
 
     def row(name: str, on: Schedule, times_ms: Mapping[Instance, list[float]]) -> RequestsRow:
-        served = serve(on, arrivals, iterations=count, first=first, times_ms=times_ms)
+        served = serve(on, arrivals, iterations=len(iterations) or 1, first=first, times_ms=times_ms)
         if repetend is None:
             return RequestsRow(name, served)
-        by_block: dict[str, list[float]] = {}
+        by_block = defaultdict[str, list[float]](list)
         for (block, _), given in times_ms.items():
-            by_block.setdefault(block, []).extend(given)
+            by_block[block] += given
         means_ms = {block: float(np.mean(given)) for block, given in by_block.items()}
         return RequestsRow(name, served, max_rate_per_s(repetend, means_ms))
 
@@ -113,14 +126,12 @@ def request_rows(
         schedule, plan_ms = planned.schedule, {each: [p.time_ms] for each, p in planned.points.items()}
     else:
         schedule = script_schedule(found.schedule)
-        blocks = [(b, n) for _, n, b in schedule.blocks]
-        plan_ms = {(b, n): [schedule.placement.ms(schedule.block(b, n).time)] for b, n in blocks}
+        ms, time_of = schedule.placement.ms, schedule.block
+        plan_ms = {(name, n): [ms(time_of(name, n).time)] for _, n, name in schedule.blocks}
     rows = [row("planned", schedule, plan_ms)]
     if iterations:
-        measured_ms: dict[Instance, list[float]] = {each: [] for each in plan_ms}
-        for records_of in iterations:
-            for each, taken_ms in _block_times(records_of).items():
-                measured_ms[each].append(taken_ms)
+        measured = [_block_times(records_of) for records_of in iterations]
+        measured_ms = {each: [ms_of[each] for ms_of in measured if each in ms_of] for each in plan_ms}
         bare = replace(schedule, placement=replace(schedule.placement, transfer=()))
         rows.append(row("planned, at measured times", bare, measured_ms))
         rows.append(RequestsRow("measured", _measured(schedule.placement, arrivals, iterations)))

@@ -42,27 +42,20 @@ class KeptOptions:
     @classmethod
     def of(cls, options: RunCommandOptions) -> KeptOptions:
         """Return the options of a whole config."""
-        runtime = replace(
-            options.runtime,
-            resume=None,
-            load_weights=_absolute(options.runtime.load_weights),
-            save_weights=_absolute(options.runtime.save_weights),
-        )
+        own = options.runtime
+        load, save = _absolute(own.load_weights), _absolute(own.save_weights)
+        runtime = replace(own, resume=None, load_weights=load, save_weights=save)
         return cls(runtime, _absolute(options.profile.clock_latency))
 
 
 def save_options(kept: KeptOptions, directory: Path) -> Path:
     """Write ``runtime.json``, from which `options_of` reads them again; return its path."""
-    runtime = {
-        name: str(each) if isinstance(each, Path) else each for name, each in vars(kept.runtime).items()
-    }
     unknown = {"server": None, "profile_online": False}  # its job is not known to who goes on
-    runtime |= {**unknown, "clocks": kept.runtime.has_clocks}
-    clock_latency = None if kept.clock_latency is None else str(kept.clock_latency)
-    return write_json(
-        directory / "runtime.json",
-        {"schema_version": SCHEMA_VERSION, "runtime": runtime, "clock_latency": clock_latency},
-    )
+    runtime = vars(kept.runtime) | unknown | {"clocks": kept.runtime.has_clocks}
+    runtime = {name: str(each) if isinstance(each, Path) else each for name, each in runtime.items()}
+    latency = kept.clock_latency and str(kept.clock_latency)
+    data = {"schema_version": SCHEMA_VERSION, "runtime": runtime, "clock_latency": latency}
+    return write_json(directory / "runtime.json", data)
 
 
 def resumed_directory(options: RuntimeOptions) -> Path | None:

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.cluster.decision import allocation_to_dict
 from experiments.cluster.outcome_tables import (
     figures_of,
     jobs_table,
@@ -19,6 +18,7 @@ from experiments.cluster.outcome_tables import (
     series_table,
 )
 from experiments.cluster.pictures import busy_gpus
+from experiments.cluster.task import allocation_to_dict
 from experiments.report.result import Result, fact_lines
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Configuration, Demand

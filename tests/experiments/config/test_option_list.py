@@ -10,8 +10,14 @@ import pytest
 from omegaconf import OmegaConf
 
 from experiments.cluster.options import TRACES, FileTraceOptions, GeneratedTraceOptions
-from experiments.config.commands import command_of, options_of_item, tell_hydra
-from experiments.config.declaring import Option, groups_of, own_options
+from experiments.config.declaring import (
+    Option,
+    command_of,
+    groups_of,
+    options_of_item,
+    own_options,
+    tell_hydra,
+)
 from experiments.config.option_list import CONFIG, as_yaml, kinds_of, names_of, options_of
 from experiments.config.options import OptionError, read_fields, read_record
 from experiments.config.rooms import names

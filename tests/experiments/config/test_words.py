@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from experiments.config.commands import command_of
+from experiments.config.declaring import command_of
 from experiments.config.option_list import help_text, names_of, options_of
 from experiments.config.rooms import names
 from experiments.config.words import for_hydra

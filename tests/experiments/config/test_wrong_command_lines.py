@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from experiments.config.command import run
-from experiments.config.commands import command_of
+from experiments.config.declaring import command_of
 from experiments.config.option_list import options_of
 from experiments.config.rooms import names
 from experiments.report.result import Result

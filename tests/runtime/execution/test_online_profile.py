@@ -17,7 +17,7 @@ from omegaconf import flag_override
 from small_runs import SMALL_GPT, launched
 from torch import Tensor
 
-from experiments.config.commands import command_of, tell_hydra
+from experiments.config.declaring import command_of, tell_hydra
 from experiments.config.option_list import CONFIG
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
