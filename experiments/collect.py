@@ -41,9 +41,8 @@ def collect(*directories: str | Path) -> pd.DataFrame:
     for directory in map(Path, directories):
         runs = sorted((path.parent for path in directory.rglob(FILE)), key=_by_number)
         if not runs:
-            raise RunRecordError(
-                f"{directory}: has no {FILE} in it; give the directory of a run or of a sweep"
-            )
+            remedy = "give the directory of a run or of a sweep"
+            raise RunRecordError(f"{directory}: has no {FILE} in it; {remedy}")
         for run in runs:
             record = read_run_record(run)
             given = record.options

@@ -119,12 +119,8 @@ def constrained(
     energy, schedule, limits = options.energy, found.schedule, switching_limits(options)
     profile, frontier, deadline_ms = tuned.profile, tuned.frontier, tuned.deadline_ms
     if AUTO in (energy.dwell_ms, energy.switch_ms):
-        log.info(
-            "a clock stays for at least %g ms, and a change takes %g ms: %s",
-            limits.dwell_ms,
-            limits.latency_ms,
-            clock_latency_of(options).source,
-        )
+        figures = limits.dwell_ms, limits.latency_ms, clock_latency_of(options).source
+        log.info("a clock stays for at least %g ms, and a change takes %g ms: %s", *figures)
     cap, number = PowerCap(energy.power_cap_w, energy.device_power_cap_w), options.search.num_micro_batches
     plans, to_run, switched, periodic_ms, is_of_schedule = list[ConstrainedPlan](), None, None, 0.0, True
     try:
@@ -173,10 +169,8 @@ def _repetend_by_hand(options: FrontierCommandOptions, placement: Placement) -> 
     try:
         return repetend_of(lambda number: make(placement, number), options.search.num_micro_batches)
     except EnergyError:
-        raise OptionError(
-            f"energy.periodic: schedule={options.schedule} repeats nothing after a few micro-batches; "
-            "use schedule=searched or energy.periodic=0"
-        ) from None
+        wrong = f"schedule={options.schedule} repeats nothing after a few micro-batches"
+        raise OptionError(f"energy.periodic: {wrong}; use schedule=searched or energy.periodic=0") from None
 
 
 def _periodic_form(

@@ -278,6 +278,7 @@ def write_page(
 def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, ...]:
     frontier, plan = tuned.frontier, tuned.plan
     profile, alone = tuned.profile, len(frontier.without_straggler)
+    slower_note = "not on the frontier: they save energy only next to a straggler"
     waiting_note = f"of one {profile.device} while it waits"
     blocking_w = f"{profile.min_blocking_power_w:g} W"
     if profile.waits_by_clock:
@@ -287,11 +288,7 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
     facts = [
         Fact("Deadline", f"{tuned.deadline_ms:.6g} ms"),
         Fact("Frontier", f"{alone} plans", tuned.method),
-        Fact(
-            "Slower plans",
-            str(len(frontier.plans) - alone),
-            "not on the frontier: they save energy only next to a straggler",
-        ),
+        Fact("Slower plans", str(len(frontier.plans) - alone), slower_note),
         Fact("Chosen plan", time_and_energy(plan)),
         Fact("All clocks at maximum", time_and_energy(frontier.all_maximum)),
         _saved("Saved", tuned),

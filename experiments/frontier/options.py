@@ -96,10 +96,8 @@ class FrontierCommandOptions(SearchCommandOptions):
 
     def __post_init__(self) -> None:
         if self.energy.periodic and self.schedule == "searched" and self.search.method == "time_optimal":
-            raise OptionError(
-                "energy.periodic: search.method=time_optimal finds nothing that repeats; "
-                "use search.method=modulo or energy.periodic=0"
-            )
+            wrong, remedy = "finds nothing that repeats", "use search.method=modulo or energy.periodic=0"
+            raise OptionError(f"energy.periodic: search.method=time_optimal {wrong}; {remedy}")
 
 
 COMMAND = Command(

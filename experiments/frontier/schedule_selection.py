@@ -118,11 +118,9 @@ def describe_selection(selection: SelectionResult) -> str:
     """Return the choice, its gain over the search's schedule, and the most that another order could save."""
     chosen, best = selection.chosen, selection.chosen.best
     where = f"{selection.origin_of(best)}{' with neighboring blocks swapped' if best.is_swapped else ''}"
-    gain = (
-        "the searched order misses the deadline"
-        if chosen.gain is None
-        else f"{chosen.gain:.2%} less than the searched order"
-    )
+    gain = "the searched order misses the deadline"
+    if chosen.gain is not None:
+        gain = f"{chosen.gain:.2%} less than the searched order"
     left = 1 - chosen.lower_bound_mj / best.energy_mj
     needs = "no order and no modes need" if chosen.schedule.chosen else "no order needs"
     needs += " less" if left < NO_GAIN else f" over {left:.2%} less than this"

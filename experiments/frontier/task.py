@@ -132,10 +132,9 @@ def make_frontier(
         return frontier, deadline_ms
     late = f"the shortest plan of energy.method=perseus takes {shortest_ms:.6g} ms"
     if given := [name for name in ("deadline_ms", "slowdown") if getattr(options, name) is not None]:
-        raise OptionError(
-            f"energy.{given[0]}: {deadline_ms:.6g} ms cannot be kept, {late}; give at least that, a shorter "
-            f"energy.unit_ms than {options.unit_ms:g}, or energy.method=exact"
-        )
+        remedy = f"a shorter energy.unit_ms than {options.unit_ms:g}, or energy.method=exact"
+        wrong = f"energy.{given[0]}: {deadline_ms:.6g} ms cannot be kept, {late}"
+        raise OptionError(f"{wrong}; give at least that, {remedy}")
     log.info("%s, all clocks at maximum %.6g ms; the plan is for the longer time", late, deadline_ms)
     return frontier, shortest_ms
 

@@ -165,11 +165,7 @@ def board_row(table: str, runs: Sequence[BoardRun]) -> dict[str, Any]:
     Errors are shares of the measured figures; the run of a calibration has none.
     """
     groups, counted = group_rows(runs), [run for run in runs if not run.is_given]
-    row: dict[str, Any] = {
-        "table": table,
-        "runs": len(runs),
-        "refused": sum(bool(run.refusal) for run in runs),
-    }
+    row = {"table": table, "runs": len(runs), "refused": sum(bool(run.refusal) for run in runs)}
     for name, unit in (("time", "ms"), ("memory", "gib")):
         for prefix, by in (("", "predicted"), ("peer_", "peer")):
             pairs = [pair for run in counted if (pair := run.pair(unit, by))]

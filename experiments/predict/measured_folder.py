@@ -75,10 +75,8 @@ def read_measured_folder(folder: str | Path) -> list[MeasuredPlan]:
         for line, row in rows:
             for column, name in (("plan", row.plan), ("model", row.model)):
                 if name.startswith(".") or any(mark in name for mark in "/\\\0"):
-                    raise MeasuredFolderError(
-                        f"line {line}, column {column}: {name!r} is not the name of a file; give one "
-                        "without folders"
-                    )
+                    wrong = f"line {line}, column {column}: {name!r} is not the name of a file"
+                    raise MeasuredFolderError(f"{wrong}; give one without folders")
             if row.model not in models:
                 is_known = (folder / f"memory/{row.model}.json").is_file()
                 profiles = read_layer_profiles(folder, row.model) if is_known else {}

@@ -192,10 +192,8 @@ def calibration_of(
             raise RunTableError(f"calibrate: {run.run}: {str(why).splitlines()[0]}") from None
     compute, communication = _factors(modelled, np.array([run.measured_ms for run in measured]))
     if not 1 / MAX_FACTOR <= compute <= MAX_FACTOR:
-        raise RunTableError(
-            f"calibrate: {name!r} takes {compute:.3g} times as long as predicted; check the unit of "
-            "measured_ms, and the columns"
-        )
+        wrong = f"calibrate: {name!r} takes {compute:.3g} times as long as predicted"
+        raise RunTableError(f"{wrong}; check the unit of measured_ms, and the columns")
     words = (
         f"computing on {gpus[0]} takes {compute:.3f} times as long as its rates say (clocks, kernels), "
         f"communication {communication:.3f} times (network)"

@@ -145,9 +145,7 @@ def _foreign_runs(path: Path, form: TableForm) -> Iterator[Run]:
 def shape_of(run: Run, models: Mapping[str, Run]) -> ModelShape:
     """Return the model of a run, with its layers, tokens, precision, and padded vocabulary.
 
-    Args:
-        run: The run.
-        models: Runs by the name of a model whose sizes they have, as of `read_models`.
+    It may be one of `read_models`, by the run's name of it.
 
     Raises:
         ValueError: The model is not known, or a size is wrong.

@@ -85,10 +85,8 @@ def predict_runs(path: Path, options: PredictOptions) -> Result:
     folder = read_run_folder(path) if path.is_dir() else None
     if folder is None or not folder.tables:
         why = "has no such table" if folder else "is no folder" if path.exists() else "is not there"
-        raise OptionError(
-            f"data: {path} {why}; give a folder with a CSV of runs (columns run, gpu, gpus, sequence_length "
-            f"...), or with {TABLE}, plans/ and profiles/"
-        )
+        wanted = "a folder with a CSV of runs (columns run, gpu, gpus, sequence_length ...)"
+        raise OptionError(f"data: {path} {why}; give {wanted}, or with {TABLE}, plans/ and profiles/")
     framework, calibration = FRAMEWORKS[options.framework], None
     if options.calibrate is not None:
         calibration = calibration_of(options.calibrate, folder, framework)

@@ -56,9 +56,7 @@ HALF_ROW = 0.43
 def page_program(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | None = None) -> PageProgram:
     """Return the scripts of a page: Bokeh, ours, its figures by the name of their place, and their data.
 
-    Args:
-        data: What the page shows.
-        others: Plans to compare with, by what is written in the legend of the frontier.
+    The frontier is drawn beside other plans, by their titles in its legend.
     """
     items = {"timeline": json_item(_timelines(data))}
     if data.plans is not None:
@@ -89,6 +87,10 @@ def _row_px(schedules: Sequence[Schedule]) -> tuple[float, int]:
 
 _TEXT = {"text_color": _INK, "text_font": value(_FONT), "text_font_size": "12px", "text_baseline": "bottom"}
 _TITLE = {**_TEXT, "text_font_style": "bold"}
+_LABEL = _TEXT | {"text_color": "color", "text_font_size": "11px"}
+_LABEL |= {"text_align": "center", "text_baseline": "middle"}
+_MARK = {"fill_color": "color", "fill_alpha": 0.85, "line_color": "color", "line_width": 2.4}
+_AREA = {"fill_color": ACCENT, "fill_alpha": 0.3, "line_color": ACCENT, "line_width": 1.0}
 _IDLE_LOOK = {"fill_color": _IDLE, "line_color": None}
 _SPAN = "left right top bottom"
 
@@ -98,37 +100,16 @@ _BLOCKS: _Glyphs = (
     ("text", "titles", "x y text", _TITLE),
     ("image_rgba", "far", "image x y dw dh", {}),
     ("quad", "near", f"{_SPAN} color line", {"fill_color": "color", "line_color": "line", "line_width": 0.6}),
-    (
-        "text",
-        "labels",
-        "x y text color",
-        {
-            **_TEXT,
-            "text_color": "color",
-            "text_font_size": "11px",
-            "text_align": "center",
-            "text_baseline": "middle",
-        },
-    ),
+    ("text", "labels", "x y text color", _LABEL),
     ("segment", "waits", "x0 y0 x1 y1 color", {"line_color": "color", "line_width": 1.3}),
-    (
-        "quad",
-        "marks",
-        f"{_SPAN} color",
-        {"fill_color": "color", "fill_alpha": 0.85, "line_color": "color", "line_width": 2.4},
-    ),
+    ("quad", "marks", f"{_SPAN} color", _MARK),
 )
 """Glyphs of the timelines that the scripts fill: kind, name, columns of the data, and looks."""
 
 _HELD: _Glyphs = (
     ("quad", "held-rows", _SPAN, _IDLE_LOOK),
     ("text", "held-titles", "x y text", _TITLE),
-    (
-        "patches",
-        "held-areas",
-        "xs ys",
-        {"fill_color": ACCENT, "fill_alpha": 0.3, "line_color": ACCENT, "line_width": 1.0},
-    ),
+    ("patches", "held-areas", "xs ys", _AREA),
     ("segment", "capacity", "x0 y0 x1 y1", {"line_color": _CAPACITY, "line_width": 1.3, "line_dash": [5, 4]}),
 )
 """The same of the memory below."""

@@ -90,16 +90,8 @@ class Section:
 
 
 FILES = (
-    "data.js",
-    "schedule.js",
-    "colours.js",
-    "timeline.js",
-    "readout.js",
-    "selection.js",
-    "plans.js",
-    "picture.js",
-    "progress.js",
-    "main.js",
+    *("data.js", "schedule.js", "colours.js", "timeline.js", "readout.js"),
+    *("selection.js", "plans.js", "picture.js", "progress.js", "main.js"),
 )
 """Each uses only those above it."""
 

@@ -162,10 +162,8 @@ def _with_energies(
         if row.schedule is not found.schedule:
             profile = problem.profile_of(row.schedule.placement, found.profile if is_own else None)
             frontier = compute_frontier(row.schedule, profile, 2, until_ms)
-        maximum, best = (
-            frontier.energy_next_to(plan, until_ms) / 1e3
-            for plan in (frontier.all_maximum, frontier.at(until_ms))
-        )
+        plans = frontier.all_maximum, frontier.at(until_ms)
+        maximum, best = (frontier.energy_next_to(plan, until_ms) / 1e3 for plan in plans)
         yield replace(row, until_ms=until_ms, max_clocks_j=maximum, best_clocks_j=best)
 
 

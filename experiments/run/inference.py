@@ -62,18 +62,15 @@ def check_requests_on(options: RuntimeOptions, placement: Placement, num_micro_b
         return
     check_inference(placement, "runtime.arrival_rate")
     if options.launcher == "in_process":
-        raise OptionError(
-            "runtime.arrival_rate: devices that take turns in one process cannot wait beside each other; "
-            "use runtime.launcher=fork or torchrun"
-        )
+        wrong = "devices that take turns in one process cannot wait beside each other"
+        raise OptionError(f"runtime.arrival_rate: {wrong}; use runtime.launcher=fork or torchrun")
     number = options.num_micro_batches or num_micro_batches
     arrivals = arrivals_of(options)
     last_s = max(arrivals.ms(number, each)[-1] for each in range(options.iterations)) / 1e3
     if last_s >= options.timeout_s:
-        raise OptionError(
-            f"runtime.arrival_rate: the last of {number} requests comes after {last_s:.3g} s, and "
-            f"runtime.timeout_s is {options.timeout_s:g} s; give more requests per second, or a longer time"
-        )
+        wrong = f"the last of {number} requests comes after {last_s:.3g} s, and runtime.timeout_s is"
+        remedy = "give more requests per second, or a longer time"
+        raise OptionError(f"runtime.arrival_rate: {wrong} {options.timeout_s:g} s; {remedy}")
 
 
 def requests_of(

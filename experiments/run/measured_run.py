@@ -70,15 +70,9 @@ def run_and_save(
         warn_of_rise(losses)
 
     own = {each.name: getattr(options, each.name) for each in fields(UserRunOptions)}
-    run_options = RunOptions.of(
-        {
-            **own,
-            "checkpoints": directory / "checkpoints",
-            "resume": checkpoints,
-            "clock_latency": kept.clock_latency,
-            "trace": options.trace or is_inference(placement),
-        }
-    )
+    own |= {"checkpoints": directory / "checkpoints", "resume": checkpoints}
+    own |= {"clock_latency": kept.clock_latency, "trace": options.trace or is_inference(placement)}
+    run_options = RunOptions.of(own)
     with bar, as_option_errors(ScriptError):
         try:
             measurement = launch(directory / "scripts", sum(placement.gpus), run_options, show)
@@ -103,10 +97,8 @@ def warn_of_rise(losses: Sequence[float]) -> None:
     """Log a line if the last loss is the first one that is far above the first iteration's."""
     limit = RISE * abs(losses[0])
     if losses[-1] > limit >= max(losses[:-1], default=math.inf):
-        log.warning(
-            f"the loss rose from {losses[0]:.4g} to {losses[-1]:.4g} in iteration {len(losses) - 1}; lower "
-            "runtime.learning_rate"
-        )
+        rise = f"from {losses[0]:.4g} to {losses[-1]:.4g} in iteration {len(losses) - 1}"
+        log.warning(f"the loss rose {rise}; lower runtime.learning_rate")
 
 
 def describe(measurement: Measurement) -> str:
@@ -139,12 +131,7 @@ def save_trace(
 ) -> UtilisationTable:
     """Write ``trace.json`` and ``trace.csv`` of a run, and a line; return the table.
 
-    Args:
-        records: Records of each device, of the same iterations.
-        placement: Placement that the scripts are of.
-        directory: Directory of the output.
-        planned: Plan of the last iteration; None if it is not known.
-        costs: Source of the plan's costs.
+    The records of all devices are of the same iterations; the plan, where it is known, is of the last one.
     """
     records = [of_copies(of_device, placement) for of_device in records]
     write_trace(directory / "trace.json", placement, records, planned, costs.to_dict() if costs else None)

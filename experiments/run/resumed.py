@@ -68,10 +68,7 @@ def resumed_directory(options: RuntimeOptions) -> Path | None:
 def options_of(directory: Path, options: RunCommandOptions, overrides: Sequence[str]) -> KeptOptions:
     """Return the options with which a run goes on: its own, changed by the command line.
 
-    Args:
-        directory: The output of the run.
-        options: With which the command was started.
-        overrides: Of the command line, such as ``runtime.iterations=6``.
+    The overrides, such as ``runtime.iterations=6``, say which of the options are given.
 
     Raises:
         OptionError: An option cannot be changed any more, or the directory lacks the file.
@@ -79,11 +76,9 @@ def options_of(directory: Path, options: RunCommandOptions, overrides: Sequence[
     given = {override.partition("=")[0].lstrip("+~") for override in overrides}
     allowed = {f"runtime.{name}": name for name in CHANGEABLE}
     for key in sorted(given - {*allowed, CLOCK_LATENCY, "runtime.resume"}):
-        raise OptionError(
-            f"{key}: cannot be changed when {directory} is resumed, only "
-            f"{', '.join((*allowed, CLOCK_LATENCY))}; leave it out, or give "
-            f"runtime.resume={directory / 'checkpoints'}"
-        )
+        others, remedy = ", ".join((*allowed, CLOCK_LATENCY)), f"runtime.resume={directory / 'checkpoints'}"
+        wrong = f"{key}: cannot be changed when {directory} is resumed, only {others}"
+        raise OptionError(f"{wrong}; leave it out, or give {remedy}")
     before = _read(directory / "runtime.json")
     anew = {allowed[key]: getattr(options.runtime, allowed[key]) for key in given & allowed.keys()}
     table = options.profile.clock_latency if CLOCK_LATENCY in given else before.clock_latency

@@ -55,10 +55,8 @@ def check_runtime_options(options: RuntimeOptions) -> None:
         with as_option_errors(StateDictError):
             check_save_path(options.save_weights)
     if options.resume is not None and not Path(options.resume).is_dir():
-        raise OptionError(
-            f"runtime.resume: {options.resume} is not a folder; give the output directory or the checkpoints "
-            "of a run"
-        )
+        remedy = "give the output directory or the checkpoints of a run"
+        raise OptionError(f"runtime.resume: {options.resume} is not a folder; {remedy}")
     _model_options(options, "gpt" if options.model == "auto" else options.model)
 
 
@@ -94,12 +92,7 @@ def choose_model(
 
     A GPT on the placement of a plan has the plan's layers in each block; what of it is not run is logged.
 
-    Args:
-        options: Options of the model.
-        placement: What runs where.
-        num_micro_batches: Number of micro-batches of an iteration.
-        plan: The plan that the placement is of, if it is.
-        is_batch: Whether the choices of its one decision are micro-batches that differ.
+    With `is_batch` the choices of the placement's one decision are micro-batches that differ.
 
     Raises:
         OptionError: It does not fit the placement, or its text or Python file cannot be read.
@@ -121,10 +114,9 @@ def choose_model(
     model = _model_options(options, name, placement)
     each = model.micro_batches_per_update
     if model.weight_versions != WeightMode.FLUSH and num_micro_batches % each:
-        raise OptionError(
-            f"runtime.micro_batches_per_update: {each} is no divisor of {num_micro_batches} micro-batches; "
-            "give one, or change search.num_micro_batches"
-        )
+        wrong = f"{each} is no divisor of {num_micro_batches} micro-batches"
+        remedy = "give one, or change search.num_micro_batches"
+        raise OptionError(f"runtime.micro_batches_per_update: {wrong}; {remedy}")
     if name == GIVEN_MODEL:
         return model
     with as_option_errors(StateDictError):
@@ -162,10 +154,6 @@ def with_planned_layers(options: RuntimeOptions, plan: Plan) -> RuntimeOptions:
 
     Where `num_layers` is given and is not the plan's, the blocks have so many in the plan's proportions.
 
-    Args:
-        options: Options of the run.
-        plan: Plan that its placement is made of.
-
     Raises:
         OptionError: There are fewer layers than blocks.
     """
@@ -176,9 +164,8 @@ def with_planned_layers(options: RuntimeOptions, plan: Plan) -> RuntimeOptions:
         try:
             shares = in_proportion(tuple(counts.values()), options.num_layers)
         except PlanError as error:
-            raise OptionError(
-                f"runtime.{error}, or null for the {sum(counts.values())} of the plan"
-            ) from None
+            remedy = f"or null for the {sum(counts.values())} of the plan"
+            raise OptionError(f"runtime.{error}, {remedy}") from None
         counts = dict(zip(counts, shares, strict=True))
     return replace(options, layers_per_block=counts)
 
@@ -187,10 +174,6 @@ def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
     """Return, in a line each, how many layers each block has, and the parts that are not run as planned.
 
     That is ZeRO, and how the vocabulary is cut.
-
-    Args:
-        plan: Plan of the planner.
-        model: Options of the model of the run.
     """
     counts, own = model.layers_per_block, plan.block_layers
     if counts is None:
@@ -202,18 +185,13 @@ def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
     lines = [first]
     vocabulary, inner = plan.strategies[0], plan.inner_layers()
     has_zero = [each.zero and each.data_parallel > 1 for each in plan.strategies]
-    left_out = [
-        f"F{n}"
-        for n, piece in enumerate(plan.pieces)
-        if any(has_zero[i] for i in plan.inner_layers(piece.layers))
-    ]
+    layers_of = {f"F{n}": plan.inner_layers(piece.layers) for n, piece in enumerate(plan.pieces)}
+    left_out = [name for name, layers in layers_of.items() if any(has_zero[i] for i in layers)]
     if vocabulary.zero and vocabulary.num_gpus > vocabulary.matrix_parallel:
         left_out.append("embedding and output layer")
     if left_out:
-        lines.append(
-            f"without the plan's ZeRO of {', '.join(left_out)}: plain data parallel, every group holds all "
-            "states of its own"
-        )
+        instead = "plain data parallel, every group holds all states of its own"
+        lines.append(f"without the plan's ZeRO of {', '.join(left_out)}: {instead}")
     first_cut, last_cut = (plan.strategies[i].tensor_parallel for i in (inner[0], inner[-1]))
     planned_cut = vocabulary.tensor_parallel
     if counts is not None and not vocabulary.matrix_parallel == planned_cut == first_cut == last_cut:

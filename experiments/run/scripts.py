@@ -206,18 +206,12 @@ def simulate_scripts(
 ) -> None:
     """Run the scripts in virtual time; write ``simulated.json``, and a line beside the plan.
 
-    Args:
-        planned: Plan of the scripts, which counts no time for changes of clock.
-        latency_ms: Time of each change of clock.
-        directory: Directory of the output, with the scripts in it.
-        costs: Source of the plan's costs.
+    The plan counts no time for changes of clock, of which each takes `latency_ms` here.
     """
     profile = planned.profile
     highest = max(points[-1].clock_mhz for points in profile.points.values())
-    gpus = [
-        VirtualGpu(highest, profile.min_blocking_power_w, latency_ms)
-        for _ in range(planned.schedule.placement.num_devices)
-    ]
+    devices = range(planned.schedule.placement.num_devices)
+    gpus = [VirtualGpu(highest, profile.min_blocking_power_w, latency_ms) for _ in devices]
     run = run_virtually(VirtualScripts.read(directory / "scripts"), profile, gpus)
     facts = {
         "schema_version": SIMULATED_SCHEMA_VERSION,

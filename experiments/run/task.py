@@ -95,10 +95,8 @@ def check_run_on(options: RunCommandOptions, problem: SearchProblem) -> ModelOpt
     if runtime.trace and "perfetto" in (options.search.export or ()):
         raise OptionError("runtime.trace: writes a trace.json, as search.export=perfetto does; leave one out")
     if runtime.simulated_gpus and isinstance(options.profile.blocking_power_w, Mapping):
-        raise OptionError(
-            "runtime.simulated_gpus: is for one blocking power, but profile.blocking_power_w depends on the "
-            "clock; give one number or use false"
-        )
+        wrong = "is for one blocking power, but profile.blocking_power_w depends on the clock"
+        raise OptionError(f"runtime.simulated_gpus: {wrong}; give one number or use false")
     if problem.profile is not None:
         problem.profile.require_one_config("schedsearch run")
     return model
@@ -177,10 +175,6 @@ def go_on(directory: Path, given: RunCommandOptions) -> Result:
     """Go on with a run from its output directory: from its newest whole checkpoint, or else from the begin.
 
     All that the run makes is put there, as if it had not died; but its plan is not known any more.
-
-    Args:
-        directory: The output of the run.
-        given: With which this command was started.
 
     Raises:
         OptionError: The directory is not that of a run, or an option cannot be changed any more.

@@ -207,10 +207,8 @@ class Run:
         """Return the numbers of micro-batches and samples, and the time of an iteration."""
         groups, number, time_ms = self.data_parallel, self.num_micro_batches, self.measured_ms
         if self.tp * self.pp * self.cp * groups != self.gpus:
-            raise RunTableError(
-                f"gpus: {self.gpus} are not tp {self.tp} x pp {self.pp} x cp {self.cp} x dp {groups}; "
-                "correct one"
-            )
+            product = f"tp {self.tp} x pp {self.pp} x cp {self.cp} x dp {groups}"
+            raise RunTableError(f"gpus: {self.gpus} are not {product}; correct one")
         if self.ep > 1 and self.etp not in (None, 1, self.tp):
             raise RunTableError(f"etp: {self.etp} is neither 1 nor tp {self.tp}; give one of them")
         if number is None and self.global_batch is None:

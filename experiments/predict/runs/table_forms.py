@@ -150,7 +150,6 @@ def form_of(header: Sequence[str]) -> TableForm | None:
         if len(missing(form)) <= (1 - NEAR) * len(form.columns_needed):
             others = [column for column in header if column not in form.columns_needed]
             first = missing(form)[0]
-            raise RunTableError(
-                f"line 1: lacks the column {first!r} of the form {name}; {suggestion(first, others)}"
-            )
+            remedy = suggestion(first, others)
+            raise RunTableError(f"line 1: lacks the column {first!r} of the form {name}; {remedy}")
     return None
