@@ -51,11 +51,8 @@ def outcome_to_dict(found: Outcome, skipped: Mapping[tuple[str, int], int]) -> d
     """Return the figures of a simulation as plain data; null where there is no value."""
     figures = {name: _plain(value) for name, value in found.figures.items()}
     names = ("average_jct_s", "makespan_s", "utilisation", "average_finish_time_ratio", "dollars", "kwh")
-    busy = {
-        name: busy_s / (found.cluster.workers[name] * found.end_s)
-        for name, busy_s in found.busy_s.items()
-        if found.cluster.workers[name] and found.end_s
-    }
+    gpu_s = {name: count * found.end_s for name, count in found.cluster.workers.items()}
+    busy = {name: busy_s / gpu_s[name] for name, busy_s in found.busy_s.items() if gpu_s[name]}
     first, last = found.window
     ratios: dict[str, float | None] = dict.fromkeys(map(str, PERCENTILES))
     if len(found.finish_time_ratios):

@@ -141,9 +141,8 @@ def read_data(given: str | None, *, unconsolidated: bool = False) -> tuple[Throu
     require(given is not None, "data", given, "a path", f"{_WANTED}, as in data=FOLDER")
     path = Path(require_path("data", given))
     file = path / THROUGHPUTS if path.is_dir() else path
-    require(
-        file.exists(), "data", given, "there" if file == path else f"a folder with {THROUGHPUTS}", _WANTED
-    )
+    wanted = "there" if file == path else f"a folder with {THROUGHPUTS}"
+    require(file.exists(), "data", given, wanted, _WANTED)
     throughputs = read_throughputs(file, unconsolidated=unconsolidated)
     types = file.parent / JOB_TYPES
     if types.exists():

@@ -99,10 +99,8 @@ def check_constrained_plans(options: FrontierCommandOptions, problem: SearchProb
         named = "energy.dwell_ms and energy.switch_ms"
         require_one_stream(placement, named, "leave both at 0")
         profile.require_one_config(named)
-    for name, min_w in (
-        ("power_cap_w", waiting_w(placement, profile)),
-        ("device_power_cap_w", profile.min_blocking_power_w),
-    ):
+    job_w, device_w = waiting_w(placement, profile), profile.min_blocking_power_w
+    for name, min_w in (("power_cap_w", job_w), ("device_power_cap_w", device_w)):
         value = getattr(energy, name)
         above = f"above {min_w:g} W, all waiting"
         require(value is None or value > min_w, f"energy.{name}", value, above, "give more")

@@ -157,10 +157,8 @@ def baseline_facts(schedule: Schedule, tuned: EnergyResult) -> Iterator[Fact]:
     """Yield each baseline's best plan for the deadline, else its fastest, and the saving."""
     for name, plans in tuned.baselines.items():
         plan = tuned.baseline_plan(name)
-        note = (
-            f"{tuned.saved(plan)}, {plan.gap:.2%} above the lower bound, "
-            f"{sum(num_clock_changes(schedule, plan.clock_mhz))} clock changes"
-        )
+        changes = sum(num_clock_changes(schedule, plan.clock_mhz))
+        note = f"{tuned.saved(plan)}, {plan.gap:.2%} above the lower bound, {changes} clock changes"
         if not tuned.keeps_deadline(plan):
             note += f"; it misses the deadline, as all of its {len(plans)} plans do"
         yield Fact(BASELINE_TITLES[name], time_and_energy(plan), note)

@@ -53,12 +53,8 @@ def select_schedule(
         Interrupted: The choice was interrupted from the keyboard; the best so far is written all the same.
     """
     energy, searched = options.energy, found.result
-    if (
-        energy.orders == 1
-        or searched is None
-        or options.search.scenarios is not None
-        or problem.batch is not None
-    ):
+    is_one = energy.orders == 1 or options.search.scenarios is not None or problem.batch is not None
+    if is_one or searched is None:
         return found
     profile = problem.whole_profile
     deadline_ms = asked_deadline_ms(energy, found.schedule, profile)

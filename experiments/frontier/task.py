@@ -83,9 +83,8 @@ def search_and_tune(
     with StepBar("frontier") as bar:
         try:
             frontier, deadline_ms = make_frontier(energy, schedule, profile, deadline_ms, bar)
-            baselines = compute_baselines(
-                energy.baselines, schedule, profile, energy.unit_ms, bar, frontier.relaxed
-            )
+            names, unit_ms, bound = energy.baselines, energy.unit_ms, frontier.relaxed
+            baselines = compute_baselines(names, schedule, profile, unit_ms, bar, bound)
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
     tokens = energy.tokens_per_iteration or problem.built.work.tokens

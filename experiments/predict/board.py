@@ -105,12 +105,10 @@ class BoardRun:
         return None if None in pair else pair
 
 
-def by_table(runs: Iterable[BoardRun]) -> dict[str, list[BoardRun]]:
+def by_table(runs: Sequence[BoardRun]) -> dict[str, list[BoardRun]]:
     """Return runs by their tables, in order."""
-    found = defaultdict[str, list[BoardRun]](list)
-    for run in runs:
-        found[run.table].append(run)
-    return found
+    tables = dict.fromkeys(run.table for run in runs)
+    return {table: [run for run in runs if run.table == table] for table in tables}
 
 
 def refusals(runs: Iterable[BoardRun]) -> list[tuple[str, int]]:

@@ -140,11 +140,8 @@ def _order(stage: int, num_stages: int, num_micro_batches: int) -> Iterator[Inst
             exchange = [(f"G{stage}", now), (f"A{stage}", before)]
         neighbour = stage - 1 if is_forward else stage + 1
         block = (f"{'F' if is_forward else 'B'}{stage}", now)
-        yield from (
-            each
-            for each in [*(exchange if 0 <= neighbour < num_stages else []), block]
-            if 0 <= each[1] < num_micro_batches
-        )
+        blocks = [*(exchange if 0 <= neighbour < num_stages else []), block]
+        yield from (each for each in blocks if 0 <= each[1] < num_micro_batches)
         before = now
 
 
@@ -152,11 +149,8 @@ def _remarks(plan: ReplicatedPlan, model: ProfiledModel) -> list[str]:
     """Return remarks on layers and sizes that are odd, or not as measured, in a plan that is predicted."""
     size = plan.micro_batch_size
     groups = {group for stage in plan.stages for group in stage.replicas}
-    between = sorted(
-        f"{group.gpu} with tensor parallelism {group.size}"
-        for group in groups
-        if (size, group.size) not in model.profiles[group.gpu].layers
-    )
+    others = [each for each in groups if (size, each.size) not in model.profiles[each.gpu].layers]
+    between = sorted(f"{each.gpu} with tensor parallelism {each.size}" for each in others)
     named = Counter(layer for stage in plan.stages for layer in stage.layers)
     missing = sorted(set(range(next(iter(model.profiles.values())).num_layers)) - {*named})
     repeated = sorted(layer for layer, count in named.items() if count > 1)

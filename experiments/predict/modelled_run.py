@@ -154,11 +154,9 @@ class Calibration:
 
     def of(self, options: CostOptions) -> CostOptions:
         """Return options of costs with the factors on those that they have."""
-        return replace(
-            options,
-            compute_factor=self.compute * options.compute_factor,
-            communication_factor=self.communication * options.communication_factor,
-        )
+        compute = self.compute * options.compute_factor
+        communication = self.communication * options.communication_factor
+        return replace(options, compute_factor=compute, communication_factor=communication)
 
 
 def calibration_of(

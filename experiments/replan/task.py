@@ -64,8 +64,6 @@ def _shown(found: Replan) -> list[str]:
         if row.iteration_ms is None or row.throughput is None:
             lines.append(f"{row.way}: not possible; {row.status}")
             continue
-        lines.append(
-            f"{row.way}: {row.iteration_ms:,.6g} ms, {100 * row.throughput:.1f} % of the throughput before; "
-            f"{row.status}"
-        )
+        share = f"{100 * row.throughput:.1f} % of the throughput before"
+        lines.append(f"{row.way}: {row.iteration_ms:,.6g} ms, {share}; {row.status}")
     return [*lines, f"with these stages nothing takes less than {found.bound_ms:,.6g} ms"]

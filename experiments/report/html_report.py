@@ -16,12 +16,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from placements.forms.texts import write_text
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 
 @dataclass(frozen=True)
@@ -133,7 +130,7 @@ def _compressed(data: bytes) -> str:
 
 
 @cache
-def _template() -> Template:
+def _template() -> Any:
     from jinja2 import Environment, PackageLoader  # only where a page is made
 
     loader = PackageLoader("experiments.report", "browser")

@@ -9,6 +9,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -79,9 +80,8 @@ class PageData:
 
     def tree(self) -> Tree:
         """Return it as plain data and arrays."""
-        trees = [
-            schedule_tree(title, each, self.memory_unit == "MiB") for title, each in self.schedules.items()
-        ]
+        in_mib = self.memory_unit == "MiB"
+        trees = [schedule_tree(title, each, in_mib) for title, each in self.schedules.items()]
         first = next(iter(self.schedules.values()))
         return {
             "schedules": trees,
@@ -178,9 +178,8 @@ def plans_tree(schedule: Schedule, plans: PagePlans) -> Tree:
     graph = instance_graph(schedule)
     shown = plans.shown(graph.size)
     costs = plans.profile.points
-    points = {
-        name: sorted(costs[name], key=lambda point: point.clock_mhz) for name in schedule.placement.runs
-    }
+    by_clock = attrgetter("clock_mhz")
+    points = {name: sorted(costs[name], key=by_clock) for name in schedule.placement.runs}
     every = [point for some in points.values() for point in some]
     number_of = {name: i for i, name in enumerate(points)}
     maximum, energy = plans.frontier.all_maximum, plans.frontier.energy_next_to

@@ -4,7 +4,6 @@
 - `scripts`: generated, proved, run in virtual time
 - `measured_run`: started, followed, compared with the unpipelined model, traced beside its plan, reported
 - `inference`: requests, their latency and throughput, as planned and as measured
-- `followed_server`: a run that follows the plans of a server, from its first iterations on
 - `beside`: usual schedules at the same costs; `resumed`: going on with a run that stopped
 - `task`: all of it
 """

@@ -1,31 +1,39 @@
 """The scripts of a run: started, followed, compared with the unpipelined model, traced beside their plan.
 
-Its parts of a report are here too.
+They may follow the plans of a server, that is there or is started for the run; it is given the profile of
+the schedule, or none. The run's parts of a report are here too.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import os
+import subprocess
+import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
+from unittest.mock import patch
 
 from experiments.config.command import Failed
 from experiments.report.html_report import Fact, Section, write_report
 from experiments.run.inference import is_inference
+from experiments.run.options import RuntimeOptions
 from experiments.run.resumed import KeptOptions, resume_command, save_options
 from experiments.run.run_options import as_option_errors, devices_in_words
 from experiments.search.profile_reading import CostSource
 from experiments.search.report import file_facts
-from placements import Placement
+from placements import Placement, Profile
 from placements.forms.texts import write_json
 from runtime.execution.measurement import Measurement
 from runtime.execution.results import Progress
 from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import LaunchError, launch
 from runtime.options.run import UserRunOptions
+from runtime.plans.plan_client import JOB_VARIABLE, SERVER_VARIABLE, ServerClient, ServerError
 from runtime.plans.planned import PlannedIteration
 from runtime.profiling.records import Record, of_copies
 from runtime.profiling.trace import write_trace
@@ -33,11 +41,15 @@ from runtime.profiling.utilisation import UtilisationTable, utilisation_table
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
 from schedsearch.core.progress import StepBar
+from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
 RISE = 10
 """Factor on the first loss from which on a training is said to diverge."""
+
+OWN_SERVER = "own"
+"""A value of ``runtime.server``: one is started for the run."""
 
 
 def run_and_save(
@@ -201,3 +213,58 @@ def run_section(measurement: Measurement, utilisation: UtilisationTable | None) 
         share = f"computes {shares.measured:.1%}, waits {shares.waiting:.1%}"
         facts.append(Fact(f"Device {device}", share, planned))
     return Section("Run", tuple(facts))
+
+
+@contextmanager
+def followed_server(
+    options: RuntimeOptions, schedule: Schedule, profile: Profile | None, directory: Path
+) -> Iterator[None]:
+    """Register the schedule, and let the processes that are started inside follow its plans.
+
+    At the end the frontier that the server has is in ``served_frontier.json``.
+
+    Raises:
+        Failed: The server is not there, or refuses the job.
+    """
+    if options.server is None:
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(_started(directory)) if options.server == OWN_SERVER else options.server
+            client = ServerClient(url)
+            job = client.register(schedule.per_micro_batch)
+            if profile is not None and not options.profile_online:
+                client.upload(job, profile)
+                client.wait_until_ready(job)
+        except ServerError as error:
+            raise Failed(f"runtime.server: {error}") from None
+        log.info("%-12s%s, job %s; tell of a straggler:", "server", url, job)
+        log.info("""  curl -d '{"id": 0, "degree": 1.2}' %s/jobs/%s/straggler""", url, job)
+        with patch.dict(os.environ, {SERVER_VARIABLE: url, JOB_VARIABLE: job}):
+            yield
+        try:
+            write_json(directory / "served_frontier.json", client.frontier(job))
+        except ServerError as error:
+            log.warning("the server has no frontier: %s", error)
+
+
+@contextmanager
+def _started(directory: Path) -> Iterator[str]:
+    """Start a server on a free port and return its URL.
+
+    Raises:
+        Failed: It does not start; the message is its own line.
+    """
+    words = ["runtime.server", "--port", "0", "--jobs", str(directory / "jobs"), "--workers", "1"]
+    pipe = subprocess.PIPE
+    server = subprocess.Popen([sys.executable, "-m", *words], text=True, stdout=pipe, stderr=pipe)
+    assert server.stdout is not None and server.stderr is not None
+    try:
+        line = server.stdout.readline()
+        if not line:
+            raise Failed(f"runtime.server: {server.stderr.read().strip().splitlines()[-1]}")
+        yield line.split()[1].rstrip(",")
+    finally:
+        server.terminate()
+        server.communicate()

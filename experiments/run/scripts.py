@@ -192,10 +192,8 @@ def _schedule_and_clocks(
         clocks = {name: mhz for name, mhz in plan.clock_mhz.items() if name in names}
         return found.schedule, clocks
     data: dict[str, Any] = tuned.periodic.to_dict()
-    warmup, steady, cooldown = (
-        {name: mhz for name, mhz in data[phase].items() if name in names}
-        for phase in ("warmup", "steady", "cooldown")
-    )
+    phases = (data[phase].items() for phase in ("warmup", "steady", "cooldown"))
+    warmup, steady, cooldown = ({name: mhz for name, mhz in own if name in names} for own in phases)
     number = found.schedule.num_micro_batches if num_micro_batches is None else num_micro_batches
     schedule = tuned.periodic.periodic.schedule(number)
     return schedule, clocks_of_rounds(warmup, steady, cooldown, data["micro_batches_per_repetend"], number)

@@ -19,7 +19,6 @@ from experiments.frontier.task import check_energy_on, search_and_tune
 from experiments.report.result import Result
 from experiments.run import inference, measured_run
 from experiments.run.beside import beside_table, in_words, rows_beside
-from experiments.run.followed_server import followed_server
 from experiments.run.options import NO_LAUNCHER, RunCommandOptions
 from experiments.run.resumed import KeptOptions, options_of, resumed_directory
 from experiments.run.run_options import check_device_of, check_runtime_options, choose_model
@@ -40,15 +39,10 @@ log = logging.getLogger(__name__)
 
 
 def task(options: RunCommandOptions) -> Result:
-    """Search, tune, generate, run, compare, report; no figures of a run that goes on."""
-    if (directory := resumed_directory(options.runtime)) is None:
-        return begin(options)
-    return go_on(directory, options)
-
-
-def begin(options: RunCommandOptions) -> Result:
-    """Do all steps of a new run."""
+    """Search, tune, generate, run, compare, report; or go on with a run, which has no figures."""
     runtime, directory = options.runtime, output_directory()
+    if (resumed := resumed_directory(runtime)) is not None:
+        return go_on(resumed, options)
     check_runtime_options(runtime)
     problem = read_problem(options)
     model = check_run_on(options, problem)
@@ -75,7 +69,7 @@ def begin(options: RunCommandOptions) -> Result:
         figures = found.figures | (tuned.figures if tuned else {})
         return Result(figures=figures, files=files, sentences=[f"{'job':<12}{scripts}", *lines])
     profile = tuned.profile if tuned else None
-    with followed_server(runtime, found.schedule, profile, directory):
+    with measured_run.followed_server(runtime, found.schedule, profile, directory):
         measurement = measured_run.run_and_save(KeptOptions.of(options), problem.placement, directory, resume)
     return run_result(options, problem, found, tuned, measurement)
 
