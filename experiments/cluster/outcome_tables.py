@@ -21,11 +21,6 @@ _JOB_COLUMNS = (
 """Columns of the table of jobs; most are attributes of a `JobOutcome` or of its job."""
 
 
-def figures_of(found: Outcome) -> dict[str, float]:
-    """Return the figures of a simulation that are numbers, by names with their units."""
-    return {name: value for name, value in found.figures.items() if math.isfinite(value)}
-
-
 def jobs_table(found: Outcome) -> Table:
     """Return a row for each job, with its times, dollars and energy."""
     first, last = found.window

@@ -73,10 +73,11 @@ def _simulate(options: ClusterCommandOptions) -> Result:
         log.warning("%s", work.skipped_in_words)
     gpus = ", ".join(f"{count} {gpu_type}" for gpu_type, count in cluster.workers.items())
     log.info("%s on %s, rounds=%s", found.policy, gpus, rounds)
+    figures = {name: value for name, value in found.figures.items() if math.isfinite(value)}
     command = shlex.join(["schedsearch", "cluster", *given_words()])
     about = {"seed": work.trace_seed, "rounds": rounds, "options": asdict(options), "command": command}
     return Result(
-        figures={"policy": found.policy, **outcome_tables.figures_of(found)},
+        figures={"policy": found.policy, **figures},
         tables={"jobs": outcome_tables.jobs_table(found), "series": outcome_tables.series_table(found)},
         files={"cluster.json": outcome_tables.outcome_to_dict(found, work.skipped) | about},
         pictures=pictures_of(found),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, NamedTuple
 
 from omegaconf import DictConfig
 
 from experiments.config.options import read_record
-from placements.forms.meaning import REQUIRED
+from placements.forms.meaning import REQUIRED, declared_fields
 
 
 class Option(NamedTuple):
@@ -31,18 +31,13 @@ class Option(NamedTuple):
 
 def own_options(record: type, **given: object) -> tuple[Option, ...]:
     """Return the options of a record that are in no group of its own, some with other defaults."""
-    own = [each for each in fields(record) if "meaning" in each.metadata]
-    assert set(given) <= {each.name for each in own}, f"{given} are options of {record.__name__}"
-    return tuple(
-        Option(each.name, given.get(each.name, _default(each)), each.metadata["meaning"].with_unit)
-        for each in own
-    )
-
-
-def _default(option: Field[Any]) -> Any:
-    if option.default_factory is not MISSING:
-        return option.default_factory()
-    return REQUIRED if option.default is MISSING else option.default
+    found = []
+    for each in declared_fields(record):
+        if each.meaning is not None:
+            default = REQUIRED if each.default is MISSING else each.default
+            found.append(Option(each.name, given.pop(each.name, default), each.meaning.with_unit))
+    assert not given, f"{given} are options of {record.__name__}"
+    return tuple(found)
 
 
 class Group(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -33,9 +33,7 @@ def task(options: PricesOptions) -> Result:
 
     reductions = list(found.reductions(options.days, hindsight=options.hindsight))
     result_tables = {"reductions": reductions_table(reductions), "costs": costs_table(reductions)}
-    pictures: dict[str, Callable[[Path], object]] = {
-        "reductions": partial(drawings.save_reductions, reductions)
-    }
+    pictures = {"reductions": partial(drawings.save_reductions, reductions)}
     if DYNAMIC in found.strategies and options.durations:
         of_length = found.reductions(options.durations)
         moving = [each for each in of_length if each.strategy in (MULTI_CLOUD.name, DYNAMIC.name)]

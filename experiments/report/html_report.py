@@ -13,7 +13,6 @@ import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,14 +128,6 @@ def _compressed(data: bytes) -> str:
     return base64.b64encode(gzip.compress(data, _LEVEL, mtime=0)).decode("ascii")
 
 
-@cache
-def _template() -> Any:
-    from jinja2 import Environment, PackageLoader  # only where a page is made
-
-    loader = PackageLoader("experiments.report", "browser")
-    return Environment(loader=loader, autoescape=True, trim_blocks=True).get_template("page.html")
-
-
 def html_report(
     title: str,
     sections: Sequence[Section],
@@ -154,9 +145,14 @@ def html_report(
         introduction: Below the title; lines after the first are in small print.
         program: What fills the panels; None where no section has one.
     """
-    return _template().render(
+    from jinja2 import Environment, PackageLoader  # only where a page is made
+
+    loader = PackageLoader("experiments.report", "browser")
+    template = Environment(loader=loader, autoescape=True, trim_blocks=True).get_template("page.html")
+    page: str = template.render(
         title=title, sections=sections, summary=summary, introduction=introduction, program=program
     )
+    return page
 
 
 def write_report(path: str | Path, title: str, sections: Sequence[Section], **parts: Any) -> Path:
