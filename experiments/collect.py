@@ -51,9 +51,8 @@ def collect(*directories: str | Path) -> pd.DataFrame:
             ends = {"status": record.status, "version": record.version, "message": record.message or None}
             rows.append({"directory": str(run), "command": record.command, **given, **ends, **record.figures})
     own = [name for name in figures if name not in options]  # a figure may repeat an option, as policy
-    return pd.DataFrame(
-        rows, columns=["directory", "command", *options, "status", *own, "version", "message"]
-    )
+    columns = ["directory", "command", *options, "status", *own, "version", "message"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _by_number(path: Path) -> list[tuple[int, str]]:

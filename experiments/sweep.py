@@ -52,17 +52,14 @@ class SweepEnd(Callback):
 def write_sweep(directory: Path, objective: str = "") -> list[Path]:
     """Write the table of a sweep, and a picture where it has something to show; return their paths.
 
-    Args:
-        directory: Output directory of the sweep.
-        objective: Figure of the runs that is drawn; empty for their first number.
+    The objective is the figure of the runs that is drawn; empty for their first number.
 
     Raises:
         RunRecordError: The record of a run is wrong.
     """
     table = collect(directory)
     table.to_csv(directory / TABLE, index=False)
-    figure = draw_sweep(table, objective)
-    if figure is None:
+    if (figure := draw_sweep(table, objective)) is None:
         return [directory / TABLE]
     from schedsearch.figures.canvas import save
 

@@ -114,8 +114,7 @@ def outcome_facts(found: Outcome) -> Iterator[Fact]:
     if figures["kwh"]:
         note = "of all jobs and idle GPUs, where powers are known"
         yield Fact("Energy", f"{figures['kwh']:,.4g} kWh", note)
-    with_slo = sum(one.job.slo_s < float("inf") for one in found.measured)
-    if with_slo:
+    if with_slo := sum(one.job.slo_s < float("inf") for one in found.measured):
         late = figures["slo_violations"]
         yield Fact("SLO violations", f"{late} of {with_slo} jobs", f"{late / with_slo:.1%}")
     yield Fact("Simulated time", hours(found.end_s), f"{len(found.jobs)} jobs arrived")

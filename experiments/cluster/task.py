@@ -59,8 +59,7 @@ def _simulate(options: ClusterCommandOptions) -> Result:
 
     policy, work = chosen_policy(options.policy, options.policy_options), read_workload(options)
     cluster, rounds = work.cluster, rounds_of(options)
-    free = [gpu_type for gpu_type in cluster.gpu_types if gpu_type not in cluster.dollars_per_hour]
-    if free:
+    if free := [gpu_type for gpu_type in cluster.gpu_types if gpu_type not in cluster.dollars_per_hour]:
         log.info("no price is known for %s; costs in dollars leave them out", ", ".join(free))
     with StepBar(options.policy) as bar:
 

@@ -126,9 +126,7 @@ def _by_type(name: str, given: str | Mapping[str, float] | None) -> Mapping[str,
 def read_data(given: str | None, *, unconsolidated: bool = False) -> tuple[Throughputs, dict[str, bool]]:
     """Return the throughputs and job types of a folder, or of a file and the types beside it.
 
-    Args:
-        given: Path of the folder or file.
-        unconsolidated: Whether to read what jobs get on several servers too.
+    With `unconsolidated` the throughputs of jobs on several servers are read too.
 
     Returns:
         The throughputs; and whether each type may run on more than one GPU, in the order in which jobs are

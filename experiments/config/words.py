@@ -104,9 +104,8 @@ def unknown(command: str, key: str, given: Sequence[str]) -> str:
     if near := difflib.get_close_matches(key, known, n=1):
         return f"{key}: {where}; did you mean {near[0]}?"
     if command_of(command).items:
-        return (
-            f"{key}: {where} as it is called; choose the item that has it by experiment=NAME, or leave it out"
-        )
+        remedy = "choose the item that has it by experiment=NAME, or leave it out"
+        return f"{key}: {where} as it is called; {remedy}"
     return f"{key}: {where}; {'--hydra-help' if key.startswith('hydra') else '--help'} says more"
 
 

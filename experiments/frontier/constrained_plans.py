@@ -255,11 +255,7 @@ def _loss(
 ) -> float:
     """Return the extra energy of a plan until the deadline as a share of another's; below 0 if less.
 
-    Args:
-        frontier: Frontier of the free plans.
-        plan: Any plan.
-        deadline_ms: End of the time for which energy counts, in ms; the other plan's own end if later.
-        other: The plan to compare with; None for the free plan.
+    Energy counts until the other plan's own end if that is later. Without another it is the free plan's.
     """
     if other is None:
         other = frontier.at(max(deadline_ms, frontier.shortest.time_ms))

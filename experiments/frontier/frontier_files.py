@@ -74,6 +74,7 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
         head = {"schema_version": BASELINES_SCHEMA_VERSION, "deadline_ms": tuned.deadline_ms}
         files["baselines.json"] = {**head, **tuned.costs.to_dict(), "plans": baselines}
     beside = [f"the chosen plan takes {beside_hand_made(found, tuned)}"] if found.by_hand else []
+    facts = baseline_facts(schedule, tuned)
     return Result(
         figures=found.figures | tuned.figures,
         tables=tables,
@@ -83,10 +84,7 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
             describe(tuned),
             *tuned.training_lines,
             *savings_table(savings),
-            *(
-                f"{fact.label:<14}  {fact.value}\n{'':16}{fact.note}"
-                for fact in baseline_facts(schedule, tuned)
-            ),
+            *(f"{fact.label:<14}  {fact.value}\n{'':16}{fact.note}" for fact in facts),
             *(f"{each.title}: {each.fact.value}, {each.note}" for each in tuned.constrained),
             *beside,
         ],

@@ -5,7 +5,7 @@ The board of measured runs is a page, a figure and a printed table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -137,11 +137,12 @@ def cell(name: str, value: object) -> str:
 def write_board(runs: Sequence[BoardRun], sentences: Sequence[str], path: Path) -> None:
     """Write the page, with the figure in it and beside it; sentences are those on the calibration."""
     sections, tables = [Section("All tables", text=board_text(runs))], by_table(runs)
-    panels = {
-        title: {table: pairs for table, some in tables.items() if (pairs := _pairs(some, unit))}
-        for title, unit in _UNITS.items()
-    }
-    if panels := {title: points for title, points in panels.items() if points}:
+    panels = dict[str, dict[str, list[tuple[float, float]]]]()
+    for title, unit in _UNITS.items():
+        pairs = {table: [pair for run in some if (pair := run.pair(unit))] for table, some in tables.items()}
+        if points := {table: some for table, some in pairs.items() if some}:
+            panels[title] = points
+    if panels:
         figure = draw_predicted(panels)
         save(figure, path.with_suffix(""))
         picture = Picture(image(figure, "png"), "Predicted figures against measured ones, by table")
@@ -149,10 +150,6 @@ def write_board(runs: Sequence[BoardRun], sentences: Sequence[str], path: Path) 
     sections += [Section(table, facts) for table, some in tables.items() if (facts := tuple(_facts(some)))]
     introduction = "\n".join([_INTRODUCTION, *sentences])
     write_report(path, "Predictions beside measured runs", sections, introduction=introduction)
-
-
-def _pairs(runs: Iterable[BoardRun], unit: str) -> list[tuple[float, float]]:
-    return [pair for run in runs if (pair := run.pair(unit))]
 
 
 def _facts(runs: Sequence[BoardRun]) -> Iterator[Fact]:

@@ -120,9 +120,8 @@ def _timelines(data: PageData) -> Any:
     end_ms = max(schedule.makespan * schedule.placement.tick_ms for schedule in data.schedules.values())
     if data.plans is not None:
         end_ms = max(end_ms, *(plan.time_ms for plan in data.plans.frontier.plans))
-    times = Range1d(
-        start=0.0, end=end_ms, bounds=(0.0, end_ms), min_interval=end_ms / _MOST_ZOOM, name="times"
-    )
+    limits = {"start": 0.0, "end": end_ms, "bounds": (0.0, end_ms)}
+    times = Range1d(**limits, min_interval=end_ms / _MOST_ZOOM, name="times")
     names = [lane_name(lane) for each in data.schedules.values() for lane in each.placement.lanes]
     left_px = max(_LEFT_PX, _BESIDE_NAME_PX + _LETTER_PX * max(map(len, names)))
     blocks = _rows(list(data.schedules.values()), times, left_px)
@@ -151,13 +150,9 @@ def _rows(schedules: Sequence[Schedule], times: Range1d, left_px: int) -> Any:
     plot = _row_figure(height, "blocks", times, FixedTicker(ticks=ticks), left_px)
     plot.y_range.start = num_rows - 0.5
     plot.yaxis.major_label_overrides = rows
-    plot.quad(
-        left=[0.0] * len(rows),
-        right=[times.end] * len(rows),
-        top=[row - HALF_ROW for row in rows],
-        bottom=[row + HALF_ROW for row in rows],
-        **_IDLE_LOOK,
-    )
+    ends = {"left": [0.0] * len(rows), "right": [times.end] * len(rows)}
+    sides = {"top": [row - HALF_ROW for row in rows], "bottom": [row + HALF_ROW for row in rows]}
+    plot.quad(**ends, **sides, **_IDLE_LOOK)
     return plot
 
 

@@ -136,14 +136,10 @@ def html_report(
     introduction: str = "",
     program: PageProgram | None = None,
 ) -> str:
-    """Return the page.
+    """Return the page; its program fills the panels of sections.
 
-    Args:
-        title: Heading of the page.
-        sections: In order.
-        summary: The headline figures, shown as tiles above all sections.
-        introduction: Below the title; lines after the first are in small print.
-        program: What fills the panels; None where no section has one.
+    The summary has the headline figures, which are tiles above all sections. Of the introduction, below the
+    title, lines after the first are in small print.
     """
     from jinja2 import Environment, PackageLoader  # only where a page is made
 

@@ -97,11 +97,8 @@ def request_rows(
 
     The first iteration of a run, in which much is done for the first time, counts only if it is the only one.
 
-    Args:
-        found: The schedule.
-        tuned: Its clocks; None for the times of the placement.
-        arrivals: When requests come.
-        records: Records of each device of the run, of the same iterations; empty where nothing was run.
+    Without clocks the times are the placement's. The records of all devices are of the same iterations; they
+    are empty where nothing was run.
     """
     iterations = [*zip(*records, strict=True)]
     iterations = iterations[1:] or iterations

@@ -57,11 +57,8 @@ def run_and_save(
 ) -> Measurement:
     """Run the scripts, compare with the unpipelined model, write ``measurement.json``.
 
-    Args:
-        kept: The options of the run, which are written beside it, for whoever resumes it.
-        placement: What the scripts are of.
-        directory: The output of the run.
-        checkpoints: Folder whose newest the run goes on from; None to begin anew.
+    The options are written beside it, for whoever resumes the run. It goes on from the newest of the
+    checkpoints, or begins anew without a folder of them.
 
     Raises:
         OptionError: The scripts cannot run so many micro-batches, or not go on from the checkpoints.
@@ -94,10 +91,8 @@ def run_and_save(
             raise Failed(f"the run failed: {error}\nresume it: {resume_command(directory)}") from None
     errors = measurement.comparison
     if errors is not None and not math.isfinite(errors.max_gradient_error + errors.max_parameter_error):
-        raise Failed(
-            "the run diverged: a gradient or parameter is not finite, or is not 0 where that of the "
-            "unpipelined model is 0; lower runtime.learning_rate, or look at the data"
-        )
+        wrong = "a gradient or parameter is not finite, or is not 0 where that of the unpipelined model is 0"
+        raise Failed(f"the run diverged: {wrong}; lower runtime.learning_rate, or look at the data")
     write_json(directory / "measurement.json", measurement.to_dict())
     log.info("%s", describe(measurement))
     for iteration, version, time_ms in measurement.plans:
@@ -261,8 +256,7 @@ def _started(directory: Path) -> Iterator[str]:
     server = subprocess.Popen([sys.executable, "-m", *words], text=True, stdout=pipe, stderr=pipe)
     assert server.stdout is not None and server.stderr is not None
     try:
-        line = server.stdout.readline()
-        if not line:
+        if not (line := server.stdout.readline()):
             raise Failed(f"runtime.server: {server.stderr.read().strip().splitlines()[-1]}")
         yield line.split()[1].rstrip(",")
     finally:

@@ -195,8 +195,7 @@ def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
     first_cut, last_cut = (plan.strategies[i].tensor_parallel for i in (inner[0], inner[-1]))
     planned_cut = vocabulary.tensor_parallel
     if counts is not None and not vocabulary.matrix_parallel == planned_cut == first_cut == last_cut:
-        lines.append(
-            f"embedding and output layer are cut over {first_cut} and {last_cut} GPUs, as the layers beside "
-            f"them, and not as planned (vtp {planned_cut}, vsp {int(vocabulary.sequence == 'ulysses')})"
-        )
+        cuts = f"{first_cut} and {last_cut} GPUs, as the layers beside them"
+        planned = f"vtp {planned_cut}, vsp {int(vocabulary.sequence == 'ulysses')}"
+        lines.append(f"embedding and output layer are cut over {cuts}, and not as planned ({planned})")
     return [f"run: {line}" for line in lines]

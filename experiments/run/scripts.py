@@ -118,9 +118,7 @@ def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) 
     A receive is posted one block of its device ahead, unless the options say otherwise, but not where every
     transfer waits for its other end: there it would wait longer, and blocking would seem to cost more.
     """
-    ahead = options.receive_ahead
-    if ahead is None:
-        ahead = 0 if options.blocking else 1
+    ahead = int(not options.blocking) if options.receive_ahead is None else options.receive_ahead
     programs = scattered(recomputed(programs, options.recompute or ()), options.scatter)
     if words := scattered_in_words(programs):
         log.info("%-12s%s", "transfers", words)

@@ -216,10 +216,8 @@ class Run:
         size = self.micro_batch * groups
         batch = self.global_batch or size * (number or 1)
         if batch % size or number not in (None, batch // size):
-            raise RunTableError(
-                f"global_batch: {batch} is not of {number or 'whole'} micro-batches of {self.micro_batch} "
-                f"samples for each of {groups} groups; correct one"
-            )
+            parts = f"{number or 'whole'} micro-batches of {self.micro_batch} samples for each of {groups}"
+            raise RunTableError(f"global_batch: {batch} is not of {parts} groups; correct one")
         if time_ms is None and self.tokens_per_s_per_gpu is not None:
             time_ms = 1e3 * batch * self.sequence_length / (self.gpus * self.tokens_per_s_per_gpu)
         return {"num_micro_batches": batch // size, "global_batch": batch, "measured_ms": time_ms}
@@ -236,10 +234,8 @@ class Run:
         if self.chunk_layers is None:
             return self.vp
         if self.layers is None or self.layers % (self.pp * self.chunk_layers):
-            raise RunTableError(
-                f"chunk_layers: {self.chunk_layers} do not divide the layers ({self.layers or 'give them'}) "
-                f"of {self.pp} stages; correct one"
-            )
+            layers = f"the layers ({self.layers or 'give them'}) of {self.pp} stages"
+            raise RunTableError(f"chunk_layers: {self.chunk_layers} do not divide {layers}; correct one")
         return self.layers // (self.pp * self.chunk_layers)
 
     def cluster(self) -> Cluster:
