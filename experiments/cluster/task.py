@@ -55,8 +55,6 @@ def task(options: ClusterCommandOptions) -> Result:
 
 def _simulate(options: ClusterCommandOptions) -> Result:
     """Return the outcome of a simulation; a Ctrl-C ends it between two rounds."""
-    from experiments.cluster.pictures import pictures_of  # loads matplotlib
-
     policy, work = chosen_policy(options.policy, options.policy_options), read_workload(options)
     cluster, rounds = work.cluster, rounds_of(options)
     if free := [gpu_type for gpu_type in cluster.gpu_types if gpu_type not in cluster.dollars_per_hour]:
@@ -68,6 +66,8 @@ def _simulate(options: ClusterCommandOptions) -> Result:
             bar(text, progress.jobs_done, max(progress.jobs_wanted, 1))
 
         found = simulate_cluster(work.jobs, cluster, work.throughputs, policy, work.rules, show)
+    from experiments.cluster.pictures import pictures_of  # loads matplotlib
+
     if work.skipped_in_words:
         log.warning("%s", work.skipped_in_words)
     gpus = ", ".join(f"{count} {gpu_type}" for gpu_type, count in cluster.workers.items())
