@@ -156,9 +156,9 @@ def window_of(options: ClusterCommandOptions) -> tuple[int, int] | None:
     Raises:
         OptionError: They are not two numbers of jobs.
     """
-    if options.window is None:
-        return None
     match options.window:
+        case None:
+            return None
         case [int(first), int(last)] if 0 <= first < last:
             return first, last
     raise OptionError(f"window: {[*options.window]} is not [FIRST, LAST + 1]; write as in window=[4000,5000]")

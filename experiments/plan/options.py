@@ -6,10 +6,13 @@ A planner is a file, and a line in `PLANNERS` with the record of its options.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from omegaconf import DictConfig
+
 from experiments.config.declaring import Command, own_options
-from experiments.config.options import OptionError, OptionField
+from experiments.config.options import OptionError, OptionField, read_record
 from placements.forms.meaning import REQUIRED, Verbatim, group, inherited, option
 from placements.models.memory import FRAMEWORKS
 
@@ -205,10 +208,24 @@ class PlanCommandOptions(PlanQuestion):
     )
 
 
+def _read(config: DictConfig, record: type[PlanCommandOptions]) -> PlanCommandOptions:
+    """Return the options, once the names of model and cluster are known to be right."""
+    options = read_record(config, record)
+    if options.profiles is None:
+        from placements.cluster import read_cluster  # which help does not wait for
+        from placements.models.zoo import read_model
+
+        read_cluster(options.cluster, gpus_per_node=options.gpus_per_node)
+        if options.model is not None and not Path(options.model).exists():
+            read_model(options.model)
+    return options
+
+
 COMMAND = Command(
     "plan",
     PlanCommandOptions,
     task="experiments.plan.task",
+    read=_read,
     first="model cluster batch planner sequence_length precision memory_gib planner.uniform",
     headlines={
         "profiles": "The model",

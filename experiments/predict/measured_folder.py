@@ -106,12 +106,9 @@ def predict_plan(measured: MeasuredPlan, context_mib: float, compute_slowdown: f
         schedule = validate(blocking_one_f_one_b(placement, plan.num_micro_batches))
     except NotProfiledError as why:
         return replace(found, note=joined(row.note, f"{NOT_PREDICTED}{why}"))
-    return replace(
-        found,
-        predicted_ms=placement.ms(schedule.makespan),
-        predicted_gib=placement.mib(int(peak_memory(schedule).max())) / 1024,
-        note=joined(row.note, *_remarks(plan, model)),
-    )
+    gib = placement.mib(int(peak_memory(schedule).max())) / 1024
+    note = joined(row.note, *_remarks(plan, model))
+    return replace(found, predicted_ms=placement.ms(schedule.makespan), predicted_gib=gib, note=note)
 
 
 def blocking_one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:

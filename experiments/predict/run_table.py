@@ -169,11 +169,9 @@ def shape_of(run: Run, models: Mapping[str, Run]) -> ModelShape:
     model = make(name, **{**sizes, "vocab_size": -(-sizes["vocab_size"] // multiple) * multiple})
     numbers = model.precision.with_16_bit_weights if run.weights_16_bit else model.precision
     gradient, optimizer = (0, 0) if run.frozen else (run.gradient_bytes, run.optimizer_bytes)
-    numbers = replace(
-        numbers,
-        gradient_bytes=numbers.gradient_bytes if gradient is None else gradient,
-        optimizer_bytes=numbers.optimizer_bytes if optimizer is None else optimizer,
-    )
+    gradient = numbers.gradient_bytes if gradient is None else gradient
+    optimizer = numbers.optimizer_bytes if optimizer is None else optimizer
+    numbers = replace(numbers, gradient_bytes=gradient, optimizer_bytes=optimizer)
     return replace(model, precision=numbers)
 
 

@@ -120,8 +120,8 @@ def _timelines(data: PageData) -> Any:
     end_ms = max(schedule.makespan * schedule.placement.tick_ms for schedule in data.schedules.values())
     if data.plans is not None:
         end_ms = max(end_ms, *(plan.time_ms for plan in data.plans.frontier.plans))
-    limits = {"start": 0.0, "end": end_ms, "bounds": (0.0, end_ms)}
-    times = Range1d(**limits, min_interval=end_ms / _MOST_ZOOM, name="times")
+    least_ms = end_ms / _MOST_ZOOM
+    times = Range1d(start=0.0, end=end_ms, bounds=(0.0, end_ms), min_interval=least_ms, name="times")
     names = [lane_name(lane) for each in data.schedules.values() for lane in each.placement.lanes]
     left_px = max(_LEFT_PX, _BESIDE_NAME_PX + _LETTER_PX * max(map(len, names)))
     blocks = _rows(list(data.schedules.values()), times, left_px)

@@ -197,11 +197,8 @@ class Run:
         if name in GPUS or variant is None or variant[1] not in GPUS:
             return {"gpu": name if name in GPUS else self.gpu}
         memory_gib, power_w = (float(text) if text else None for text in variant.groups()[1:])
-        return {
-            "gpu": variant[1],
-            "gpu_memory_gib": self.gpu_memory_gib or memory_gib,
-            "power_w": self.power_w or power_w,
-        }
+        memory_gib, power_w = self.gpu_memory_gib or memory_gib, self.power_w or power_w
+        return {"gpu": variant[1], "gpu_memory_gib": memory_gib, "power_w": power_w}
 
     def _batch_figures(self) -> dict[str, Any]:
         """Return the numbers of micro-batches and samples, and the time of an iteration."""
@@ -249,11 +246,9 @@ class Run:
         name, between = f"{self.gpu}_{self.gpus}", self.node_bandwidth_gb_s
         cluster = read_cluster(name, gpus_per_node=each, node_bandwidth_gb_s=between)
         (nodes,) = cluster.nodes
-        gpu = replace(
-            nodes.gpu,
-            memory_gib=self.gpu_memory_gib or nodes.gpu.memory_gib,
-            memory_bandwidth_gb_s=self.gpu_bandwidth_gb_s or nodes.gpu.memory_bandwidth_gb_s,
-        )
+        memory_gib = self.gpu_memory_gib or nodes.gpu.memory_gib
+        bandwidth_gb_s = self.gpu_bandwidth_gb_s or nodes.gpu.memory_bandwidth_gb_s
+        gpu = replace(nodes.gpu, memory_gib=memory_gib, memory_bandwidth_gb_s=bandwidth_gb_s)
         return replace(cluster, nodes=(replace(nodes, gpu=gpu),))
 
     def clock_factor(self, gpu: Gpu) -> float:
