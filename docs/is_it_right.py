@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config.machine import commit
-from experiments.predict.board_page import HEADS, cell
 from experiments.predict.options import PredictOptions
-from experiments.predict.task import predict_runs
+from experiments.predict.task import HEADS, cell, predict_runs
 from experiments.reproduce.recorded import FOLDER
 from placements.forms.texts import markdown_table, write_json
 

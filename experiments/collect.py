@@ -41,9 +41,8 @@ def collect(*directories: str | Path) -> pd.DataFrame:
     for directory in map(Path, directories):
         runs = sorted((path.parent for path in directory.rglob(FILE)), key=_by_number)
         if not runs:
-            raise RunRecordError(
-                f"{directory}: has no {FILE} in it; give the directory of a run or of a sweep"
-            )
+            remedy = "give the directory of a run or of a sweep"
+            raise RunRecordError(f"{directory}: has no {FILE} in it; {remedy}")
         for run in runs:
             record = read_run_record(run)
             given = record.options
@@ -52,9 +51,8 @@ def collect(*directories: str | Path) -> pd.DataFrame:
             ends = {"status": record.status, "version": record.version, "message": record.message or None}
             rows.append({"directory": str(run), "command": record.command, **given, **ends, **record.figures})
     own = [name for name in figures if name not in options]  # a figure may repeat an option, as policy
-    return pd.DataFrame(
-        rows, columns=["directory", "command", *options, "status", *own, "version", "message"]
-    )
+    columns = ["directory", "command", *options, "status", *own, "version", "message"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _by_number(path: Path) -> list[tuple[int, str]]:

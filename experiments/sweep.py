@@ -11,7 +11,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from experiments.collect import TABLE, collect
-from experiments.config.commands import commands
+from experiments.config.declaring import command_of
 from experiments.config.run_record import DONE, FILE, RunRecordError, how_to_resume, read_run_record
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class SweepEnd(Callback):
                 swept = " ".join(record.overrides)
                 failed.append(f"{path.parent}: {record.status}: {swept}: {record.message}")
         with contextlib.suppress(RunRecordError):  # which is among those that failed
-            print("written:", *write_sweep(directory, commands()[name].objective))  # noqa: T201
+            print("written:", *write_sweep(directory, command_of(name).objective))  # noqa: T201
         if failed:
             end = f"{name}: not done: {len(failed)} points; {how_to_resume(directory)}"
             print(*failed, end, sep="\n", file=sys.stderr)  # noqa: T201
@@ -52,17 +52,14 @@ class SweepEnd(Callback):
 def write_sweep(directory: Path, objective: str = "") -> list[Path]:
     """Write the table of a sweep, and a picture where it has something to show; return their paths.
 
-    Args:
-        directory: Output directory of the sweep.
-        objective: Figure of the runs that is drawn; empty for their first number.
+    The objective is the figure of the runs that is drawn; empty for their first number.
 
     Raises:
         RunRecordError: The record of a run is wrong.
     """
     table = collect(directory)
     table.to_csv(directory / TABLE, index=False)
-    figure = draw_sweep(table, objective)
-    if figure is None:
+    if (figure := draw_sweep(table, objective)) is None:
         return [directory / TABLE]
     from schedsearch.figures.canvas import save
 

@@ -10,7 +10,7 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import flag_override
 
-from experiments.config.commands import commands, tell_hydra
+from experiments.config.declaring import command_of, tell_hydra
 from experiments.config.option_list import CONFIG
 
 
@@ -37,8 +37,8 @@ def refusal(name: str, overrides: Sequence[str], directory: Path) -> str:
         HydraConfig.instance().set_config(config)
         del config["hydra"]
     with pytest.raises(ValueError) as error:
-        options = commands()[name].read(config, commands()[name].record)
-        importlib.import_module(commands()[name].task).task(options)
+        options = command_of(name).read(config, command_of(name).record)
+        importlib.import_module(command_of(name).task).task(options)
     assert not list(directory.glob("*"))
     assert "\n" not in str(error.value)
     return str(error.value)

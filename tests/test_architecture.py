@@ -70,7 +70,6 @@ OWNERS = {
         "schedsearch/energy/programs.py",
         "schedsearch/unequal/replica_bound.py",
         "experiments/reproduce/galvatron/tables.py",
-        "experiments/predict/calibration.py",
         "placements/models/machine/machine_rates.py",
         "placements/profiles/length_rules.py",
     ],
@@ -180,7 +179,7 @@ def test_the_front_door_is_all_that_schedsearch_knows_of_later_layers() -> None:
 
 
 LOADERS = {
-    *("schedsearch", "experiments.__main__", "experiments.config.command", "experiments.config.commands"),
+    *("schedsearch", "experiments.__main__", "experiments.config.command", "experiments.config.declaring"),
     *("experiments.benchmarks.frame", "experiments.plan.task", "experiments.reproduce.catalogue"),
 }
 """Front doors, which alone import modules of ours by their names, late: no circle can hide behind those."""

@@ -20,8 +20,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from places import ROOT, SHARED_DATA
 
-from experiments.config.commands import commands as declared
-from experiments.config.commands import tell_hydra
+from experiments.config.declaring import commands as declared
+from experiments.config.declaring import tell_hydra
 from experiments.config.option_list import CONFIG, chosen_items, kinds_of
 from experiments.config.options import read_record
 from experiments.config.words import for_hydra

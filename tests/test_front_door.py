@@ -15,8 +15,9 @@ from places import ROOT
 
 import schedsearch
 from experiments.__main__ import main
-from experiments.config.commands import commands
+from experiments.config.declaring import command_of
 from experiments.config.option_list import options_of
+from experiments.config.rooms import names
 
 PACKAGES = ("placements", "runtime", "experiments")
 
@@ -60,18 +61,18 @@ def test_help_lists_all_commands_in_80_columns(tmp_path: Path) -> None:
     done = python("-m", "schedsearch", "--help", cwd=tmp_path)
     assert done.returncode == 0
     listed = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")]
-    assert listed[: len(commands()) + 1] == [*commands(), "collect"]
+    assert listed[: len(names()) + 1] == [*names(), "collect"]
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 def test_the_list_of_commands_is_whole() -> None:
     """A room that can be run, and a place in the list for each."""
     rooms = {path.parent.name for path in (ROOT / "experiments").glob("*/__main__.py")}
-    assert set(commands()) == rooms - {"benchmarks"}  # which is for a checkout, and no command of Hydra
-    assert all(each.name == name and find_spec(each.task) for name, each in commands().items())
+    assert set(names()) == rooms - {"benchmarks"}  # which is for a checkout, and no command of Hydra
+    assert all(command_of(name).name == name and find_spec(command_of(name).task) for name in names())
 
 
-@pytest.mark.parametrize("name", commands())
+@pytest.mark.parametrize("name", names())
 def test_a_whole_run_of_each_command_is_always_tested(name: str) -> None:
     texts = [path.read_text(encoding="utf-8") for path in (ROOT / "tests/experiments" / name).glob("*.py")]
     assert any("@pytest.mark.always" in text and f'command("{name}"' in text for text in texts)
@@ -170,7 +171,7 @@ def test_the_package_has_its_version_and_the_pipeline() -> None:
 
 def test_no_message_or_help_sends_to_a_page_that_a_wheel_lacks() -> None:
     """Docstrings may; what a user of the wheel reads has to say it itself."""
-    every = (option for command in commands() for option in options_of(command))
+    every = (option for command in names() for option in options_of(command))
     texts = [option for option in every if "docs/" in option.meaning]
     sources = (path for layer in (*PACKAGES, "schedsearch") for path in (ROOT / layer).rglob("*.py"))
     says = [path for path in sources if re.search(r"see docs/\S+\"", path.read_text(encoding="utf-8"))]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.config.declaring import Command, Option, own_options
+from experiments.config.options import read_fields, require_known
 from placements.forms.meaning import REQUIRED, Verbatim, group, inherited, option
 from schedsearch.cluster.generator import GeneratorOptions
 
@@ -117,6 +118,16 @@ TRACES: Mapping[str, tuple[Option, ...]] = {
 """The kinds of the group `trace`."""
 
 
+Trace = GeneratedTraceOptions | FileTraceOptions
+
+
+def _read_trace(given: Mapping[str, Any]) -> Trace:
+    require_known("trace.kind", given.get("kind"), ("generated", "file"))
+    if given["kind"] == "file":
+        return read_fields(given, FileTraceOptions, "trace")
+    return read_fields(given, GeneratedTraceOptions, "trace")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClusterCommandOptions:
     """All of `experiments.cluster`; which options the trace has says its kind."""
@@ -141,8 +152,7 @@ class ClusterCommandOptions:
         choices=("gavel", "in_turn", "one_queue"),
     )
     placement_sensitive: bool = option(
-        False,
-        "true: jobs are slower on more servers than they need, and policies know it",
+        False, "true: jobs are slower on more servers than they need, and policies know it"
     )
     checkpoint_s: float = option(0, "time to save a job that has to leave its GPUs, in s")
     restart_s: float = option(0, "time to start a job on GPUs where it was not before, in s")
@@ -151,7 +161,7 @@ class ClusterCommandOptions:
     )
     seed: int | None = option(None, "seed of what the simulator draws; null: the trace's, or 0")
     cluster: GpuClusterOptions = group("gavel", CLUSTERS, headline="The GPUs")
-    trace: Mapping[str, Any] = group("generated", TRACES, headline="The jobs")
+    trace: Trace = group("generated", TRACES, _read_trace, headline="The jobs")
     policy_options: PolicyOptions = group(headline="The policy")
     run: RealRunOptions = group(headline="Jobs that really run")
 

@@ -1,12 +1,13 @@
-"""The outcome of a simulation as data: its figures, its jobs and the cluster over time."""
+"""The outcome of a simulation: figures, jobs and the cluster over time as data, and facts for people."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from experiments.report.html_report import Fact
 from experiments.report.result import Table
 from schedsearch.cluster.simulator.outcome import PERCENTILES, Outcome
 
@@ -20,26 +21,15 @@ _JOB_COLUMNS = (
 """Columns of the table of jobs; most are attributes of a `JobOutcome` or of its job."""
 
 
-def figures_of(found: Outcome) -> dict[str, float]:
-    """Return the figures of a simulation that are numbers, by names with their units."""
-    return {name: value for name, value in found.figures.items() if math.isfinite(value)}
-
-
 def jobs_table(found: Outcome) -> Table:
     """Return a row for each job, with its times, dollars and energy."""
     first, last = found.window
     rows = []
     for number, one in enumerate(found.jobs):
-        row: dict[str, object] = {
-            "job": one.job.name,
-            "is_measured": int(first <= number < last),
-            "is_late": int(found.is_late(one)),
-        }
-        for name in _JOB_COLUMNS:
-            if name not in row:  # of its outcome, or of the job as submitted
-                value = getattr(one if hasattr(one, name) else one.job, name)
-                row[name] = _plain(value) if isinstance(value, float) else value
-        rows.append(row)
+        row = {name: getattr(one if hasattr(one, name) else one.job, name, None) for name in _JOB_COLUMNS}
+        row |= {name: _plain(value) for name, value in row.items() if isinstance(value, float)}
+        flags = {"is_measured": int(first <= number < last), "is_late": int(found.is_late(one))}
+        rows.append(row | flags | {"job": one.job.name})
     return Table(dict, rows, _JOB_COLUMNS)
 
 
@@ -56,18 +46,19 @@ def outcome_to_dict(found: Outcome, skipped: Mapping[tuple[str, int], int]) -> d
     """Return the figures of a simulation as plain data; null where there is no value."""
     figures = {name: _plain(value) for name, value in found.figures.items()}
     names = ("average_jct_s", "makespan_s", "utilisation", "average_finish_time_ratio", "dollars", "kwh")
-    busy = {
-        name: busy_s / (found.cluster.workers[name] * found.end_s)
-        for name, busy_s in found.busy_s.items()
-        if found.cluster.workers[name] and found.end_s
-    }
+    gpu_s = {name: count * found.end_s for name, count in found.cluster.workers.items()}
+    busy = {name: busy_s / gpu_s[name] for name, busy_s in found.busy_s.items() if gpu_s[name]}
     first, last = found.window
+    ratios: dict[str, float | None] = dict.fromkeys(map(str, PERCENTILES))
+    if len(found.finish_time_ratios):
+        percentiles = np.percentile(found.finish_time_ratios, PERCENTILES).tolist()
+        ratios = dict(zip(ratios, percentiles, strict=True))
     return {
         "schema_version": SCHEMA_VERSION,
         "policy": found.policy,
         **{name: figures[name] for name in names},
         "jct_percentiles_s": {str(one): figures[f"jct_p{one}_s"] for one in PERCENTILES},
-        "finish_time_ratio_percentiles": _percentiles(found.finish_time_ratios.tolist()),
+        "finish_time_ratio_percentiles": ratios,
         "utilisation_by_type": busy,
         "slo": {
             "jobs": sum(math.isfinite(one.job.slo_s) for one in found.measured),
@@ -95,12 +86,40 @@ def outcome_to_dict(found: Outcome, skipped: Mapping[tuple[str, int], int]) -> d
     }
 
 
-def _percentiles(values: Sequence[float]) -> dict[str, float | None]:
-    found = np.percentile(values, PERCENTILES) if values else [None] * len(PERCENTILES)
-    return {
-        str(one): None if value is None else float(value)
-        for one, value in zip(PERCENTILES, found, strict=True)
-    }
+def hours(seconds: float) -> str:
+    """Return a time for people.
+
+    >>> hours(5400.0), hours(45e6)
+    ('1.5 h', '12,500 h')
+    """
+    found = seconds / 3600
+    return f"{found:,.0f} h" if found >= 1000 else f"{found:.4g} h"
+
+
+def outcome_facts(found: Outcome) -> Iterator[Fact]:
+    """Yield the facts of a simulation that apply."""
+    figures, ratios = found.figures, found.finish_time_ratios
+    measured = f"{len(found.jcts_s)} of {found.window[1] - found.window[0]} jobs are done"
+    yield Fact("Average job completion time", hours(figures["average_jct_s"]), measured)
+    yield Fact("Utilisation", f"{figures['utilisation']:.1%}", "busy GPU time of all GPU time")
+    yield Fact("Cost", f"{figures['dollars']:,.2f} $", "of all jobs, at the prices of the cluster")
+    for one in PERCENTILES:
+        yield Fact(f"Completion time, {one} % of the jobs", f"at most {hours(figures[f'jct_p{one}_s'])}")
+    note = "from the first arrival to the last end of the measured jobs"
+    yield Fact("Makespan", hours(figures["makespan_s"]), note)
+    if len(ratios):
+        note = f"largest {ratios.max():.3g}; below 1 a job gains from sharing the cluster"
+        yield Fact("Finish-time fairness (rho), mean", f"{ratios.mean():.3g}", note)
+    yield Fact("Preemptions", f"{figures['preemptions']:,}", f"{figures['lease_renewals']:,} leases extended")
+    if figures["kwh"]:
+        note = "of all jobs and idle GPUs, where powers are known"
+        yield Fact("Energy", f"{figures['kwh']:,.4g} kWh", note)
+    if with_slo := sum(one.job.slo_s < float("inf") for one in found.measured):
+        late = figures["slo_violations"]
+        yield Fact("SLO violations", f"{late} of {with_slo} jobs", f"{late / with_slo:.1%}")
+    yield Fact("Simulated time", hours(found.end_s), f"{len(found.jobs)} jobs arrived")
+    if found.missing:
+        yield Fact("Not done", found.missing)
 
 
 def _plain(value: float) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,19 @@ _INTERVALS = 240
 _HOUR_S = 3600.0
 
 
-def save_completion_times(found: Outcome, path: Path) -> None:
-    """Draw the share of the jobs that are done within a number of hours after their arrival."""
-    _save(draw_completion_times, {found.policy: found.jcts_s / _HOUR_S}, path)
+def pictures_of(found: Outcome) -> dict[str, Callable[[Path], object]]:
+    """Return the figures that the outcome has enough for, by name, as functions that write them.
 
-
-def save_busy_gpus(found: Outcome, path: Path) -> None:
-    """Draw the GPUs of each type that ran a job over time, above each other."""
-    _save(draw_busy_gpus, busy_gpus(found), path)
+    They are the share of the jobs done within a number of hours after their arrival, and the GPUs of each
+    type that ran a job over time, above each other.
+    """
+    pictures: dict[str, Callable[[Path], object]] = {}
+    if len(found.jcts_s):
+        jcts_h = {found.policy: found.jcts_s / _HOUR_S}
+        pictures["completion_times"] = partial(_save, draw_completion_times, jcts_h)
+    if len(found.rounds.start_s):
+        pictures["busy_gpus"] = partial(_save, draw_busy_gpus, busy_gpus(found))
+    return pictures
 
 
 def busy_gpus(found: Outcome) -> BusyGpus:

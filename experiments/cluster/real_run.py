@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.cluster.chosen_policies import chosen_policy
 from experiments.cluster.options import ClusterCommandOptions
-from experiments.cluster.workload import Workload, read_workload
+from experiments.cluster.workload import Workload, chosen_policy, read_workload
 from experiments.config.options import OptionError, require
 from experiments.report.result import Result, Table
 from placements.forms.texts import text_columns

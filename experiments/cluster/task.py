@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import logging
+import math
 import shlex
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
-from pathlib import Path
+from typing import Any
 
-from experiments.cluster.chosen_policies import chosen_policy
-from experiments.cluster.decision import decide
-from experiments.cluster.facts import cluster_in_words, outcome_facts
-from experiments.cluster.options import ClusterCommandOptions
-from experiments.cluster.outcome_tables import figures_of, jobs_table, outcome_to_dict, series_table
+from experiments.cluster import outcome_tables
+from experiments.cluster.options import ClusterCommandOptions, PolicyOptions
 from experiments.cluster.real_run import run_jobs
-from experiments.cluster.workload import read_workload, rounds_of
+from experiments.cluster.workload import chosen_policy, read_workload, rounds_of
 from experiments.config.options import OptionError
 from experiments.config.run_record import given_names, given_words, output_directory
 from experiments.report.result import Result
-from schedsearch.cluster.simulator.outcome import Outcome
+from placements.forms.texts import text_columns
+from schedsearch.cluster.allocation import Allocation, check_allocation
+from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.inputs.decision_file import read_decision
+from schedsearch.cluster.policies.registry import policy_entry
 from schedsearch.cluster.simulator.simulation import FROM_KEYBOARD, ClusterProgress, simulate_cluster
 from schedsearch.core.progress import StepBar
 
@@ -27,6 +28,14 @@ log = logging.getLogger(__name__)
 
 _OF_DECISIONS = ("allocate", "policy", "policy_options")
 """The options of one decision, whose file says all else."""
+
+FILE = "allocation.json"
+
+SMALLEST = 1e-12
+"""Shares up to this are the solver's rounding, and are written as none."""
+
+_MOST_ROWS = 40
+"""Jobs of the printed table."""
 
 
 def task(options: ClusterCommandOptions) -> Result:
@@ -48,8 +57,7 @@ def _simulate(options: ClusterCommandOptions) -> Result:
     """Return the outcome of a simulation; a Ctrl-C ends it between two rounds."""
     policy, work = chosen_policy(options.policy, options.policy_options), read_workload(options)
     cluster, rounds = work.cluster, rounds_of(options)
-    free = [gpu_type for gpu_type in cluster.gpu_types if gpu_type not in cluster.dollars_per_hour]
-    if free:
+    if free := [gpu_type for gpu_type in cluster.gpu_types if gpu_type not in cluster.dollars_per_hour]:
         log.info("no price is known for %s; costs in dollars leave them out", ", ".join(free))
     with StepBar(options.policy) as bar:
 
@@ -58,29 +66,83 @@ def _simulate(options: ClusterCommandOptions) -> Result:
             bar(text, progress.jobs_done, max(progress.jobs_wanted, 1))
 
         found = simulate_cluster(work.jobs, cluster, work.throughputs, policy, work.rules, show)
+    from experiments.cluster.pictures import pictures_of  # loads matplotlib
+
     if work.skipped_in_words:
         log.warning("%s", work.skipped_in_words)
-    log.info("%s on %s, rounds=%s", found.policy, cluster_in_words(cluster), rounds)
+    gpus = ", ".join(f"{count} {gpu_type}" for gpu_type, count in cluster.workers.items())
+    log.info("%s on %s, rounds=%s", found.policy, gpus, rounds)
+    figures = {name: value for name, value in found.figures.items() if math.isfinite(value)}
     command = shlex.join(["schedsearch", "cluster", *given_words()])
     about = {"seed": work.trace_seed, "rounds": rounds, "options": asdict(options), "command": command}
     return Result(
-        figures={"policy": found.policy, **figures_of(found)},
-        tables={"jobs": jobs_table(found), "series": series_table(found)},
-        files={"cluster.json": outcome_to_dict(found, work.skipped) | about},
-        pictures=_pictures(found),
-        facts=[*outcome_facts(found)],
+        figures={"policy": found.policy, **figures},
+        tables={"jobs": outcome_tables.jobs_table(found), "series": outcome_tables.series_table(found)},
+        files={"cluster.json": outcome_tables.outcome_to_dict(found, work.skipped) | about},
+        pictures=pictures_of(found),
+        facts=[*outcome_tables.outcome_facts(found)],
         interrupted=f"figures until {found.end_s / 3600:,.1f} h of the trace are in"
         * (found.reason == FROM_KEYBOARD),
     )
 
 
-def _pictures(found: Outcome) -> dict[str, Callable[[Path], object]]:
-    """Return the figures that the outcome has enough for."""
-    from experiments.cluster import pictures  # loads matplotlib
+def decide(path: str, name: str, options: PolicyOptions) -> Result:
+    """Ask a policy the question of a file, and check the answer.
 
-    drawn: dict[str, Callable[[Path], object]] = {}
-    if len(found.jcts_s):
-        drawn["completion_times"] = partial(pictures.save_completion_times, found)
-    if len(found.rounds.start_s):
-        drawn["busy_gpus"] = partial(pictures.save_busy_gpus, found)
-    return drawn
+    Raises:
+        ClusterError: The file is wrong, or the policy is not known or has no such option.
+        InfeasibleError: No allocation does what the policy asks for.
+    """
+    asked, policy, entry = read_decision(path), chosen_policy(name, options), policy_entry(name)
+    if entry.needs_steps and not asked.has_steps:
+        raise ClusterError(f"{path}: a job has no steps, which policy {name} looks at; give each its steps")
+    allocation = policy.allocate(asked.demand)
+    check_allocation(allocation)
+    shares = allocation_to_dict(allocation)
+    head = {"schema_version": 1, "policy": policy.name, "objective_is": entry.description}
+    for note in allocation.notes:
+        log.warning("%s", note)
+    lines = [decision_table(shares), f"objective {allocation.objective:.8g}: {entry.description}"]
+    if allocation.dollars_per_hour:
+        lines.append(f"{allocation.dollars_per_hour:.5g} dollars per hour for the GPUs in use")
+    figures: dict[str, float | str] = {"policy": policy.name}
+    if math.isfinite(allocation.objective):
+        figures["objective"] = allocation.objective
+    return Result(figures=figures, files={FILE: head | shares}, sentences=lines)
+
+
+def allocation_to_dict(allocation: Allocation) -> dict[str, Any]:
+    """Return an allocation by the names of jobs and GPU types, with all types of the cluster, 0 for none.
+
+    Shares are of jobs alone; those of two jobs on the same GPUs come on top, each once.
+    """
+    names = [active.name for active in allocation.demand.jobs]
+    used = allocation.used(SMALLEST)
+    shares = {name: dict.fromkeys(allocation.demand.cluster.gpu_types, 0.0) for name in names}
+    for one in used:
+        if len(one.jobs) == 1:
+            shares[one.jobs[0]][one.gpu_type] += one.share
+    return {
+        "objective": allocation.objective if math.isfinite(allocation.objective) else None,
+        "shares": shares,
+        "pairs": [asdict(one) for one in used if len(one.jobs) == 2],
+        "steps_per_s": dict(zip(names, allocation.rates.tolist(), strict=True)),
+        "dollars_per_hour": allocation.dollars_per_hour,
+        "power_w": allocation.power_w,
+        "configurations": [asdict(one) for one in used],
+        "notes": [*allocation.notes],
+    }
+
+
+def decision_table(decided: Mapping[str, Any]) -> str:
+    """Return the shares and the effective throughput of each job, for a terminal."""
+    types = list(next(iter(decided["shares"].values())))
+    rates, pairs = decided["steps_per_s"], decided["pairs"]
+    known = [([job], shares, [rates[job]]) for job, shares in decided["shares"].items()]
+    known += [(pair["jobs"], {pair["gpu_type"]: pair["share"]}, pair["steps_per_s"]) for pair in pairs]
+    rows = [["job", *types, "steps/s"]]
+    for jobs, shares, steps_per_s in known[:_MOST_ROWS]:
+        percents = (f"{shares[name]:.2%}" if shares.get(name) else "" for name in types)
+        rows.append([" + ".join(jobs), *percents, " + ".join(f"{rate:.5g}" for rate in steps_per_s)])
+    more = len(known) - _MOST_ROWS
+    return "\n".join([*text_columns(rows), *([f"and {more} more in {FILE}"] if more > 0 else [])])

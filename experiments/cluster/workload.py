@@ -1,26 +1,29 @@
-"""Inputs of a simulation: GPUs, throughputs and types of jobs, jobs of a trace, and rules of rounds."""
+"""Inputs of a simulation: policy, GPUs, throughputs and types of jobs, jobs of a trace, rules of rounds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.cluster.gpu_numbers import gpu_cluster
 from experiments.cluster.options import (
     ClusterCommandOptions,
     FileTraceOptions,
     GeneratedTraceOptions,
+    GpuClusterOptions,
+    PolicyOptions,
 )
-from experiments.config.options import OptionError, read_fields, require, require_known, require_path
+from experiments.config.options import OptionError, require, require_known, require_path
 from schedsearch.cluster.generator import generated
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.inputs.throughput_file import read_job_types, read_throughputs
 from schedsearch.cluster.inputs.trace_file import read_trace
 from schedsearch.cluster.jobs import Job
-from schedsearch.cluster.policies.registry import policy_entry
+from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.policies.registry import policy_entry, policy_of
+from schedsearch.cluster.policies.water_filling import Entity
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.throughputs import Throughputs
 
@@ -58,15 +61,72 @@ class Workload:
     skipped_in_words: str = ""
 
 
-Trace = GeneratedTraceOptions | FileTraceOptions
+TYPES = ("v100", "p100", "k80")
+"""GPU types of numbers with colons between: Gavel's types, in its order."""
+
+_EXAMPLES = {
+    "workers": "36:36:36",
+    "dollars_per_hour": "0.74:0.43:0.135",
+    "gpus_per_server": "4:4:8",
+    "idle_power_w": "40:30:25",
+}
+"""Numbers of the GPUs of each type, by the names of the options."""
+
+
+def chosen_policy(name: str, options: PolicyOptions) -> Policy:
+    """Return a new policy with the options that are given; null stands for the policy's default.
+
+    Raises:
+        OptionError: An option has a wrong form.
+        ClusterError: The policy is not known, or has no such option.
+    """
+    given = {key: value for key, value in asdict(options).items() if value is not None}
+    entities = {}
+    for entity, value in given.get("entities", {}).items():
+        where = f"policy_options.entities.{entity}"
+        own = value if isinstance(value, dict) else {"weight": value}
+        require({*own} <= {"weight", "policy"}, where, value, "a weight", "write {weight: 2, policy: fifo}")
+        weight = own.get("weight", 1.0)
+        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        require(is_number, f"{where}.weight", weight, "a number", "give one")
+        entities[str(entity)] = Entity(float(weight), own.get("policy", "fairness"))
+    return policy_of(name, **given | ({"entities": entities} if "entities" in given else {}))
+
+
+def gpu_cluster(options: GpuClusterOptions) -> GpuCluster:
+    """Return the cluster; prices with colons between are left out for types that it does not have.
+
+    Raises:
+        OptionError: A number is none.
+        ClusterError: A number is out of its range, or of a type that the cluster has not.
+    """
+    numbers = {name: _by_type(name, getattr(options, name)) for name in _EXAMPLES}
+    for name in ("workers", "gpus_per_server"):
+        for gpu_type, count in numbers[name].items():
+            require(count == int(count), f"cluster.{name}.{gpu_type}", count, "a whole number", "give one")
+        numbers[name] = {gpu_type: int(count) for gpu_type, count in numbers[name].items()}
+    workers, prices, sizes, idle_w = numbers.values()
+    if isinstance(options.dollars_per_hour, str):
+        prices = {gpu_type: price for gpu_type, price in prices.items() if gpu_type in workers}
+    cap_w = math.inf if options.power_cap_w is None else options.power_cap_w
+    return GpuCluster(workers, prices, sizes, power_cap_w=cap_w, idle_power_w=idle_w)
+
+
+def _by_type(name: str, given: str | Mapping[str, float] | None) -> Mapping[str, Any]:
+    if not isinstance(given, str):
+        return given or {}
+    try:
+        return dict(zip(TYPES, map(float, given.split(":")), strict=True))
+    except ValueError:
+        wanted = f"numbers of {':'.join(TYPES)}"
+        remedy = f"write {_EXAMPLES[name]}, or types by name as in {{v100: 8, k80: 4}}"
+        raise OptionError(f"cluster.{name}: {given!r} is not {wanted}; {remedy}") from None
 
 
 def read_data(given: str | None, *, unconsolidated: bool = False) -> tuple[Throughputs, dict[str, bool]]:
     """Return the throughputs and job types of a folder, or of a file and the types beside it.
 
-    Args:
-        given: Path of the folder or file.
-        unconsolidated: Whether to read what jobs get on several servers too.
+    With `unconsolidated` the throughputs of jobs on several servers are read too.
 
     Returns:
         The throughputs; and whether each type may run on more than one GPU, in the order in which jobs are
@@ -79,9 +139,8 @@ def read_data(given: str | None, *, unconsolidated: bool = False) -> tuple[Throu
     require(given is not None, "data", given, "a path", f"{_WANTED}, as in data=FOLDER")
     path = Path(require_path("data", given))
     file = path / THROUGHPUTS if path.is_dir() else path
-    require(
-        file.exists(), "data", given, "there" if file == path else f"a folder with {THROUGHPUTS}", _WANTED
-    )
+    wanted = "there" if file == path else f"a folder with {THROUGHPUTS}"
+    require(file.exists(), "data", given, wanted, _WANTED)
     throughputs = read_throughputs(file, unconsolidated=unconsolidated)
     types = file.parent / JOB_TYPES
     if types.exists():
@@ -91,23 +150,15 @@ def read_data(given: str | None, *, unconsolidated: bool = False) -> tuple[Throu
     return throughputs, {name: name in several for name in names}
 
 
-def trace_options(given: Mapping[str, Any]) -> Trace:
-    """Return the `trace` group as a record."""
-    require_known("trace.kind", given.get("kind"), ("generated", "file"))
-    if given["kind"] == "file":
-        return read_fields(given, FileTraceOptions, "trace")
-    return read_fields(given, GeneratedTraceOptions, "trace")
-
-
 def window_of(options: ClusterCommandOptions) -> tuple[int, int] | None:
     """Return the first job that is measured, and the one after the last.
 
     Raises:
         OptionError: They are not two numbers of jobs.
     """
-    if options.window is None:
-        return None
     match options.window:
+        case None:
+            return None
         case [int(first), int(last)] if 0 <= first < last:
             return first, last
     raise OptionError(f"window: {[*options.window]} is not [FIRST, LAST + 1]; write as in window=[4000,5000]")
@@ -120,56 +171,49 @@ def read_workload(options: ClusterCommandOptions) -> Workload:
         OptionError: An option is wrong.
         ClusterError: A number of GPUs, the throughputs or the trace are wrong.
     """
-    trace, cluster, window = trace_options(options.trace), gpu_cluster(options.cluster), window_of(options)
+    trace, cluster, window = options.trace, gpu_cluster(options.cluster), window_of(options)
     throughputs, types = read_data(options.data, unconsolidated=options.placement_sensitive)
     if options.placement_sensitive:
         servers = options.cluster.gpus_per_server
         require(servers is not None, "cluster.gpus_per_server", None, "known", "give it, as in 4:4:8")
-    rules = simulation_options(options, trace)
+    rules = simulation_options(options)
     if isinstance(trace, FileTraceOptions):
         found = read_trace(trace.path, throughputs, seed=options.seed or 0, cluster=cluster)
         left_out = found.skipped_text()
         wanted = "a trace with jobs that have throughputs"
         require(bool(found.jobs), "trace", trace.path, wanted, f"{left_out}; see data")
-        _check_window(window, len(found.jobs))
-        return Workload(cluster, throughputs, found.jobs, rules, None, found.skipped, left_out)
-    number = trace.num_jobs if trace.num_jobs is not None else window[1] if window is not None else None
-    if number is None:
-        raise OptionError("trace.num_jobs: None is not a number of jobs; give one, or a window of them")
-    _check_window(window, number)
-    jobs = generated(_types_of(trace, types), throughputs, trace)
-    return Workload(cluster, throughputs, jobs, rules, trace.seed)
-
-
-def _check_window(window: tuple[int, int] | None, num_jobs: int) -> None:
-    where = [*window] if window is not None else []
-    is_within = window is None or window[1] <= num_jobs
-    require(is_within, "window", where, f"within the trace, which has {num_jobs} jobs", "end it there")
+        work = Workload(cluster, throughputs, found.jobs, rules, None, found.skipped, left_out)
+        number = len(found.jobs)
+    else:
+        last = window[1] if window is not None and trace.num_jobs is None else trace.num_jobs
+        if last is None:
+            raise OptionError("trace.num_jobs: None is not a number of jobs; give one, or a window of them")
+        number, jobs = last, generated(_types_of(trace, types), throughputs, trace)
+        work = Workload(cluster, throughputs, jobs, rules, trace.seed)
+    if window is not None:
+        within = f"within the trace, which has {number} jobs"
+        require(window[1] <= number, "window", [*window], within, "end it there")
+    return work
 
 
 def _types_of(trace: GeneratedTraceOptions, known: Mapping[str, bool]) -> dict[str, bool]:
-    """Return the types that are drawn from."""
+    """Return the types that are drawn from; a wanted name may lack the brackets with the batch size."""
     if trace.types is None:
         return dict(known)
-    wanted = [str(name) for name in trace.types]
-    for name in wanted:
-        require_known("trace.types", name, [*known, *map(_model_of, known)])
-    return {name: several for name, several in known.items() if {name, _model_of(name)} & {*wanted}}
+    model_of = {name: name.partition(" (")[0] for name in known}
+    for name in trace.types:
+        require_known("trace.types", name, [*known, *model_of.values()])
+    return {name: several for name, several in known.items() if {name, model_of[name]} & {*trace.types}}
 
 
-def _model_of(job_type: str) -> str:
-    """Return the name of a type without the brackets behind it, which hold its batch size."""
-    return job_type.partition(" (")[0]
-
-
-def simulation_options(options: ClusterCommandOptions, trace: Trace) -> SimulationOptions:
+def simulation_options(options: ClusterCommandOptions) -> SimulationOptions:
     """Return how a trace is simulated; its seed is the simulator's, where that has none of its own.
 
     Raises:
         OptionError: The window is wrong.
         ClusterError: A number is out of its range.
     """
-    seed = trace.seed if isinstance(trace, GeneratedTraceOptions) else 0
+    seed = options.trace.seed if isinstance(options.trace, GeneratedTraceOptions) else 0
     return SimulationOptions(
         round_s=options.round_s,
         reset_s=options.recompute_s,

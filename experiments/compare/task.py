@@ -10,7 +10,7 @@ from pathlib import Path
 from experiments.compare.model import read_model, read_unequal
 from experiments.compare.options import CompareOptions
 from experiments.compare.report import comparison_page
-from experiments.config.commands import commands
+from experiments.config.declaring import command_of
 from experiments.config.options import OptionError, require
 from experiments.report.result import Result, Table
 from experiments.search.options import SearchOptions
@@ -31,7 +31,7 @@ def task(options: CompareOptions) -> Result:
     """Compare; the figures are the makespans of the schedules."""
     stages, own = read_model(options)
     costs = stages_cost_source(options.stages, stages.power_w)
-    for name in commands()["compare"].refused:
+    for name in command_of("compare").refused:
         given, usual = (getattr(of, name.removeprefix("search.")) for of in (options.search, SearchOptions()))
         require(given == usual, name, given, "for a comparison", "leave it out")
     batch = read_unequal(options, stages)

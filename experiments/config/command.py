@@ -11,23 +11,20 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from experiments.config.commands import commands, tell_hydra
+from experiments.config.declaring import command_of, tell_hydra
 from schedsearch import put_first
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from experiments.report.result import Result
-
-Task = Callable[[], "Result"]
-"""The work of a command with its options."""
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +89,7 @@ def _on_ctrl_c(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None
 
 
 def _run_in_hydra(name: str) -> None:
-    if commands()[name].needs_torch and importlib.util.find_spec("torch") is None:
+    if command_of(name).needs_torch and importlib.util.find_spec("torch") is None:
         _exit(f"{name}: error: torch is not installed; pip install 'schedsearch[runtime]'", FAILED)
     from experiments.config.option_list import CONFIG, chosen_items, help_text
     from experiments.config.words import HELP, for_hydra
@@ -106,29 +103,8 @@ def _run_in_hydra(name: str) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
     tell_hydra(name, chosen_items(name, words))
     sys.argv[1:] = words
-    hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)(_Recorded(name))()
-
-
-@dataclass(frozen=True)
-class _Recorded:
-    """A task as Hydra calls it, in this process or in another, to which launchers send it by name.
-
-    Attributes:
-        name: Of the command.
-    """
-
-    name: str
-
-    def __call__(self, config: DictConfig) -> float | None:
-        """Run it, and write its record; its modules are imported only if its options are right."""
-        command = commands()[self.name]
-        try:
-            options = command.read(config, command.record)
-            task: Task | ValueError = partial(imported(command.task).task, options)
-        except ValueError as error:
-            task = error
-        with _on_ctrl_c(signal.default_int_handler):
-            return _run_and_record(self.name, task, config)
+    main = hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)
+    main(partial(_run_and_record, name))()
 
 
 @cache
@@ -146,27 +122,37 @@ def imported(module: str) -> ModuleType:
         gc.enable()
 
 
-def _run_and_record(name: str, task: Task | ValueError, config: DictConfig) -> float | None:
-    """Run a task, or tell the mistake in its options, and write its record.
+def _run_and_record(name: str, config: DictConfig) -> float | None:
+    """Run the task of a command, in this process or in one of a launcher, and write its record.
 
-    In a sweep, what is done already is not run, and what fails does not end it.
+    The task's modules are imported only if its options are right. In a sweep, what is done already is not
+    run, and what fails does not end it.
 
     Returns:
         What a sweeper minimizes, without end where the task failed; None where the command has no objective.
     """
-    from experiments.config.run_record import DONE, RunRecord, how_to_resume, sweep_directory
+    from experiments.config import run_record
 
-    record, sweep = RunRecord.of_this_run(name, config), sweep_directory()
-    objective = commands()[name].objective
+    record, sweep = run_record.RunRecord.of_this_run(name, config), run_record.sweep_directory()
+    command = command_of(name)
+    objective = command.objective
     if sweep and (before := record.done_before()) is not None:
         log.info("this point was done before with the same inputs and version; it is not run again")
         return before.number(objective)
     if sweep:
         record.save()
     try:
-        if isinstance(task, ValueError):
-            raise task
-        record = replace(record, status=DONE, message="", figures=_carried_out(task))
+        options = command.read(config, command.record)
+        task: Callable[[object], Result] = imported(command.task).task
+        with _on_ctrl_c(signal.default_int_handler):
+            found, directory = task(options), run_record.output_directory()
+            found.write(directory)
+            found.show(directory)
+        if found.interrupted:
+            raise Interrupted(f"interrupted; {found.interrupted} {directory}")
+        if found.failed:
+            raise Failed(found.failed)
+        record = replace(record, status=run_record.DONE, message="", figures=found.figures)
         record.save()
         return record.number(objective)
     except (Exception, KeyboardInterrupt) as error:
@@ -178,29 +164,10 @@ def _run_and_record(name: str, task: Task | ValueError, config: DictConfig) -> f
             raise
         if not sweep or code == INTERRUPTED:
             # Leaves Hydra by SystemExit, which it passes on, where it would add lines of its own to an error.
-            line += f"; {how_to_resume(sweep)}" if sweep else ""
+            line += f"; {run_record.how_to_resume(sweep)}" if sweep else ""
             _exit(f"{name}: {'error: ' if code == USER_ERROR else ''}{line}", code)
         log.error("%s", line, exc_info=is_bug)
         return math.inf if objective else None
-
-
-def _carried_out(task: Task) -> Mapping[str, float | str]:
-    """Run a task, write and print its result, and return the figures.
-
-    Raises:
-        Interrupted: Ctrl-C ended the task before all was found.
-        Failed: The task has not done all that was asked for.
-    """
-    from experiments.config.run_record import output_directory
-
-    found, directory = task(), output_directory()
-    found.write(directory)
-    found.show(directory)
-    if found.interrupted:
-        raise Interrupted(f"interrupted; {found.interrupted} {directory}")
-    if found.failed:
-        raise Failed(found.failed)
-    return found.figures
 
 
 def _end_of(error: BaseException, name: str) -> tuple[str, str, int]:

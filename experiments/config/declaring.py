@@ -1,17 +1,18 @@
-"""Commands as records: name, options and groups of options."""
+"""Commands as records: name, options and groups of options; found by name, and given to Hydra."""
 
 from __future__ import annotations
 
+import importlib
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
 from typing import Any, NamedTuple
 
 from omegaconf import DictConfig
 
 from experiments.config.options import read_record
-from placements.forms.meaning import REQUIRED
+from placements.forms.meaning import REQUIRED, declared_fields
 
 
 class Option(NamedTuple):
@@ -30,18 +31,13 @@ class Option(NamedTuple):
 
 def own_options(record: type, **given: object) -> tuple[Option, ...]:
     """Return the options of a record that are in no group of its own, some with other defaults."""
-    own = [each for each in fields(record) if "meaning" in each.metadata]
-    assert set(given) <= {each.name for each in own}, f"{given} are options of {record.__name__}"
-    return tuple(
-        Option(each.name, given.get(each.name, _default(each)), each.metadata["meaning"].with_unit)
-        for each in own
-    )
-
-
-def _default(option: Field[Any]) -> Any:
-    if option.default_factory is not MISSING:
-        return option.default_factory()
-    return REQUIRED if option.default is MISSING else option.default
+    found = []
+    for each in declared_fields(record):
+        if each.meaning is not None:
+            default = REQUIRED if each.default is MISSING else each.default
+            found.append(Option(each.name, given.pop(each.name, default), each.meaning.with_unit))
+    assert not given, f"{given} are options of {record.__name__}"
+    return tuple(found)
 
 
 class Group(NamedTuple):
@@ -104,3 +100,57 @@ class Command:
     needs_torch: bool = False
     hydra: Mapping[str, Any] = field(default_factory=dict)
     overrides: Mapping[str, str] = field(default_factory=dict)
+
+
+_stored = {"experiment"}
+"""Groups that Hydra has been given in this process."""
+
+
+def command_of(name: str) -> Command:
+    """Return a command, as the module ``options`` of its room declares it; loads no other's options."""
+    found: Command = importlib.import_module(f"experiments.{name}.options").COMMAND
+    return found
+
+
+@cache
+def options_of_item(command: str, item: str) -> tuple[Option, ...]:
+    """Return the options of one of a command's items."""
+    found: tuple[Option, ...] = importlib.import_module(command_of(command).catalogue).options_of_item(item)
+    return found
+
+
+def tell_hydra(name: str, items: Iterable[str] | None = None) -> None:
+    """Give Hydra the config of a command and its groups; the option of one may be the group of another.
+
+    Only some items may be given, as to load all takes long.
+    """
+    from hydra.core.config_store import ConfigStore  # which help does not wait for
+
+    command, store = command_of(name), ConfigStore.instance()
+    for group in _stored:  # of another command of this process
+        store.repo.pop(group, None)
+    groups = groups_of(command.record)
+    for group, own in groups.items():
+        _stored.add(group)
+        for kind, options in own.kinds.items():
+            store.store(kind, _values(options), group)
+    chosen = [item for item in command.items if items is None or item in items]
+    presets = {item: _values(options_of_item(name, item)) for item in chosen} | dict(command.presets)
+    for choice, values in presets.items():
+        store.store(choice, dict(values), "experiment", package="_global_")
+    defaults = [
+        "output",
+        *({group: own.choice} for group, own in groups.items()),
+        *({f"override hydra/{group}": kind} for group, kind in command.overrides.items()),
+        "_self_",
+        *([{"experiment": None}] if command.presets or command.items else []),
+    ]
+    hydra = {"job": {"name": command.name}} | dict(command.hydra)
+    store.store(name, {"defaults": defaults, **_values(own_options(command.record)), "hydra": hydra})
+
+
+def _values(options: Iterable[Option]) -> dict[str, Any]:
+    """Return the defaults as Hydra takes them."""
+    return {
+        each.name: list(each.default) if isinstance(each.default, tuple) else each.default for each in options
+    }

@@ -15,9 +15,12 @@ PACKAGES = ("z3-solver", "ortools", "numpy", "scipy", "networkx", "lowtime", "to
 
 def machine() -> dict[str, object]:
     """Return the surroundings of the results: machine, its load now, Python, packages, date."""
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return {
         "platform": platform.platform(),
-        "cpu": _cpu_model(),
+        "cpu": next(named, platform.processor() or platform.machine()),
         "cores": os.cpu_count(),
         "load_average": [round(load, 1) for load in os.getloadavg()],
         "niceness": os.nice(0),
@@ -39,10 +42,3 @@ def commit() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:
         return ""
-
-
-def _cpu_model() -> str:
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())

@@ -11,8 +11,7 @@ from typing import Any
 
 import yaml
 
-from experiments.config.commands import commands, options_of_item
-from experiments.config.declaring import Option, groups_of, own_options
+from experiments.config.declaring import Option, command_of, groups_of, options_of_item, own_options
 from experiments.config.rooms import PURPOSES
 from placements.forms.meaning import REQUIRED
 
@@ -33,7 +32,7 @@ def options_of(command: str, choices: Mapping[str, str | None] | None = None) ->
 
 def _by_group(command: str, choices: Mapping[str, str | None]) -> dict[str, list[Option]]:
     """Return the options of a command by their group; its groups and its own have an empty name."""
-    declared, groups = commands()[command], groups_of(commands()[command].record)
+    declared, groups = command_of(command), groups_of(command_of(command).record)
     kinds = {group: kinds_of(command, group) for group in (*groups, "experiment")}
     chosen = {group: choices.get(group, groups[group].choice if group in groups else None) for group in kinds}
     found = {
@@ -55,7 +54,7 @@ def _by_group(command: str, choices: Mapping[str, str | None]) -> dict[str, list
 
 def kinds_of(command: str, group: str) -> set[str]:
     """Return the names from which a group of a command is chosen; none where it has no group of that name."""
-    declared = commands()[command]
+    declared = command_of(command)
     if group == "experiment":
         return {*declared.presets, *declared.items}
     groups = groups_of(declared.record)
@@ -65,12 +64,12 @@ def kinds_of(command: str, group: str) -> set[str]:
 def chosen_items(command: str, given: Sequence[str]) -> tuple[str, ...]:
     """Return the items of a command that options as of a command line choose, in a sweep several."""
     words = [option.partition("=")[2].split(",") for option in given if option.startswith("experiment=")]
-    return tuple(item for item in commands()[command].items if any(item in each for each in words))
+    return tuple(item for item in command_of(command).items if any(item in each for each in words))
 
 
 def names_of(command: str, given: Sequence[str] = ()) -> set[str]:
     """Return the names of a command's options for all kinds of its groups, and those of chosen items."""
-    declared, items = commands()[command], chosen_items(command, given)
+    declared, items = command_of(command), chosen_items(command, given)
     names = {option.name for option in _by_group(command, {})[""]}
     for group, own in groups_of(declared.record).items():
         names |= {f"{group}.{option.name}" for options in own.kinds.values() for option in options}
@@ -92,7 +91,7 @@ def as_yaml(default: Any) -> str:
 
 def help_text(command: str, given: Sequence[str] = ()) -> str:
     """Return the text of ``--help``: the options that matter first, then all others by their groups."""
-    declared = commands()[command]
+    declared = command_of(command)
     choices = {group: kind for group, _, kind in (each.partition("=") for each in given)}
     groups = _by_group(command, choices)
     every = {option.name: option for options in groups.values() for option in options}
@@ -126,6 +125,5 @@ def help_text(command: str, given: Sequence[str] = ()) -> str:
 def _in_columns(option: str, meaning: str) -> str:
     """Return an option with its meaning beside it, continued below where the terminal is narrow."""
     columns = max(shutil.get_terminal_size((1000, 24)).columns, len(option) + 30)
-    return textwrap.fill(
-        option + meaning, columns, subsequent_indent=" " * len(option), break_on_hyphens=False
-    ).rstrip()
+    indent = " " * len(option)
+    return textwrap.fill(option + meaning, columns, subsequent_indent=indent, break_on_hyphens=False).rstrip()

@@ -71,7 +71,11 @@ class RunRecord:
     @property
     def options(self) -> dict[str, int | float | bool | str | None]:
         """The options of the command line by name; lists and mappings as text."""
-        return {each.key_or_group: _plain(each) for each in _parsed(self.overrides)}
+        values = {each.key_or_group: (each, each.value()) for each in _parsed(self.overrides)}
+        return {
+            name: value if value is None or isinstance(value, int | float | str) else each.get_value_string()
+            for name, (each, value) in values.items()
+        }
 
     def save(self) -> None:
         """Write ``result.json`` in the output directory, unless the command keeps nothing of its runs."""
@@ -150,8 +154,3 @@ def given_names() -> list[str]:
 
 def _parsed(words: Sequence[str]) -> list[Override]:
     return OverridesParser.create().parse_overrides(list(words))
-
-
-def _plain(override: Override) -> int | float | bool | str | None:
-    value = override.value()
-    return value if value is None or isinstance(value, int | float | str) else override.get_value_string()

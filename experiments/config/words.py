@@ -6,11 +6,13 @@ import difflib
 import re
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
-from experiments.config.commands import commands
+from experiments.config.declaring import command_of
 from experiments.config.option_list import FILE, kinds_of, names_of
 from experiments.config.options import OptionError, did_you_mean
+from experiments.config.rooms import names
 
 HELP = {"--help", "-h"}
 """Flags that are answered without Hydra."""
@@ -46,32 +48,28 @@ def for_hydra(command: str, given: Sequence[str]) -> list[str]:
     words = list[str]()
     for option in options:
         name, _, value = option.partition("=")
-        is_path = FILE in kinds_of(command, name) and all(map(_is_path, value.split(",")))
+        paths = (re.search(r"[./\\]", part) or Path(part).exists() for part in value.split(","))
+        is_path = FILE in kinds_of(command, name) and all(paths)
         words += [f"{name}={FILE}", f"{name}.path={value}"] if is_path else [option]
     return [*words, *flags]
 
 
-def _is_path(value: str) -> bool:
-    return bool(re.search(r"[./\\]", value)) or Path(value).exists()
-
-
 def _apart(command: str, given: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the options of a command line, and apart from them its flags with their values."""
-    options, flags, words, names = list[str](), list[str](), list(given), names_of(command, given)
-    while words:
-        word = words.pop(0)
+    options, flags, words, names = list[str](), list[str](), iter(given), names_of(command, given)
+    known = (*_FLAGS, *_FLAGS_WITH_VALUE)
+    for word in words:
         flag, is_whole, value = word.partition("=")
-        if flag in (*_FLAGS, *_FLAGS_WITH_VALUE):
+        if flag in known:
             flags.append(word)
-            if words and flag in _FLAGS_WITH_VALUE and not is_whole:
-                flags.append(words.pop(0))
+            if flag in _FLAGS_WITH_VALUE and not is_whole:
+                flags += islice(words, 1)
             continue
         name, _, after = flag.lstrip("-").partition(":")
         if name in names and name != flag:
-            value = value or after or next(iter(words), "VALUE")
+            value = value or after or next(words, "VALUE")
             raise OptionError(f"{word}: is not NAME=VALUE; write {name}={value}")
         if word.startswith("-"):
-            known = (*_FLAGS, *_FLAGS_WITH_VALUE)
             raise OptionError(f"{word}: is not a flag of {command}; {did_you_mean(flag, known)}")
         options.append(word)
     return options, flags
@@ -92,23 +90,22 @@ def _check_names(command: str, options: Sequence[str]) -> None:
 
 def unknown(command: str, key: str, given: Sequence[str]) -> str:
     """Return the message about an option that a command, with the chosen groups, does not have."""
-    names, where = names_of(command, given), f"is not an option of schedsearch {command}"
-    if own := [name for name in sorted(names) if name.endswith(f".{key}")]:
+    known, where = names_of(command, given), f"is not an option of schedsearch {command}"
+    if own := [name for name in sorted(known) if name.endswith(f".{key}")]:
         return f"{key}: {where}; did you mean {own[0]}?"
     if key == "experiment" and (kinds := kinds_of(command, key)):
         kind = next((word.partition("=")[2] for word in given if word.startswith(f"{key}=")), "")
         return f"{key}={kind}: is not there; {did_you_mean(kind, sorted(kinds))}"
-    if key in names:
+    if key in known:
         group = key.partition(".")[0]
         return f"{key}: is not an option of the {group} that is chosen; choose another or leave it out"
-    if others := [o for o in commands() if any(f"{name}.".startswith(f"{key}.") for name in names_of(o))]:
+    if others := [o for o in names() if any(f"{name}.".startswith(f"{key}.") for name in names_of(o))]:
         return f"{key}: {where}, but of {', '.join(others)}; leave it out"
-    if near := difflib.get_close_matches(key, names, n=1):
+    if near := difflib.get_close_matches(key, known, n=1):
         return f"{key}: {where}; did you mean {near[0]}?"
-    if commands()[command].items:
-        return (
-            f"{key}: {where} as it is called; choose the item that has it by experiment=NAME, or leave it out"
-        )
+    if command_of(command).items:
+        remedy = "choose the item that has it by experiment=NAME, or leave it out"
+        return f"{key}: {where} as it is called; {remedy}"
     return f"{key}: {where}; {'--hydra-help' if key.startswith('hydra') else '--help'} says more"
 
 
@@ -123,11 +120,8 @@ def config_error(error: BaseException, command: str) -> str:
         return f"{wrong}: is not NAME=VALUE, or has brackets or quotes that are not closed; {remedy}"
     if lines[0].startswith("Config group override must be"):
         parts = {word: kinds_of(command, word.partition("=")[0]) for word in given}
-        wrong = [
-            word
-            for word, kinds in parts.items()
-            if kinds and not kinds.issuperset(word.split("=")[1].split(","))
-        ]
+        groups = [(word, kinds) for word, kinds in parts.items() if kinds]
+        wrong = [word for word, kinds in groups if not kinds.issuperset(word.split("=")[1].split(","))]
         return f"{' '.join(wrong)}: is a group of options, not a value; choose a config, or leave it out"
     if several := re.match(r"Ambiguous value for argument '(.*)'", lines[0]):
         return f"{several[1]}: has several values; write -m too to sweep over them, or [ ] around a list"

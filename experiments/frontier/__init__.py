@@ -4,5 +4,5 @@
 - `schedule_selection`: of several schedules the one of least energy; modes, order and clocks together
 - `task`: the frontier by its method, what it is compared with, all of it
 - `constrained_plans`: plans that a real job can run
-- `frontier_files`: files, tables and lines; `pictures`, `report`: pictures and the HTML page
+- `frontier_files`: files, tables, lines and the HTML page; `pictures`
 """

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from experiments.config.options import OptionError, require
 from experiments.frontier.options import AUTO, FrontierCommandOptions
@@ -45,8 +45,6 @@ from schedsearch.energy.simulation import waiting_w
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import require_one_stream, require_plain
 
-SwitchedPlan = LimitedPlan[SwitchingLimits, ClockChanges]
-
 FREE_ROUNDS = 2
 """Rounds of the repetend at each end of the steady part whose clocks are free; they save most for little.
 
@@ -54,22 +52,6 @@ Where the clocks repeat after several rounds, these are whole repetitions, as fe
 """
 
 log = logging.getLogger(__name__)
-
-
-class RepeatingPlan(NamedTuple):
-    """A plan whose clocks repeat.
-
-    Attributes:
-        clocks: Its clocks, by part of the schedule.
-        plan: The same, unrolled for the micro-batches of the schedule.
-        deadline_ms: Deadline that it keeps.
-        is_of_schedule: Whether it is of the schedule that was found, and not of its repetend unrolled.
-    """
-
-    clocks: PeriodicPlan
-    plan: FrequencyPlan
-    deadline_ms: float
-    is_of_schedule: bool
 
 
 def clock_latency_of(options: FrontierCommandOptions) -> ClockLatency:
@@ -117,10 +99,8 @@ def check_constrained_plans(options: FrontierCommandOptions, problem: SearchProb
         named = "energy.dwell_ms and energy.switch_ms"
         require_one_stream(placement, named, "leave both at 0")
         profile.require_one_config(named)
-    for name, min_w in (
-        ("power_cap_w", waiting_w(placement, profile)),
-        ("device_power_cap_w", profile.min_blocking_power_w),
-    ):
+    job_w, device_w = waiting_w(placement, profile), profile.min_blocking_power_w
+    for name, min_w in (("power_cap_w", job_w), ("device_power_cap_w", device_w)):
         value = getattr(energy, name)
         above = f"above {min_w:g} W, all waiting"
         require(value is None or value > min_w, f"energy.{name}", value, above, "give more")
@@ -137,51 +117,40 @@ def constrained(
     energy, schedule, limits = options.energy, found.schedule, switching_limits(options)
     profile, frontier, deadline_ms = tuned.profile, tuned.frontier, tuned.deadline_ms
     if AUTO in (energy.dwell_ms, energy.switch_ms):
-        log.info(
-            "a clock stays for at least %g ms, and a change takes %g ms: %s",
-            limits.dwell_ms,
-            limits.latency_ms,
-            clock_latency_of(options).source,
-        )
-    cap = PowerCap(energy.power_cap_w, energy.device_power_cap_w)
-    plans: list[ConstrainedPlan] = []
-    to_run, repeating, switched = None, None, None
+        figures = limits.dwell_ms, limits.latency_ms, clock_latency_of(options).source
+        log.info("a clock stays for at least %g ms, and a change takes %g ms: %s", *figures)
+    cap, number = PowerCap(energy.power_cap_w, energy.device_power_cap_w), options.search.num_micro_batches
+    plans, to_run, switched, periodic_ms, is_of_schedule = list[ConstrainedPlan](), None, None, 0.0, True
     try:
         if energy.periodic:
-            repeating = _repeating(options, found, tuned)
-            to_run = repeating.clocks
-            plans.append(periodic_form(frontier, repeating))
+            periodic, is_of_schedule = _periodic_schedule(options, found)
+            is_longer = not is_of_schedule and energy.deadline_ms is None  # the unrolled repetend may be
+            on = periodic.schedule(number)
+            periodic_ms = asked_deadline_ms(energy, on, profile) if is_longer else deadline_ms
+            to_run = periodic_plan(periodic, profile, number, periodic_ms)
+            plans.append(_periodic_form(frontier, to_run, periodic_ms, is_of_schedule))
         if not limits.are_none:
             switched = switched_plan(schedule, profile, frontier, limits, deadline_ms)
-            plans.append(switched_form(frontier, switched, deadline_ms))
-        if repeating is not None and switched is not None:
-            to_run, both = switched_periodic_plan(repeating.clocks, limits, switched.free)
-            others = {"periodic": repeating.plan, "switched": switched.plan}
-            form = switched_form(frontier, both, repeating.deadline_ms, others)
-            data = {**to_run.to_dict(), "is_of_schedule": repeating.is_of_schedule, **form.data}
+            plans.append(_switched_form(frontier, switched, deadline_ms))
+        if to_run is not None and switched is not None:
+            others = {"periodic": plans[0].plan, "switched": switched.plan}
+            to_run, both = switched_periodic_plan(to_run, limits, switched.free)
+            form = _switched_form(frontier, both, periodic_ms, others)
+            data = {**to_run.to_dict(), "is_of_schedule": is_of_schedule, **form.data}
             title = "Clocks that repeat and change seldom"
             plans.append(form._replace(name="periodic_switched", title=title, data=data))
         if cap != PowerCap():
-            plans.append(capped_form(capped_plan(schedule, profile, frontier, cap)))
+            plans.append(_capped_form(capped_plan(schedule, profile, frontier, cap)))
     except EnergyError as error:
         raise OptionError(f"energy.{error}") from None
-    return replace(
-        tuned,
-        constrained=tuple(plans),
-        periodic=to_run,
-        switched=None if switched is None else switched.plan,
-    )
+    own = None if switched is None else switched.plan
+    return replace(tuned, constrained=tuple(plans), periodic=to_run, switched=own)
 
 
-def _repeating(
-    options: FrontierCommandOptions, found: SearchStepResult, tuned: EnergyResult
-) -> RepeatingPlan:
-    """Return the plan whose clocks repeat, of the schedule, or where that does not repeat, of its repetend.
-
-    The unrolled repetend may be longer than the schedule; a deadline that was not given in ms is then over
-    its own time at the highest clocks.
-    """
-    number, deadline_ms = options.search.num_micro_batches, tuned.deadline_ms
+def _periodic_schedule(
+    options: FrontierCommandOptions, found: SearchStepResult
+) -> tuple[PeriodicSchedule, bool]:
+    """Return the schedule whose clocks repeat, and whether it is the one found, not its unrolled repetend."""
     if found.result is None:
         repetend = _repetend_by_hand(options, found.placement)
     elif found.result.repetend is None:
@@ -190,11 +159,7 @@ def _repeating(
         repetend = found.result.repetend
     each = options.energy.periodic
     periodic = PeriodicSchedule(repetend.repeated(each), found.placement, math.ceil(FREE_ROUNDS / each))
-    is_of_schedule = has_order_of(repetend, found.schedule)
-    if not is_of_schedule and options.energy.deadline_ms is None:
-        deadline_ms = asked_deadline_ms(options.energy, periodic.schedule(number), tuned.profile)
-    clocks = periodic_plan(periodic, tuned.profile, number, deadline_ms)
-    return RepeatingPlan(clocks, clocks.unrolled(number), deadline_ms, is_of_schedule)
+    return periodic, has_order_of(repetend, found.schedule)
 
 
 def _repetend_by_hand(options: FrontierCommandOptions, placement: Placement) -> Repetend:
@@ -202,16 +167,16 @@ def _repetend_by_hand(options: FrontierCommandOptions, placement: Placement) -> 
     try:
         return repetend_of(lambda number: make(placement, number), options.search.num_micro_batches)
     except EnergyError:
-        raise OptionError(
-            f"energy.periodic: schedule={options.schedule} repeats nothing after a few micro-batches; "
-            "use schedule=searched or energy.periodic=0"
-        ) from None
+        wrong = f"schedule={options.schedule} repeats nothing after a few micro-batches"
+        raise OptionError(f"energy.periodic: {wrong}; use schedule=searched or energy.periodic=0") from None
 
 
-def periodic_form(frontier: Frontier, found: RepeatingPlan) -> ConstrainedPlan:
+def _periodic_form(
+    frontier: Frontier, clocks: PeriodicPlan, deadline_ms: float, is_of_schedule: bool
+) -> ConstrainedPlan:
     """Return the file and the line of a plan whose clocks repeat."""
-    clocks, plan, deadline_ms, is_of_schedule = found
-    schedule = clocks.periodic.schedule(clocks.num_micro_batches)
+    number = clocks.num_micro_batches
+    plan, schedule = clocks.unrolled(number), clocks.periodic.schedule(number)
     changes = num_clock_changes(schedule, plan.clock_mhz)
     loss = _loss(frontier, plan, deadline_ms)
     data = {
@@ -229,11 +194,11 @@ def periodic_form(frontier: Frontier, found: RepeatingPlan) -> ConstrainedPlan:
 _OTHERS = {"periodic": "clocks that only repeat", "switched": "few changes only"}
 
 
-def switched_form(
+def _switched_form(
     frontier: Frontier,
-    found: SwitchedPlan,
+    found: LimitedPlan[SwitchingLimits, ClockChanges],
     deadline_ms: float,
-    others: dict[str, FrequencyPlan] | None = None,
+    others: Mapping[str, FrequencyPlan] | None = None,
 ) -> ConstrainedPlan:
     """Return the plan whose clocks change seldom, also beside plans that keep one of its two limits."""
     own, changes, limits = found.outcome.own, found.outcome.per_iteration, found.limits
@@ -260,7 +225,7 @@ def switched_form(
     return ConstrainedPlan("switched", "Few changes of clock", found.plan, note, data)
 
 
-def capped_form(found: LimitedPlan[PowerCap, AveragePower]) -> ConstrainedPlan:
+def _capped_form(found: LimitedPlan[PowerCap, AveragePower]) -> ConstrainedPlan:
     """Return the shortest iteration under a power cap."""
     data = {
         "power_cap_w": found.limits.job_w,
@@ -290,11 +255,7 @@ def _loss(
 ) -> float:
     """Return the extra energy of a plan until the deadline as a share of another's; below 0 if less.
 
-    Args:
-        frontier: Frontier of the free plans.
-        plan: Any plan.
-        deadline_ms: End of the time for which energy counts, in ms; the other plan's own end if later.
-        other: The plan to compare with; None for the free plan.
+    Energy counts until the other plan's own end if that is later. Without another it is the free plan's.
     """
     if other is None:
         other = frontier.at(max(deadline_ms, frontier.shortest.time_ms))

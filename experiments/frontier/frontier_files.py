@@ -1,22 +1,24 @@
-"""A frontier as a `Result`: its files, and its lines: frontier, chosen plan, clocks, savings, baselines."""
+"""A frontier as a `Result` and a page: its files, tables and lines, and the report of a schedule with it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from experiments.frontier.options import BASELINE_TITLES, EnergyOptions
 from experiments.frontier.results import EnergyResult, time_and_energy
-from experiments.frontier.schedule_selection import selection_to_dict
-from experiments.report.html_report import Fact
+from experiments.frontier.schedule_selection import describe_selection, selection_to_dict
+from experiments.report.html_report import Fact, Section, write_report
+from experiments.report.page_data import PageData, PagePlans
 from experiments.report.result import Result, Table
+from experiments.search.report import file_facts, found_facts, introduction, report_title, schedule_sections
 from experiments.search.results import SearchStepResult
 from placements.forms.texts import text_columns
 from schedsearch.comparison.rows import compared
 from schedsearch.energy import (
-    FrequencyPlan,
     Frontier,
     all_maximum_clocks,
     changes_per_iteration,
@@ -32,6 +34,12 @@ PLAN_SCHEMA_VERSION = 1
 
 BASELINES_SCHEMA_VERSION = 1
 """Version of the form of ``baselines.json``."""
+
+BASELINE_COLUMNS = (
+    *("name", "time_ms", "energy_mj", "saving", "gap"),
+    *("clock_changes", "changes_per_iteration", "saving_until_ms"),
+)
+"""Columns of the table of baselines; its file has more of each plan."""
 
 SLOWDOWNS = (1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5)
 """T' of the straggler over the time at the highest clocks; 1 is none."""
@@ -62,9 +70,11 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
     if options.export == "zeus":
         files |= {f"zeus/{name}": text for name, text in zeus_files(schedule, frontier)}
     if baselines:
-        tables["baselines"] = Table(dict, [row for row, _ in baselines])
-        files["baselines.json"] = baselines_to_dict(tuned, baselines)
+        tables["baselines"] = Table(dict, baselines, BASELINE_COLUMNS)
+        head = {"schema_version": BASELINES_SCHEMA_VERSION, "deadline_ms": tuned.deadline_ms}
+        files["baselines.json"] = {**head, **tuned.costs.to_dict(), "plans": baselines}
     beside = [f"the chosen plan takes {beside_hand_made(found, tuned)}"] if found.by_hand else []
+    facts = baseline_facts(schedule, tuned)
     return Result(
         figures=found.figures | tuned.figures,
         tables=tables,
@@ -74,10 +84,7 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
             describe(tuned),
             *tuned.training_lines,
             *savings_table(savings),
-            *(
-                f"{fact.label:<14}  {fact.value}\n{'':16}{fact.note}"
-                for fact in baseline_facts(schedule, tuned)
-            ),
+            *(f"{fact.label:<14}  {fact.value}\n{'':16}{fact.note}" for fact in facts),
             *(f"{each.title}: {each.fact.value}, {each.note}" for each in tuned.constrained),
             *beside,
         ],
@@ -125,48 +132,31 @@ def _changes_of(schedule: Schedule, clock_mhz: Mapping[str, tuple[int, ...]]) ->
     }
 
 
-def baseline_rows(schedule: Schedule, tuned: EnergyResult) -> Iterator[tuple[Row, FrequencyPlan]]:
+def baseline_rows(schedule: Schedule, tuned: EnergyResult) -> Iterator[Row]:
     """Yield a row for each plan of each baseline; a ``gap`` is None if no lower bound is above 0."""
     for name, plans in tuned.baselines.items():
         for plan in plans:
             changes = {key: sum(counts) for key, counts in _changes_of(schedule, plan.clock_mhz).items()}
-            yield (
-                {
-                    "name": name,
-                    "time_ms": plan.time_ms,
-                    "energy_mj": plan.energy_mj,
-                    "saving": tuned.frontier.saving(plan, tuned.deadline_ms),
-                    "gap": None if math.isnan(plan.gap) else plan.gap,
-                    **changes,
-                    "saving_until_ms": tuned.compared_until_ms(plan),
-                },
-                plan,
-            )
-
-
-def baselines_to_dict(tuned: EnergyResult, rows: Sequence[tuple[Row, FrequencyPlan]]) -> Row:
-    """Return the rows of all baselines as plain data, with their clocks."""
-    plans = [
-        {
-            **row,
-            "saving_against": tuned.baseline_in_words(plan),
-            "lower_bound_mj": plan.lower_bound_mj,
-            **clocks_to_dict(plan.clock_mhz),
-        }
-        for row, plan in rows
-    ]
-    head = {"schema_version": BASELINES_SCHEMA_VERSION, "deadline_ms": tuned.deadline_ms}
-    return {**head, **tuned.costs.to_dict(), "plans": plans}
+            yield {
+                "name": name,
+                "time_ms": plan.time_ms,
+                "energy_mj": plan.energy_mj,
+                "saving": tuned.frontier.saving(plan, tuned.deadline_ms),
+                "gap": None if math.isnan(plan.gap) else plan.gap,
+                **changes,
+                "saving_until_ms": tuned.compared_until_ms(plan),
+                "saving_against": tuned.baseline_in_words(plan),
+                "lower_bound_mj": plan.lower_bound_mj,
+                **clocks_to_dict(plan.clock_mhz),
+            }
 
 
 def baseline_facts(schedule: Schedule, tuned: EnergyResult) -> Iterator[Fact]:
     """Yield each baseline's best plan for the deadline, else its fastest, and the saving."""
     for name, plans in tuned.baselines.items():
         plan = tuned.baseline_plan(name)
-        note = (
-            f"{tuned.saved(plan)}, {plan.gap:.2%} above the lower bound, "
-            f"{sum(num_clock_changes(schedule, plan.clock_mhz))} clock changes"
-        )
+        changes = sum(num_clock_changes(schedule, plan.clock_mhz))
+        note = f"{tuned.saved(plan)}, {plan.gap:.2%} above the lower bound, {changes} clock changes"
         if not tuned.keeps_deadline(plan):
             note += f"; it misses the deadline, as all of its {len(plans)} plans do"
         yield Fact(BASELINE_TITLES[name], time_and_energy(plan), note)
@@ -239,3 +229,84 @@ def describe(tuned: EnergyResult) -> str:
         f"energy      {tuned.saved(plan)}\n"
         f"            compared with {tuned.baseline_in_words(plan)}"
     )
+
+
+def write_page(
+    found: SearchStepResult,
+    tuned: EnergyResult | None,
+    path: Path,
+    *,
+    summary: Sequence[Fact] = (),
+    before: Sequence[Section] = (),
+    after: Sequence[Section] = (),
+    brought: str = "",
+) -> Path:
+    """Write the page of a schedule and its plans, if there are any; return its path.
+
+    Args:
+        found: The schedule.
+        tuned: Its plans.
+        path: Path of the page; it lists the known files beside it.
+        summary: Facts at the top, behind those of the schedule and the energy saved.
+        before: Sections before those of the schedule.
+        after: Sections after those of the energy.
+        brought: First sentence; empty for what is proved.
+    """
+    from experiments.report.drawings import page_program  # takes half a second to load
+
+    plans = PagePlans(tuned.profile, tuned.frontier, tuned.plan) if tuned else None
+    data = PageData({found.placement.name: found.schedule}, found.memory_unit, plans, found.progress)
+    baselines = tuned.baselines.items() if tuned else ()
+    others = {BASELINE_TITLES[name]: some for name, some in baselines if name != "all_maximum"}
+    energy = [Section("Energy", _energy_facts(found, tuned))] if tuned else []
+    label = "Energy saved (placeholder costs)" if found.costs.placeholder else "Energy saved"
+    saved = [_saved(label, tuned)] if tuned else []
+    return write_report(
+        path,
+        report_title(found),
+        [*before, *schedule_sections(found), *energy, *after, Section("Files", file_facts(path.parent))],
+        summary=(*found_facts(found), *saved, *summary),
+        introduction=introduction(found, brought),
+        program=page_program(data, others),
+    )
+
+
+def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, ...]:
+    frontier, plan = tuned.frontier, tuned.plan
+    profile, alone = tuned.profile, len(frontier.without_straggler)
+    slower_note = "not on the frontier: they save energy only next to a straggler"
+    waiting_note = f"of one {profile.device} while it waits"
+    blocking_w = f"{profile.min_blocking_power_w:g} W"
+    if profile.waits_by_clock:
+        clocks = {point.clock_mhz for points in profile.points.values() for point in points}
+        max_w = max(map(profile.blocking_w, clocks))
+        blocking_w = f"{profile.min_blocking_power_w:g} to {max_w:g} W by clock"
+    facts = [
+        Fact("Deadline", f"{tuned.deadline_ms:.6g} ms"),
+        Fact("Frontier", f"{alone} plans", tuned.method),
+        Fact("Slower plans", str(len(frontier.plans) - alone), slower_note),
+        Fact("Chosen plan", time_and_energy(plan)),
+        Fact("All clocks at maximum", time_and_energy(frontier.all_maximum)),
+        _saved("Saved", tuned),
+    ]
+    facts += [Fact("Training", line) for line in tuned.training_lines]
+    if found.by_hand:
+        facts.append(Fact("Chosen plan takes", beside_hand_made(found, tuned)))
+    if found.selection is not None:
+        facts.append(Fact("Order", describe_selection(found.selection)))
+    facts += [
+        Fact("Above the lower bound", f"{plan.gap:.3%}", "the most that better clocks could save"),
+        Fact("Least energy", time_and_energy(frontier.min_energy)),
+        *baseline_facts(found.schedule, tuned),
+        *(each.fact for each in tuned.constrained),
+        Fact("Blocking power", blocking_w, waiting_note),
+    ]
+    if frontier.num_gpus:
+        facts.append(Fact("GPUs", str(frontier.num_gpus), "of all devices; energies count all of them"))
+    return tuple(facts)
+
+
+def _saved(label: str, tuned: EnergyResult) -> Fact:
+    saving = tuned.frontier.saving(tuned.plan, tuned.deadline_ms)
+    against = tuned.baseline_in_words(tuned.plan)
+    return Fact(label, f"{saving:.2%}", f"compared with {against}; {tuned.saved_joules(tuned.plan)}")

@@ -37,9 +37,7 @@ class EnergyOptions:
         100, "deadlines at which the frontier is rounded to real clocks", min=1, max=10_000
     )
     method: str = option(
-        "exact",
-        "exact | perseus: the frontier of Perseus's own algorithm",
-        choices=("exact", "perseus"),
+        "exact", "exact | perseus: the frontier of Perseus's own algorithm", choices=("exact", "perseus")
     )
     unit_ms: float = option(
         1.0, "time by which each step of perseus shortens the iteration, in ms; larger is quicker", above=0
@@ -98,10 +96,8 @@ class FrontierCommandOptions(SearchCommandOptions):
 
     def __post_init__(self) -> None:
         if self.energy.periodic and self.schedule == "searched" and self.search.method == "time_optimal":
-            raise OptionError(
-                "energy.periodic: search.method=time_optimal finds nothing that repeats; "
-                "use search.method=modulo or energy.periodic=0"
-            )
+            wrong, remedy = "finds nothing that repeats", "use search.method=modulo or energy.periodic=0"
+            raise OptionError(f"energy.periodic: search.method=time_optimal {wrong}; {remedy}")
 
 
 COMMAND = Command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from experiments.frontier.options import BASELINE_TITLES
@@ -19,18 +20,12 @@ def drawings(found: SearchStepResult, tuned: EnergyResult) -> dict[str, Drawing]
     """Return the timeline by clock and by power, also at the highest clocks, memory and frontier."""
     maximum, planned = tuned.frontier.all_maximum, tuned.simulation
     highest = simulate_at_clocks(found.schedule, tuned.profile, maximum.clock_mhz)
+    held = partial(memory.memory, found.schedule, unit=found.memory_unit, title="Memory held")
     return {
         "timeline": _timeline(found, tuned, planned, tuned.plan),
         "power": _timeline(found, tuned, planned, tuned.plan, "power at the planned clocks"),
         "power_all_maximum": _timeline(found, tuned, highest, maximum, "power at the highest clocks"),
-        "memory": lambda axes: memory.memory(
-            found.schedule,
-            axes,
-            start_ms=planned.start_ms,
-            end_ms=planned.time_ms,
-            unit=found.memory_unit,
-            title="Memory held",
-        ),
+        "memory": partial(held, start_ms=planned.start_ms, end_ms=planned.time_ms),
         "frontier": _frontier(tuned),
     }
 

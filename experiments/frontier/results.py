@@ -146,9 +146,8 @@ class EnergyResult:
 
     def baseline_plan(self, name: str) -> FrequencyPlan:
         """Return a baseline's plan of least energy until the deadline; its fastest where all are late."""
-        kept = [plan for plan in self.baselines[name] if self.keeps_deadline(plan)]
-        if not kept:
-            return self.baselines[name][0]
+        plans = self.baselines[name]
+        kept = [plan for plan in plans if self.keeps_deadline(plan)] or plans[:1]
         if kept[-1].waiting_w is None:
             return kept[-1]
         return min(kept, key=lambda plan: self.frontier.energy_next_to(plan, self.deadline_ms))

@@ -53,12 +53,8 @@ def select_schedule(
         Interrupted: The choice was interrupted from the keyboard; the best so far is written all the same.
     """
     energy, searched = options.energy, found.result
-    if (
-        energy.orders == 1
-        or searched is None
-        or options.search.scenarios is not None
-        or problem.batch is not None
-    ):
+    is_one = energy.orders == 1 or options.search.scenarios is not None or problem.batch is not None
+    if is_one or searched is None:
         return found
     profile = problem.whole_profile
     deadline_ms = asked_deadline_ms(energy, found.schedule, profile)
@@ -118,11 +114,9 @@ def describe_selection(selection: SelectionResult) -> str:
     """Return the choice, its gain over the search's schedule, and the most that another order could save."""
     chosen, best = selection.chosen, selection.chosen.best
     where = f"{selection.origin_of(best)}{' with neighboring blocks swapped' if best.is_swapped else ''}"
-    gain = (
-        "the searched order misses the deadline"
-        if chosen.gain is None
-        else f"{chosen.gain:.2%} less than the searched order"
-    )
+    gain = "the searched order misses the deadline"
+    if chosen.gain is not None:
+        gain = f"{chosen.gain:.2%} less than the searched order"
     left = 1 - chosen.lower_bound_mj / best.energy_mj
     needs = "no order and no modes need" if chosen.schedule.chosen else "no order needs"
     needs += " less" if left < NO_GAIN else f" over {left:.2%} less than this"

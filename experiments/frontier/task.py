@@ -10,9 +10,8 @@ from pathlib import Path
 from experiments.config.options import OptionError, require
 from experiments.config.run_record import output_directory
 from experiments.frontier.constrained_plans import check_constrained_plans, constrained
-from experiments.frontier.frontier_files import frontier_result
+from experiments.frontier.frontier_files import frontier_result, write_page
 from experiments.frontier.options import EnergyOptions, FrontierCommandOptions
-from experiments.frontier.report import write_page
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.schedule_selection import asked_deadline_ms, select_schedule
 from experiments.report.result import Result
@@ -75,19 +74,17 @@ def search_and_tune(
         OptionError: An option cannot be met, such as the deadline.
         Interrupted: Ctrl-C ended the search; its schedule is written all the same.
     """
-    found = search_and_save(options, problem, directory)
-    found = select_schedule(options, problem, found, directory)
+    found = select_schedule(options, problem, search_and_save(options, problem, directory), directory)
     schedule, profile, energy = found.schedule, problem.whole_profile, options.energy
-    if found.selection is not None:
-        deadline_ms = found.selection.chosen.deadline_ms  # over the time of the search's schedule
-    else:
+    if found.selection is None:
         deadline_ms = asked_deadline_ms(energy, schedule, profile)
+    else:
+        deadline_ms = found.selection.chosen.deadline_ms  # over the time of the search's schedule
     with StepBar("frontier") as bar:
         try:
             frontier, deadline_ms = make_frontier(energy, schedule, profile, deadline_ms, bar)
-            baselines = compute_baselines(
-                energy.baselines, schedule, profile, energy.unit_ms, bar, frontier.relaxed
-            )
+            names, unit_ms, bound = energy.baselines, energy.unit_ms, frontier.relaxed
+            baselines = compute_baselines(names, schedule, profile, unit_ms, bar, bound)
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
     tokens = energy.tokens_per_iteration or problem.built.work.tokens
@@ -133,12 +130,10 @@ def make_frontier(
     if shortest_ms <= deadline_ms * (1 + TIME_TOLERANCE):
         return frontier, deadline_ms
     late = f"the shortest plan of energy.method=perseus takes {shortest_ms:.6g} ms"
-    if options.deadline_ms is not None or options.slowdown is not None:
-        name = "deadline_ms" if options.deadline_ms is not None else "slowdown"
-        raise OptionError(
-            f"energy.{name}: {deadline_ms:.6g} ms cannot be kept, {late}; give at least that, a shorter "
-            f"energy.unit_ms than {options.unit_ms:g}, or energy.method=exact"
-        )
+    if given := [name for name in ("deadline_ms", "slowdown") if getattr(options, name) is not None]:
+        remedy = f"a shorter energy.unit_ms than {options.unit_ms:g}, or energy.method=exact"
+        wrong = f"energy.{given[0]}: {deadline_ms:.6g} ms cannot be kept, {late}"
+        raise OptionError(f"{wrong}; give at least that, {remedy}")
     log.info("%s, all clocks at maximum %.6g ms; the plan is for the longer time", late, deadline_ms)
     return frontier, shortest_ms
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from experiments.config.declaring import own_options
 from experiments.config.options import OptionError
 from experiments.plan.options import PlanQuestion
-from experiments.predict.calibration import Calibration, calibration_of
+from experiments.predict.modelled_run import Calibration, calibration_of
 from experiments.predict.run_table import NO_TABLES
 from placements.cluster import Cluster, read_cluster
 from placements.forms.meaning import REQUIRED

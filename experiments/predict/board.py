@@ -8,18 +8,40 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.predict.stage_memory import StageTensor
 from placements.models.training_figures import TrainingFigures
+from schedsearch.comparison.rows import joined
 
 NOT_PREDICTED = "not predicted: "
 """Before the reason, in the note of a run without a prediction."""
 
 LEFT_OUT = 0.01
 """Share by which two measured times differ at least where their order counts."""
+
+
+class StageTensor(NamedTuple):
+    """Tensors of one name on a GPU of a stage of a run, with their size in GiB.
+
+    Attributes:
+        run: Name of the run.
+        stage: Number of the stage, from 0.
+        kind: See `placements.models.memory.MemoryKind`.
+        tensor: Name of the tensors.
+        gib: GiB of all of them together.
+        held: Micro-batches of which they are held, of several chunks the most; 1 of states.
+        rule: The rule in words by which they are counted.
+    """
+
+    run: str
+    stage: int
+    kind: str
+    tensor: str
+    gib: float
+    held: int
+    rule: str
 
 
 @dataclass(frozen=True)
@@ -46,12 +68,12 @@ class BoardRun:
     run: str
     question: str
     layout: str
-    measured_ms: float | None
-    predicted_ms: float | None
-    peer_ms: float | None
-    measured_gib: float | None
-    predicted_gib: float | None
-    peer_gib: float | None
+    measured_ms: float | None = None
+    predicted_ms: float | None = None
+    peer_ms: float | None = None
+    measured_gib: float | None = None
+    predicted_gib: float | None = None
+    peer_gib: float | None = None
     gib_by_stage: str = ""
     note: str = ""
     is_given: bool = False
@@ -83,17 +105,10 @@ class BoardRun:
         return None if None in pair else pair
 
 
-def joined(*notes: str) -> str:
-    """Return notes in a line, without the empty ones."""
-    return "; ".join(filter(None, notes))
-
-
-def by_table(runs: Iterable[BoardRun]) -> dict[str, list[BoardRun]]:
+def by_table(runs: Sequence[BoardRun]) -> dict[str, list[BoardRun]]:
     """Return runs by their tables, in order."""
-    found = defaultdict[str, list[BoardRun]](list)
-    for run in runs:
-        found[run.table].append(run)
-    return found
+    tables = dict.fromkeys(run.table for run in runs)
+    return {table: [run for run in runs if run.table == table] for table in tables}
 
 
 def refusals(runs: Iterable[BoardRun]) -> list[tuple[str, int]]:

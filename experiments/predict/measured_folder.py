@@ -1,17 +1,19 @@
 """Plans of a folder of profiles and links, as they were run and as they are predicted.
 
-The folder's form is in `docs/commands/predict.md`.
+The folder's form is in `docs/commands/predict.md`. The order of the blocks is that of DeepSpeed's pipeline
+engine: 1F1B whose transfers occupy both of their ends.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from experiments.predict.blocking_order import blocking_one_f_one_b
-from experiments.predict.board import NOT_PREDICTED, BoardRun, joined
+from experiments.predict.board import NOT_PREDICTED, BoardRun
+from placements import Kind, Placement
 from placements.forms.meaning import Meaning
 from placements.forms.reading import in_file
 from placements.forms.tables import csv_records
@@ -20,7 +22,9 @@ from placements.measured.link_fit import read_links
 from placements.measured.measured_placement import place_measured
 from placements.measured.plan_file import ReplicatedPlan, read_replicated_plan
 from placements.measured.profile_folder import ProfiledModel
+from schedsearch.comparison.rows import joined
 from schedsearch.metrics import peak_memory
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible
 from schedsearch.validate import validate
 
 TABLE = "plans.csv"
@@ -71,10 +75,8 @@ def read_measured_folder(folder: str | Path) -> list[MeasuredPlan]:
         for line, row in rows:
             for column, name in (("plan", row.plan), ("model", row.model)):
                 if name.startswith(".") or any(mark in name for mark in "/\\\0"):
-                    raise MeasuredFolderError(
-                        f"line {line}, column {column}: {name!r} is not the name of a file; give one "
-                        "without folders"
-                    )
+                    wrong = f"line {line}, column {column}: {name!r} is not the name of a file"
+                    raise MeasuredFolderError(f"{wrong}; give one without folders")
             if row.model not in models:
                 is_known = (folder / f"memory/{row.model}.json").is_file()
                 profiles = read_layer_profiles(folder, row.model) if is_known else {}
@@ -93,8 +95,8 @@ def predict_plan(measured: MeasuredPlan, context_mib: float, compute_slowdown: f
     question = f"model {row.model}, gpus {plan.num_gpus}, global batch {plan.global_batch_size}"
     measured_ms = None if row.real_s is None else 1000 * row.real_s
     measured_gib = None if row.max_memory_bytes is None else row.max_memory_bytes / 2**30
-    figures = measured_ms, None, None, measured_gib, None, None
-    found = BoardRun(TABLE, row.plan, question, row.plan, *figures, note=row.note)
+    names = TABLE, row.plan, question, row.plan
+    found = BoardRun(*names, measured_ms, measured_gib=measured_gib, note=row.note)
     try:
         if not model.profiles:
             raise NotProfiledError(f"{row.model} lacks a file in memory/ or in profiles/")
@@ -104,30 +106,54 @@ def predict_plan(measured: MeasuredPlan, context_mib: float, compute_slowdown: f
         schedule = validate(blocking_one_f_one_b(placement, plan.num_micro_batches))
     except NotProfiledError as why:
         return replace(found, note=joined(row.note, f"{NOT_PREDICTED}{why}"))
-    return replace(
-        found,
-        predicted_ms=placement.ms(schedule.makespan),
-        predicted_gib=placement.mib(int(peak_memory(schedule).max())) / 1024,
-        note=joined(row.note, *_remarks(plan, model)),
-    )
+    gib = placement.mib(int(peak_memory(schedule).max())) / 1024
+    note = joined(row.note, *_remarks(plan, model))
+    return replace(found, predicted_ms=placement.ms(schedule.makespan), predicted_gib=gib, note=note)
+
+
+def blocking_one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Return 1F1B in which each device takes its transfers in the order of the runtime.
+
+    The engine counts steps. In steps of one parity a stage runs forward, in the others backward, and its
+    neighbours do the opposite. It begins a forward step with what it exchanges with the stage before it, and
+    a backward step with what it exchanges with the one after it: first the gradient, then the activation. So
+    two stages always agree on what comes next, and where transfers take no time this is 1F1B.
+
+    The placement is one of `placements.measured.measured_placement`. Every block starts as soon as this order
+    and its inputs let it.
+    """
+    num_stages = sum(block.kind is Kind.O for block in placement.blocks)
+    orders = [list(_order(stage, num_stages, num_micro_batches)) for stage in range(num_stages)]
+    return as_soon_as_possible(placement, num_micro_batches, orders)
+
+
+def _order(stage: int, num_stages: int, num_micro_batches: int) -> Iterator[Instance]:
+    before = -1
+    for step in range(2 * (num_micro_batches + num_stages - 1)):
+        is_forward = step % 2 == stage % 2
+        now = (step - stage if is_forward else step - 2 * num_stages + stage + 1) // 2
+        exchange = [(f"G{stage - 1}", before), (f"A{stage - 1}", now)]
+        if not is_forward:
+            exchange = [(f"G{stage}", now), (f"A{stage}", before)]
+        neighbour = stage - 1 if is_forward else stage + 1
+        block = (f"{'F' if is_forward else 'B'}{stage}", now)
+        blocks = [*(exchange if 0 <= neighbour < num_stages else []), block]
+        yield from (each for each in blocks if 0 <= each[1] < num_micro_batches)
+        before = now
 
 
 def _remarks(plan: ReplicatedPlan, model: ProfiledModel) -> list[str]:
     """Return remarks on layers and sizes that are odd, or not as measured, in a plan that is predicted."""
     size = plan.micro_batch_size
     groups = {group for stage in plan.stages for group in stage.replicas}
-    between = sorted(
-        f"{group.gpu} with tensor parallelism {group.size}"
-        for group in groups
-        if (size, group.size) not in model.profiles[group.gpu].layers
-    )
+    others = [each for each in groups if (size, each.size) not in model.profiles[each.gpu].layers]
+    between = sorted(f"{each.gpu} with tensor parallelism {each.size}" for each in others)
     named = Counter(layer for stage in plan.stages for layer in stage.layers)
-    every = range(next(iter(model.profiles.values())).num_layers)
+    missing = sorted(set(range(next(iter(model.profiles.values())).num_layers)) - {*named})
+    repeated = sorted(layer for layer, count in named.items() if count > 1)
     remarks = {
         f"micro-batches of {size} interpolated on ": ", ".join(dict.fromkeys(between)),
-        "layers in no stage: ": " ".join(str(layer) for layer in every if not named[layer]),
-        "layers named more than once: ": " ".join(
-            str(layer) for layer, count in sorted(named.items()) if count > 1
-        ),
+        "layers in no stage: ": " ".join(map(str, missing)),
+        "layers named more than once: ": " ".join(map(str, repeated)),
     }
     return [f"{words}{names}" for words, names in remarks.items() if names]

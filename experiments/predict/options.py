@@ -35,8 +35,5 @@ class PredictOptions:
 
 
 COMMAND = Command(
-    "predict",
-    PredictOptions,
-    task="experiments.predict.task",
-    first="data calibrate framework",
+    "predict", PredictOptions, task="experiments.predict.task", first="data calibrate framework"
 )

@@ -1,19 +1,25 @@
-"""Time and memory of runs by their model, their GPUs and their degrees."""
+"""Time and memory of runs by their model, their GPUs and their degrees.
+
+The memory of the fullest stage is told tensor by tensor, at the time when it holds most; sizes are those of
+`placements.models.costing`, orders those of the run's schedule.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import fields, replace
 
-from experiments.predict.board import NOT_PREDICTED, BoardRun, joined
-from experiments.predict.calibration import Calibration
-from experiments.predict.modelled_run import as_modelled
+from experiments.predict.board import NOT_PREDICTED, BoardRun, StageTensor
+from experiments.predict.modelled_run import Calibration, as_modelled
 from experiments.predict.run_table import RunFolder
 from experiments.predict.runs.run import Run
-from experiments.predict.stage_memory import stage_memory
-from placements.models.memory import Framework
+from placements import Kind
+from placements.models.costing.layer_costs import layer_memory
+from placements.models.memory import STATE_KINDS, Framework, MemoryItem
 from placements.models.training_figures import IterationWork
+from schedsearch.comparison.rows import joined
 from schedsearch.metrics import modelled_energy_mj
+from schedsearch.planning.uniform_run import UniformRun
 
 _LAYOUT = {
     *("tp", "pp", "vp", "cp", "ep", "etp", "dp", "micro_batch", "context_sharing", "sequence_parallel"),
@@ -26,19 +32,21 @@ _NO_QUESTION = ("run", "note", "refused", "measured_", "peer_", "tokens_per_s", 
 """Begins of the names of other columns in which such choices may differ; the global batch stands for the
 micro-batches."""
 
+_KINDS = (*STATE_KINDS, "kept", "backward", "buffer")
+"""Kinds of tensors, in the order of the table."""
+
 
 def predict_run(
-    folder: RunFolder,
-    run: Run,
-    framework: Framework,
-    calibration: Calibration | None = None,
-    table: str = "",
+    folder: RunFolder, run: Run, framework: Framework, calibration: Calibration | None = None, table: str = ""
 ) -> BoardRun:
     """Predict one run, with the factors of its GPU; where it cannot be, the note says why."""
+    names = ("run", "measured_ms", "peer_ms", "measured_gib", "peer_gib", "note")
+    question, layout = _question_and_layout(run)
     row = BoardRun(
-        *(table, run.run, *_question_and_layout(run), run.measured_ms, None, run.peer_ms),
-        *(run.measured_gib, None, run.peer_gib),
-        note=run.note,
+        table=table,
+        question=question,
+        layout=layout,
+        **{name: getattr(run, name) for name in names},
         is_given=calibration is not None and run in calibration.runs,
     )
     try:
@@ -83,3 +91,59 @@ def _question_and_layout(run: Run) -> tuple[str, str]:
         for values in (others, layout)
     )
     return question, words
+
+
+def stage_memory(run: UniformRun, stage: int, name: str = "") -> list[StageTensor]:
+    """Return the tensors of a stage by kind, largest first in each; the run has this name.
+
+    What its chunks keep is counted for as many micro-batches as each holds when the stage holds most.
+    Where that is in a backward, layers whose backward has run already keep nothing of its micro-batch.
+    """
+    plan, held, running = run.plan, *_at_peak(run, stage)
+    where = plan.micro_batch_size, plan.num_micro_batches, plan.group(stage), run.costs.options
+    found = dict[tuple[str, ...], StageTensor]()
+    for chunk in run.chunks_on(stage):
+        layers = [layer_memory(layer, how, *where) for layer, how in run.layers_of(run.chunks[chunk])]
+        last = _last_at_peak(layers) if chunk == running else -1
+        for i, items in enumerate(layers):
+            for kind, tensor, num_bytes, rule in items:
+                count = held[chunk] + (i <= last) if kind == "kept" else 1
+                if not count * num_bytes or (kind == "backward" and i != last):
+                    continue
+                empty = StageTensor(name, stage, kind, tensor, 0.0, 0, rule)
+                same = found.get((kind, tensor, rule), empty)
+                gib = (same.gib if kind != "buffer" else 0.0) + count * num_bytes / 2**30
+                found[kind, tensor, rule] = same._replace(gib=gib, held=max(same.held, count))
+    ordered = sorted(found.values(), key=lambda each: (_KINDS.index(each.kind), -each.gib))
+    return [each._replace(gib=round(each.gib, 6)) for each in ordered]
+
+
+def _at_peak(run: UniformRun, stage: int) -> tuple[Counter[int], int | None]:
+    """Return the micro-batches that each chunk of a stage holds at the stage's memory peak.
+
+    Returns:
+        Micro-batches whose tensors each chunk keeps, without the one whose backward runs; and the chunk
+        of this backward, None if a forward runs.
+    """
+    held, most = Counter[int](), -1.0
+    found: tuple[Counter[int], int | None] = Counter(), None
+    for name, _ in run.schedule.order(stage):
+        kind, chunk = run.placement.by_name[name].kind, int(name[1:])
+        if kind in (Kind.O, Kind.I):
+            continue
+        cost, is_backward = run.pieces[chunk].cost, kind is not Kind.F
+        held[chunk] += -1 if is_backward else 1
+        total = sum(count * run.pieces[i].cost.kept_bytes for i, count in held.items())
+        total += cost.backward_peak_bytes if is_backward else cost.forward_bytes
+        if total > most:
+            most, found = total, (Counter(held), chunk if is_backward else None)
+    return found
+
+
+def _last_at_peak(layers: list[tuple[MemoryItem, ...]]) -> int:
+    """Return the layer whose backward has the chunk's memory peak; see `Cost.backward_peak_bytes`."""
+    kept, peaks = 0.0, list[float]()
+    for items in layers:
+        kept += sum(item.num_bytes for item in items if item.kind == "kept")
+        peaks.append(kept + sum(item.num_bytes for item in items if item.kind == "backward"))
+    return peaks.index(max(peaks))

@@ -55,8 +55,6 @@ def save_durations(found: Sequence[Reduction], path: Path) -> None:
         curves.setdefault(model, []).append(CurvePoint(days, ratio))
     panels = [Panel(model.replace("batch size ", ""), {"dynamic": curve}) for model, curve in curves.items()]
     title = "Cost of staying with the best offer at the start over that of moving (batch size)"
-    wide, column = (
-        draw_panels(panels, "length (days)", "staying / moving", title, width=width)
-        for width in (None, COLUMN_INCHES)
-    )
+    texts = "length (days)", "staying / moving", title
+    wide, column = (draw_panels(panels, *texts, width=width) for width in (None, COLUMN_INCHES))
     save_widths(wide, column, path)

@@ -59,9 +59,5 @@ COMMAND = Command(
     PricesOptions,
     task="experiments.prices.task",
     first="data days models clouds restart_s preemptions_per_day egress_dollars hindsight",
-    headlines={
-        "baseline_gpu": "Comparison",
-        "checkpoint_every_s": "Moves",
-        "durations": "Figures",
-    },
+    headlines={"baseline_gpu": "Comparison", "checkpoint_every_s": "Moves", "durations": "Figures"},
 )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from experiments.config.options import require, require_known, require_once, require_path
-from experiments.prices import tables
 from experiments.prices.options import PricesOptions
-from experiments.report.result import Result
+from experiments.report.result import Result, Table
+from placements.forms.texts import text_columns
 from schedsearch.cluster.prices.days import PriceConditions
 from schedsearch.cluster.prices.price_files import CLOUDS, read_market, read_speeds
-from schedsearch.cluster.prices.study import DYNAMIC, LADDER, MULTI_CLOUD, Study, study
+from schedsearch.cluster.prices.study import DYNAMIC, LADDER, MULTI_CLOUD, Reduction, Study, study
 
 SPEEDS = "throughputs.csv"
 """The file of a folder with the speeds of models."""
@@ -31,17 +32,12 @@ def task(options: PricesOptions) -> Result:
     from experiments.prices import drawings  # loads matplotlib
 
     reductions = list(found.reductions(options.days, hindsight=options.hindsight))
-    result_tables = {
-        "reductions": tables.reductions_table(reductions),
-        "costs": tables.costs_table(reductions),
-    }
-    pictures: dict[str, Callable[[Path], object]] = {
-        "reductions": partial(drawings.save_reductions, reductions)
-    }
+    result_tables = {"reductions": reductions_table(reductions), "costs": costs_table(reductions)}
+    pictures = {"reductions": partial(drawings.save_reductions, reductions)}
     if DYNAMIC in found.strategies and options.durations:
         of_length = found.reductions(options.durations)
         moving = [each for each in of_length if each.strategy in (MULTI_CLOUD.name, DYNAMIC.name)]
-        result_tables["durations"] = tables.reductions_table(moving)
+        result_tables["durations"] = reductions_table(moving)
         pictures["durations"] = partial(drawings.save_durations, moving)
     most = max(reductions, key=lambda each: each.reduction)
     return Result(
@@ -52,7 +48,7 @@ def task(options: PricesOptions) -> Result:
         },
         tables=result_tables,
         pictures=pictures,
-        sentences=[*_comparison_in_words(folder, options.clouds, found), *tables.to_lines(reductions)],
+        sentences=[*_comparison_in_words(folder, options.clouds, found), *to_lines(reductions)],
     )
 
 
@@ -78,3 +74,33 @@ def _comparison_in_words(folder: Path, clouds: Sequence[str], found: Study) -> I
     if left_out := [each.name for each in LADDER if each not in found.strategies]:
         why = "azure.csv is missing" if "azure" in clouds else f"clouds={[*clouds]}"
         yield f"left out, because {folder} has prices of AWS alone ({why}): {', '.join(left_out)}"
+
+
+def reductions_table(found: Iterable[Reduction]) -> Table:
+    """Return the saving of each strategy, as a factor."""
+    return Table(dict, [_case(each) | {"reduction": f"{each.reduction:.6f}"} for each in found])
+
+
+def costs_table(found: Iterable[Reduction]) -> Table:
+    """Return the mean cost of a job over the start days; empty where the bound has none."""
+    rows = []
+    for each in found:
+        means = {name: getattr(each, name) for name in ("mean_dollars", "mean_hours", "mean_moves")}
+        cells = {name: "" if math.isnan(value) else f"{value:.6g}" for name, value in means.items()}
+        rows.append(_case(each) | cells)
+    return Table(dict, rows)
+
+
+def to_lines(found: Sequence[Reduction]) -> list[str]:
+    """Return the savings as text: a line per model, a column per strategy."""
+    names = list(dict.fromkeys(each.strategy for each in found))
+    ratios = {(each.days, each.model, each.strategy): f"{each.reduction:.2f}" for each in found}
+    rows = [
+        [f"{days:g}", model, *(ratios[days, model, name] for name in names)]
+        for days, model in dict.fromkeys((each.days, each.model) for each in found)
+    ]
+    return text_columns([["days", "model", *names], *rows])
+
+
+def _case(found: Reduction) -> dict[str, str]:
+    return {"model": found.model, "days": f"{found.days:g}", "strategy": found.strategy}

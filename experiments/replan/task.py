@@ -23,13 +23,8 @@ def task(options: ReplanCommandOptions) -> Result:
     if search.begin_with is not None:
         read = read_found(require_path("search.begin_with", search.begin_with))
         before = read.schedule if isinstance(read, Answer) else read
-    job = ReplicatedJob(
-        read_problem(options).placement,
-        options.replicas,
-        search.num_micro_batches,
-        copies_of(options.lost),
-        *slow_of(options.slow),
-    )
+    placement, lost, slow = read_problem(options).placement, copies_of(options.lost), slow_of(options.slow)
+    job = ReplicatedJob(placement, options.replicas, search.num_micro_batches, lost, *slow)
     if not (job.lost or job.slowdown or job.slow_links):
         raise ReplanError("lost: names no device, and slow neither; give one of them, as lost=[1@0]")
     found = replan(
@@ -64,8 +59,6 @@ def _shown(found: Replan) -> list[str]:
         if row.iteration_ms is None or row.throughput is None:
             lines.append(f"{row.way}: not possible; {row.status}")
             continue
-        lines.append(
-            f"{row.way}: {row.iteration_ms:,.6g} ms, {100 * row.throughput:.1f} % of the throughput before; "
-            f"{row.status}"
-        )
+        share = f"{100 * row.throughput:.1f} % of the throughput before"
+        lines.append(f"{row.way}: {row.iteration_ms:,.6g} ms, {share}; {row.status}")
     return [*lines, f"with these stages nothing takes less than {found.bound_ms:,.6g} ms"]

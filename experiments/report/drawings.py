@@ -20,8 +20,8 @@ from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Ra
 from bokeh.palettes import Cividis256, Plasma256, Viridis256
 from bokeh.plotting import figure
 
-from experiments.report.page_data import PageData, PagePlans, Tree, packed
-from experiments.report.program import PageProgram
+from experiments.report.html_report import PageProgram
+from experiments.report.page_data import PageData, PagePlans, packed
 from placements.streams import in_rows, lane_name
 from schedsearch.energy import FrequencyPlan
 from schedsearch.figures.timeline import KIND_COLOR, KIND_NAME, SHARED_COLOR
@@ -54,17 +54,10 @@ HALF_ROW = 0.43
 
 
 def page_program(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | None = None) -> PageProgram:
-    """Return the scripts of a page: Bokeh, ours, the figures and their data.
+    """Return the scripts of a page: Bokeh, ours, its figures by the name of their place, and their data.
 
-    Args:
-        data: What the page shows.
-        others: Plans to compare with, by what is written in the legend of the frontier.
+    The frontier is drawn beside other plans, by their titles in its legend.
     """
-    return PageProgram.of(library(), packed(data.tree() | drawings(data, others)))
-
-
-def drawings(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | None = None) -> Tree:
-    """Return the figures of a page by the name of their place, and the looks that its scripts need."""
     items = {"timeline": json_item(_timelines(data))}
     if data.plans is not None:
         items["frontier"] = json_item(_frontier(data.plans, others or {}))
@@ -78,13 +71,10 @@ def drawings(data: PageData, others: Mapping[str, Sequence[FrequencyPlan]] | Non
         "title_rows": _row_px(list(data.schedules.values()))[1],
         "axis_px": _AXIS_PX,
     }
-    return {"items": items, "looks": looks}
-
-
-def library() -> str:
-    """Return Bokeh's own script, without the parts that no figure here needs."""
-    scripts = Path(bokeh.__file__).parent / "server" / "static" / "js"
-    return (scripts / "bokeh.min.js").read_text(encoding="utf-8")
+    # Bokeh's own script, without the parts that no figure here needs
+    library = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
+    content = packed(data.tree() | {"items": items, "looks": looks})
+    return PageProgram.of(library.read_text(encoding="utf-8"), content)
 
 
 def _row_px(schedules: Sequence[Schedule]) -> tuple[float, int]:
@@ -97,6 +87,10 @@ def _row_px(schedules: Sequence[Schedule]) -> tuple[float, int]:
 
 _TEXT = {"text_color": _INK, "text_font": value(_FONT), "text_font_size": "12px", "text_baseline": "bottom"}
 _TITLE = {**_TEXT, "text_font_style": "bold"}
+_LABEL = _TEXT | {"text_color": "color", "text_font_size": "11px"}
+_LABEL |= {"text_align": "center", "text_baseline": "middle"}
+_MARK = {"fill_color": "color", "fill_alpha": 0.85, "line_color": "color", "line_width": 2.4}
+_AREA = {"fill_color": ACCENT, "fill_alpha": 0.3, "line_color": ACCENT, "line_width": 1.0}
 _IDLE_LOOK = {"fill_color": _IDLE, "line_color": None}
 _SPAN = "left right top bottom"
 
@@ -106,43 +100,17 @@ _BLOCKS: _Glyphs = (
     ("text", "titles", "x y text", _TITLE),
     ("image_rgba", "far", "image x y dw dh", {}),
     ("quad", "near", f"{_SPAN} color line", {"fill_color": "color", "line_color": "line", "line_width": 0.6}),
-    (
-        "text",
-        "labels",
-        "x y text color",
-        {
-            **_TEXT,
-            "text_color": "color",
-            "text_font_size": "11px",
-            "text_align": "center",
-            "text_baseline": "middle",
-        },
-    ),
+    ("text", "labels", "x y text color", _LABEL),
     ("segment", "waits", "x0 y0 x1 y1 color", {"line_color": "color", "line_width": 1.3}),
-    (
-        "quad",
-        "marks",
-        f"{_SPAN} color",
-        {"fill_color": "color", "fill_alpha": 0.85, "line_color": "color", "line_width": 2.4},
-    ),
+    ("quad", "marks", f"{_SPAN} color", _MARK),
 )
 """Glyphs of the timelines that the scripts fill: kind, name, columns of the data, and looks."""
 
 _HELD: _Glyphs = (
     ("quad", "held-rows", _SPAN, _IDLE_LOOK),
     ("text", "held-titles", "x y text", _TITLE),
-    (
-        "patches",
-        "held-areas",
-        "xs ys",
-        {"fill_color": ACCENT, "fill_alpha": 0.3, "line_color": ACCENT, "line_width": 1.0},
-    ),
-    (
-        "segment",
-        "capacity",
-        "x0 y0 x1 y1",
-        {"line_color": _CAPACITY, "line_width": 1.3, "line_dash": [5, 4]},
-    ),
+    ("patches", "held-areas", "xs ys", _AREA),
+    ("segment", "capacity", "x0 y0 x1 y1", {"line_color": _CAPACITY, "line_width": 1.3, "line_dash": [5, 4]}),
 )
 """The same of the memory below."""
 
@@ -152,9 +120,8 @@ def _timelines(data: PageData) -> Any:
     end_ms = max(schedule.makespan * schedule.placement.tick_ms for schedule in data.schedules.values())
     if data.plans is not None:
         end_ms = max(end_ms, *(plan.time_ms for plan in data.plans.frontier.plans))
-    times = Range1d(
-        start=0.0, end=end_ms, bounds=(0.0, end_ms), min_interval=end_ms / _MOST_ZOOM, name="times"
-    )
+    least_ms = end_ms / _MOST_ZOOM
+    times = Range1d(start=0.0, end=end_ms, bounds=(0.0, end_ms), min_interval=least_ms, name="times")
     names = [lane_name(lane) for each in data.schedules.values() for lane in each.placement.lanes]
     left_px = max(_LEFT_PX, _BESIDE_NAME_PX + _LETTER_PX * max(map(len, names)))
     blocks = _rows(list(data.schedules.values()), times, left_px)
@@ -183,13 +150,9 @@ def _rows(schedules: Sequence[Schedule], times: Range1d, left_px: int) -> Any:
     plot = _row_figure(height, "blocks", times, FixedTicker(ticks=ticks), left_px)
     plot.y_range.start = num_rows - 0.5
     plot.yaxis.major_label_overrides = rows
-    plot.quad(
-        left=[0.0] * len(rows),
-        right=[times.end] * len(rows),
-        top=[row - HALF_ROW for row in rows],
-        bottom=[row + HALF_ROW for row in rows],
-        **_IDLE_LOOK,
-    )
+    ends = {"left": [0.0] * len(rows), "right": [times.end] * len(rows)}
+    sides = {"top": [row - HALF_ROW for row in rows], "bottom": [row + HALF_ROW for row in rows]}
+    plot.quad(**ends, **sides, **_IDLE_LOOK)
     return plot
 
 

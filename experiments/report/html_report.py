@@ -2,24 +2,22 @@
 
 It shows facts, figures and text that it is given, and knows nothing of searches, plans or runs. Its form is
 the template ``browser/page.html``, which shows everything given as text, never as markup; no script runs but
-those of the page's program.
+those of the page's program, which stand in the page with their data, compressed.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
+import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from experiments.report.program import PageProgram
 from placements.forms.texts import write_text
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 
 @dataclass(frozen=True)
@@ -87,12 +85,47 @@ class Section:
     panel: str = ""
 
 
-@cache
-def _template() -> Template:
-    from jinja2 import Environment, PackageLoader  # only where a page is made
+FILES = (
+    *("data.js", "schedule.js", "colours.js", "timeline.js", "readout.js"),
+    *("selection.js", "plans.js", "picture.js", "progress.js", "main.js"),
+)
+"""Each uses only those above it."""
 
-    loader = PackageLoader("experiments.report", "browser")
-    return Environment(loader=loader, autoescape=True, trim_blocks=True).get_template("page.html")
+_LEVEL = 6
+
+
+class PageProgram(NamedTuple):
+    """Scripts of a page and the data that they show.
+
+    Attributes:
+        policy: Scripts that the page may run, known by their hashes, whatever text gets into the page.
+        markup: Scripts and data as the page's last elements, compressed but for the script that loads them.
+    """
+
+    policy: str
+    markup: str
+
+    @classmethod
+    def of(cls, library: str, data: bytes) -> PageProgram:
+        """Return our scripts behind a library, with their data."""
+        loader, ours = _script("load.js"), "\n".join(map(_script, FILES))
+        code = f'{library}\n(() => {{\n"use strict";\n{ours}}})();\n'
+        hashes = (hashlib.sha256(script.encode()).digest() for script in (loader, code))
+        policy = " ".join(f"'sha256-{base64.b64encode(each).decode('ascii')}'" for each in hashes)
+        elements = (
+            f'<script type="text/plain" id="page-code">{_compressed(code.encode())}</script>',
+            f'<script type="text/plain" id="page-data">{_compressed(data)}</script>',
+            f"<script>{loader}</script>",
+        )
+        return cls(f"script-src {policy}", "\n".join(elements))
+
+
+def _script(name: str) -> str:
+    return (resources.files("experiments.report") / "browser" / name).read_text(encoding="utf-8")
+
+
+def _compressed(data: bytes) -> str:
+    return base64.b64encode(gzip.compress(data, _LEVEL, mtime=0)).decode("ascii")
 
 
 def html_report(
@@ -103,18 +136,19 @@ def html_report(
     introduction: str = "",
     program: PageProgram | None = None,
 ) -> str:
-    """Return the page.
+    """Return the page; its program fills the panels of sections.
 
-    Args:
-        title: Heading of the page.
-        sections: In order.
-        summary: The headline figures, shown as tiles above all sections.
-        introduction: Below the title; lines after the first are in small print.
-        program: What fills the panels; None where no section has one.
+    The summary has the headline figures, which are tiles above all sections. Of the introduction, below the
+    title, lines after the first are in small print.
     """
-    return _template().render(
+    from jinja2 import Environment, PackageLoader  # only where a page is made
+
+    loader = PackageLoader("experiments.report", "browser")
+    template = Environment(loader=loader, autoescape=True, trim_blocks=True).get_template("page.html")
+    page: str = template.render(
         title=title, sections=sections, summary=summary, introduction=introduction, program=program
     )
+    return page
 
 
 def write_report(path: str | Path, title: str, sections: Sequence[Section], **parts: Any) -> Path:

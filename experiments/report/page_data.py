@@ -9,6 +9,7 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -79,9 +80,8 @@ class PageData:
 
     def tree(self) -> Tree:
         """Return it as plain data and arrays."""
-        trees = [
-            schedule_tree(title, each, self.memory_unit == "MiB") for title, each in self.schedules.items()
-        ]
+        in_mib = self.memory_unit == "MiB"
+        trees = [schedule_tree(title, each, in_mib) for title, each in self.schedules.items()]
         first = next(iter(self.schedules.values()))
         return {
             "schedules": trees,
@@ -178,9 +178,8 @@ def plans_tree(schedule: Schedule, plans: PagePlans) -> Tree:
     graph = instance_graph(schedule)
     shown = plans.shown(graph.size)
     costs = plans.profile.points
-    points = {
-        name: sorted(costs[name], key=lambda point: point.clock_mhz) for name in schedule.placement.runs
-    }
+    by_clock = attrgetter("clock_mhz")
+    points = {name: sorted(costs[name], key=by_clock) for name in schedule.placement.runs}
     every = [point for some in points.values() for point in some]
     number_of = {name: i for i, name in enumerate(points)}
     maximum, energy = plans.frontier.all_maximum, plans.frontier.energy_next_to
@@ -200,15 +199,11 @@ def plans_tree(schedule: Schedule, plans: PagePlans) -> Tree:
         "blocking_power_w": plans.frontier.blocking_power_w,
         "clock_mhz": np.array([point.clock_mhz for point in every], dtype=np.float64),
         "time_of_point_ms": np.array([point.time_ms for point in every], dtype=np.float64),
-        "power_w": np.array([_power_w(point.energy_mj, point.time_ms) for point in every], dtype=np.float64),
+        "power_w": np.array([each.time_ms and each.energy_mj / each.time_ms for each in every], dtype=float),
         "run": np.array([number_of[name] for name in graph.runs], dtype=np.uint32),
         "point_first": _firsts([len(some) for some in points.values()]),
         "choice": np.array([_choices(schedule, graph, points, plan) for plan in shown], dtype=kind),
     }
-
-
-def _power_w(energy_mj: float, time_ms: float) -> float:
-    return energy_mj / time_ms if time_ms > 0 else 0.0
 
 
 def _choices(

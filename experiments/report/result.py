@@ -94,12 +94,8 @@ class Result:
         """Print the facts, the lines, and the names of the files."""
         for line in (*fact_lines(self.facts), *self.sentences):
             log.info("%s", line)
-        names = [
-            *(f"{name}.csv" for name in self.tables),
-            *self.files,
-            *(f"{name}.png" for name in self.pictures),
-        ]
-        if names:
+        tables, pictures = (f"{name}.csv" for name in self.tables), (f"{name}.png" for name in self.pictures)
+        if names := [*tables, *self.files, *pictures]:
             log.info("%s in %s", ", ".join(names), directory)
 
 

@@ -1,10 +1,9 @@
 """From a schedule and its clocks to scripts, devices and measurements: ``schedsearch run``.
 
-- `options`, checked where they are declared; `run_options`: the model that is run; `planned_model`: of a plan
+- `options`, checked where they are declared; `run_options`: the model that is run, also of a plan
 - `scripts`: generated, proved, run in virtual time
-- `measured_run`: started, followed, compared with the unpipelined model, traced beside its plan
+- `measured_run`: started, followed, compared with the unpipelined model, traced beside its plan, reported
 - `inference`: requests, their latency and throughput, as planned and as measured
-- `followed_server`: a run that follows the plans of a server, from its first iterations on
 - `beside`: usual schedules at the same costs; `resumed`: going on with a run that stopped
-- `report`: the HTML page; `task`: all of it
+- `task`: all of it
 """

@@ -91,14 +91,12 @@ def rows_beside(
     if not by_hand:
         return ()
     least = min(map(quality, by_hand.values()))
+    best_names = (name for name in by_hand if name not in _TITLES and quality(by_hand[name]) == least)
     made = [
-        BesideRow(_TITLES.get(name, name), schedule, notes.get(name, ""))
-        for name, schedule in by_hand.items()
-        if name in _TITLES or quality(schedule) == least
+        BesideRow(_TITLES.get(name, name), by_hand.get(name), notes.get(name, ""))
+        for name in (*_TITLES, *best_names)
+        if name in by_hand or name == "one_f_one_b"
     ]
-    made.sort(key=lambda row: [*_TITLES.values(), row.name].index(row.name))
-    if "one_f_one_b" not in by_hand:
-        made.insert(0, BesideRow(_TITLES["one_f_one_b"], None, notes["one_f_one_b"]))
     cut = "; ".join(kind.placed().notes) if isinstance(kind, StagesPlacement) else ""
     own = [BesideRow(_SEARCHED, found.schedule, cut)]
     if found.selection is not None and found.schedule.makespan > found.searched.schedule.makespan:
@@ -164,10 +162,8 @@ def _with_energies(
         if row.schedule is not found.schedule:
             profile = problem.profile_of(row.schedule.placement, found.profile if is_own else None)
             frontier = compute_frontier(row.schedule, profile, 2, until_ms)
-        maximum, best = (
-            frontier.energy_next_to(plan, until_ms) / 1e3
-            for plan in (frontier.all_maximum, frontier.at(until_ms))
-        )
+        plans = frontier.all_maximum, frontier.at(until_ms)
+        maximum, best = (frontier.energy_next_to(plan, until_ms) / 1e3 for plan in plans)
         yield replace(row, until_ms=until_ms, max_clocks_j=maximum, best_clocks_j=best)
 
 
@@ -176,9 +172,9 @@ def beside_table(rows: Sequence[BesideRow]) -> list[str]:
     ran = [row for row in rows if row.schedule is not None]
     if len(ran) < 2:
         return []
-    has_energies = any(row.best_clocks_j is not None for row in ran)
-    titles = ["", "iteration", "bubble", "peak memory", *["energy*"] * has_energies]
-    table = [titles, *([row.title, *_cells(row)][: len(titles)] for row in rows)]
+    table = [["", "iteration", "bubble", "peak memory", "energy*"], *map(_cells, rows)]
+    if all(row.best_clocks_j is None for row in ran):
+        table = [cells[:-1] for cells in table]
     lines = text_columns(table)
     lines += [line for row in rows if row.note for line in textwrap.wrap(f"{row.title}: {row.note}", 79)]
     if ran[0].max_clocks_j is not None:
@@ -189,8 +185,9 @@ def beside_table(rows: Sequence[BesideRow]) -> list[str]:
 
 def _cells(row: BesideRow) -> list[str]:
     if row.schedule is None:
-        return ["-", "-", "-", "-"]
+        return [row.title, "-", "-", "-", "-"]
     return [
+        row.title,
         f"{row.time_ms:,.6g} ms",
         f"{bubble_rate(row.schedule):.1%}",
         _peak(row.schedule),
@@ -207,9 +204,8 @@ def in_words(rows: Sequence[BesideRow], proved: str) -> str:
         return ""
     if not _is_split(found) and any(map(_is_split, ran)) and proved != proved_text():
         proved += WHOLE
-    text = (
-        f"The searched schedule takes {found.time_ms:,.6g} ms ({_peak(found.schedule)}), {times} ({proved})."
-    )
+    own = f"{found.time_ms:,.6g} ms ({_peak(found.schedule)})"
+    text = f"The searched schedule takes {own}, {times} ({proved})."
     best = ran[0]
     if found.best_clocks_j is not None and best.max_clocks_j is not None:
         less = compared(found.best_clocks_j, best.max_clocks_j, "energy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -61,18 +62,29 @@ def check_requests_on(options: RuntimeOptions, placement: Placement, num_micro_b
         return
     check_inference(placement, "runtime.arrival_rate")
     if options.launcher == "in_process":
-        raise OptionError(
-            "runtime.arrival_rate: devices that take turns in one process cannot wait beside each other; "
-            "use runtime.launcher=fork or torchrun"
-        )
+        wrong = "devices that take turns in one process cannot wait beside each other"
+        raise OptionError(f"runtime.arrival_rate: {wrong}; use runtime.launcher=fork or torchrun")
     number = options.num_micro_batches or num_micro_batches
     arrivals = arrivals_of(options)
     last_s = max(arrivals.ms(number, each)[-1] for each in range(options.iterations)) / 1e3
     if last_s >= options.timeout_s:
-        raise OptionError(
-            f"runtime.arrival_rate: the last of {number} requests comes after {last_s:.3g} s, and "
-            f"runtime.timeout_s is {options.timeout_s:g} s; give more requests per second, or a longer time"
-        )
+        wrong = f"the last of {number} requests comes after {last_s:.3g} s, and runtime.timeout_s is"
+        remedy = "give more requests per second, or a longer time"
+        raise OptionError(f"runtime.arrival_rate: {wrong} {options.timeout_s:g} s; {remedy}")
+
+
+def requests_of(
+    options: RuntimeOptions,
+    found: SearchStepResult,
+    tuned: EnergyResult | None,
+    records: Sequence[Sequence[Record]] = (),
+) -> tuple[dict[str, object], list[str]]:
+    """Return how long the requests of an inference take, as a file and in lines; nothing of a training."""
+    if not is_inference(found.placement):
+        return {}, []
+    arrivals = arrivals_of(options)
+    rows = request_rows(found, tuned, arrivals, records)
+    return {"requests.json": requests_to_dict(rows, arrivals)}, requests_table(rows, arrivals)
 
 
 def request_rows(
@@ -85,26 +97,21 @@ def request_rows(
 
     The first iteration of a run, in which much is done for the first time, counts only if it is the only one.
 
-    Args:
-        found: The schedule.
-        tuned: Its clocks; None for the times of the placement.
-        arrivals: When requests come.
-        records: Records of each device of the run, of the same iterations; empty where nothing was run.
+    Without clocks the times are the placement's. The records of all devices are of the same iterations; they
+    are empty where nothing was run.
     """
     iterations = [*zip(*records, strict=True)]
     iterations = iterations[1:] or iterations
-    first, count, number = 0, 1, None
-    if iterations:
-        first, count, number = iterations[0][0].iteration, len(iterations), _num_requests(iterations[0])
+    first, number = (iterations[0][0].iteration, _num_requests(iterations[0])) if iterations else (0, None)
     repetend = repetend_of_scripts(found, tuned)
 
     def row(name: str, on: Schedule, times_ms: Mapping[Instance, list[float]]) -> RequestsRow:
-        served = serve(on, arrivals, iterations=count, first=first, times_ms=times_ms)
+        served = serve(on, arrivals, iterations=len(iterations) or 1, first=first, times_ms=times_ms)
         if repetend is None:
             return RequestsRow(name, served)
-        by_block: dict[str, list[float]] = {}
+        by_block = defaultdict[str, list[float]](list)
         for (block, _), given in times_ms.items():
-            by_block.setdefault(block, []).extend(given)
+            by_block[block] += given
         means_ms = {block: float(np.mean(given)) for block, given in by_block.items()}
         return RequestsRow(name, served, max_rate_per_s(repetend, means_ms))
 
@@ -113,14 +120,12 @@ def request_rows(
         schedule, plan_ms = planned.schedule, {each: [p.time_ms] for each, p in planned.points.items()}
     else:
         schedule = script_schedule(found.schedule)
-        blocks = [(b, n) for _, n, b in schedule.blocks]
-        plan_ms = {(b, n): [schedule.placement.ms(schedule.block(b, n).time)] for b, n in blocks}
+        ms, time_of = schedule.placement.ms, schedule.block
+        plan_ms = {(name, n): [ms(time_of(name, n).time)] for _, n, name in schedule.blocks}
     rows = [row("planned", schedule, plan_ms)]
     if iterations:
-        measured_ms: dict[Instance, list[float]] = {each: [] for each in plan_ms}
-        for records_of in iterations:
-            for each, taken_ms in _block_times(records_of).items():
-                measured_ms[each].append(taken_ms)
+        measured = [_block_times(records_of) for records_of in iterations]
+        measured_ms = {each: [ms_of[each] for ms_of in measured if each in ms_of] for each in plan_ms}
         bare = replace(schedule, placement=replace(schedule.placement, transfer=()))
         rows.append(row("planned, at measured times", bare, measured_ms))
         rows.append(RequestsRow("measured", _measured(schedule.placement, arrivals, iterations)))

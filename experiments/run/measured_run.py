@@ -1,26 +1,39 @@
-"""The scripts of a run: started, followed, compared with the unpipelined model, traced beside their plan."""
+"""The scripts of a run: started, followed, compared with the unpipelined model, traced beside their plan.
+
+They may follow the plans of a server, that is there or is started for the run; it is given the profile of
+the schedule, or none. The run's parts of a report are here too.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
+import os
+import subprocess
+import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields
 from pathlib import Path
+from unittest.mock import patch
 
 from experiments.config.command import Failed
+from experiments.report.html_report import Fact, Section, write_report
 from experiments.run.inference import is_inference
+from experiments.run.options import RuntimeOptions
 from experiments.run.resumed import KeptOptions, resume_command, save_options
 from experiments.run.run_options import as_option_errors, devices_in_words
 from experiments.search.profile_reading import CostSource
-from placements import Placement
+from experiments.search.report import file_facts
+from placements import Placement, Profile
 from placements.forms.texts import write_json
 from runtime.execution.measurement import Measurement
 from runtime.execution.results import Progress
 from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import LaunchError, launch
 from runtime.options.run import UserRunOptions
+from runtime.plans.plan_client import JOB_VARIABLE, SERVER_VARIABLE, ServerClient, ServerError
 from runtime.plans.planned import PlannedIteration
 from runtime.profiling.records import Record, of_copies
 from runtime.profiling.trace import write_trace
@@ -28,11 +41,15 @@ from runtime.profiling.utilisation import UtilisationTable, utilisation_table
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
 from schedsearch.core.progress import StepBar
+from schedsearch.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
 RISE = 10
 """Factor on the first loss from which on a training is said to diverge."""
+
+OWN_SERVER = "own"
+"""A value of ``runtime.server``: one is started for the run."""
 
 
 def run_and_save(
@@ -40,11 +57,8 @@ def run_and_save(
 ) -> Measurement:
     """Run the scripts, compare with the unpipelined model, write ``measurement.json``.
 
-    Args:
-        kept: The options of the run, which are written beside it, for whoever resumes it.
-        placement: What the scripts are of.
-        directory: The output of the run.
-        checkpoints: Folder whose newest the run goes on from; None to begin anew.
+    The options are written beside it, for whoever resumes the run. It goes on from the newest of the
+    checkpoints, or begins anew without a folder of them.
 
     Raises:
         OptionError: The scripts cannot run so many micro-batches, or not go on from the checkpoints.
@@ -65,15 +79,9 @@ def run_and_save(
         warn_of_rise(losses)
 
     own = {each.name: getattr(options, each.name) for each in fields(UserRunOptions)}
-    run_options = RunOptions.of(
-        {
-            **own,
-            "checkpoints": directory / "checkpoints",
-            "resume": checkpoints,
-            "clock_latency": kept.clock_latency,
-            "trace": options.trace or is_inference(placement),
-        }
-    )
+    own |= {"checkpoints": directory / "checkpoints", "resume": checkpoints}
+    own |= {"clock_latency": kept.clock_latency, "trace": options.trace or is_inference(placement)}
+    run_options = RunOptions.of(own)
     with bar, as_option_errors(ScriptError):
         try:
             measurement = launch(directory / "scripts", sum(placement.gpus), run_options, show)
@@ -83,10 +91,8 @@ def run_and_save(
             raise Failed(f"the run failed: {error}\nresume it: {resume_command(directory)}") from None
     errors = measurement.comparison
     if errors is not None and not math.isfinite(errors.max_gradient_error + errors.max_parameter_error):
-        raise Failed(
-            "the run diverged: a gradient or parameter is not finite, or is not 0 where that of the "
-            "unpipelined model is 0; lower runtime.learning_rate, or look at the data"
-        )
+        wrong = "a gradient or parameter is not finite, or is not 0 where that of the unpipelined model is 0"
+        raise Failed(f"the run diverged: {wrong}; lower runtime.learning_rate, or look at the data")
     write_json(directory / "measurement.json", measurement.to_dict())
     log.info("%s", describe(measurement))
     for iteration, version, time_ms in measurement.plans:
@@ -98,10 +104,8 @@ def warn_of_rise(losses: Sequence[float]) -> None:
     """Log a line if the last loss is the first one that is far above the first iteration's."""
     limit = RISE * abs(losses[0])
     if losses[-1] > limit >= max(losses[:-1], default=math.inf):
-        log.warning(
-            f"the loss rose from {losses[0]:.4g} to {losses[-1]:.4g} in iteration {len(losses) - 1}; lower "
-            "runtime.learning_rate"
-        )
+        rise = f"from {losses[0]:.4g} to {losses[-1]:.4g} in iteration {len(losses) - 1}"
+        log.warning(f"the loss rose {rise}; lower runtime.learning_rate")
 
 
 def describe(measurement: Measurement) -> str:
@@ -134,12 +138,7 @@ def save_trace(
 ) -> UtilisationTable:
     """Write ``trace.json`` and ``trace.csv`` of a run, and a line; return the table.
 
-    Args:
-        records: Records of each device, of the same iterations.
-        placement: Placement that the scripts are of.
-        directory: Directory of the output.
-        planned: Plan of the last iteration; None if it is not known.
-        costs: Source of the plan's costs.
+    The records of all devices are of the same iterations; the plan, where it is known, is of the last one.
     """
     records = [of_copies(of_device, placement) for of_device in records]
     write_trace(directory / "trace.json", placement, records, planned, costs.to_dict() if costs else None)
@@ -147,3 +146,119 @@ def save_trace(
     table.write_csv(directory / "trace.csv")
     log.info("%s", table.describe())
     return table
+
+
+def text_sections(title: str, lines: Sequence[str]) -> list[Section]:
+    """Return a section with lines of text; none where there are no lines."""
+    return [Section(title, text="\n".join(lines))] if lines else []
+
+
+def write_resumed_page(
+    placement: Placement, measurement: Measurement, path: Path, utilisation: UtilisationTable | None = None
+) -> Path:
+    """Write the page of a run that went on, whose schedule and plans are not known any more."""
+    first = Fact("First iteration", str(measurement.first_iteration), "of the run that went on")
+    return write_report(
+        path,
+        f"{placement.name} on {placement.num_devices} devices, {measurement.num_micro_batches} micro-batches",
+        [run_section(measurement, utilisation), Section("Files", file_facts(path.parent))],
+        summary=(first, equality(measurement)),
+    )
+
+
+def equality(measurement: Measurement) -> Fact:
+    """Return whether the run was equal to the unpipelined model, as far as it was compared."""
+    label, comparison = "Equal to the unpipelined model", measurement.comparison
+    why = f"verify={measurement.verify}: {measurement.verify_reason}"
+    if comparison is None:
+        return Fact(label, "not compared", why)
+    which = {"first": "the first iteration", "all": "all iterations"}[measurement.verify]
+    note = f"losses, gradients and parameters of {which} within {comparison.tolerance:.2g} ({why})"
+    return Fact(label, "yes" if comparison.is_equal else "no", note, good=comparison.is_equal)
+
+
+def run_section(measurement: Measurement, utilisation: UtilisationTable | None) -> Section:
+    """Return losses, times, memory and errors of a run, and the last iteration if it was recorded."""
+    losses = [sum(each) / len(each) for each in measurement.losses]
+    pairs = zip(measurement.peak_rss_mib, measurement.rss_after_import_mib, strict=True)
+    own_mib = ", ".join(f"{peak - before:.0f}" for peak, before in pairs)
+    facts = [
+        Fact("Backend", measurement.backend, ", ".join(sorted(set(measurement.device_names)))),
+        Fact("Loss", ", ".join(f"{loss:.4f}" for loss in losses), "mean of the micro-batches, by iteration"),
+        Fact("Iteration", ", ".join(f"{time:.1f}" for time in measurement.time_ms) + " ms"),
+        Fact("Memory", f"{own_mib} MiB", "peak of each process, without what it had after its imports"),
+    ]
+    if (errors := measurement.comparison) is not None:
+        is_bitwise, against = errors.bitwise_equal, "against the unpipelined model"
+        replay = "to the same model in one process, in the same order"
+        facts += [
+            Fact("Largest loss error", f"{errors.max_loss_error:.1e}", f"relative, {against}"),
+            Fact("Largest gradient error", f"{errors.max_gradient_error:.1e}", "relative"),
+            Fact("Largest parameter error", f"{errors.max_parameter_error:.1e}", "after the last step"),
+            Fact("Bitwise equal", "yes" if is_bitwise else "no", replay, good=is_bitwise),
+        ]
+    facts.append(Fact("Clocks", measurement.clock_backend))
+    if utilisation is not None:
+        planned_ms, own = utilisation.planned_ms, "of the same measured block times"
+        planned = "" if planned_ms is None else f"planned: {planned_ms:.6g} ms"
+        facts.append(Fact("Last iteration", f"{utilisation.measured_ms:.6g} ms", planned))
+        facts.append(Fact("Without transfer time", f"{utilisation.zero_comm_ms:.6g} ms", own))
+    for device, shares in enumerate(utilisation.devices if utilisation is not None else ()):
+        planned = "" if shares.planned is None else f"planned: {shares.planned:.1%}"
+        share = f"computes {shares.measured:.1%}, waits {shares.waiting:.1%}"
+        facts.append(Fact(f"Device {device}", share, planned))
+    return Section("Run", tuple(facts))
+
+
+@contextmanager
+def followed_server(
+    options: RuntimeOptions, schedule: Schedule, profile: Profile | None, directory: Path
+) -> Iterator[None]:
+    """Register the schedule, and let the processes that are started inside follow its plans.
+
+    At the end the frontier that the server has is in ``served_frontier.json``.
+
+    Raises:
+        Failed: The server is not there, or refuses the job.
+    """
+    if options.server is None:
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            url = stack.enter_context(_started(directory)) if options.server == OWN_SERVER else options.server
+            client = ServerClient(url)
+            job = client.register(schedule.per_micro_batch)
+            if profile is not None and not options.profile_online:
+                client.upload(job, profile)
+                client.wait_until_ready(job)
+        except ServerError as error:
+            raise Failed(f"runtime.server: {error}") from None
+        log.info("%-12s%s, job %s; tell of a straggler:", "server", url, job)
+        log.info("""  curl -d '{"id": 0, "degree": 1.2}' %s/jobs/%s/straggler""", url, job)
+        with patch.dict(os.environ, {SERVER_VARIABLE: url, JOB_VARIABLE: job}):
+            yield
+        try:
+            write_json(directory / "served_frontier.json", client.frontier(job))
+        except ServerError as error:
+            log.warning("the server has no frontier: %s", error)
+
+
+@contextmanager
+def _started(directory: Path) -> Iterator[str]:
+    """Start a server on a free port and return its URL.
+
+    Raises:
+        Failed: It does not start; the message is its own line.
+    """
+    words = ["runtime.server", "--port", "0", "--jobs", str(directory / "jobs"), "--workers", "1"]
+    pipe = subprocess.PIPE
+    server = subprocess.Popen([sys.executable, "-m", *words], text=True, stdout=pipe, stderr=pipe)
+    assert server.stdout is not None and server.stderr is not None
+    try:
+        if not (line := server.stdout.readline()):
+            raise Failed(f"runtime.server: {server.stderr.read().strip().splitlines()[-1]}")
+        yield line.split()[1].rstrip(",")
+    finally:
+        server.terminate()
+        server.communicate()

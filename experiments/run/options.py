@@ -48,8 +48,7 @@ class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
     )
     resume: Verbatim | None = option(None, "output directory of a run that stopped, or folder of checkpoints")
     recompute: str | tuple[Any, ...] | None = option(
-        None,
-        "forward blocks computed again in every micro-batch, as in [F0,F1]; or all; null: the plan's",
+        None, "forward blocks computed again in every micro-batch, as in [F0,F1]; or all; null: the plan's"
     )
     receive_ahead: int | None = option(
         None,

@@ -42,27 +42,20 @@ class KeptOptions:
     @classmethod
     def of(cls, options: RunCommandOptions) -> KeptOptions:
         """Return the options of a whole config."""
-        runtime = replace(
-            options.runtime,
-            resume=None,
-            load_weights=_absolute(options.runtime.load_weights),
-            save_weights=_absolute(options.runtime.save_weights),
-        )
+        own = options.runtime
+        load, save = _absolute(own.load_weights), _absolute(own.save_weights)
+        runtime = replace(own, resume=None, load_weights=load, save_weights=save)
         return cls(runtime, _absolute(options.profile.clock_latency))
 
 
 def save_options(kept: KeptOptions, directory: Path) -> Path:
     """Write ``runtime.json``, from which `options_of` reads them again; return its path."""
-    runtime = {
-        name: str(each) if isinstance(each, Path) else each for name, each in vars(kept.runtime).items()
-    }
     unknown = {"server": None, "profile_online": False}  # its job is not known to who goes on
-    runtime |= {**unknown, "clocks": kept.runtime.has_clocks}
-    clock_latency = None if kept.clock_latency is None else str(kept.clock_latency)
-    return write_json(
-        directory / "runtime.json",
-        {"schema_version": SCHEMA_VERSION, "runtime": runtime, "clock_latency": clock_latency},
-    )
+    runtime = vars(kept.runtime) | unknown | {"clocks": kept.runtime.has_clocks}
+    runtime = {name: str(each) if isinstance(each, Path) else each for name, each in runtime.items()}
+    latency = kept.clock_latency and str(kept.clock_latency)
+    data = {"schema_version": SCHEMA_VERSION, "runtime": runtime, "clock_latency": latency}
+    return write_json(directory / "runtime.json", data)
 
 
 def resumed_directory(options: RuntimeOptions) -> Path | None:
@@ -75,10 +68,7 @@ def resumed_directory(options: RuntimeOptions) -> Path | None:
 def options_of(directory: Path, options: RunCommandOptions, overrides: Sequence[str]) -> KeptOptions:
     """Return the options with which a run goes on: its own, changed by the command line.
 
-    Args:
-        directory: The output of the run.
-        options: With which the command was started.
-        overrides: Of the command line, such as ``runtime.iterations=6``.
+    The overrides, such as ``runtime.iterations=6``, say which of the options are given.
 
     Raises:
         OptionError: An option cannot be changed any more, or the directory lacks the file.
@@ -86,11 +76,9 @@ def options_of(directory: Path, options: RunCommandOptions, overrides: Sequence[
     given = {override.partition("=")[0].lstrip("+~") for override in overrides}
     allowed = {f"runtime.{name}": name for name in CHANGEABLE}
     for key in sorted(given - {*allowed, CLOCK_LATENCY, "runtime.resume"}):
-        raise OptionError(
-            f"{key}: cannot be changed when {directory} is resumed, only "
-            f"{', '.join((*allowed, CLOCK_LATENCY))}; leave it out, or give "
-            f"runtime.resume={directory / 'checkpoints'}"
-        )
+        others, remedy = ", ".join((*allowed, CLOCK_LATENCY)), f"runtime.resume={directory / 'checkpoints'}"
+        wrong = f"{key}: cannot be changed when {directory} is resumed, only {others}"
+        raise OptionError(f"{wrong}; leave it out, or give {remedy}")
     before = _read(directory / "runtime.json")
     anew = {allowed[key]: getattr(options.runtime, allowed[key]) for key in given & allowed.keys()}
     table = options.profile.clock_latency if CLOCK_LATENCY in given else before.clock_latency

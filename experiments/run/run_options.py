@@ -1,27 +1,21 @@
-"""The options of a run, checked before any work starts, and the model that they ask for."""
+"""The options of a run, checked before any work starts, and the model that they ask for, also as planned."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from experiments.config.options import OptionError
 from experiments.run.options import GIVEN_MODEL, NO_LAUNCHER, RuntimeOptions
-from experiments.run.planned_model import what_is_run, with_planned_layers
 from placements import Kind, Placement
-from placements.planners.hybrid.plan import Plan
+from placements.planners.division import in_proportion
+from placements.planners.hybrid.plan import Plan, PlanError
 from runtime.execution.process import check_device
-from runtime.models import (
-    ModelError,
-    ModelOptions,
-    body_of,
-    suitable_model,
-    traced,
-)
+from runtime.models import ModelError, ModelOptions, body_of, suitable_model, traced
 from runtime.models.core.options import SGD_RATE
 from runtime.models.optimizer import usual_learning_rate
 from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
@@ -61,10 +55,8 @@ def check_runtime_options(options: RuntimeOptions) -> None:
         with as_option_errors(StateDictError):
             check_save_path(options.save_weights)
     if options.resume is not None and not Path(options.resume).is_dir():
-        raise OptionError(
-            f"runtime.resume: {options.resume} is not a folder; give the output directory or the checkpoints "
-            "of a run"
-        )
+        remedy = "give the output directory or the checkpoints of a run"
+        raise OptionError(f"runtime.resume: {options.resume} is not a folder; {remedy}")
     _model_options(options, "gpt" if options.model == "auto" else options.model)
 
 
@@ -100,12 +92,7 @@ def choose_model(
 
     A GPT on the placement of a plan has the plan's layers in each block; what of it is not run is logged.
 
-    Args:
-        options: Options of the model.
-        placement: What runs where.
-        num_micro_batches: Number of micro-batches of an iteration.
-        plan: The plan that the placement is of, if it is.
-        is_batch: Whether the choices of its one decision are micro-batches that differ.
+    With `is_batch` the choices of the placement's one decision are micro-batches that differ.
 
     Raises:
         OptionError: It does not fit the placement, or its text or Python file cannot be read.
@@ -114,7 +101,7 @@ def choose_model(
     placement = placement.per_micro_batch.by_gpu
     if is_batch:
         check_batch(placement)
-        placement = dataclasses.replace(placement, decisions=())
+        placement = replace(placement, decisions=())
     pair_backward(placement)
     stage_decisions(placement)
     with as_option_errors(RecomputeError):
@@ -127,10 +114,9 @@ def choose_model(
     model = _model_options(options, name, placement)
     each = model.micro_batches_per_update
     if model.weight_versions != WeightMode.FLUSH and num_micro_batches % each:
-        raise OptionError(
-            f"runtime.micro_batches_per_update: {each} is no divisor of {num_micro_batches} micro-batches; "
-            "give one, or change search.num_micro_batches"
-        )
+        wrong = f"{each} is no divisor of {num_micro_batches} micro-batches"
+        remedy = "give one, or change search.num_micro_batches"
+        raise OptionError(f"runtime.micro_batches_per_update: {wrong}; {remedy}")
     if name == GIVEN_MODEL:
         return model
     with as_option_errors(StateDictError):
@@ -141,7 +127,7 @@ def choose_model(
             forward = (block.name for block in placement.blocks if block.kind is Kind.F)
             sizes = {each.name: each.numel for name in forward for each in body.parameters(name)}
             rate = usual_learning_rate(model.optimizer, sum(sizes.values()))
-            model = dataclasses.replace(model, learning_rate=rate)
+            model = replace(model, learning_rate=rate)
         if options.load_weights is not None:
             check_state_dict_file(options.load_weights, model, placement)
     for line in what_is_run(plan, model) if plan is not None else ():
@@ -150,7 +136,7 @@ def choose_model(
 
 
 def _model_options(options: RuntimeOptions, name: str, placement: Placement | None = None) -> ModelOptions:
-    given: dict[str, Any] = dataclasses.asdict(options) | {"name": name, "handed_over": None}
+    given: dict[str, Any] = asdict(options) | {"name": name, "handed_over": None}
     if options.learning_rate is None:
         given["learning_rate"] = SGD_RATE
     if options.num_layers is None and options.layers_per_block is None:
@@ -160,6 +146,56 @@ def _model_options(options: RuntimeOptions, name: str, placement: Placement | No
     if options.path is not None:
         given["path"] = str(Path(options.path).resolve())
     with as_option_errors():
-        return ModelOptions.from_dict(
-            {field.name: given[field.name] for field in dataclasses.fields(ModelOptions)}
-        )
+        return ModelOptions.from_dict({field.name: given[field.name] for field in fields(ModelOptions)})
+
+
+def with_planned_layers(options: RuntimeOptions, plan: Plan) -> RuntimeOptions:
+    """Return the options with the number of layers of each block, the plan's unless others are given.
+
+    Where `num_layers` is given and is not the plan's, the blocks have so many in the plan's proportions.
+
+    Raises:
+        OptionError: There are fewer layers than blocks.
+    """
+    if options.layers_per_block is not None:
+        return options
+    counts = plan.block_layers
+    if options.num_layers is not None:
+        try:
+            shares = in_proportion(tuple(counts.values()), options.num_layers)
+        except PlanError as error:
+            remedy = f"or null for the {sum(counts.values())} of the plan"
+            raise OptionError(f"runtime.{error}, {remedy}") from None
+        counts = dict(zip(counts, shares, strict=True))
+    return replace(options, layers_per_block=counts)
+
+
+def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
+    """Return, in a line each, how many layers each block has, and the parts that are not run as planned.
+
+    That is ZeRO, and how the vocabulary is cut.
+    """
+    counts, own = model.layers_per_block, plan.block_layers
+    if counts is None:
+        first = f"{model.name} has none of the plan's layers, only its blocks and their groups"
+    else:
+        given, planned = (str(dict(each)).replace("'", "") for each in (counts, own))
+        how = f"{sum(counts.values())} layers and not the plan's {sum(own.values())} in {planned}"
+        first = f"runtime.layers_per_block={given}, {'as planned' if counts == own else how}"
+    lines = [first]
+    vocabulary, inner = plan.strategies[0], plan.inner_layers()
+    has_zero = [each.zero and each.data_parallel > 1 for each in plan.strategies]
+    layers_of = {f"F{n}": plan.inner_layers(piece.layers) for n, piece in enumerate(plan.pieces)}
+    left_out = [name for name, layers in layers_of.items() if any(has_zero[i] for i in layers)]
+    if vocabulary.zero and vocabulary.num_gpus > vocabulary.matrix_parallel:
+        left_out.append("embedding and output layer")
+    if left_out:
+        instead = "plain data parallel, every group holds all states of its own"
+        lines.append(f"without the plan's ZeRO of {', '.join(left_out)}: {instead}")
+    first_cut, last_cut = (plan.strategies[i].tensor_parallel for i in (inner[0], inner[-1]))
+    planned_cut = vocabulary.tensor_parallel
+    if counts is not None and not vocabulary.matrix_parallel == planned_cut == first_cut == last_cut:
+        cuts = f"{first_cut} and {last_cut} GPUs, as the layers beside them"
+        planned = f"vtp {planned_cut}, vsp {int(vocabulary.sequence == 'ulysses')}"
+        lines.append(f"embedding and output layer are cut over {cuts}, and not as planned ({planned})")
+    return [f"run: {line}" for line in lines]

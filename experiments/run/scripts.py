@@ -25,17 +25,10 @@ from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
 from runtime.plans.planned import PlannedIteration
 from runtime.program.deadlock import check, check_updates
 from runtime.program.instructions import Programs
-from runtime.program.lower import (
-    lower,
-    recomputed,
-    scattered,
-    scattered_in_words,
-    with_updates,
-)
+from runtime.program.lower import lower, recomputed, scattered, scattered_in_words, with_updates
 from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
 from runtime.program.tensor_flow import pair_backward
-from runtime.program.tensor_spec import TensorSpec
 from runtime.virtual.virtual_gpu import VirtualGpu
 from runtime.virtual.virtual_run import VirtualScripts, run_virtually
 from schedsearch.picture import fitted
@@ -73,8 +66,7 @@ def generate_scripts(
     whole, clocks = _schedule_and_clocks(found, tuned) if tuned else (found.schedule, {})
     schedule = validate(script_schedule(whole))
     if model.weight_versions != WeightMode.FLUSH:
-        log.info("%-12s%s", "weights", _versions_in_words(schedule, model))
-        schedule = _with_updates(schedule, model.micro_batches_per_update)
+        schedule = _with_updates(schedule, model)
     programs = _programs(lower(schedule, is_batch=is_batch), model, options)
     write_json(directory / "programs.json", programs_to_dict(programs))
     device_of = [device for device, count in enumerate(whole.placement.gpus) for _ in range(count)]
@@ -92,32 +84,26 @@ def generate_scripts(
     )
 
 
-def _versions_in_words(schedule: Schedule, model: ModelOptions) -> str:
-    """Return how many versions of its weights each block holds, once all rules of their mode are checked.
+def _with_updates(schedule: Schedule, model: ModelOptions) -> Schedule:
+    """Return a schedule in which copies of a stage wait for each other at each update of the weights.
+
+    All rules of the mode of the weights are checked first. How many versions of its weights each block holds
+    is told, and the end where it is later.
 
     Raises:
-        OptionError: The schedule has no such versions.
+        OptionError: The schedule has no such versions, or copies wait for each other in a cycle.
     """
+    placement, number = as_stages(schedule.placement), schedule.num_micro_batches
     alone, devices = schedule.per_micro_batch, range(schedule.placement.num_devices)
     orders = orders_of_stages(schedule.placement, [alone.order(device) for device in devices])
-    placement = as_stages(schedule.placement)
-    mode = WeightMode(model.weight_versions)
-    updates = Updates(mode, model.micro_batches_per_update)
-    number, pairs = schedule.num_micro_batches, pair_backward(placement)
+    mode, each = WeightMode(model.weight_versions), model.micro_batches_per_update
     with as_option_errors(WeightVersionError):
-        versions = find_versions(placement, orders, number, updates, pairs)
+        versions = find_versions(placement, orders, number, Updates(mode, each), pair_backward(placement))
     held = check_versions(placement, orders, versions).peak_held(placement, orders)
-    return f"{mode}, at most {', '.join(f'{number} of {name}' for name, number in held.items())}"
-
-
-def _with_updates(schedule: Schedule, micro_batches_per_update: int) -> Schedule:
-    """Return a schedule in which copies of a stage wait for each other at each update, and tell its end.
-
-    Raises:
-        OptionError: They wait for each other in a cycle.
-    """
+    at_most = ", ".join(f"{count} of {name}" for name, count in held.items())
+    log.info("%-12s%s, at most %s", "weights", mode, at_most)
     try:
-        found = with_updates(schedule, micro_batches_per_update)
+        found = with_updates(schedule, each)
     except CyclicOrderError as error:
         raise OptionError(f"runtime.weight_versions: {error}; use flush, or schedule=pipedream") from None
     if found.makespan > schedule.makespan:
@@ -132,9 +118,7 @@ def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) 
     A receive is posted one block of its device ahead, unless the options say otherwise, but not where every
     transfer waits for its other end: there it would wait longer, and blocking would seem to cost more.
     """
-    ahead = options.receive_ahead
-    if ahead is None:
-        ahead = 0 if options.blocking else 1
+    ahead = int(not options.blocking) if options.receive_ahead is None else options.receive_ahead
     programs = scattered(recomputed(programs, options.recompute or ()), options.scatter)
     if words := scattered_in_words(programs):
         log.info("%-12s%s", "transfers", words)
@@ -143,16 +127,13 @@ def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) 
     stages, copies = as_stages(programs.placement), copies_in(programs.placement)
     blocks = Blocks(stages, Model(model, stages, {}), 1)
 
-    def stage(name: str) -> str:
-        return copies[name].stage if copies else name
+    def between(producer: str, consumer: str) -> tuple[str, str]:
+        return (copies[producer].stage, copies[consumer].stage) if copies else (producer, consumer)
 
-    def spec_between(producer: str, consumer: str) -> TensorSpec:
-        return blocks.spec_between(stage(producer), stage(consumer))
+    def size_bytes(*ends: str) -> int:
+        return blocks.max_bytes(*between(*ends))
 
-    def size_bytes(producer: str, consumer: str) -> int:
-        return blocks.max_bytes(stage(producer), stage(consumer))
-
-    programs = programs.with_specs(spec_between)
+    programs = programs.with_specs(lambda *ends: blocks.spec_between(*between(*ends)))
     programs = prefetch_receives(programs, ahead, options.receive_memory, size_bytes)
     check(programs)
     if model.weight_versions != WeightMode.FLUSH:
@@ -164,12 +145,11 @@ def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) 
 
 def _of_each_micro_batch(schedule: Schedule, clocks: ScriptClocks) -> ScriptClocks:
     """Return clocks with one for each micro-batch, also where copies of a stage take only some: there 0."""
-    number, found = schedule.num_micro_batches, dict(clocks)
+    found = dict(clocks)
     for name in copies_in(schedule.placement) if clocks else ():
-        own = dict(
-            zip(schedule.runs_of.get(name, ()), cast(Sequence[int], clocks.get(name, ())), strict=True)
-        )
-        found[name] = [own.get(n, 0) for n in range(number)]
+        mhz = cast(Sequence[int], clocks.get(name, ()))
+        own = dict(zip(schedule.runs_of.get(name, ()), mhz, strict=True))
+        found[name] = [own.get(n, 0) for n in range(schedule.num_micro_batches)]
     return found
 
 
@@ -210,10 +190,8 @@ def _schedule_and_clocks(
         clocks = {name: mhz for name, mhz in plan.clock_mhz.items() if name in names}
         return found.schedule, clocks
     data: dict[str, Any] = tuned.periodic.to_dict()
-    warmup, steady, cooldown = (
-        {name: mhz for name, mhz in data[phase].items() if name in names}
-        for phase in ("warmup", "steady", "cooldown")
-    )
+    phases = (data[phase].items() for phase in ("warmup", "steady", "cooldown"))
+    warmup, steady, cooldown = ({name: mhz for name, mhz in own if name in names} for own in phases)
     number = found.schedule.num_micro_batches if num_micro_batches is None else num_micro_batches
     schedule = tuned.periodic.periodic.schedule(number)
     return schedule, clocks_of_rounds(warmup, steady, cooldown, data["micro_batches_per_repetend"], number)
@@ -224,18 +202,12 @@ def simulate_scripts(
 ) -> None:
     """Run the scripts in virtual time; write ``simulated.json``, and a line beside the plan.
 
-    Args:
-        planned: Plan of the scripts, which counts no time for changes of clock.
-        latency_ms: Time of each change of clock.
-        directory: Directory of the output, with the scripts in it.
-        costs: Source of the plan's costs.
+    The plan counts no time for changes of clock, of which each takes `latency_ms` here.
     """
     profile = planned.profile
     highest = max(points[-1].clock_mhz for points in profile.points.values())
-    gpus = [
-        VirtualGpu(highest, profile.min_blocking_power_w, latency_ms)
-        for _ in range(planned.schedule.placement.num_devices)
-    ]
+    devices = range(planned.schedule.placement.num_devices)
+    gpus = [VirtualGpu(highest, profile.min_blocking_power_w, latency_ms) for _ in devices]
     run = run_virtually(VirtualScripts.read(directory / "scripts"), profile, gpus)
     facts = {
         "schema_version": SIMULATED_SCHEMA_VERSION,

@@ -9,30 +9,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hydra.core.hydra_config import HydraConfig
-
 from experiments.config.options import OptionError
-from experiments.config.run_record import output_directory
+from experiments.config.run_record import given_words, output_directory
 from experiments.frontier.constrained_plans import switching_limits
-from experiments.frontier.frontier_files import frontier_result
+from experiments.frontier.frontier_files import frontier_result, write_page
 from experiments.frontier.options import EnergyOptions
-from experiments.frontier.report import write_page
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.task import check_energy_on, search_and_tune
 from experiments.report.result import Result
+from experiments.run import inference, measured_run
 from experiments.run.beside import beside_table, in_words, rows_beside
-from experiments.run.followed_server import followed_server
-from experiments.run.inference import (
-    arrivals_of,
-    check_requests_on,
-    is_inference,
-    request_rows,
-    requests_table,
-    requests_to_dict,
-)
-from experiments.run.measured_run import run_and_save, save_trace
 from experiments.run.options import NO_LAUNCHER, RunCommandOptions
-from experiments.run.report import equality, run_section, text_sections, write_resumed_page
 from experiments.run.resumed import KeptOptions, options_of, resumed_directory
 from experiments.run.run_options import check_device_of, check_runtime_options, choose_model
 from experiments.run.scripts import generate_scripts, planned_scripts, script_schedule, simulate_scripts
@@ -52,15 +39,10 @@ log = logging.getLogger(__name__)
 
 
 def task(options: RunCommandOptions) -> Result:
-    """Search, tune, generate, run, compare, report; no figures of a run that goes on."""
-    if (directory := resumed_directory(options.runtime)) is None:
-        return begin(options)
-    return go_on(directory, options)
-
-
-def begin(options: RunCommandOptions) -> Result:
-    """Do all steps of a new run."""
+    """Search, tune, generate, run, compare, report; or go on with a run, which has no figures."""
     runtime, directory = options.runtime, output_directory()
+    if (resumed := resumed_directory(runtime)) is not None:
+        return go_on(resumed, options)
     check_runtime_options(runtime)
     problem = read_problem(options)
     model = check_run_on(options, problem)
@@ -83,13 +65,12 @@ def begin(options: RunCommandOptions) -> Result:
         latency_ms = switching_limits(options).latency_ms
         simulate_scripts(planned_scripts(found, tuned), latency_ms, directory, found.costs)
     if runtime.launcher == NO_LAUNCHER:
-        files, lines = _requests(options, found, tuned)
-        return Result(
-            figures=_figures(found, tuned), files=files, sentences=[f"{'job':<12}{scripts}", *lines]
-        )
+        files, lines = inference.requests_of(runtime, found, tuned)
+        figures = found.figures | (tuned.figures if tuned else {})
+        return Result(figures=figures, files=files, sentences=[f"{'job':<12}{scripts}", *lines])
     profile = tuned.profile if tuned else None
-    with followed_server(runtime, found.schedule, profile, directory):
-        measurement = run_and_save(KeptOptions.of(options), problem.placement, directory, resume)
+    with measured_run.followed_server(runtime, found.schedule, profile, directory):
+        measurement = measured_run.run_and_save(KeptOptions.of(options), problem.placement, directory, resume)
     return run_result(options, problem, found, tuned, measurement)
 
 
@@ -101,17 +82,15 @@ def check_run_on(options: RunCommandOptions, problem: SearchProblem) -> ModelOpt
     """
     runtime, placement, number = options.runtime, problem.placement, options.search.num_micro_batches
     check_device_of(runtime, placement)
-    check_requests_on(runtime, placement, number)
+    inference.check_requests_on(runtime, placement, number)
     is_batch = problem.batch is not None
     model = choose_model(runtime, placement, number, problem.built.planned, is_batch=is_batch)
     check_energy_on(options, problem)
     if runtime.trace and "perfetto" in options.search.exports:
         raise OptionError("runtime.trace: writes a trace.json, as search.export=perfetto does; leave one out")
     if runtime.simulated_gpus and isinstance(options.profile.blocking_power_w, Mapping):
-        raise OptionError(
-            "runtime.simulated_gpus: is for one blocking power, but profile.blocking_power_w depends on the "
-            "clock; give one number or use false"
-        )
+        wrong = "is for one blocking power, but profile.blocking_power_w depends on the clock"
+        raise OptionError(f"runtime.simulated_gpus: {wrong}; give one number or use false")
     if problem.profile is not None:
         problem.profile.require_one_config("schedsearch run")
     return model
@@ -121,14 +100,13 @@ def _checkpoints(folder: str | None, model: ModelOptions) -> Path | None:
     """Return the folder of checkpoints to go on from; an error if there is none, or of another model."""
     if not folder:
         return None
-    if not any(Path(folder).glob("iteration_*/manifest.json")):
-        raise OptionError(
-            f"runtime.resume: {folder} holds no whole checkpoint; give the output directory or the "
-            "checkpoints of a run"
-        )
-    for manifest in manifests(Path(folder))[:1]:
+    path = Path(folder)
+    if not any(path.glob("iteration_*/manifest.json")):
+        wanted = "give the output directory or the checkpoints of a run"
+        raise OptionError(f"runtime.resume: {folder} holds no whole checkpoint; {wanted}")
+    for manifest in manifests(path)[:1]:
         ensure_same_model(manifest, model)
-    return Path(folder)
+    return path
 
 
 def asks_for_energy(options: RunCommandOptions, problem: SearchProblem) -> bool:
@@ -143,10 +121,6 @@ def asks_for_energy(options: RunCommandOptions, problem: SearchProblem) -> bool:
     return is_asked or is_used or not (problem.costs.placeholder or runtime.launcher == NO_LAUNCHER)
 
 
-def _figures(found: SearchStepResult, tuned: EnergyResult | None) -> dict[str, float | str]:
-    return found.figures | (tuned.figures if tuned else {})
-
-
 def run_result(
     options: RunCommandOptions,
     problem: SearchProblem,
@@ -159,26 +133,27 @@ def run_result(
     if options.runtime.trace:
         on = script_schedule(found.schedule).placement
         plan = planned_scripts(found, tuned, measurement.num_micro_batches) if tuned else None
-        utilisation = save_trace(measurement.records, on, output_directory(), plan, found.costs)
-    files, requests = _requests(options, found, tuned, measurement)
+        utilisation = measured_run.save_trace(measurement.records, on, output_directory(), plan, found.costs)
+    files, requests = inference.requests_of(options.runtime, found, tuned, measurement.records)
     rows = rows_beside(options.placement, problem, found, tuned)
     proved = found.searched.proved if found.searched else "made by hand"
     beside = beside_table(rows)
     brought = in_words(rows, proved) if beside else ""
+    run = measured_run.run_section(measurement, utilisation)
     page = partial(
         write_page,
         found,
         tuned,
-        summary=[equality(measurement)],
-        before=text_sections("Beside usual schedules", beside),
-        after=[*text_sections("Requests", requests), run_section(measurement, utilisation)],
+        summary=[measured_run.equality(measurement)],
+        before=measured_run.text_sections("Beside usual schedules", beside),
+        after=[*measured_run.text_sections("Requests", requests), run],
         brought=brought,
     )
     shown = dict(figures(found.schedule, found.result, found.memory_unit))
     names = () if rows else ("period", "makespan", "bubble", "peak memory")
     energy = [f"{'energy':<12}{tuned.saved(tuned.plan)}"] if tuned else []
     return Result(
-        figures=_figures(found, tuned),
+        figures=found.figures | (tuned.figures if tuned else {}),
         files={**files, "report.html": page},
         sentences=[
             *requests,
@@ -190,47 +165,29 @@ def run_result(
     )
 
 
-def _requests(
-    options: RunCommandOptions,
-    found: SearchStepResult,
-    tuned: EnergyResult | None,
-    measurement: Measurement | None = None,
-) -> tuple[dict[str, object], list[str]]:
-    """Return how long the requests of an inference take, as a file and in lines; nothing of a training."""
-    if not is_inference(found.placement):
-        return {}, []
-    arrivals = arrivals_of(options.runtime)
-    rows = request_rows(found, tuned, arrivals, measurement.records if measurement else ())
-    return {"requests.json": requests_to_dict(rows, arrivals)}, requests_table(rows, arrivals)
-
-
 def go_on(directory: Path, given: RunCommandOptions) -> Result:
     """Go on with a run from its output directory: from its newest whole checkpoint, or else from the begin.
 
     All that the run makes is put there, as if it had not died; but its plan is not known any more.
 
-    Args:
-        directory: The output of the run.
-        given: With which this command was started.
-
     Raises:
         OptionError: The directory is not that of a run, or an option cannot be changed any more.
         Failed: The run failed.
     """
-    kept = options_of(directory, given, HydraConfig.get().overrides.task)
+    kept = options_of(directory, given, given_words())
     check_runtime_options(kept.runtime)
+    scripts, checkpoints = directory / "scripts", directory / "checkpoints"
     try:
-        placement = read_job(directory / "scripts" / JOB_FILE).placement
+        placement = read_job(scripts / JOB_FILE).placement
     except ScriptError as error:
-        raise OptionError(
-            f"runtime.resume: {directory / 'scripts'} has no scripts of a run ({error})"
-        ) from None
+        raise OptionError(f"runtime.resume: {scripts} has no scripts of a run ({error})") from None
     check_device_of(kept.runtime, placement)
-    checkpoints: Path | None = directory / "checkpoints"
-    if not has_whole(directory / "checkpoints"):
+    is_anew = not has_whole(checkpoints)
+    if is_anew:
         log.info("%s has no whole checkpoint: the run begins anew, with the same scripts", directory)
-        checkpoints = None
-    measurement = run_and_save(kept, placement, directory, checkpoints)
-    utilisation = save_trace(measurement.records, placement, directory) if kept.runtime.trace else None
-    path = write_resumed_page(placement, measurement, directory / "report.html", utilisation)
+    measurement = measured_run.run_and_save(kept, placement, directory, None if is_anew else checkpoints)
+    utilisation = None
+    if kept.runtime.trace:
+        utilisation = measured_run.save_trace(measurement.records, placement, directory)
+    path = measured_run.write_resumed_page(placement, measurement, directory / "report.html", utilisation)
     return Result(sentences=[f"report in {path}"])

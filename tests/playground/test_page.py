@@ -14,7 +14,7 @@ from javascript import PLAYGROUND, browsed, text_of
 from places import ROOT
 
 from docs.playground_data import PRESETS
-from experiments.config.commands import tell_hydra
+from experiments.config.declaring import tell_hydra
 from experiments.search.options import SearchCommandOptions, read_options
 from experiments.search.problem import read_problem
 

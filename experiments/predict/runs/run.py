@@ -197,20 +197,15 @@ class Run:
         if name in GPUS or variant is None or variant[1] not in GPUS:
             return {"gpu": name if name in GPUS else self.gpu}
         memory_gib, power_w = (float(text) if text else None for text in variant.groups()[1:])
-        return {
-            "gpu": variant[1],
-            "gpu_memory_gib": self.gpu_memory_gib or memory_gib,
-            "power_w": self.power_w or power_w,
-        }
+        memory_gib, power_w = self.gpu_memory_gib or memory_gib, self.power_w or power_w
+        return {"gpu": variant[1], "gpu_memory_gib": memory_gib, "power_w": power_w}
 
     def _batch_figures(self) -> dict[str, Any]:
         """Return the numbers of micro-batches and samples, and the time of an iteration."""
         groups, number, time_ms = self.data_parallel, self.num_micro_batches, self.measured_ms
         if self.tp * self.pp * self.cp * groups != self.gpus:
-            raise RunTableError(
-                f"gpus: {self.gpus} are not tp {self.tp} x pp {self.pp} x cp {self.cp} x dp {groups}; "
-                "correct one"
-            )
+            product = f"tp {self.tp} x pp {self.pp} x cp {self.cp} x dp {groups}"
+            raise RunTableError(f"gpus: {self.gpus} are not {product}; correct one")
         if self.ep > 1 and self.etp not in (None, 1, self.tp):
             raise RunTableError(f"etp: {self.etp} is neither 1 nor tp {self.tp}; give one of them")
         if number is None and self.global_batch is None:
@@ -218,10 +213,8 @@ class Run:
         size = self.micro_batch * groups
         batch = self.global_batch or size * (number or 1)
         if batch % size or number not in (None, batch // size):
-            raise RunTableError(
-                f"global_batch: {batch} is not of {number or 'whole'} micro-batches of {self.micro_batch} "
-                f"samples for each of {groups} groups; correct one"
-            )
+            parts = f"{number or 'whole'} micro-batches of {self.micro_batch} samples for each of {groups}"
+            raise RunTableError(f"global_batch: {batch} is not of {parts} groups; correct one")
         if time_ms is None and self.tokens_per_s_per_gpu is not None:
             time_ms = 1e3 * batch * self.sequence_length / (self.gpus * self.tokens_per_s_per_gpu)
         return {"num_micro_batches": batch // size, "global_batch": batch, "measured_ms": time_ms}
@@ -238,10 +231,8 @@ class Run:
         if self.chunk_layers is None:
             return self.vp
         if self.layers is None or self.layers % (self.pp * self.chunk_layers):
-            raise RunTableError(
-                f"chunk_layers: {self.chunk_layers} do not divide the layers ({self.layers or 'give them'}) "
-                f"of {self.pp} stages; correct one"
-            )
+            layers = f"the layers ({self.layers or 'give them'}) of {self.pp} stages"
+            raise RunTableError(f"chunk_layers: {self.chunk_layers} do not divide {layers}; correct one")
         return self.layers // (self.pp * self.chunk_layers)
 
     def cluster(self) -> Cluster:
@@ -255,11 +246,9 @@ class Run:
         name, between = f"{self.gpu}_{self.gpus}", self.node_bandwidth_gb_s
         cluster = read_cluster(name, gpus_per_node=each, node_bandwidth_gb_s=between)
         (nodes,) = cluster.nodes
-        gpu = replace(
-            nodes.gpu,
-            memory_gib=self.gpu_memory_gib or nodes.gpu.memory_gib,
-            memory_bandwidth_gb_s=self.gpu_bandwidth_gb_s or nodes.gpu.memory_bandwidth_gb_s,
-        )
+        memory_gib = self.gpu_memory_gib or nodes.gpu.memory_gib
+        bandwidth_gb_s = self.gpu_bandwidth_gb_s or nodes.gpu.memory_bandwidth_gb_s
+        gpu = replace(nodes.gpu, memory_gib=memory_gib, memory_bandwidth_gb_s=bandwidth_gb_s)
         return replace(cluster, nodes=(replace(nodes, gpu=gpu),))
 
     def clock_factor(self, gpu: Gpu) -> float:

@@ -64,15 +64,11 @@ class Column:
 class Rule:
     """Our cells in rows some of whose cells begin with what regular expressions say.
 
-    Values of ours may have a column of theirs in braces.
+    A column that a row lacks is empty. Values of ours may have a column of theirs in braces.
     """
 
     when: Mapping[str, str]
     set: Mapping[str, Any]
-
-    def applies(self, cells: Mapping[str, str]) -> bool:
-        """Return whether a row has such cells; a column that it lacks is empty."""
-        return all(re.match(pattern, cells.get(name, "")) for name, pattern in self.when.items())
 
 
 @dataclass(frozen=True)
@@ -105,8 +101,9 @@ class TableForm:
             column = Column(read) if isinstance(read, str) else read
             if column.to and (text := column.read(given[theirs])):
                 found[column.to] = text
-        for rule in reversed([rule for rule in self.rules if rule.applies(cells)]):
-            found |= {name: str(value).format_map(given) for name, value in rule.set.items()}
+        for rule in reversed(self.rules):
+            if all(re.match(pattern, given[name]) for name, pattern in rule.when.items()):
+                found |= {name: str(value).format_map(given) for name, value in rule.set.items()}
         return {name: text for name, text in found.items() if text}
 
     def more_cells(self, table: Path) -> dict[str, dict[str, str]]:
@@ -153,7 +150,6 @@ def form_of(header: Sequence[str]) -> TableForm | None:
         if len(missing(form)) <= (1 - NEAR) * len(form.columns_needed):
             others = [column for column in header if column not in form.columns_needed]
             first = missing(form)[0]
-            raise RunTableError(
-                f"line 1: lacks the column {first!r} of the form {name}; {suggestion(first, others)}"
-            )
+            remedy = suggestion(first, others)
+            raise RunTableError(f"line 1: lacks the column {first!r} of the form {name}; {remedy}")
     return None

@@ -17,7 +17,6 @@ from places import ROOT
 
 from experiments.cluster.options import (
     ClusterCommandOptions,
-    GeneratedTraceOptions,
     GpuClusterOptions,
     PolicyOptions,
     RealRunOptions,
@@ -67,7 +66,7 @@ def test_what_stands_for_no_rounds_has_a_name() -> None:
     policies = (replace(options, policy=name) for name in ("las", "min_cost"))
     assert [*map(rounds_of, policies)] == ["in_turn", "one_queue"]
     for name, skips in (("gavel", True), ("in_turn", False), (None, False)):
-        simulated = simulation_options(replace(options, rounds=name), GeneratedTraceOptions())
+        simulated = simulation_options(replace(options, rounds=name))
         assert (simulated.skips_to_arrivals, simulated.types_in_turn) == (skips, True)
 
 

@@ -6,9 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from experiments.cluster.chosen_policies import chosen_policy
-from experiments.cluster.gpu_numbers import gpu_cluster
 from experiments.cluster.options import GpuClusterOptions, PolicyOptions
+from experiments.cluster.workload import chosen_policy, gpu_cluster
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.policies.water_filling import Hierarchical
 

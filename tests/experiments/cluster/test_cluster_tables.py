@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.cluster.decision import allocation_to_dict
-from experiments.cluster.facts import outcome_facts
-from experiments.cluster.outcome_tables import figures_of, jobs_table, outcome_to_dict, series_table
+from experiments.cluster.outcome_tables import jobs_table, outcome_facts, outcome_to_dict, series_table
 from experiments.cluster.pictures import busy_gpus
+from experiments.cluster.task import allocation_to_dict
 from experiments.report.result import Result, fact_lines
 from schedsearch.cluster.allocation import Allocation
 from schedsearch.cluster.demand import Configuration, Demand
@@ -115,7 +114,7 @@ def test_files_of_an_outcome_have_each_figure_under_its_name(tmp_path: Path) -> 
     }
     assert (data["preemptions"], data["lease_renewals"]) == (3, 14)
     assert data["jct_percentiles_s"]["50"] == 10800.0 and data["finish_time_ratio_percentiles"]["50"] == 1.25
-    figures = figures_of(OUTCOME)
+    figures = OUTCOME.figures
     assert (figures["jct_p50_s"], figures["max_finish_time_ratio"]) == (10800.0, 2.0)
 
 

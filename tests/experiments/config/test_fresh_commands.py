@@ -6,12 +6,12 @@ import sys
 from commands import one_line_error
 from places import ROOT
 
-from experiments.config.commands import commands
+from experiments.config.rooms import names
 
 
 def test_a_misspelt_option_is_one_line(refused, fresh_command) -> None:
     """One command starts as it does for a user."""
-    for name in commands():
+    for name in names():
         assert f"{name}: error: nonsense: is not an option of schedsearch " in refused(name, "nonsense=1")
     done = fresh_command("search", "nonsense=1")
     assert "nonsense: is not an option of schedsearch " in one_line_error(done)

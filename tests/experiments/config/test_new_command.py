@@ -43,11 +43,9 @@ def task(options: StagesOptions) -> Result:
 ADDED = """
 import sys, experiments
 from experiments.config.command import run
-from experiments.config.commands import commands
 from experiments.config.rooms import PURPOSES
 PURPOSES["stages"] = "Count stages."
 experiments.__path__.append(sys.argv.pop(1))
-commands()._names += ("stages",)
 run("stages")
 """
 

@@ -10,12 +10,17 @@ import pytest
 from omegaconf import OmegaConf
 
 from experiments.cluster.options import TRACES, FileTraceOptions, GeneratedTraceOptions
-from experiments.config import commands as all_commands
-from experiments.config import option_list
-from experiments.config.commands import commands, options_of_item, tell_hydra
-from experiments.config.declaring import Option, groups_of, own_options
+from experiments.config.declaring import (
+    Option,
+    command_of,
+    groups_of,
+    options_of_item,
+    own_options,
+    tell_hydra,
+)
 from experiments.config.option_list import CONFIG, as_yaml, kinds_of, names_of, options_of
 from experiments.config.options import OptionError, read_fields, read_record
+from experiments.config.rooms import names
 from experiments.predict.options import PredictOptions
 from experiments.reproduce.catalogue import ITEMS
 from experiments.run.options import RunCommandOptions
@@ -37,9 +42,9 @@ def records(record: type) -> dict[str, type]:
     return {name: hints[name] for name in groups if dataclasses.is_dataclass(hints[name])}
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", names())
 def test_every_field_is_an_option_or_a_group(command: str) -> None:
-    record = commands()[command].record
+    record = command_of(command).record
     for each in (record, *records(record).values()):
         for field in dataclasses.fields(each):
             assert ("meaning" in field.metadata) != ("group" in field.metadata), field.name
@@ -48,12 +53,12 @@ def test_every_field_is_an_option_or_a_group(command: str) -> None:
     assert {each.name for each in options_of(command)} <= names_of(command)
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", names())
 def test_hydra_is_told_the_defaults_and_they_are_of_the_types(command: str) -> None:
     tell_hydra(command)
     with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
         config = hydra.compose(command)
-    record = commands()[command].record
+    record = command_of(command).record
     for prefix, kind in {"": record, **records(record)}.items():
         for name, default, *_ in own_options(kind):
             where = f"{prefix}.{name}" if prefix else name
@@ -100,7 +105,7 @@ def test_each_item_to_reproduce_has_the_options_of_its_record() -> None:
 
 
 def test_defaults_are_written_as_on_the_command_line() -> None:
-    for command in commands():
+    for command in names():
         for name, default, *_ in options_of(command):
             if not isinstance(default, str) and default is not None:
                 plain = list(default) if isinstance(default, tuple) else default
@@ -116,7 +121,7 @@ def test_help_says_what_an_option_means(command) -> None:
     assert "energy.slowdown" not in done.stdout
 
 
-@pytest.mark.parametrize("name", commands()["run"].presets)
+@pytest.mark.parametrize("name", command_of("run").presets)
 def test_a_preset_sets_many_options_that_others_override(name: str) -> None:
     tell_hydra("run")
     with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
@@ -128,10 +133,8 @@ def test_a_preset_sets_many_options_that_others_override(name: str) -> None:
 
 
 def test_an_option_needs_nothing_but_its_declaration(monkeypatch: pytest.MonkeyPatch) -> None:
-    every = commands()
-    changed = {"predict": dataclasses.replace(every["predict"], record=WithMargin)}
-    monkeypatch.setattr(all_commands, "commands", lambda: {**every, **changed})
-    monkeypatch.setattr(option_list, "commands", all_commands.commands)
+    command = dataclasses.replace(command_of("predict"), record=WithMargin)
+    monkeypatch.setattr("experiments.predict.options.COMMAND", command)
     tell_hydra("predict")
     with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
         assert read_record(hydra.compose("predict", ["data=here"]), WithMargin).margin == 0.1

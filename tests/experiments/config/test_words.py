@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from experiments.config.commands import commands
+from experiments.config.declaring import command_of
 from experiments.config.option_list import help_text, names_of, options_of
+from experiments.config.rooms import names
 from experiments.config.words import for_hydra
 
 HEAVY = ["torch", "z3", "ortools", "numba", "pandas", "matplotlib", "scipy", "bokeh", "networkx", "hydra"]
@@ -28,9 +29,9 @@ def test_the_path_of_a_group_is_its_choice_file(tmp_path: Path, monkeypatch: pyt
     assert for_hydra("search", ["placement=v_shape"]) == ["placement=v_shape"]
 
 
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", names())
 def test_help_has_the_options_that_matter_first_and_then_each_other_once(command: str) -> None:
-    first = commands()[command].first.split()
+    first = command_of(command).first.split()
     assert len(first) <= 8
     assert set(first) <= names_of(command)
     text = help_text(command)
@@ -42,13 +43,13 @@ def test_help_has_the_options_that_matter_first_and_then_each_other_once(command
 
 def test_help_and_an_unknown_option_load_nothing_heavy() -> None:
     code = "import sys; from experiments.config.command import run\n"
-    for command in commands():
+    for command in names():
         for word in ("--help", "nonsense=1"):
             code += f"sys.argv[1:] = [{word!r}]\ntry: run({command!r})\nexcept SystemExit: pass\n"
     code += f"print('loaded:', *{set(HEAVY)} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.endswith("\nloaded:\n")
-    refused = [f"{name}: error: nonsense: is not an option of schedsearch {name}" for name in commands()]
+    refused = [f"{name}: error: nonsense: is not an option of schedsearch {name}" for name in names()]
     lines = done.stderr.splitlines()
     assert all(line.startswith(start) for line, start in zip(lines, refused, strict=True))
 

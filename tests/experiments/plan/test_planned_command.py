@@ -11,10 +11,10 @@ import hydra
 import pytest
 from places import ROOT
 
-from experiments.config.commands import tell_hydra
+from experiments.config.declaring import tell_hydra
 from experiments.config.option_list import CONFIG
 from experiments.run.options import RunCommandOptions
-from experiments.run.planned_model import what_is_run
+from experiments.run.run_options import what_is_run
 from experiments.search.options import NUM_MICRO_BATCHES, read_options
 from placements import Kind
 from placements.gpus import GPUS

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.predict.blocking_order import blocking_one_f_one_b
+from experiments.predict.measured_folder import blocking_one_f_one_b
 from placements import Block, Kind, Placement
 from schedsearch.baselines import one_f_one_b
 from schedsearch.metrics import peak_memory

@@ -10,10 +10,10 @@ import pytest
 
 from experiments.predict import task
 from experiments.predict.board import BoardRun, board_rows, group_rows, refusals
-from experiments.predict.board_page import board_text, write_board
 from experiments.predict.options import PredictOptions
 from experiments.predict.run_prediction import predict_run
 from experiments.predict.run_table import read_run_folder
+from experiments.predict.task import board_text, write_board
 from placements.models.memory import FRAMEWORKS
 from schedsearch.figures.predicted import draw_predicted
 

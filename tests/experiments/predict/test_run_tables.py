@@ -12,12 +12,11 @@ import pytest
 from made_up_machine import MACHINE_CSV, machine_json
 from made_up_runs import COLUMNS, table
 
-from experiments.predict.calibration import Calibration, calibration_of
-from experiments.predict.modelled_run import as_modelled
-from experiments.predict.run_prediction import predict_run
-from experiments.predict.run_table import MODELS_FILE, RunFolder, read_run_folder
+from experiments.predict.board import StageTensor
+from experiments.predict.modelled_run import Calibration, as_modelled, calibration_of
+from experiments.predict.run_prediction import predict_run, stage_memory
+from experiments.predict.run_table import MODELS_FILE, RunFolder, read_run_folder, shape_of
 from experiments.predict.runs.run import Run
-from experiments.predict.stage_memory import StageTensor, stage_memory
 from placements.forms.texts import write_json, write_text
 from placements.models.memory import FRAMEWORKS, Framework
 
@@ -100,13 +99,13 @@ def test_the_tensors_of_a_stage_are_its_peak(tmp_path: Path, framework: Framewor
 def test_vocabulary_layers_and_groups_of_a_run(tmp_path: Path) -> None:
     folder, runs = read(write_folder(tmp_path))
     assert list(folder.machines) == ["a100"]
-    model = folder.model(runs["pipeline"])
+    model = shape_of(runs["pipeline"], folder.models)
     assert model.layers[0].vocab_size == 512  # type: ignore[attr-defined]
     assert len(model.layers) == 10
     assert runs["pipeline"].degrees.data == 2
-    names = [each.name for each in folder.model(runs["experts"]).layers]
+    names = [each.name for each in shape_of(runs["experts"], folder.models).layers]
     assert names == ["embedding", "dense layer", "layer", "layer", "output"]
-    padded = folder.model(replace(runs["pipeline"], tp=8)).layers[0]
+    padded = shape_of(replace(runs["pipeline"], tp=8), folder.models).layers[0]
     assert padded.vocab_size == 1024  # type: ignore[attr-defined]
 
 
@@ -115,10 +114,11 @@ def test_low_precision_weights_stand_alone_unless_a_table_says_otherwise(tmp_pat
     folder, runs = read(write_folder(tmp_path))
     fp8 = replace(runs["one"], precision="fp8")
     found = [
-        folder.model(replace(fp8, weights_16_bit=choice)).precision.weight_bytes for choice in (False, True)
+        shape_of(replace(fp8, weights_16_bit=choice), folder.models).precision.weight_bytes
+        for choice in (False, True)
     ]
     assert found == [2, 4]
-    assert folder.model(runs["one"]).precision.weight_bytes == 2, "of 16 bits there is one copy"
+    assert shape_of(runs["one"], folder.models).precision.weight_bytes == 2, "of 16 bits there is one copy"
 
 
 @pytest.mark.parametrize(

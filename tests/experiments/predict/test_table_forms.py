@@ -10,8 +10,7 @@ from places import SHARED_DATA
 
 from experiments.predict.modelled_run import as_modelled
 from experiments.predict.run_prediction import predict_run
-from experiments.predict.run_table import NO_TABLES, read_run_folder, read_run_table
-from experiments.predict.runs.models import shape_of
+from experiments.predict.run_table import NO_TABLES, read_run_folder, read_run_table, shape_of
 from experiments.predict.runs.run import Run
 from experiments.predict.runs.table_forms import table_forms
 from placements.forms.texts import write_text

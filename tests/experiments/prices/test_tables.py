@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from experiments.prices import drawings, tables
+from experiments.prices import drawings
+from experiments.prices import task as tables
 from schedsearch.cluster.prices.study import Reduction
 
 NAN = float("nan")

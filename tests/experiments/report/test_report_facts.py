@@ -26,11 +26,11 @@ from quarter_ms import (
 )
 
 from experiments.compare import report as comparison_report
-from experiments.frontier import report as frontier_report
+from experiments.frontier import frontier_files as frontier_report
 from experiments.report import drawings
 from experiments.report.html_report import Fact, Section
 from experiments.report.page_data import PageData, PagePlans
-from experiments.run import report as run_report
+from experiments.run import measured_run as run_report
 from experiments.search import report as search_report
 from placements.stages.stage_chain import StageChain
 from runtime.execution.measurement import Measurement, ReferenceComparison

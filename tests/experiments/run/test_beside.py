@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hydra import compose, initialize_config_dir
 
-from experiments.config.commands import tell_hydra
+from experiments.config.declaring import tell_hydra
 from experiments.config.option_list import CONFIG
 from experiments.run.beside import _chain_of
 from experiments.search.options import SearchCommandOptions, read_options

@@ -11,7 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from experiments.config.commands import tell_hydra
+from experiments.config.declaring import tell_hydra
 from experiments.config.option_list import CONFIG
 from experiments.config.options import OptionError
 from experiments.run.options import RunCommandOptions

@@ -17,7 +17,7 @@ from omegaconf import flag_override
 from small_runs import SMALL_GPT, launched
 from torch import Tensor
 
-from experiments.config.commands import commands, tell_hydra
+from experiments.config.declaring import command_of, tell_hydra
 from experiments.config.option_list import CONFIG
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
@@ -109,8 +109,8 @@ def command(tmp_path: Path) -> Callable[..., None]:
             config.hydra.runtime.output_dir = str(tmp_path / "out")
             HydraConfig.instance().set_config(config)
             del config["hydra"]
-        options = commands()["run"].read(config, commands()["run"].record)
-        importlib.import_module(commands()["run"].task).task(options)
+        options = command_of("run").read(config, command_of("run").record)
+        importlib.import_module(command_of("run").task).task(options)
 
     return run
 
