@@ -247,10 +247,8 @@ class DeviceGroup:
             return known
         size, nodes, leaving = degree * stride, self.nodes, Counter[int]()
         if self.count % size:
-            raise GpusError(
-                f"degree: {degree} GPUs that are {stride} apart do not divide a group of {self.count}; give "
-                "degrees whose product divides it"
-            )
+            fault = f"{degree} GPUs that are {stride} apart do not divide a group of {self.count}"
+            raise GpusError(f"degree: {fault}; give degrees whose product divides it")
         begins = (block + i for block in range(0, self.count, size) for i in range(stride))
         rings = [Counter(nodes[begin : begin + size : stride]) for begin in begins]
         for ring in rings:
@@ -326,10 +324,8 @@ def _nodes(part: str, text: str, gpus_per_node: int | None) -> Nodes:
     asked = gpus[own].gpus_per_node if gpus_per_node is None else gpus_per_node
     each = min(Field(asked, "gpus_per_node", GpusError).whole("a number of GPUs", min=1), int(count))
     if int(count) % each:
-        raise GpusError(
-            f"cluster: {count} GPUs of {part} are not whole nodes of {each}; give a multiple, or another "
-            "gpus_per_node"
-        )
+        fault = f"{count} GPUs of {part} are not whole nodes of {each}"
+        raise GpusError(f"cluster: {fault}; give a multiple, or another gpus_per_node")
     return Nodes(gpus[own], int(count) // each, each)
 
 

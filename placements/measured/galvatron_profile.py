@@ -229,8 +229,6 @@ def _machines(folder: Path) -> dict[tuple[int, int], MachineBandwidths]:
                 else:
                     machine.all_reduce[int(known[1]), known[2] == "1"] = gb_s
     if not machines:
-        raise GalvatronProfileError(
-            f"{folder}: has no allreduce_bandwidth_*nodes_*gpus_per_node.json; give a folder with these "
-            "files of the machine too"
-        )
+        fault = "has no allreduce_bandwidth_*nodes_*gpus_per_node.json"
+        raise GalvatronProfileError(f"{folder}: {fault}; give a folder with these files of the machine too")
     return dict(sorted(machines.items()))

@@ -23,8 +23,6 @@ def tick_for(shortest_ms: float, tick_ms: float | None) -> float:
     if tick_ms is None:
         return float(f"1e{math.floor(math.log10(shortest_ms / 100))}")
     if not 0 < tick_ms <= shortest_ms:
-        raise PlacementError(
-            f"tick_ms: {tick_ms} is not above 0 and at most the {shortest_ms:.3g} ms of the shortest block; "
-            "give a value in between"
-        )
+        fault = f"{tick_ms} is not above 0 and at most the {shortest_ms:.3g} ms of the shortest block"
+        raise PlacementError(f"tick_ms: {fault}; give a value in between")
     return tick_ms

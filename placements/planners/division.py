@@ -148,10 +148,8 @@ def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ..
     (3, 2, 2, 1)
     """
     if num_layers < len(stage_layers):
-        raise PlanError(
-            f"num_layers: {num_layers} is fewer than the {len(stage_layers)} parts that share them; give at "
-            f"least {len(stage_layers)}"
-        )
+        fault = f"{num_layers} is fewer than the {len(stage_layers)} parts that share them"
+        raise PlanError(f"num_layers: {fault}; give at least {len(stage_layers)}")
     exact, found = np.array(stage_layers) * num_layers, np.ones(len(stage_layers), dtype=int)
     for _ in range(num_layers - len(found)):
         found[np.argmax(exact - found * sum(stage_layers))] += 1

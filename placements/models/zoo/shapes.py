@@ -129,10 +129,8 @@ def decoder(size: Any, layer: _Make) -> _Layers:
         imbalance=1.0,
     )
     if size.num_dense_layers >= size.num_layers:
-        raise PlacementError(
-            f"num_dense_layers: {size.num_dense_layers} is not from 0 to below num_layers {size.num_layers}; "
-            "give fewer"
-        )
+        fault = f"{size.num_dense_layers} is not from 0 to below num_layers {size.num_layers}"
+        raise PlacementError(f"num_dense_layers: {fault}; give fewer")
     layers: _Layers = [*[dense] * size.num_dense_layers, *[usual] * (size.num_layers - size.num_dense_layers)]
     if size.window_every:
         for i in range(size.window_every - 1, size.num_layers, size.window_every):

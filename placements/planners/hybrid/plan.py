@@ -113,16 +113,12 @@ class Plan:
             raise PlanError("stages: do not have all layers of the model in order; give each layer once")
         used = [gpu for stage in self.stages for gpu in stage.gpus]
         if len(set(used)) < len(used) or not 0 <= min(used) <= max(used) < self.cluster.num_gpus:
-            raise PlanError(
-                f"stages: use a GPU twice, or one that is not among the {self.cluster.num_gpus} of the "
-                "cluster; use each once"
-            )
+            fault = f"use a GPU twice, or one that is not among the {self.cluster.num_gpus} of the cluster"
+            raise PlanError(f"stages: {fault}; use each once")
         number = self.num_micro_batches
         if number < 1 or self.global_batch_size % number:
-            raise PlanError(
-                f"num_micro_batches: {number} does not divide the batch of {self.global_batch_size}; "
-                "give a divisor"
-            )
+            fault = f"{number} does not divide the batch of {self.global_batch_size}"
+            raise PlanError(f"num_micro_batches: {fault}; give a divisor")
 
     @property
     def num_stages(self) -> int:

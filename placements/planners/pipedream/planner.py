@@ -74,10 +74,8 @@ def best_plan(
     programme = _Programme(sets, levels, sync, memory_mib, is_replicated)
     min_ms = float(programme.pipelines(whole)[-1, 0, -1])
     if not math.isfinite(min_ms):
-        raise PlanError(
-            f"memory_mib: {memory_mib:g} is too little for any plan; give more memory or workers, or smaller "
-            "inputs"
-        )
+        fault = f"{memory_mib:g} is too little for any plan"
+        raise PlanError(f"memory_mib: {fault}; give more memory or workers, or smaller inputs")
     fewest = replace(programme, max_ms=min_ms * (1 + _ROUNDING))
     stages = [*fewest.stages(whole, 0, len(sets.members) - 1, 0.0, (0.0, 0.0))]
     return PipelinePlan(tuple(stages[::-1]), sets.is_complete)

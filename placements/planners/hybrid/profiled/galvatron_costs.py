@@ -104,10 +104,8 @@ class GalvatronCosts(MeasuredCosts):
         known = self.profile.memory
         memory = known.get(shared) if t > 1 else next(iter(known.values()))
         if memory is None:
-            raise NotProfiledError(
-                f"sequence_parallel: layers were measured {'without' if shared else 'with'} it alone; use "
-                f"{'false' if shared else 'true'}"
-            )
+            fault = f"layers were measured {'without' if shared else 'with'} it alone"
+            raise NotProfiledError(f"sequence_parallel: {fault}; use {'false' if shared else 'true'}")
         times = self.profile.block if role == "block" else self.profile.other
         forward_ms = MIN_MS if role == "embedding" else times.ms(size / t)  # the head has both ends'
         number_bytes = self.model.precision.number_bytes

@@ -78,10 +78,8 @@ class MeasuredCosts(ABC):
                 raise PlacementError(f"{name}: {value} is not in measured profiles; {remedy}")
         groups, zero, costs = strategy.data_parallel, strategy.zero, list[Cost]()
         if samples % groups:
-            raise PlacementError(
-                f"data_parallel: {groups} does not divide the {samples} samples of a micro-batch; use a "
-                "divisor"
-            )
+            fault = f"{groups} does not divide the {samples} samples of a micro-batch"
+            raise PlacementError(f"data_parallel: {fault}; use a divisor")
         try:
             measured = list(self.alone(layer, strategy, samples // groups, num_micro_batches, group))
             gather_ms = self.gather_ms(group, measured[0][1], strategy.weight_copies)

@@ -60,10 +60,8 @@ def search_plans(
     if type(global_batch_size) is not int or global_batch_size < 1:
         raise PlanError(f"batch: {global_batch_size!r} is not a whole number of samples above 0; give one")
     if costs.model.branches:
-        raise PlanError(
-            f"model: {costs.model.name} has branches that join, and these plans are of chains; give its "
-            "`chained` form"
-        )
+        fault = f"{costs.model.name} has branches that join, and these plans are of chains"
+        raise PlanError(f"model: {fault}; give its `chained` form")
     options = options or PlanOptions()
     end_s = clock() + options.time_limit_s
 
@@ -113,10 +111,8 @@ def _numbers_to_try(problem: PlanProblem) -> list[_Numbers]:
                     likely = -1 / (1 + abs(math.log2(num_gpus / node)))
                     found[-1] = found[-1]._replace(bound_ms=likely)
     if not found:
-        raise PlanError(
-            "num_stages, gpus_per_stage, num_micro_batches: leave nothing to try for a batch of "
-            f"{problem.batch} on {total} GPUs; allow more numbers"
-        )
+        fault = f"leave nothing to try for a batch of {problem.batch} on {total} GPUs"
+        raise PlanError(f"num_stages, gpus_per_stage, num_micro_batches: {fault}; allow more numbers")
     return found
 
 
