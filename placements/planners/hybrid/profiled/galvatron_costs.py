@@ -15,9 +15,9 @@ from placements.cluster import Cluster, DeviceGroup
 from placements.measured.galvatron_profile import GalvatronProfile
 from placements.measured.layer_profile import NotProfiledError
 from placements.models.chain import ModelShape
+from placements.models.end_layers import ProfiledLayer, Role
 from placements.models.layers import HALF, SINGLE, Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
-from placements.models.profiled_layer import ProfiledLayer, Role
 from placements.planners.hybrid.profiled.measured_costs import MIN_MS, MeasuredCosts
 
 _MIB = 2**20

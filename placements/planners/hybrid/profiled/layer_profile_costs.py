@@ -21,9 +21,9 @@ from placements.measured.link_fit import GpuGroup
 from placements.measured.measured_placement import STATIC_BYTES
 from placements.measured.profile_folder import ProfiledModel
 from placements.models.chain import ModelShape
+from placements.models.end_layers import ProfiledLayer, Role
 from placements.models.layers import SINGLE, Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
-from placements.models.profiled_layer import ProfiledLayer, Role
 from placements.planners.hybrid.profiled.measured_cluster import MeasuredCluster
 from placements.planners.hybrid.profiled.measured_costs import MIN_MS, MeasuredCosts
 
