@@ -183,9 +183,8 @@ def _times(data: Field, sequence_length: int | None) -> tuple[int, TimeLine, Tim
         if kind not in lines:
             raise data.mistake(f"lacks layertype_{kind}_bszN_seq{length or 'N'}, ms of a sample; add it")
     if unknown := sorted(lines.keys() - {"0", "other"}):
-        raise data.mistake(
-            f"layertype_{unknown[0]}: is a second kind of layer; give a profile of equal layers"
-        )
+        fault = "is a second kind of layer"
+        raise data.mistake(f"layertype_{unknown[0]}: {fault}; give a profile of equal layers")
     return length, lines["0"], lines["other"]
 
 

@@ -142,9 +142,8 @@ class CustomLayer(Layer):
         """Ensure that no GPUs share the layer."""
         super().check(t, experts)
         if t > 1:
-            raise PlacementError(
-                f"tensor_parallel: {t} GPUs cannot share {self.name!r}, whose matrices are not known; use 1"
-            )
+            fault = f"{t} GPUs cannot share {self.name!r}, whose matrices are not known"
+            raise PlacementError(f"tensor_parallel: {fault}; use 1")
 
     def fill(self, work: Work) -> None:
         """Add the operations and tensors that the user gives."""

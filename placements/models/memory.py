@@ -41,18 +41,11 @@ LOSSES = {
 }
 """Losses by the kind that a framework names, from a table with what each holds."""
 
-
 WORKSPACES_MIB = {
-    "torch": (16.25, 64.0),
-    "torch deterministic": (64.0, 64.0),
-    "transformer_engine": (20.25, 96.0),
-    "transformer_engine deterministic": (68.0, 96.0),
+    row.text("name"): (row["before_hopper_mib"].number(), row["mib"].number())
+    for row in csv_rows(_TABLES / "workspaces.csv", "workspace", PlacementError)
 }
-"""Workspaces on GPUs before Hopper, and on later ones, which have FP8.
-
-Torch gives cuBLAS one in the forward's thread and one in the backward's, and larger ones before Hopper where
-results have to be equal each time (``CUBLAS_WORKSPACE_CONFIG=:4096:8``); Transformer Engine has one besides.
-"""
+"""Workspaces of libraries on GPUs before Hopper, and on later ones, which have FP8, from a table likewise."""
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,8 @@ class LayerStrategy:
             raise PlacementError(f"whole_experts: {fault}; use sequence=megatron and tensor_innermost")
         for each in self.recompute_modules:
             if each not in (known := get_args(RecomputedModule)):
-                raise PlacementError(
-                    f"recompute_modules: {each!r} is not known; use some of {', '.join(known)}"
-                )
+                fault = f"{each!r} is not known"
+                raise PlacementError(f"recompute_modules: {fault}; use some of {', '.join(known)}")
         shard, equal = self.shard_gpus, self.num_gpus // self.matrix_parallel
         if shard is not None and (type(shard) is not int or shard < 1 or equal % shard):
             fault = f"{shard!r} does not divide the {equal} GPUs that hold the same weights"

@@ -120,9 +120,8 @@ def _ever_longer(
     Divisions whose stages cannot be more alike than those before are left out.
     """
     if not 1 <= num_stages <= len(times_ms):
-        raise PlanError(
-            f"num_stages: {num_stages} is not from 1 to the {len(times_ms)} layers; give as many at most"
-        )
+        fault = f"{num_stages} is not from 1 to the {len(times_ms)} layers"
+        raise PlanError(f"num_stages: {fault}; give as many at most")
     sums = windows(np.array([0.0, *itertools.accumulate(times_ms)]), len(times_ms) - num_stages + 1)
     shortest_ms, ratio = 0.0, math.inf
     while True:

@@ -210,9 +210,8 @@ def checked_blocking_power(power: BlockingPower) -> BlockingPower:
             raise ProfileError(f"blocking_power_w: {clock} is not a clock; give MHz above 0")
         if not 0 <= watts < math.inf:
             where = f" at {clock} MHz" if isinstance(power, tuple) else ""
-            raise ProfileError(
-                f"blocking_power_w: {watts}{where} is not a power in W; give a number of 0 or more"
-            )
+            fault = f"{watts}{where} is not a power in W"
+            raise ProfileError(f"blocking_power_w: {fault}; give a number of 0 or more")
     if not isinstance(power, tuple):
         return power
     clocks = Counter(clock for clock, _ in power).most_common(1)
@@ -248,9 +247,8 @@ def _check_points(block: str, points: tuple[OperatingPoint, ...]) -> None:
             first, second = (
                 f"{mhz} MHz" + f" of config {config}" * (config > "") for mhz, config in (after, before)
             )
-            raise ProfileError(
-                f"points.{block}: {first} follows {second}; sort by clock and config, and give each once"
-            )
+            fault = f"{first} follows {second}"
+            raise ProfileError(f"points.{block}: {fault}; sort by clock and config, and give each once")
 
 
 def _some(names: Iterable[str]) -> str:

@@ -57,9 +57,8 @@ def layer_cost(
     if needed != group.count:
         raise PlacementError(f"strategy: shares a layer by {needed} GPUs, not by {group.count}; give as many")
     if samples % groups:
-        raise PlacementError(
-            f"data_parallel: {groups} does not divide the {samples} samples of a micro-batch; use a divisor"
-        )
+        fault = f"{groups} does not divide the {samples} samples of a micro-batch"
+        raise PlacementError(f"data_parallel: {fault}; use a divisor")
     layer.check(strategy.tensor_parallel, strategy.expert_parallel)
     share = LayerShare(layer, strategy, samples, group, options)
     held, states = defaultdict[str, float](float), _states(share)

@@ -56,9 +56,8 @@ class StagePlan:
         if not self.gpus or not self.layers:
             raise PlanError("stages: a stage has no GPU or no layer; give each at least one")
         if len(self.strategies) != len(self.layers):
-            raise PlanError(
-                f"stages: {len(self.strategies)} strategies for {len(self.layers)} layers; give one for each"
-            )
+            fault = f"{len(self.strategies)} strategies for {len(self.layers)} layers"
+            raise PlanError(f"stages: {fault}; give one for each")
         for i, strategy in zip(self.layers, self.strategies, strict=True):
             if strategy.num_gpus != len(self.gpus):
                 raise PlanError(

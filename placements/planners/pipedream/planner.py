@@ -66,9 +66,8 @@ def best_plan(
     if workers > MAX_WORKERS:
         raise PlanError(f"levels: have {workers} workers; give at most {MAX_WORKERS} in all levels together")
     if not is_replicated and workers > len(graph.nodes):
-        raise PlanError(
-            f"levels: have {workers} workers for {len(graph.nodes)} nodes; give at most one worker for each"
-        )
+        fault = f"have {workers} workers for {len(graph.nodes)} nodes"
+        raise PlanError(f"levels: {fault}; give at most one worker for each")
     sets = closed_sets(graph, is_cut=is_cut)
     whole = _Component(len(levels))
     programme = _Programme(sets, levels, sync, memory_mib, is_replicated)

@@ -161,11 +161,11 @@ def place_gpt(
         sizes = [len(part) for part in np.array_split(range(num_layers), num_devices)]
         plan = Plan.of_sizes(trunk_of(model, arrangement), cluster, sizes, [how] * num_layers, *numbers)
         shared = shared_vocabulary(costs, cluster.whole, 1, *numbers)
-        embedding, *pieces, output = chunk_pieces(plan, costs, shared=shared)
-        pieces = [piece._replace(name=f"F{stage}") for stage, piece in enumerate(pieces)]
+        names = ["E", *(f"F{stage}" for stage in range(num_devices)), "H"]
+        made = zip(names, chunk_pieces(plan, costs, shared=shared), strict=True)
+        pieces = [piece._replace(name=name) for name, piece in made]
         sent_ms = costs.transfer_ms(layer, micro_batch_size, plan.group(num_devices - 1), cluster.group(0, 1))
-        ends = embedding._replace(name="E"), output._replace(name="H", forward_transfer_ms=sent_ms)
-        pieces = [ends[0], *pieces, ends[1]]
+        pieces[-1] = pieces[-1]._replace(forward_transfer_ms=sent_ms)
     else:
         ways = [alike(how, each) for each in model.layers]
         found = [costs.cost(*pair, *numbers, first) for pair in zip(model.layers, ways, strict=True)]

@@ -77,9 +77,8 @@ class LayerProfileCosts(MeasuredCosts):
         """
         t, number, again = strategy.tensor_parallel, layer.number, strategy.recompute == "full"
         if strategy.sequence != "none" and t > 1:
-            raise PlacementError(
-                "sequence_parallel: layers were measured without sequence parallelism; use false"
-            )
+            fault = "layers were measured without sequence parallelism"
+            raise PlacementError(f"sequence_parallel: {fault}; use false")
         if strategy.data_parallel > 1 and t > 1 and not strategy.tensor_innermost:
             raise PlacementError("strategy: GPUs that share a layer were measured as neighbors; let them be")
         for kind in dict.fromkeys(kind for kind, _ in group.pattern):
