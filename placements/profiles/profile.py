@@ -11,6 +11,8 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+
 from placements.block import Block
 from placements.modes import Choice, Decision
 from placements.profiles.operating_point import OperatingPoint, ProfileError, points_of, write_profile_rows
@@ -52,7 +54,7 @@ class Profile:
     def blocking_w(self, clock_mhz: int) -> float:
         """Return the power of a GPU that waits at a clock."""
         power = self.blocking_power_w
-        return interpolated(power, clock_mhz) if isinstance(power, tuple) else power
+        return float(np.interp(clock_mhz, *zip(*power, strict=True))) if isinstance(power, tuple) else power
 
     @cached_property
     def _blocking_powers_w(self) -> frozenset[float]:
@@ -219,18 +221,6 @@ def checked_blocking_power(power: BlockingPower) -> BlockingPower:
         problem = f"{clocks[0][0]} MHz is given twice; give it once" if power else "has no points; give one"
         raise ProfileError(f"blocking_power_w: {problem}")
     return power[0][1] if len({watts for _, watts in power}) == 1 else tuple(sorted(power))
-
-
-def interpolated(points: tuple[tuple[int, float], ...], clock_mhz: int) -> float:
-    """Return a figure at a clock: linear between the points by ascending clock, constant outside.
-
-    >>> [interpolated(((700, 60.0), (1400, 80.0)), clock) for clock in (210, 700, 1050, 1410)]
-    [60.0, 60.0, 70.0, 80.0]
-    """
-    for (left, low), (right, high) in pairwise(points):
-        if clock_mhz < right:
-            return low + (high - low) * max(0.0, (clock_mhz - left) / (right - left))
-    return points[-1][1]
 
 
 def _check_points(block: str, points: tuple[OperatingPoint, ...]) -> None:
