@@ -72,6 +72,13 @@ class ClockLatency:
         return max(self.by_target_ms.values(), default=self.typical_ms)
 
 
+RESERVE_GIB = 4.0
+"""Memory kept for the CUDA context, communication buffers, temporaries and fragmentation: assumed."""
+
+COPY_COMPUTE_SHARE = 0.2
+"""Share of the time of copies and transfers that depends on the clock: assumed. They are bound by memory and
+links, but at the lowest clocks even those slow down."""
+
 DWELL_PER_LATENCY = 2.0
 """Least time at a clock, in latencies of a change; assumed."""
 

@@ -15,8 +15,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from placements.block import PlacementError
 from placements.models.parallel import Cost
-from placements.models.rates import tick_for
 from placements.pieces import Piece, blocks_of, transfers_of, updates_of
 from placements.spec import Placement
 
@@ -55,10 +55,17 @@ class PieceCost(NamedTuple):
 def in_ticks(costs: Sequence[PieceCost], tick_ms: float | None = None) -> tuple[list[Piece], float]:
     """Return pieces in ticks and MiB, rounded up, and the length of a tick; see `piece_placement`.
 
+    A tick is as given, or the longest power of ten with 100 ticks in the shortest block.
+
     Raises:
         PlacementError: The tick is not above 0, or longer than the shortest block.
     """
-    tick_ms = tick_for(min(min(each.times_ms) for each in costs), tick_ms)
+    shortest_ms = min(min(each.times_ms) for each in costs)
+    if tick_ms is None:
+        tick_ms = float(f"1e{math.floor(math.log10(shortest_ms / 100))}")
+    elif not 0 < tick_ms <= shortest_ms:
+        fault = f"{tick_ms} is not above 0 and at most the {shortest_ms:.3g} ms of the shortest block"
+        raise PlacementError(f"tick_ms: {fault}; give a value in between")
     return [
         Piece(
             each.name or f"F{i}",
@@ -92,7 +99,7 @@ def piece_placement(
 
     Pieces are in the order of the model; each takes the output of the one before. Memory is in MiB of one
     GPU, rounded up: capacities for weights and activations; states are static memory. Nodes of GPUs
-    are numbered as by `placements.cluster.Cluster.node_of`, ticks as in `placements.models.rates.tick_for`.
+    are numbered as by `placements.cluster.Cluster.node_of`, ticks as in `in_ticks`.
 
     Raises:
         PlacementError: An argument is out of its range.

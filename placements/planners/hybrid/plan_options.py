@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from placements.hardware import RESERVE_GIB
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
-from placements.models.rates import RESERVE_GIB
 from placements.planners.division import ROUNDING
 from placements.planners.hybrid.decision_trees import TreeOptions
 from placements.planners.hybrid.plan import Plan, PlanError

@@ -15,14 +15,13 @@ import numpy as np
 
 from placements.block import PlacementError
 from placements.cluster import LINK_EFFICIENCY, Cluster, Nodes
-from placements.hardware import Gpu
+from placements.hardware import RESERVE_GIB, Gpu
 from placements.models.chain import ModelShape
 from placements.models.costing.options import USUAL, CostOptions
 from placements.models.memory_levers import Recompute, with_levers
 from placements.models.parallel import Cost, LayerStrategy
 from placements.models.parallel import Recompute as RecomputeKind
 from placements.models.piece_placement import PieceCost
-from placements.models.rates import RESERVE_GIB
 from placements.models.zoo.shapes import decoder
 from placements.planners.division import min_largest
 from placements.planners.hybrid.placing.planned_placement import chunk_pieces, placement_of_pieces
@@ -122,7 +121,7 @@ def place_gpt(
         recompute: A layer keeps only its input, and its backward runs its forward again.
         modes: Parts that a search may let each stage recompute, for each micro-batch: ``selective``, ``full``
             or both.
-        tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
+        tick_ms: Length of a tick; see `placements.models.piece_placement.in_ticks`.
         options: Shares of the GPU's peaks that are reached.
         link_efficiency: Share of its link's bandwidth that is reached.
         reserve_gib: Memory that neither states nor activations may use.

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from placements.hardware import Gpu
+from placements.hardware import COPY_COMPUTE_SHARE, Gpu
 from placements.models.parallel import Cost, Pass
 from placements.models.piece_placement import PieceCost, piece_placement
-from placements.models.rates import COPY_COMPUTE_SHARE
 from placements.pieces import backwards_of
 from placements.planners.hybrid.plan import Plan, layers_of_stage
 from placements.planners.hybrid.plan_options import SharedLayers
