@@ -28,7 +28,6 @@ from placements.planners.hybrid.stage_tables import LayerCosts
 PlannerReport = Callable[[int, int, float | None, float], None]
 """Callback told how many numbers are done, of how many, the least time so far and the bound in ms."""
 
-
 _FITS_NOWHERE = f"{OUT_OF_MEMORY}no division of the layers fits every stage"
 
 
