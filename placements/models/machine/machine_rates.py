@@ -236,7 +236,7 @@ class MachineRates:
         return each_ms / forward, CORE_BACKWARD * each_ms / backward
 
     def _batched_core_ms(self, core: Core, samples: float) -> tuple[float, float]:
-        """Return the milliseconds of a core that writes its scores: two batched products, and softmax between.
+        """Return the milliseconds of a core that writes its scores: two batched products, softmax between.
 
         The backward has four such products. All of them read or write the scores, and memory limits most.
         """
