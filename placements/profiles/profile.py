@@ -9,13 +9,21 @@ from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
 
 from placements.block import Block
+from placements.forms.tables import csv_records
 from placements.modes import Choice, Decision
-from placements.profiles.operating_point import OperatingPoint, ProfileError, points_of, write_profile_rows
+from placements.profiles.operating_point import (
+    OperatingPoint,
+    ProfileError,
+    ProfileRow,
+    StageRow,
+    write_profile_rows,
+)
 from placements.spec import Placement
 
 BlockingPower = float | tuple[tuple[int, float], ...]
@@ -185,7 +193,15 @@ class Profile:
         for name, scale in (("time_scale", time_scale), ("energy_scale", energy_scale)):
             if not 0 < scale < math.inf:
                 raise ProfileError(f"{name}: {scale} is not a factor above 0")
-        return cls(device, points_of(Path(path), time_scale, energy_scale), blocking_power_w)
+        found: dict[str, list[OperatingPoint]] = {}
+        forms: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow)
+        once = ("block", "frequency", "config")
+        for _, row in csv_records(Path(path), "block and clock", ProfileError, *forms, once=once):
+            costs = row.time * (1e3 * time_scale), row.energy * (1e3 * energy_scale)
+            found.setdefault(row.block, []).append(OperatingPoint(row.frequency, *costs, row.config))
+        by_clock = attrgetter("clock_mhz", "config")
+        points = {block: tuple(sorted(points, key=by_clock)) for block, points in found.items()}
+        return cls(device, points, blocking_power_w)
 
     def to_csv(self, path: str | Path) -> None:
         """Write the profile as CSV with the columns ``block,frequency,time,energy``, all rows or no file.
