@@ -62,7 +62,10 @@ class Profile:
     def blocking_w(self, clock_mhz: int) -> float:
         """Return the power of a GPU that waits at a clock."""
         power = self.blocking_power_w
-        return float(np.interp(clock_mhz, *zip(*power, strict=True))) if isinstance(power, tuple) else power
+        if not isinstance(power, tuple):
+            return power
+        clocks_mhz, powers_w = zip(*power, strict=True)
+        return float(np.interp(clock_mhz, clocks_mhz, powers_w))
 
     @cached_property
     def _blocking_powers_w(self) -> frozenset[float]:
