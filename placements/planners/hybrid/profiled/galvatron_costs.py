@@ -107,7 +107,7 @@ class GalvatronCosts(MeasuredCosts):
             fault = f"layers were measured {'without' if shared else 'with'} it alone"
             raise NotProfiledError(f"sequence_parallel: {fault}; use {'false' if shared else 'true'}")
         times = self.profile.block if role == "block" else self.profile.other
-        forward_ms = MIN_MS if role == "embedding" else times.ms(size / t)  # the head has both ends'
+        forward_ms = MIN_MS if role == "embedding" else float(times(size / t))  # the head has both ends'
         number_bytes = self.model.precision.number_bytes
         between = size * max(layer.input_numbers, layer.output_numbers) * number_bytes
         reduce_ms = 2 * self.gather_ms(group, between, strategy.tensor_level)
