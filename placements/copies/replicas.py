@@ -194,18 +194,16 @@ def as_copies(placement: Placement) -> Placement:
         return placement
     teams = sorted({block.devices for block in placement.blocks})
     if [*itertools.chain(*teams)] != [*range(placement.num_devices)]:
-        raise PlacementError(
-            f"{placement.name}: has blocks in turns, and others on some of their devices; let each device "
-            "be of one stage, and number those of a stage in a row"
-        )
+        fault = "has blocks in turns, and others on some of their devices"
+        remedy = "let each device be of one stage, and number those of a stage in a row"
+        raise PlacementError(f"{placement.name}: {fault}; {remedy}")
     blocks = []
     for block in placement.blocks:
         number = len(block.devices)
         if block.data_parallel != number or block.in_turns != (number > 1):
-            raise PlacementError(
-                f"blocks ({block.name}).in_turns: each of its {number} devices has to be a group of its own; "
-                f"give data_parallel: {number}, and in_turns: true"
-            )
+            fault = f"each of its {number} devices has to be a group of its own"
+            remedy = f"give data_parallel: {number}, and in_turns: true"
+            raise PlacementError(f"blocks ({block.name}).in_turns: {fault}; {remedy}")
         memory, devices = block.memory_on(block.devices[0]), (teams.index(block.devices),)
         blocks.append(replace(block, devices=devices, memory=memory, data_parallel=1, in_turns=False))
     plain = placement.on_devices([team[0] for team in teams], blocks)

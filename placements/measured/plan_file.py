@@ -99,10 +99,8 @@ def read_replicated_plan(path: str | Path) -> ReplicatedPlan:
         (pipeline,), stages = plan.pipeline_list, []
         columns = pipeline.layers_per_stage, pipeline.tmp_per_stage, pipeline.dp
         if {len(column) for column in columns} != {pipeline.num_stages}:
-            raise PlanFileError(
-                f"num_stages: {pipeline.num_stages} is not the number of entries of layers_per_stage, "
-                "tmp_per_stage and dp; give one for each stage"
-            )
+            fault = "is not the number of entries of layers_per_stage, tmp_per_stage and dp"
+            raise PlanFileError(f"num_stages: {pipeline.num_stages} {fault}; give one for each stage")
         for i, (layers, replicas, count) in enumerate(zip(*columns, strict=True)):
             if not layers:
                 raise PlanFileError(f"layers_per_stage[{i}]: is empty; give each stage at least one layer")

@@ -247,10 +247,9 @@ def _check_points(block: str, points: tuple[OperatingPoint, ...]) -> None:
         raise ProfileError(f"points.{block}: is empty; give at least one operating point")
     for point in points:
         if not (0 < point.time_ms < math.inf and 0 <= point.energy_mj < math.inf and point.clock_mhz > 0):
-            raise ProfileError(
-                f"points.{block}: {point.clock_mhz} MHz, {point.time_ms} ms, {point.energy_mj} mJ is no "
-                "operating point; clock and time must be above 0 and energy at least 0"
-            )
+            fault = f"{point.clock_mhz} MHz, {point.time_ms} ms, {point.energy_mj} mJ is no operating point"
+            remedy = "clock and time must be above 0 and energy at least 0"
+            raise ProfileError(f"points.{block}: {fault}; {remedy}")
     for before, after in pairwise((point.clock_mhz, point.config) for point in points):
         if before >= after:
             first, second = (

@@ -194,10 +194,9 @@ def _levers(
     for mode, again in modes.items() if count else ():
         saved_mib = (layer.kept_bytes - again.kept_bytes) / 2**20
         if saved_mib <= 0:
-            raise PlacementError(
-                f"modes: {mode} saves nothing where recompute is true, or where flash attention keeps no "
-                "scores; leave it out, or give recompute=false and flash_attention=false"
-            )
+            fault = f"{mode} saves nothing where recompute is true, or where flash attention keeps no scores"
+            remedy = "leave it out, or give recompute=false and flash_attention=false"
+            raise PlacementError(f"modes: {fault}; {remedy}")
         more_ms = count * (again.backward.time_ms - layer.backward.time_ms)
         kept = placement.by_name[f"F{stage}"].memory_on(stage) - math.floor(count * saved_mib)
         ticks, name = max(1, round(more_ms / placement.tick_ms)), "recompute" if mode == "full" else mode

@@ -63,11 +63,8 @@ def trunk_of(model: ModelShape, shape: str) -> ModelShape:
     kinds = ("E" if is_embedding(layer) else "-O"[is_vocabulary(layer)] for layer in model.layers)
     if model.branches or not re.fullmatch(SHARED_VOCABULARY[shape], "".join(kinds)):
         over = " over a second one" if shape == "nn_shape" else ""
-        raise UnsuitableShapeError(
-            shape,
-            f"needs a model from an embedding{over} to an output layer, which {model.name} is not; leave it "
-            "out",
-        )
+        fault = f"needs a model from an embedding{over} to an output layer, which {model.name} is not"
+        raise UnsuitableShapeError(shape, f"{fault}; leave it out")
     return replace(model, runs=tuple(run for run in model.runs if not is_vocabulary(run[1])))
 
 
