@@ -7,5 +7,5 @@
 - `machine`: measured rates of a machine
 - `memory`: memory tensor by tensor, by training framework
 - `parallel`: how GPUs share a layer; `costing`: the cost of a layer on each GPU
-- `piece_placement`: pieces of given cost as blocks; `memory_levers`: recomputation and offload as modes
+- `piece_placement`: pieces by their costs; `memory_levers`: recomputation and offload as modes
 """
