@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Protocol
 
 import numpy as np
@@ -135,9 +136,6 @@ def transitions_ms(
     Layouts are given by a strategy that has each, in the order of their numbers.
     """
     known = list(ways)
-    return np.array(
-        [
-            [max(costs.transition_ms(each, a, b, samples, group) for each in kinds) for b in known]
-            for a in known
-        ]
-    )
+    pairs = product(known, repeat=2)
+    found = [max(costs.transition_ms(each, *pair, samples, group) for each in kinds) for pair in pairs]
+    return np.array(found).reshape(len(known), -1)
