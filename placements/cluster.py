@@ -247,10 +247,8 @@ class DeviceGroup:
             return known
         size, nodes, leaving = degree * stride, self.nodes, Counter[int]()
         if self.count % size:
-            raise GpusError(
-                f"degree: {degree} GPUs that are {stride} apart do not divide a group of {self.count}; give "
-                "degrees whose product divides it"
-            )
+            fault = f"{degree} GPUs that are {stride} apart do not divide a group of {self.count}"
+            raise GpusError(f"degree: {fault}; give degrees whose product divides it")
         begins = (block + i for block in range(0, self.count, size) for i in range(stride))
         rings = [Counter(nodes[begin : begin + size : stride]) for begin in begins]
         for ring in rings:
@@ -300,9 +298,8 @@ def read_cluster(text: str, *, gpus_per_node: int | None = None, **figures: floa
         usual = {each.gpu.node_bandwidth_gb_s: each.gpu.network_source for each in nodes}
         num_nodes = sum(each.num_nodes for each in nodes)
         if None in usual and num_nodes > 1 and "node_bandwidth_gb_s" not in changes:
-            raise GpusError(
-                f"node_bandwidth_gb_s: is not known between nodes of {text}; give it, in GB/s per direction"
-            )
+            fault = f"is not known between nodes of {text}"
+            raise GpusError(f"node_bandwidth_gb_s: {fault}; give it, in GB/s per direction")
         least = min((each for each in usual if each is not None), default=1.0)  # not used in one node
         known = Cluster(nodes, least, source=usual.get(least, "one node"))
     if "node_bandwidth_gb_s" in changes:
@@ -319,17 +316,14 @@ def _nodes(part: str, text: str, gpus_per_node: int | None) -> Nodes:
         near = [part] if part in gpus else difflib.get_close_matches((own or part).lower(), gpus, n=1)
         remedy = f"did you mean {near[0]}_{count if count.isdecimal() else 8}? " if near else ""
         inside = "" if part == text else f" in {text!r}"
-        raise GpusError(
-            f"cluster: {part!r}{inside} is not a known GPU and a number, as in a100_8; {remedy}GPUs are "
-            f"{', '.join(gpus)}; others have a file, as cluster=mine.json"
-        )
+        fault = f"{part!r}{inside} is not a known GPU and a number, as in a100_8"
+        others = "others have a file, as cluster=mine.json"
+        raise GpusError(f"cluster: {fault}; {remedy}GPUs are {', '.join(gpus)}; {others}")
     asked = gpus[own].gpus_per_node if gpus_per_node is None else gpus_per_node
     each = min(Field(asked, "gpus_per_node", GpusError).whole("a number of GPUs", min=1), int(count))
     if int(count) % each:
-        raise GpusError(
-            f"cluster: {count} GPUs of {part} are not whole nodes of {each}; give a multiple, or another "
-            "gpus_per_node"
-        )
+        fault = f"{count} GPUs of {part} are not whole nodes of {each}"
+        raise GpusError(f"cluster: {fault}; give a multiple, or another gpus_per_node")
     return Nodes(gpus[own], int(count) // each, each)
 
 

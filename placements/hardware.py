@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
+import numpy as np
+
 from placements.forms.meaning import Meaning
 from placements.profiles.operating_point import OperatingPoint, ProfileError
-from placements.profiles.profile import Profile, interpolated
+from placements.profiles.profile import Profile
 from placements.spec import Placement
 
 
@@ -55,7 +57,8 @@ class ClockLatency:
         """Return the time of a change to a clock in ms: linear between known clocks, constant outside."""
         if not self.by_target_ms:
             return self.typical_ms
-        return interpolated(tuple(sorted(self.by_target_ms.items())), clock_mhz)
+        clocks_mhz, times_ms = zip(*sorted(self.by_target_ms.items()), strict=True)
+        return float(np.interp(clock_mhz, clocks_mhz, times_ms))
 
     def between_ms(self, before_mhz: int, after_mhz: int) -> float:
         """Return the time of a change between two clocks: as measured, or else the time to the new clock."""
@@ -68,6 +71,13 @@ class ClockLatency:
         """Return the longest time of a clock change, over all target clocks, in ms."""
         return max(self.by_target_ms.values(), default=self.typical_ms)
 
+
+RESERVE_GIB = 4.0
+"""Memory kept for the CUDA context, communication buffers, temporaries and fragmentation: assumed."""
+
+COPY_COMPUTE_SHARE = 0.2
+"""Share of the time of copies and transfers that depends on the clock: assumed. They are bound by memory and
+links, but at the lowest clocks even those slow down."""
 
 DWELL_PER_LATENCY = 2.0
 """Least time at a clock, in latencies of a change; assumed."""

@@ -187,10 +187,8 @@ def _finer(tick_ms: Fraction, times: list[Fraction]) -> int:
         in_ticks = [time * finer for time in times]
         if max(in_ticks) <= LARGEST and all(abs(round(t) - t) <= t / 1_000_000 for t in in_ticks):
             return finer
-    raise PlacementError(
-        f"tick_ms: from the shortest time to the longest is too far for ticks of {float(tick_ms)} ms or "
-        f"finer; give times of up to {LARGEST:g} whole ticks"
-    )
+    fault = f"from the shortest time to the longest is too far for ticks of {float(tick_ms)} ms or finer"
+    raise PlacementError(f"tick_ms: {fault}; give times of up to {LARGEST:g} whole ticks")
 
 
 def _block(entry: Field, finer: int) -> Block:

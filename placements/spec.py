@@ -399,9 +399,7 @@ class Placement:
 
         The lane of a device's number is its stream ``compute``, and so the device where it has one stream.
         """
-        return sum(
-            block.time for block in self.blocks if lane in self.lanes_of(block) and block.kind is not Kind.O
-        )
+        return sum(block.time for block in self.per_micro_batch.blocks if lane in self.lanes_of(block))
 
     def with_memory(self, memory: int | Iterable[int] | None) -> Placement:
         """Return the placement with another capacity: one number for all devices, or one each."""

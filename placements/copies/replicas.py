@@ -88,20 +88,16 @@ def replicated(placement: Placement, replicas: Sequence[int]) -> Placement:
 
 def _check(placement: Placement, replicas: Sequence[int]) -> None:
     if len(replicas) != placement.num_devices or min(replicas) < 1:
-        raise PlacementError(
-            f"replicas: {list(replicas)} are not the copies of {placement.num_devices} devices; give a "
-            "number above 0 for each"
-        )
+        fault = f"{list(replicas)} are not the copies of {placement.num_devices} devices"
+        raise PlacementError(f"replicas: {fault}; give a number above 0 for each")
     if shared := [block for block in placement.blocks if len(block.devices) > 1]:
         raise PlacementError(
             f"{placement.name} has block {shared[0].name} on devices {list(shared[0].devices)}, of which no "
             "copies can be taken alone; use a placement whose blocks are on one device each"
         )
     if not placement.is_plain or placement.nodes is not None:
-        raise PlacementError(
-            f"{placement.name} has modes, streams or nodes, which copies of devices cannot have yet; leave "
-            "them out"
-        )
+        fault = f"{placement.name} has modes, streams or nodes, which copies of devices cannot have yet"
+        raise PlacementError(f"{fault}; leave them out")
 
 
 class StageCopy(NamedTuple):
@@ -162,15 +158,11 @@ def as_stages(placement: Placement) -> Placement:
         teams = [block.devices for block in sorted(blocks, key=lambda block: copies[block.name].number)]
         devices = list(itertools.chain(*teams))
         if len({len(team) for team in teams}) > 1 or devices != sorted(devices):
-            raise PlacementError(
-                f"blocks ({name}).devices: its copies are on {', '.join(map(str, teams))}; let each have as "
-                "many, numbered one copy after the other"
-            )
+            fault = f"blocks ({name}).devices: its copies are on {', '.join(map(str, teams))}"
+            raise PlacementError(f"{fault}; let each have as many, numbered one copy after the other")
         if any(block.data_parallel > 1 for block in blocks):
-            raise PlacementError(
-                f"blocks ({name}).data_parallel: a copy that takes whole micro-batches cannot cut them too; "
-                "give 1"
-            )
+            fault = "a copy that takes whole micro-batches cannot cut them too"
+            raise PlacementError(f"blocks ({name}).data_parallel: {fault}; give 1")
         return replace(
             blocks[0],
             name=name,
@@ -202,18 +194,16 @@ def as_copies(placement: Placement) -> Placement:
         return placement
     teams = sorted({block.devices for block in placement.blocks})
     if [*itertools.chain(*teams)] != [*range(placement.num_devices)]:
-        raise PlacementError(
-            f"{placement.name}: has blocks in turns, and others on some of their devices; let each device "
-            "be of one stage, and number those of a stage in a row"
-        )
+        fault = "has blocks in turns, and others on some of their devices"
+        remedy = "let each device be of one stage, and number those of a stage in a row"
+        raise PlacementError(f"{placement.name}: {fault}; {remedy}")
     blocks = []
     for block in placement.blocks:
         number = len(block.devices)
         if block.data_parallel != number or block.in_turns != (number > 1):
-            raise PlacementError(
-                f"blocks ({block.name}).in_turns: each of its {number} devices has to be a group of its own; "
-                f"give data_parallel: {number}, and in_turns: true"
-            )
+            fault = f"each of its {number} devices has to be a group of its own"
+            remedy = f"give data_parallel: {number}, and in_turns: true"
+            raise PlacementError(f"blocks ({block.name}).in_turns: {fault}; {remedy}")
         memory, devices = block.memory_on(block.devices[0]), (teams.index(block.devices),)
         blocks.append(replace(block, devices=devices, memory=memory, data_parallel=1, in_turns=False))
     plain = placement.on_devices([team[0] for team in teams], blocks)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
+from numpy.polynomial import Polynomial
 
 from placements.forms.meaning import Meaning
 from placements.forms.reading import Field, json_file
@@ -37,17 +38,6 @@ _MibByDegree = Mapping[
 
 class GalvatronProfileError(ValueError):
     """A file of a profile is missing or wrong; the message names file, value and remedy in one line."""
-
-
-class TimeLine(NamedTuple):
-    """Time as a line over the samples of a GPU, fitted to measurements."""
-
-    ms_per_sample: float
-    constant_ms: float
-
-    def ms(self, samples: float) -> float:
-        """Return the time of a number of samples in ms."""
-        return self.constant_ms + self.ms_per_sample * samples
 
 
 class EndMemory(NamedTuple):
@@ -89,6 +79,8 @@ class MachineBandwidths(NamedTuple):
 class GalvatronProfile(NamedTuple):
     """A model on a machine: forward of a block, and of embedding and output layer together.
 
+    Both are ms as a line over the samples of a GPU.
+
     Attributes:
         precision: ``bf16``, ``fp16`` or ``fp32``.
         memory: Memory by whether tensor-parallel GPUs share norms and dropout too (Megatron's sequence
@@ -100,8 +92,8 @@ class GalvatronProfile(NamedTuple):
     name: str
     precision: str
     sequence_length: int
-    block: TimeLine
-    other: TimeLine
+    block: Polynomial
+    other: Polynomial
     memory: Mapping[bool, GalvatronMemory]
     machines: Mapping[tuple[int, int], MachineBandwidths]
     overlap_slowdown: float
@@ -165,7 +157,7 @@ def _only(folder: Path, paths: Iterable[Path], name: str, others: str = "; give 
     return found[0]
 
 
-def _times(data: Field, sequence_length: int | None) -> tuple[int, TimeLine, TimeLine]:
+def _times(data: Field, sequence_length: int | None) -> tuple[int, Polynomial, Polynomial]:
     """Return the sequence length, and the lines of a block and of the other layers."""
     points: dict[int, dict[str, list[tuple[int, float]]]] = {}
     for name in data.mapping():
@@ -183,19 +175,18 @@ def _times(data: Field, sequence_length: int | None) -> tuple[int, TimeLine, Tim
         if kind not in lines:
             raise data.mistake(f"lacks layertype_{kind}_bszN_seq{length or 'N'}, ms of a sample; add it")
     if unknown := sorted(lines.keys() - {"0", "other"}):
-        raise data.mistake(
-            f"layertype_{unknown[0]}: is a second kind of layer; give a profile of equal layers"
-        )
+        fault = "is a second kind of layer"
+        raise data.mistake(f"layertype_{unknown[0]}: {fault}; give a profile of equal layers")
     return length, lines["0"], lines["other"]
 
 
-def _line(points: list[tuple[int, float]]) -> TimeLine:
+def _line(points: list[tuple[int, float]]) -> Polynomial:
     """Return the least-squares line; one through 0 for one point, or if the fit would begin below 0."""
     sizes, times = np.array(points, dtype=float).T
     slope, constant = np.polyfit(sizes, times, 1) if len(sizes) > 1 else (0.0, 0.0)
     if slope <= 0 or constant < 0:
         slope, constant = sizes @ times / (sizes @ sizes), 0.0
-    return TimeLine(float(slope), float(constant))
+    return Polynomial([constant, slope])
 
 
 def _memory(data: Field, suffix: str, length: int) -> GalvatronMemory:
@@ -229,8 +220,6 @@ def _machines(folder: Path) -> dict[tuple[int, int], MachineBandwidths]:
                 else:
                     machine.all_reduce[int(known[1]), known[2] == "1"] = gb_s
     if not machines:
-        raise GalvatronProfileError(
-            f"{folder}: has no allreduce_bandwidth_*nodes_*gpus_per_node.json; give a folder with these "
-            "files of the machine too"
-        )
+        fault = "has no allreduce_bandwidth_*nodes_*gpus_per_node.json"
+        raise GalvatronProfileError(f"{folder}: {fault}; give a folder with these files of the machine too")
     return dict(sorted(machines.items()))

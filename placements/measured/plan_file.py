@@ -99,18 +99,14 @@ def read_replicated_plan(path: str | Path) -> ReplicatedPlan:
         (pipeline,), stages = plan.pipeline_list, []
         columns = pipeline.layers_per_stage, pipeline.tmp_per_stage, pipeline.dp
         if {len(column) for column in columns} != {pipeline.num_stages}:
-            raise PlanFileError(
-                f"num_stages: {pipeline.num_stages} is not the number of entries of layers_per_stage, "
-                "tmp_per_stage and dp; give one for each stage"
-            )
+            fault = "is not the number of entries of layers_per_stage, tmp_per_stage and dp"
+            raise PlanFileError(f"num_stages: {pipeline.num_stages} {fault}; give one for each stage")
         for i, (layers, replicas, count) in enumerate(zip(*columns, strict=True)):
             if not layers:
                 raise PlanFileError(f"layers_per_stage[{i}]: is empty; give each stage at least one layer")
             if len(replicas) != count:
-                raise PlanFileError(
-                    f"dp[{i}]: {count} is not the number of replicas in tmp_per_stage[{i}], {len(replicas)}; "
-                    "make them agree"
-                )
+                fault = f"{count} is not the number of replicas in tmp_per_stage[{i}], {len(replicas)}"
+                raise PlanFileError(f"dp[{i}]: {fault}; make them agree")
             groups = tuple(_group(replica, f"tmp_per_stage[{i}][{j}]") for j, replica in enumerate(replicas))
             stages.append(ReplicatedStage(layers, groups))
         return ReplicatedPlan(tuple(stages), plan.mbs, plan.gbs)
@@ -119,13 +115,9 @@ def read_replicated_plan(path: str | Path) -> ReplicatedPlan:
 def _group(replica: ReplicaEntry, where: str) -> GpuGroup:
     kinds = {(gpu, zone) for gpu, _, zone in replica.nodes}
     if len(kinds) != 1:
-        raise PlanFileError(
-            f"{where}: {sorted(kinds)} are not nodes of one type of GPU and one zone; make others a replica "
-            "of their own"
-        )
+        fault = f"{sorted(kinds)} are not nodes of one type of GPU and one zone"
+        raise PlanFileError(f"{where}: {fault}; make others a replica of their own")
     if replica.tensor_parallel > sum(count for _, count, _ in replica.nodes):
-        raise PlanFileError(
-            f"{where}: {replica.tensor_parallel} is not at most the GPUs of its nodes; name more nodes, or "
-            "share layers among fewer"
-        )
+        fault = f"{replica.tensor_parallel} is not at most the GPUs of its nodes"
+        raise PlanFileError(f"{where}: {fault}; name more nodes, or share layers among fewer")
     return GpuGroup(*kinds.pop(), replica.tensor_parallel)

@@ -1,11 +1,11 @@
 """Costs of models: operations, bytes and activation sizes of their layers, and placements made of them.
 
 - `layers`: layers by shape, and precisions; `operators`: their operators and kept tensors
-- `transformer`, `mamba`: layers by shape; `end_layers`: vocabularies, projections, layers of the user's
-- `profiled_layer`: layers known by measurements, not by shape
+- `transformer`, `mamba`: layers by shape; `end_layers`: vocabularies, projections, layers of the user's, and
+  layers known by measurements, not by shape
 - `chain`: a model as runs of them; `zoo`: models by name; `training_figures`: MFU, J per token ...
-- `rates`: assumed shares of a GPU's data sheet; `machine`: measured rates of a machine
+- `machine`: measured rates of a machine
 - `memory`: memory tensor by tensor, by training framework
 - `parallel`: how GPUs share a layer; `costing`: the cost of a layer on each GPU
-- `piece_placement`: pieces of given cost as blocks; `memory_levers`: recomputation and offload as modes
+- `piece_placement`: pieces by their costs; `memory_levers`: recomputation and offload as modes
 """

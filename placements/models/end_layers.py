@@ -1,10 +1,13 @@
-"""Layers at the ends of a model and between its parts: vocabulary, projections, and the user's own layers."""
+"""Layers at the ends of a model and between its parts: vocabulary, projections, the user's own layers.
+
+Layers known by measurements, not by their shape, are here too; their times are the profile owner's to know.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Literal, Self
 
 from placements.block import PlacementError
 from placements.models.layers import Layer
@@ -139,12 +142,40 @@ class CustomLayer(Layer):
         """Ensure that no GPUs share the layer."""
         super().check(t, experts)
         if t > 1:
-            raise PlacementError(
-                f"tensor_parallel: {t} GPUs cannot share {self.name!r}, whose matrices are not known; use 1"
-            )
+            fault = f"{t} GPUs cannot share {self.name!r}, whose matrices are not known"
+            raise PlacementError(f"tensor_parallel: {fault}; use 1")
 
     def fill(self, work: Work) -> None:
         """Add the operations and tensors that the user gives."""
         work.inputs, work.outputs = self.input_numbers, self.output_numbers or self.input_numbers
         work.parameters, work.other_flops = self.num_weights, self.flops
         work.keep("input and other tensors", self.kept_bytes, 1)
+
+
+Role = Literal["embedding", "block", "head"]
+"""Place of a layer in its model: the first one, one of those between, or the last one with the loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfiledLayer(Layer):
+    """A layer of a profile.
+
+    Attributes:
+        number: Number of the profile's entry with its figures, from 0; equal layers have one number.
+        kept_bytes: Kept by one sample from the forward to the backward, on one GPU.
+        input_numbers: Numbers of its input; 0 for what is not kept, as tokens.
+    """
+
+    role: Role
+    number: int
+    num_weights: int
+    kept_bytes: int
+    input_numbers: int
+    output_numbers: int
+    may_be_zero = ("number", "num_weights", "kept_bytes", "input_numbers", "output_numbers")
+
+    def fill(self, work: Work) -> None:
+        """Add equal shares of the measured weights and kept bytes; operations are unknown."""
+        work.inputs, work.outputs = self.input_numbers, self.output_numbers
+        work.parameters = self.num_weights / work.t
+        work.keep("all tensors, as measured", self.kept_bytes / work.t, 1)

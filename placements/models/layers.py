@@ -130,9 +130,8 @@ class Layer(ABC):
                 continue
             least = 0 if field.name in self.may_be_zero else 1
             if type(value) is not int or value < least:
-                raise PlacementError(
-                    f"{field.name}: {value!r} is not a whole number of at least {least}; give one"
-                )
+                fault = f"{value!r} is not a whole number of at least {least}"
+                raise PlacementError(f"{field.name}: {fault}; give one")
 
     @abstractmethod
     def fill(self, work: Work) -> None:
@@ -174,9 +173,8 @@ class Layer(ABC):
                 raise PlacementError(f"tensor_parallel: {t} does not divide {name} {size}; use a divisor")
         number, kind = getattr(self, "num_experts", 1), self.name
         if number % experts:
-            raise PlacementError(
-                f"expert_parallel: {experts} does not divide num_experts {number} of {kind!r}; use a divisor"
-            )
+            fault = f"{experts} does not divide num_experts {number} of {kind!r}"
+            raise PlacementError(f"expert_parallel: {fault}; use a divisor")
 
     @property
     def num_parameters(self) -> int:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple
+
+from placements.block import PlacementError
+from placements.forms.tables import csv_records, csv_rows
 
 MemoryKind = Literal["weights", "gradients", "optimizer", "kept", "backward", "buffer"]
 """Kinds of tensors: states; kept by each micro-batch; held only during a backward; or held once, for all
@@ -29,35 +33,19 @@ class Loss(NamedTuple):
     backward_bytes: float
 
 
-LOSSES = {
-    # 16-bit logits and their 32-bit softmax (Korthikanti et al., 2022, Sec. 4.3).
-    "plain": Loss(6, 0),
-    # Megatron-LM: the gradient is written over the 32-bit softmax, and cast to 16 bits.
-    "megatron": Loss(4, 2),
-    # The same compiled, ``--cross-entropy-loss-fusion`` with the ``native`` implementation: not in place.
-    "native": Loss(4, 6),
-    # The kernels of Transformer Engine write the gradient over the logits.
-    "transformer_engine": Loss(2, 0),
-    # Torch: 32-bit logarithms of the softmax, and 32-bit gradients of these and of the logits. The 16-bit
-    # logits are freed before, but their memory stays reserved, which is the figure of torchtitan.
-    "torch": Loss(4, 10),
-    # The same compiled, and FlashAttention's kernels in LLM Foundry: 16-bit logits and their 16-bit gradient.
-    "compiled": Loss(2, 2),
-}
-"""Losses by the kind that a framework names."""
+_TABLES = Path(__file__).parents[1]
 
+LOSSES = {
+    row.text("name"): Loss(row["kept_bytes"].number(), row["backward_bytes"].number())
+    for row in csv_rows(_TABLES / "losses.csv", "loss", PlacementError)
+}
+"""Losses by the kind that a framework names, from a table with what each holds."""
 
 WORKSPACES_MIB = {
-    "torch": (16.25, 64.0),
-    "torch deterministic": (64.0, 64.0),
-    "transformer_engine": (20.25, 96.0),
-    "transformer_engine deterministic": (68.0, 96.0),
+    row.text("name"): (row["before_hopper_mib"].number(), row["mib"].number())
+    for row in csv_rows(_TABLES / "workspaces.csv", "workspace", PlacementError)
 }
-"""Workspaces on GPUs before Hopper, and on later ones, which have FP8.
-
-Torch gives cuBLAS one in the forward's thread and one in the backward's, and larger ones before Hopper where
-results have to be equal each time (``CUBLAS_WORKSPACE_CONFIG=:4096:8``); Transformer Engine has one besides.
-"""
+"""Workspaces of libraries on GPUs before Hopper, and on later ones, which have FP8, from a table likewise."""
 
 
 @dataclass(frozen=True)
@@ -98,51 +86,9 @@ class Framework:
     is_eager: bool = False
 
 
-PLAIN = Framework("plain", has_temporaries=False)
+_ROWS = csv_records(_TABLES / "frameworks.csv", "framework", PlacementError, Framework, others=True)
+FRAMEWORKS = {framework.name: framework for _, framework in _ROWS}
+"""Frameworks by name, from a table with the sources of their figures."""
+
+PLAIN = FRAMEWORKS["plain"]
 """States and activations alone (Korthikanti et al., 2022, Sec. 4)."""
-
-_MEGATRON = Framework(
-    "megatron",
-    has_placeholders=True,
-    loss="transformer_engine",
-    gradient_passes=2,
-    kernels_per_weight=2,
-    workspaces="transformer_engine",
-    # Of GPTs of hidden size 512 on H100 a layer of 32 kernels takes 4.0 ms (Megatron-LM's functional tests).
-    host_us=125.0,
-)
-
-FRAMEWORKS = {
-    "plain": PLAIN,
-    # With Transformer Engine: products add up 32-bit gradients, and placeholders of gradients are cached by
-    # shape; fused cross entropy; gradients cleared and normed.
-    "megatron": _MEGATRON,
-    # With kernels of its own and of apex, and less work for the host: by GPTs of hidden size 1024
-    # on A100 (vTrain's runs of one node).
-    "megatron_local": replace(
-        _MEGATRON,
-        name="megatron_local",
-        loss="megatron",
-        workspaces="torch",
-        has_score_buffer=True,
-        host_us=60.0,
-    ),
-    # Shares of 16-bit and of 32-bit weights; layers are modules (Megatron-FSDP).
-    "megatron_fsdp": replace(
-        _MEGATRON, name="megatron_fsdp", has_placeholders=False, scatters_gradients=True
-    ),
-    # With FSDP2: loss in 32 bits, not fused; gradients set to none, and clipped.
-    "torchtitan": Framework(
-        "torchtitan",
-        loss="torch",
-        gradient_passes=1,
-        workspaces="torch",
-        scatters_gradients=True,
-        casts_weights=True,
-        host_us=50.0,
-        is_eager=True,
-    ),
-    # The runtime of this project: torch's own modules and autograd.
-    "schedsearch": Framework("schedsearch", host_us=50.0, is_eager=True),
-}
-"""Frameworks by name."""

@@ -89,27 +89,20 @@ class LayerStrategy:
         if type(self.zero) is not int or not 0 <= self.zero <= 3:
             raise PlacementError(f"zero: {self.zero!r} is not a stage of ZeRO; use 0, 1, 2 or 3")
         if self.whole_experts and (self.sequence != "megatron" or not self.tensor_innermost):
-            raise PlacementError(
-                "whole_experts: tensor-parallel GPUs have no tokens of their own, or are not next to each "
-                "other; use sequence=megatron and tensor_innermost"
-            )
+            fault = "tensor-parallel GPUs have no tokens of their own, or are not next to each other"
+            raise PlacementError(f"whole_experts: {fault}; use sequence=megatron and tensor_innermost")
         for each in self.recompute_modules:
             if each not in (known := get_args(RecomputedModule)):
-                raise PlacementError(
-                    f"recompute_modules: {each!r} is not known; use some of {', '.join(known)}"
-                )
+                fault = f"{each!r} is not known"
+                raise PlacementError(f"recompute_modules: {fault}; use some of {', '.join(known)}")
         shard, equal = self.shard_gpus, self.num_gpus // self.matrix_parallel
         if shard is not None and (type(shard) is not int or shard < 1 or equal % shard):
-            raise PlacementError(
-                f"shard_gpus: {shard!r} does not divide the {equal} GPUs that hold the same weights; use a "
-                "divisor"
-            )
+            fault = f"{shard!r} does not divide the {equal} GPUs that hold the same weights"
+            raise PlacementError(f"shard_gpus: {fault}; use a divisor")
         e, copies = self.expert_parallel, self._expert_gpus.degree
         if copies % e:
-            raise PlacementError(
-                f"expert_parallel: {e} does not divide the {copies} GPUs that hold the same weights; use a "
-                "divisor"
-            )
+            fault = f"{e} does not divide the {copies} GPUs that hold the same weights"
+            raise PlacementError(f"expert_parallel: {fault}; use a divisor")
 
     @property
     def num_gpus(self) -> int:

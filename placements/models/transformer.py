@@ -112,9 +112,8 @@ class TransformerLayer(Layer):
         super().__post_init__()
         for name, kind in (("attention", AttentionKind), ("parts", LayerParts)):
             if getattr(self, name) not in get_args(kind):
-                raise PlacementError(
-                    f"{name}: {getattr(self, name)!r} is not known; use one of {', '.join(get_args(kind))}"
-                )
+                fault = f"{getattr(self, name)!r} is not known"
+                raise PlacementError(f"{name}: {fault}; use one of {', '.join(get_args(kind))}")
         h, a, n, k = self.hidden_size, self.num_heads, self.num_experts, self.experts_per_token
         is_wrong = {
             f"num_heads: {a} does not divide hidden_size {h}; use a divisor": not self.head_width and h % a,

@@ -120,9 +120,8 @@ def _ever_longer(
     Divisions whose stages cannot be more alike than those before are left out.
     """
     if not 1 <= num_stages <= len(times_ms):
-        raise PlanError(
-            f"num_stages: {num_stages} is not from 1 to the {len(times_ms)} layers; give as many at most"
-        )
+        fault = f"{num_stages} is not from 1 to the {len(times_ms)} layers"
+        raise PlanError(f"num_stages: {fault}; give as many at most")
     sums = windows(np.array([0.0, *itertools.accumulate(times_ms)]), len(times_ms) - num_stages + 1)
     shortest_ms, ratio = 0.0, math.inf
     while True:
@@ -148,10 +147,8 @@ def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ..
     (3, 2, 2, 1)
     """
     if num_layers < len(stage_layers):
-        raise PlanError(
-            f"num_layers: {num_layers} is fewer than the {len(stage_layers)} parts that share them; give at "
-            f"least {len(stage_layers)}"
-        )
+        fault = f"{num_layers} is fewer than the {len(stage_layers)} parts that share them"
+        raise PlanError(f"num_layers: {fault}; give at least {len(stage_layers)}")
     exact, found = np.array(stage_layers) * num_layers, np.ones(len(stage_layers), dtype=int)
     for _ in range(num_layers - len(found)):
         found[np.argmax(exact - found * sum(stage_layers))] += 1

@@ -255,9 +255,8 @@ class _Search:
             self.check()
             extended = self._extended(i, labels)
             over = extended.weight + extended.above - self.room
-            bound = extended.cost + (np.multiply.outer(self.prices, over) + self.before[i][:, None]).max(
-                axis=0
-            )
+            priced = np.multiply.outer(self.prices, over) + self.before[i][:, None]
+            bound = extended.cost + priced.max(axis=0)
             alive = np.nonzero((over + lightest[i] <= 0) & (bound < cutoff))
             if len(alive[0]) > max_labels:
                 order = np.argpartition(bound[alive], max_labels)

@@ -134,10 +134,8 @@ def _fit(name: str, rows: Sequence[LengthTimeRow]) -> LengthRule:
         raise ProfileError(f"block {name}: has {num_lengths} {word}; give {len(POWERS)} or more")
     known = [(row.tokens / 1000, row.memory_mib) for row in rows if row.memory_mib is not None]
     if known and (len(known) < len(rows) or len({mib > 0 for _, mib in known if mib}) > 1):
-        raise ProfileError(
-            f"block {name}, column memory_mib: some cells are empty, or above 0 and others below; give all "
-            "with one sign, or none"
-        )
+        fault = "some cells are empty, or above 0 and others below"
+        raise ProfileError(f"block {name}, column memory_mib: {fault}; give all with one sign, or none")
     times = fitted((row.tokens / 1000, row.time_ms) for row in rows)
     missed = ((abs(value(times, row.tokens / 1000) / row.time_ms - 1), row.tokens) for row in rows)
     return LengthRule(times, fitted(known) if known else None, *max(missed))

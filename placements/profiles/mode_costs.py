@@ -83,10 +83,8 @@ def _with_forwards(
     forwards = [{point.clock_mhz: point for point in fastest.get(each.name, ())} for each in again]
     shared = [point for point in base if all(point.clock_mhz in each for each in forwards)]
     if not shared:
-        raise ProfileError(
-            f"profile: {name} computes {again[0].name} again, and the two have no clock in common; give rows "
-            f"of the block {name}"
-        )
+        fault = f"{name} computes {again[0].name} again, and the two have no clock in common"
+        raise ProfileError(f"profile: {fault}; give rows of the block {name}")
     for point in shared:
         added = [each[point.clock_mhz] for each in forwards]
         time_ms, energy_mj = sum(each.time_ms for each in added), sum(each.energy_mj for each in added)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from placements.forms.meaning import Meaning
-from placements.forms.tables import csv_records, keys_of
+from placements.forms.tables import keys_of
 from placements.forms.texts import csv_text, write_text
 
 Frequency = Annotated[int, Meaning("clock", "MHz", min=1)]
@@ -141,26 +140,3 @@ def write_profile_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:
         write_text(path, csv_text(keys_of(ProfileRow)[:num_columns], (row[:num_columns] for row in cells)))
     except OSError as error:
         raise ProfileError(f"{path}: cannot be written ({error.strerror}); give another path") from None
-
-
-def points_of(
-    table: str | Path, time_scale: float = 1.0, energy_scale: float = 1.0
-) -> dict[str, tuple[OperatingPoint, ...]]:
-    """Return the operating points by block and ascending clock of a table that has one of the two forms.
-
-    Args:
-        table: The CSV file, or the text of one; see `placements.profiles.profile.Profile.from_csv`.
-        time_scale: Factor on its times.
-        energy_scale: Factor on its energies.
-
-    Raises:
-        ProfileError: The table cannot be read or is wrong; the message begins with its path.
-    """
-    found: dict[str, list[OperatingPoint]] = {}
-    forms: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow)
-    once = ("block", "frequency", "config")
-    for _, row in csv_records(table, "block and clock", ProfileError, *forms, once=once):
-        costs = row.time * (1e3 * time_scale), row.energy * (1e3 * energy_scale)
-        found.setdefault(row.block, []).append(OperatingPoint(row.frequency, *costs, row.config))
-    by_clock = attrgetter("clock_mhz", "config")
-    return {block: tuple(sorted(points, key=by_clock)) for block, points in found.items()}

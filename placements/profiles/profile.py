@@ -9,11 +9,21 @@ from dataclasses import astuple, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
+import numpy as np
+
 from placements.block import Block
+from placements.forms.tables import csv_records
 from placements.modes import Choice, Decision
-from placements.profiles.operating_point import OperatingPoint, ProfileError, points_of, write_profile_rows
+from placements.profiles.operating_point import (
+    OperatingPoint,
+    ProfileError,
+    ProfileRow,
+    StageRow,
+    write_profile_rows,
+)
 from placements.spec import Placement
 
 BlockingPower = float | tuple[tuple[int, float], ...]
@@ -52,7 +62,10 @@ class Profile:
     def blocking_w(self, clock_mhz: int) -> float:
         """Return the power of a GPU that waits at a clock."""
         power = self.blocking_power_w
-        return interpolated(power, clock_mhz) if isinstance(power, tuple) else power
+        if not isinstance(power, tuple):
+            return power
+        clocks_mhz, powers_w = zip(*power, strict=True)
+        return float(np.interp(clock_mhz, clocks_mhz, powers_w))
 
     @cached_property
     def _blocking_powers_w(self) -> frozenset[float]:
@@ -183,7 +196,15 @@ class Profile:
         for name, scale in (("time_scale", time_scale), ("energy_scale", energy_scale)):
             if not 0 < scale < math.inf:
                 raise ProfileError(f"{name}: {scale} is not a factor above 0")
-        return cls(device, points_of(Path(path), time_scale, energy_scale), blocking_power_w)
+        found: dict[str, list[OperatingPoint]] = {}
+        forms: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow)
+        once = ("block", "frequency", "config")
+        for _, row in csv_records(Path(path), "block and clock", ProfileError, *forms, once=once):
+            costs = row.time * (1e3 * time_scale), row.energy * (1e3 * energy_scale)
+            found.setdefault(row.block, []).append(OperatingPoint(row.frequency, *costs, row.config))
+        by_clock = attrgetter("clock_mhz", "config")
+        points = {block: tuple(sorted(points, key=by_clock)) for block, points in found.items()}
+        return cls(device, points, blocking_power_w)
 
     def to_csv(self, path: str | Path) -> None:
         """Write the profile as CSV with the columns ``block,frequency,time,energy``, all rows or no file.
@@ -210,9 +231,8 @@ def checked_blocking_power(power: BlockingPower) -> BlockingPower:
             raise ProfileError(f"blocking_power_w: {clock} is not a clock; give MHz above 0")
         if not 0 <= watts < math.inf:
             where = f" at {clock} MHz" if isinstance(power, tuple) else ""
-            raise ProfileError(
-                f"blocking_power_w: {watts}{where} is not a power in W; give a number of 0 or more"
-            )
+            fault = f"{watts}{where} is not a power in W"
+            raise ProfileError(f"blocking_power_w: {fault}; give a number of 0 or more")
     if not isinstance(power, tuple):
         return power
     clocks = Counter(clock for clock, _ in power).most_common(1)
@@ -222,35 +242,21 @@ def checked_blocking_power(power: BlockingPower) -> BlockingPower:
     return power[0][1] if len({watts for _, watts in power}) == 1 else tuple(sorted(power))
 
 
-def interpolated(points: tuple[tuple[int, float], ...], clock_mhz: int) -> float:
-    """Return a figure at a clock: linear between the points by ascending clock, constant outside.
-
-    >>> [interpolated(((700, 60.0), (1400, 80.0)), clock) for clock in (210, 700, 1050, 1410)]
-    [60.0, 60.0, 70.0, 80.0]
-    """
-    for (left, low), (right, high) in pairwise(points):
-        if clock_mhz < right:
-            return low + (high - low) * max(0.0, (clock_mhz - left) / (right - left))
-    return points[-1][1]
-
-
 def _check_points(block: str, points: tuple[OperatingPoint, ...]) -> None:
     if not points:
         raise ProfileError(f"points.{block}: is empty; give at least one operating point")
     for point in points:
         if not (0 < point.time_ms < math.inf and 0 <= point.energy_mj < math.inf and point.clock_mhz > 0):
-            raise ProfileError(
-                f"points.{block}: {point.clock_mhz} MHz, {point.time_ms} ms, {point.energy_mj} mJ is no "
-                "operating point; clock and time must be above 0 and energy at least 0"
-            )
+            fault = f"{point.clock_mhz} MHz, {point.time_ms} ms, {point.energy_mj} mJ is no operating point"
+            remedy = "clock and time must be above 0 and energy at least 0"
+            raise ProfileError(f"points.{block}: {fault}; {remedy}")
     for before, after in pairwise((point.clock_mhz, point.config) for point in points):
         if before >= after:
             first, second = (
                 f"{mhz} MHz" + f" of config {config}" * (config > "") for mhz, config in (after, before)
             )
-            raise ProfileError(
-                f"points.{block}: {first} follows {second}; sort by clock and config, and give each once"
-            )
+            fault = f"{first} follows {second}"
+            raise ProfileError(f"points.{block}: {fault}; sort by clock and config, and give each once")
 
 
 def _some(names: Iterable[str]) -> str:

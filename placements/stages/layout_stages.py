@@ -36,10 +36,9 @@ def place_layout(
         LayoutError: The layout is of another model.
     """
     if layout.parts != layers.parts:
-        raise LayoutError(
-            f"layout: has {layout.num_layers} layers and {layout.num_mtp} of MTP, and the file of layers "
-            f"{layers.num_layers} and {layers.num_mtp}; give both of the same model"
-        )
+        fault = f"has {layout.num_layers} layers and {layout.num_mtp} of MTP, and the file of layers"
+        remedy = "give both of the same model"
+        raise LayoutError(f"layout: {fault} {layers.num_layers} and {layers.num_mtp}; {remedy}")
     ends = pairwise(accumulate(layout.sizes, initial=0))
     stages = tuple(stage_of(layers.layers[first:end]) for first, end in ends)
     shape = "v_shape" if layout.num_chunks == 1 else "loop_shape"

@@ -147,9 +147,8 @@ class StageChain:
         if memory is not None:
             memory *= number if len(memory) == 1 else 1
             if len(memory) != number:
-                raise StagesError(
-                    f"memory_mib: has {len(memory)} numbers for {number} devices; give one each, or one"
-                )
+                fault = f"has {len(memory)} numbers for {number} devices"
+                raise StagesError(f"memory_mib: {fault}; give one each, or one")
             object.__setattr__(self, "memory_mib", memory)
 
     @property
@@ -189,9 +188,8 @@ class StageChain:
             sizes, note = (count // number,) * number, f"{count // number} stages in each chunk"
         else:
             what = "layers" if self.layers else "stages"
-            raise StagesError(
-                f"{what}: {count} cannot be made into {number} chunks; choose another num_devices"
-            )
+            fault = f"{count} cannot be made into {number} chunks"
+            raise StagesError(f"{what}: {fault}; choose another num_devices")
         ends = pairwise(accumulate(sizes, initial=0))
         return tuple(Stage.merged(pieces[first:end]) for first, end in ends), note
 

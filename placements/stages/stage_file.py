@@ -72,9 +72,7 @@ def stages_of(num_stages: int | None = None, **columns: Any) -> StageChain:
         {name: each[i] if isinstance(each, list) else each for name, each in given.items()}
         for i in range(count)
     ]
-    return stages_from_dict(
-        {"stages": rows} | {name: each for name, each in whole.items() if each is not None}
-    )
+    return stages_from_dict({"stages": rows} | whole)
 
 
 def _plain(value: Any) -> Any:

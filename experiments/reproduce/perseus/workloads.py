@@ -17,11 +17,10 @@ from placements import OperatingPoint, Profile
 from placements.cluster import Cluster, Nodes
 from placements.forms.meaning import Verbatim, option
 from placements.gpus import GPUS
-from placements.hardware import Gpu
+from placements.hardware import COPY_COMPUTE_SHARE, Gpu
 from placements.models.costing.layer_costs import layer_cost
 from placements.models.costing.options import CostOptions
 from placements.models.parallel import LayerStrategy, Pass
-from placements.models.rates import COPY_COMPUTE_SHARE
 from placements.models.zoo import MODELS
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b

@@ -57,9 +57,8 @@ def layer_cost(
     if needed != group.count:
         raise PlacementError(f"strategy: shares a layer by {needed} GPUs, not by {group.count}; give as many")
     if samples % groups:
-        raise PlacementError(
-            f"data_parallel: {groups} does not divide the {samples} samples of a micro-batch; use a divisor"
-        )
+        fault = f"{groups} does not divide the {samples} samples of a micro-batch"
+        raise PlacementError(f"data_parallel: {fault}; use a divisor")
     layer.check(strategy.tensor_parallel, strategy.expert_parallel)
     share = LayerShare(layer, strategy, samples, group, options)
     held, states = defaultdict[str, float](float), _states(share)
@@ -96,36 +95,6 @@ def layer_memory(
     """
     share = LayerShare(layer, strategy, samples, group, options)
     return tuple(_memory(share, num_micro_batches, _states(share).forward_bytes))
-
-
-def transition_ms(
-    layer: Layer,
-    before: LayerStrategy,
-    after: LayerStrategy,
-    samples: int,
-    group: DeviceGroup,
-    options: CostOptions = USUAL,
-) -> float:
-    """Return the time to move a layer's output to the next layer's layout, or its gradient back.
-
-    Of g GPUs, the more that share samples before or after, each has all but 1 / g to get of what it then
-    holds (Galvatron-BMW, Sec. VI: Slice-Gather; the paper gives no formula).
-    Samples are those of a micro-batch, of all groups together; of the options only the precision counts.
-    """
-    if _layout(before) == _layout(after):
-        return 0.0
-    wider = max(before, after, key=lambda strategy: strategy.num_gpus // strategy.data_parallel)
-    stride = 1 if wider.tensor_innermost else wider.data_parallel
-    local = samples / wider.data_parallel * options.precision.number_bytes * layer.output_elements()
-    return group.all_gather_ms(local, wider.num_gpus // wider.data_parallel, stride)
-
-
-def _layout(strategy: LayerStrategy) -> tuple[object, ...]:
-    """Return a key equal for all strategies that give a GPU the same part of a boundary tensor."""
-    shared = strategy.num_gpus // strategy.data_parallel
-    ordered = strategy.tensor_innermost or 1 in (shared, strategy.data_parallel)
-    tokens = strategy.tensor_parallel if strategy.sequence != "none" else 1
-    return strategy.data_parallel, strategy.context_parallel, tokens, ordered
 
 
 def _parameters(share: LayerShare) -> Iterator[tuple[float, SharingLevel, bool]]:

@@ -226,9 +226,8 @@ def _csv_rows(path: Path, measured: str) -> dict[tuple[str, str], dict[Sizes, Ma
         key, sizes = (row.operator, row.which), tuple(row.sizes.split())
         if key not in known:
             passes = ", ".join(which for operator, which in known if operator == row.operator)
-            raise MachineFileError(
-                f"line {line}, column pass: {row.which!r} is not known; use one of {passes}"
-            )
+            fault = f"{row.which!r} is not known"
+            raise MachineFileError(f"line {line}, column pass: {fault}; use one of {passes}")
         if row.operator == "collective" and not sizes:
             pass  # a share of the link for all sizes
         elif len(sizes) != known[key] or not all(each.isdecimal() and int(each) for each in sizes):

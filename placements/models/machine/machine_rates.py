@@ -154,24 +154,6 @@ class CollectiveTimes:
         return wider * float(np.interp(math.log2(degree), np.log2(list(self.by_degree)), times_ms))
 
 
-def _batched_core_ms(
-    core: Core, samples: float, stream: KernelRate, product_ms_per_flop: float
-) -> tuple[float, float]:
-    """Return the milliseconds of a core that writes its scores: two batched products, and softmax between.
-
-    The backward has four such products. All of them read or write the scores, and memory limits most.
-    """
-    scores = samples * core.heads * core.tokens * core.span
-
-    def product_ms(width: float) -> float:
-        numbers = scores + samples * core.heads * (core.tokens + core.span) * width
-        return max(2 * scores * width * product_ms_per_flop, stream.ms(2 * numbers, 1))
-
-    both_ms = product_ms(core.key_width) + product_ms(core.value_width)
-    forward, backward = (stream.ms(each * scores, core.launches) for each in core.score_bytes)
-    return both_ms + forward, 2 * both_ms + backward
-
-
 @dataclass(frozen=True)
 class MachineRates:
     """Rates of one machine, measured or assumed.
@@ -247,14 +229,29 @@ class MachineRates:
         each_ms = core.slowdown * samples * core.flops / (self.peak_tflops * 1e9)
         each_ms /= core.counted if self.is_measured else 1.0
         if core.writes_scores:
-            table = self.shares["product", "forward"]
-            share = table.at(core.tokens * core.heads * samples, core.key_width, core.span)
-            ms_per_flop = 1 / (self.peak_tflops * 1e9 * share)
-            return _batched_core_ms(core, samples, self.kernels["stream"], ms_per_flop)
+            return self._batched_core_ms(core, samples)
         forward = self.shares["core", "forward"].at(*shape)
         measured = self.shares.get(("core", "backward"))
         backward = CORE_BACKWARD_SHARE * forward if measured is None else measured.at(*shape)
         return each_ms / forward, CORE_BACKWARD * each_ms / backward
+
+    def _batched_core_ms(self, core: Core, samples: float) -> tuple[float, float]:
+        """Return the milliseconds of a core that writes its scores: two batched products, softmax between.
+
+        The backward has four such products. All of them read or write the scores, and memory limits most.
+        """
+        scores, stream = samples * core.heads * core.tokens * core.span, self.kernels["stream"]
+        table = self.shares["product", "forward"]
+        share = table.at(core.tokens * core.heads * samples, core.key_width, core.span)
+        ms_per_flop = 1 / (self.peak_tflops * 1e9 * share)
+
+        def product_ms(width: float) -> float:
+            numbers = scores + samples * core.heads * (core.tokens + core.span) * width
+            return max(2 * scores * width * ms_per_flop, stream.ms(2 * numbers, 1))
+
+        both_ms = product_ms(core.key_width) + product_ms(core.value_width)
+        forward, backward = (stream.ms(each * scores, core.launches) for each in core.score_bytes)
+        return both_ms + forward, 2 * both_ms + backward
 
     def collective_ms(self, kind: CollectiveKind, num_bytes: float, degree: int) -> float:
         """Return the milliseconds of a collective of GPUs of a node; 0 for one GPU."""

@@ -129,10 +129,8 @@ def decoder(size: Any, layer: _Make) -> _Layers:
         imbalance=1.0,
     )
     if size.num_dense_layers >= size.num_layers:
-        raise PlacementError(
-            f"num_dense_layers: {size.num_dense_layers} is not from 0 to below num_layers {size.num_layers}; "
-            "give fewer"
-        )
+        fault = f"{size.num_dense_layers} is not from 0 to below num_layers {size.num_layers}"
+        raise PlacementError(f"num_dense_layers: {fault}; give fewer")
     layers: _Layers = [*[dense] * size.num_dense_layers, *[usual] * (size.num_layers - size.num_dense_layers)]
     if size.window_every:
         for i in range(size.window_every - 1, size.num_layers, size.window_every):
@@ -159,9 +157,8 @@ def hybrid(size: Any, layer: _Make) -> _Layers:
     feed-forward part (Nemotron-H, Sec. 2.1).
     """
     if not size.pattern or set(size.pattern) - set("M*-"):
-        raise PlacementError(
-            f"pattern: {size.pattern!r} is not of the letters M, * and -; give one for each layer"
-        )
+        fault = f"{size.pattern!r} is not of the letters M, * and -"
+        raise PlacementError(f"pattern: {fault}; give one for each layer")
     attention = layer(name="attention", parts="attention", sequence_length=size.sequence_length)
     state_space = MambaLayer(
         name="state space",
@@ -186,9 +183,8 @@ def encoder_decoder(size: Any, layer: _Make) -> _Layers:
     decoder has a lookup of its own. Positions are relative and have few parameters, which are left out.
     """
     if size.num_layers % 2:
-        raise PlacementError(
-            f"num_layers: {size.num_layers} is not an even number of at least 2; half are the encoder's"
-        )
+        fault = f"{size.num_layers} is not an even number of at least 2"
+        raise PlacementError(f"num_layers: {fault}; half are the encoder's")
     tokens, half = size.sequence_length, size.num_layers // 2
     written = size.decoder_length or tokens
     encoder = layer(name="encoder", sequence_length=tokens)

@@ -116,8 +116,6 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
         if num_experts % experts == 0 and d * context * (t if sequence == "ulysses" else 1) % experts == 0
     ]
     if not found:
-        raise PlanError(
-            f"paradigms: {', '.join(paradigms)} cannot share a layer among {num_gpus} GPUs; allow "
-            "dp or sdp, or a larger max_tensor_parallel"
-        )
+        fault = f"{', '.join(paradigms)} cannot share a layer among {num_gpus} GPUs"
+        raise PlanError(f"paradigms: {fault}; allow dp or sdp, or a larger max_tensor_parallel")
     return tuple(found)

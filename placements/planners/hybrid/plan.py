@@ -56,9 +56,8 @@ class StagePlan:
         if not self.gpus or not self.layers:
             raise PlanError("stages: a stage has no GPU or no layer; give each at least one")
         if len(self.strategies) != len(self.layers):
-            raise PlanError(
-                f"stages: {len(self.strategies)} strategies for {len(self.layers)} layers; give one for each"
-            )
+            fault = f"{len(self.strategies)} strategies for {len(self.layers)} layers"
+            raise PlanError(f"stages: {fault}; give one for each")
         for i, strategy in zip(self.layers, self.strategies, strict=True):
             if strategy.num_gpus != len(self.gpus):
                 raise PlanError(
@@ -113,16 +112,12 @@ class Plan:
             raise PlanError("stages: do not have all layers of the model in order; give each layer once")
         used = [gpu for stage in self.stages for gpu in stage.gpus]
         if len(set(used)) < len(used) or not 0 <= min(used) <= max(used) < self.cluster.num_gpus:
-            raise PlanError(
-                f"stages: use a GPU twice, or one that is not among the {self.cluster.num_gpus} of the "
-                "cluster; use each once"
-            )
+            fault = f"use a GPU twice, or one that is not among the {self.cluster.num_gpus} of the cluster"
+            raise PlanError(f"stages: {fault}; use each once")
         number = self.num_micro_batches
         if number < 1 or self.global_batch_size % number:
-            raise PlanError(
-                f"num_micro_batches: {number} does not divide the batch of {self.global_batch_size}; "
-                "give a divisor"
-            )
+            fault = f"{number} does not divide the batch of {self.global_batch_size}"
+            raise PlanError(f"num_micro_batches: {fault}; give a divisor")
 
     @property
     def num_stages(self) -> int:

@@ -10,12 +10,11 @@ from typing import Any
 
 from placements.cluster import NAMED_GPUS, Cluster
 from placements.forms.reading import Field, json_file, plain
+from placements.models import end_layers
 from placements.models.chain import ModelDetails, ModelShape
-from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import PRECISIONS, Layer
 from placements.models.mamba import MambaLayer
 from placements.models.parallel import LayerStrategy
-from placements.models.profiled_layer import ProfiledLayer
 from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.plan import Plan, PlanError, StagePlan
 
@@ -25,11 +24,11 @@ SCHEMA_VERSION = 1
 _LAYERS: dict[str, type[Layer]] = {
     "transformer": TransformerLayer,
     "state_space": MambaLayer,
-    "embedding": EmbeddingLayer,
-    "output": OutputLayer,
-    "projection": ProjectionLayer,
-    "custom": CustomLayer,
-    "profiled": ProfiledLayer,
+    "embedding": end_layers.EmbeddingLayer,
+    "output": end_layers.OutputLayer,
+    "projection": end_layers.ProjectionLayer,
+    "custom": end_layers.CustomLayer,
+    "profiled": end_layers.ProfiledLayer,
 }
 """Layers by the name of their kind."""
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from placements.hardware import RESERVE_GIB
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy
-from placements.models.rates import RESERVE_GIB
 from placements.planners.division import ROUNDING
 from placements.planners.hybrid.decision_trees import TreeOptions
 from placements.planners.hybrid.plan import Plan, PlanError
@@ -79,10 +79,8 @@ class PlanOptions:
         if not self.time_limit_s > 0:
             raise PlanError(f"time_limit_s: {self.time_limit_s:g} is not above 0; give a number of seconds")
         if self.memory_gib is not None and not self.memory_gib > self.reserve_gib:
-            raise PlanError(
-                f"memory_gib: {self.memory_gib:g} is not above reserve_gib {self.reserve_gib:g}; give more, "
-                "or a smaller reserve"
-            )
+            fault = f"{self.memory_gib:g} is not above reserve_gib {self.reserve_gib:g}"
+            raise PlanError(f"memory_gib: {fault}; give more, or a smaller reserve")
 
 
 class StageEstimate(NamedTuple):

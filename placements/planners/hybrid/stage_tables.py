@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import product
 from typing import Protocol
 
 import numpy as np
@@ -86,7 +86,14 @@ def stage_table(
     layouts: dict[object, LayerStrategy] = {}
     strategies, options = [], []
     for layer in kinds:
-        found = layer_costs(costs, layer, trees, samples, m, group)
+        found, refused = dict[LayerStrategy, Cost](), list[str]()
+        for strategy in layer_strategies(group.count, trees, getattr(layer, "num_experts", 1)):
+            try:
+                found[strategy] = costs.cost(layer, strategy, samples, m, group)
+            except PlacementError as error:
+                refused.append(str(error))
+        if not found:
+            raise PlanError(refused[0])
         every, ways = strategy_costs(found, m, layouts), list(found)
         held = every.static_mib, every.kept_mib, every.transient_mib
         best = np.sort(undominated([every.cost_ms, *held, every.piece % 2], every.piece // 2))
@@ -94,26 +101,6 @@ def stage_table(
         options.append(StrategyCosts(*(each[best] for each in every)))
     between = transitions_ms(costs, kinds, layouts.values(), samples, group)
     return StageTable(tuple(strategies), tuple(options), between)
-
-
-def layer_costs(
-    costs: LayerCosts, layer: Layer, trees: TreeOptions, samples: int, m: int, group: DeviceGroup
-) -> dict[LayerStrategy, Cost]:
-    """Return the cost of each strategy that can share a layer; see `LayerCosts.cost`.
-
-    Raises:
-        PlanError: No strategy can share it.
-    """
-    found: dict[LayerStrategy, Cost] = {}
-    refused = []
-    for strategy in layer_strategies(group.count, trees, getattr(layer, "num_experts", 1)):
-        try:
-            found[strategy] = costs.cost(layer, strategy, samples, m, group)
-        except PlacementError as error:
-            refused.append(str(error))
-    if not found:
-        raise PlanError(refused[0])
-    return found
 
 
 def strategy_costs(
@@ -148,8 +135,7 @@ def transitions_ms(
 
     Layouts are given by a strategy that has each, in the order of their numbers.
     """
-    known = list(enumerate(ways))
-    found = np.zeros((len(known), len(known)))
-    for (i, before), (j, after) in permutations(known, 2):
-        found[i, j] = max(costs.transition_ms(layer, before, after, samples, group) for layer in kinds)
-    return found
+    known = list(ways)
+    pairs = product(known, repeat=2)
+    found = [max(costs.transition_ms(each, *pair, samples, group) for each in kinds) for pair in pairs]
+    return np.array(found).reshape(len(known), -1)

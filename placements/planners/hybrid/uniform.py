@@ -167,9 +167,8 @@ def chunk_sizes(model: ModelShape, num_chunks: int) -> list[int]:
         sizes[0] -= 1
         sizes[-1] -= 1
     if min(sizes) < (num_chunks == 1) or (num_chunks > 2 and min(sizes[1:-1]) < 1):
-        raise PlanError(
-            f"stages: {count} layers of {model.name} are too few for {num_chunks} chunks; use fewer"
-        )
+        fault = f"{count} layers of {model.name} are too few for {num_chunks} chunks"
+        raise PlanError(f"stages: {fault}; use fewer")
     sizes[0] += before
     sizes[-1] += after
     return sizes

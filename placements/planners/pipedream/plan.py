@@ -23,7 +23,6 @@ _MIB = 2**20
 _MIN_MS = 1e-3
 """Time of a block that has nothing to do."""
 
-
 Bytes = TypeVar("Bytes", float, Floats)
 
 

@@ -66,18 +66,15 @@ def best_plan(
     if workers > MAX_WORKERS:
         raise PlanError(f"levels: have {workers} workers; give at most {MAX_WORKERS} in all levels together")
     if not is_replicated and workers > len(graph.nodes):
-        raise PlanError(
-            f"levels: have {workers} workers for {len(graph.nodes)} nodes; give at most one worker for each"
-        )
+        fault = f"have {workers} workers for {len(graph.nodes)} nodes"
+        raise PlanError(f"levels: {fault}; give at most one worker for each")
     sets = closed_sets(graph, is_cut=is_cut)
     whole = _Component(len(levels))
     programme = _Programme(sets, levels, sync, memory_mib, is_replicated)
     min_ms = float(programme.pipelines(whole)[-1, 0, -1])
     if not math.isfinite(min_ms):
-        raise PlanError(
-            f"memory_mib: {memory_mib:g} is too little for any plan; give more memory or workers, or smaller "
-            "inputs"
-        )
+        fault = f"{memory_mib:g} is too little for any plan"
+        raise PlanError(f"memory_mib: {fault}; give more memory or workers, or smaller inputs")
     fewest = replace(programme, max_ms=min_ms * (1 + _ROUNDING))
     stages = [*fewest.stages(whole, 0, len(sets.members) - 1, 0.0, (0.0, 0.0))]
     return PipelinePlan(tuple(stages[::-1]), sets.is_complete)

@@ -82,9 +82,8 @@ class ProfileGraph:
             order = [*TopologicalSorter({node.name: node.inputs for node in self.nodes}).static_order()]
         except CycleError as error:
             circle = ", ".join(error.args[1][1:7])
-            raise ProfileError(
-                f"column inputs: {circle} read each other in a circle; remove one of their inputs"
-            ) from None
+            fault = f"{circle} read each other in a circle"
+            raise ProfileError(f"column inputs: {fault}; remove one of their inputs") from None
         object.__setattr__(self, "nodes", tuple(self.nodes[place[name]] for name in order))
 
 

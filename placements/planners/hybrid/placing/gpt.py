@@ -15,14 +15,13 @@ import numpy as np
 
 from placements.block import PlacementError
 from placements.cluster import LINK_EFFICIENCY, Cluster, Nodes
-from placements.hardware import Gpu
+from placements.hardware import RESERVE_GIB, Gpu
 from placements.models.chain import ModelShape
 from placements.models.costing.options import USUAL, CostOptions
 from placements.models.memory_levers import Recompute, with_levers
 from placements.models.parallel import Cost, LayerStrategy
 from placements.models.parallel import Recompute as RecomputeKind
 from placements.models.piece_placement import PieceCost
-from placements.models.rates import RESERVE_GIB
 from placements.models.zoo.shapes import decoder
 from placements.planners.division import min_largest
 from placements.planners.hybrid.placing.planned_placement import chunk_pieces, placement_of_pieces
@@ -122,7 +121,7 @@ def place_gpt(
         recompute: A layer keeps only its input, and its backward runs its forward again.
         modes: Parts that a search may let each stage recompute, for each micro-batch: ``selective``, ``full``
             or both.
-        tick_ms: Length of a tick; see `placements.models.rates.tick_for`.
+        tick_ms: Length of a tick; see `placements.models.piece_placement.in_ticks`.
         options: Shares of the GPU's peaks that are reached.
         link_efficiency: Share of its link's bandwidth that is reached.
         reserve_gib: Memory that neither states nor activations may use.
@@ -161,11 +160,11 @@ def place_gpt(
         sizes = [len(part) for part in np.array_split(range(num_layers), num_devices)]
         plan = Plan.of_sizes(trunk_of(model, arrangement), cluster, sizes, [how] * num_layers, *numbers)
         shared = shared_vocabulary(costs, cluster.whole, 1, *numbers)
-        embedding, *pieces, output = chunk_pieces(plan, costs, shared=shared)
-        pieces = [piece._replace(name=f"F{stage}") for stage, piece in enumerate(pieces)]
+        names = ["E", *(f"F{stage}" for stage in range(num_devices)), "H"]
+        made = zip(names, chunk_pieces(plan, costs, shared=shared), strict=True)
+        pieces = [piece._replace(name=name) for name, piece in made]
         sent_ms = costs.transfer_ms(layer, micro_batch_size, plan.group(num_devices - 1), cluster.group(0, 1))
-        ends = embedding._replace(name="E"), output._replace(name="H", forward_transfer_ms=sent_ms)
-        pieces = [ends[0], *pieces, ends[1]]
+        pieces[-1] = pieces[-1]._replace(forward_transfer_ms=sent_ms)
     else:
         ways = [alike(how, each) for each in model.layers]
         found = [costs.cost(*pair, *numbers, first) for pair in zip(model.layers, ways, strict=True)]
@@ -195,10 +194,9 @@ def _levers(
     for mode, again in modes.items() if count else ():
         saved_mib = (layer.kept_bytes - again.kept_bytes) / 2**20
         if saved_mib <= 0:
-            raise PlacementError(
-                f"modes: {mode} saves nothing where recompute is true, or where flash attention keeps no "
-                "scores; leave it out, or give recompute=false and flash_attention=false"
-            )
+            fault = f"{mode} saves nothing where recompute is true, or where flash attention keeps no scores"
+            remedy = "leave it out, or give recompute=false and flash_attention=false"
+            raise PlacementError(f"modes: {fault}; {remedy}")
         more_ms = count * (again.backward.time_ms - layer.backward.time_ms)
         kept = placement.by_name[f"F{stage}"].memory_on(stage) - math.floor(count * saved_mib)
         ticks, name = max(1, round(more_ms / placement.tick_ms)), "recompute" if mode == "full" else mode

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from placements.hardware import Gpu
+from placements.hardware import COPY_COMPUTE_SHARE, Gpu
 from placements.models.parallel import Cost, Pass
-from placements.models.piece_placement import PieceCost, piece_placement
-from placements.models.rates import COPY_COMPUTE_SHARE
-from placements.pieces import backwards_of
+from placements.models.piece_placement import PieceCost, in_ticks
+from placements.pieces import backwards_of, blocks_of, transfers_of, updates_of
 from placements.planners.hybrid.plan import Plan, layers_of_stage
 from placements.planners.hybrid.plan_options import SharedLayers
 from placements.planners.hybrid.stage_tables import LayerCosts
@@ -29,7 +28,7 @@ def planned_placement(
     capacities_gib: Sequence[float] | None = None,
     shared: SharedLayers | None = None,
 ) -> Placement:
-    """Return a device for each stage of a plan; see `placements.models.piece_placement`.
+    """Return a device for each stage of a plan; see `placement_of_pieces`.
 
     Args:
         plan: Stages, GPUs and layers.
@@ -97,17 +96,42 @@ def placement_of_pieces(
     capacities_gib: Sequence[float] | None = None,
     tick_ms: float | None = None,
 ) -> Placement:
-    """Return pieces on the stages of a plan as blocks; see `planned_placement`."""
-    groups = [plan.group(stage) for stage in range(plan.num_stages)]
+    """Return pieces on the stages of a plan as blocks: F and B of each, and an O for each device at its end.
+
+    O exchanges the gradients and updates the weights; Galvatron-BMW lets that exchange run beside the last
+    backward (Sec. V), which is never longer.
+
+    Each device stands for the GPUs of a stage, which run the same blocks at the same time. A device with
+    several layouts, or with several parts of the model, has a piece for each; a piece may be on several
+    devices::
+
+        0 | F0 F1 .  .  B1 B1 B0 B0 O0     layers of stage 0 in two layouts
+        1 | .  .  F2 B2 B2 O1
+
+    Pieces are in the order of the model; each takes the output of the one before. Memory is in MiB of one
+    GPU, rounded up: capacities for weights and activations; states are static memory. Ticks are as in
+    `placements.models.piece_placement.in_ticks`.
+
+    Raises:
+        PlacementError: An argument is out of its range.
+    """
+    groups, (made, tick_ms) = [plan.group(i) for i in range(plan.num_stages)], in_ticks(pieces, tick_ms)
     if capacities_gib is None:
         capacities_gib = [group.memory_gib for group in groups]
-    return piece_placement(
+    costs = [sum((each.cost for each in pieces if i in each.devices), Cost()) for i in range(len(groups))]
+    states = (cost.static_bytes + sum(each.num_bytes for each in cost.buffers) for cost in costs)
+    updates = updates_of(made, [max(1, round(each.update_ms / tick_ms)) for each in costs])
+    return Placement(
         f"{plan.model.name} {name}",
-        pieces,
-        [math.floor(gib * 1024) for gib in capacities_gib],
-        [group.count for group in groups],
+        len(groups),
+        (*blocks_of(made), *updates),
         tick_ms,
-        [node for group in groups for node in group.nodes],
+        transfer=transfers_of(made),
+        memory=tuple(math.floor(gib * 1024) for gib in capacities_gib),
+        static_memory=tuple(math.ceil(num_bytes / 2**20) for num_bytes in states),
+        num_gpus=tuple(group.count for group in groups),
+        memory_unit_mib=1.0,
+        nodes=tuple(node for group in groups for node in group.nodes),
     )
 
 

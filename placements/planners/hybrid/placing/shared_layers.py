@@ -20,8 +20,9 @@ from placements.models.parallel import LayerStrategy
 from placements.planners.hybrid.decision_trees import divisors
 from placements.planners.hybrid.plan import PlanError, UnsuitableShapeError, is_embedding, is_vocabulary
 from placements.planners.hybrid.plan_options import PlanOptions, RatedPlan, SharedLayers
+from placements.planners.hybrid.search.pipeline import PlanProblem
 from placements.planners.hybrid.search.plan_search import PlannerReport, search_plans
-from placements.planners.hybrid.stage_tables import LayerCosts, layer_costs
+from placements.planners.hybrid.stage_tables import LayerCosts
 
 SHARED_VOCABULARY = {"m_shape": "E-+O", "nn_shape": "E-+E-+O"}
 """Order of embeddings, output layer and others in a model of each shape, as a regular expression."""
@@ -62,11 +63,8 @@ def trunk_of(model: ModelShape, shape: str) -> ModelShape:
     kinds = ("E" if is_embedding(layer) else "-O"[is_vocabulary(layer)] for layer in model.layers)
     if model.branches or not re.fullmatch(SHARED_VOCABULARY[shape], "".join(kinds)):
         over = " over a second one" if shape == "nn_shape" else ""
-        raise UnsuitableShapeError(
-            shape,
-            f"needs a model from an embedding{over} to an output layer, which {model.name} is not; leave it "
-            "out",
-        )
+        fault = f"needs a model from an embedding{over} to an output layer, which {model.name} is not"
+        raise UnsuitableShapeError(shape, f"{fault}; leave it out")
     return replace(model, runs=tuple(run for run in model.runs if not is_vocabulary(run[1])))
 
 
@@ -139,22 +137,18 @@ def _ways(
         PlanError: The vocabulary cannot be shared in any of these ways.
     """
     found, refused = list[tuple[float, int, int, SharedLayers]](), ""
+    problem = PlanProblem(trunk, cluster, batch, options)
     num_stages = [n for n in divisors(cluster.num_gpus)[1:] if n in (options.num_stages or (n,))]
     for stages, m in product(num_stages, divisors(batch)):
         num_gpus, samples = cluster.num_gpus // stages, batch // m
         is_wanted = num_gpus in (options.gpus_per_stage or (num_gpus,)) and stages <= len(trunk.model.layers)
         if not is_wanted or m not in (options.num_micro_batches or (m,)):
             continue
-        groups = [cluster.group(first, num_gpus) for first in range(0, cluster.num_gpus, num_gpus)]
-        least = dict.fromkeys(trunk.model.layers, math.inf)
-        for layer, group in product(least, {group.pattern: group for group in groups}.values()):
-            with suppress(PlanError):
-                for cost in layer_costs(trunk, layer, options.trees, samples, m, group).values():
-                    pass_ms = cost.forward.time_ms + cost.backward.time_ms
-                    least[layer] = min(least[layer], pass_ms + cost.update_ms / m)
-        all_ms = sum(least[layer] for layer in trunk.model.layers)
-        bound_ms = (m - 1) * max(all_ms / stages, max(least.values())) + all_ms
-        for copies in divisors(math.gcd(num_gpus, samples)) if bound_ms < math.inf else ():
+        try:
+            bound_ms = problem.loose_ms(stages, num_gpus, m)
+        except PlanError:  # no strategy can share a layer
+            continue
+        for copies in divisors(math.gcd(num_gpus, samples)):
             try:
                 shared = shared_vocabulary(costs, cluster.whole, copies, samples, m)
                 found.append((bound_ms + shared.iteration_ms(m), stages, m, shared))

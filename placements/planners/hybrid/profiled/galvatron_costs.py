@@ -15,9 +15,9 @@ from placements.cluster import Cluster, DeviceGroup
 from placements.measured.galvatron_profile import GalvatronProfile
 from placements.measured.layer_profile import NotProfiledError
 from placements.models.chain import ModelShape
+from placements.models.end_layers import ProfiledLayer, Role
 from placements.models.layers import HALF, SINGLE, Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
-from placements.models.profiled_layer import ProfiledLayer, Role
 from placements.planners.hybrid.profiled.measured_costs import MIN_MS, MeasuredCosts
 
 _MIB = 2**20
@@ -104,12 +104,10 @@ class GalvatronCosts(MeasuredCosts):
         known = self.profile.memory
         memory = known.get(shared) if t > 1 else next(iter(known.values()))
         if memory is None:
-            raise NotProfiledError(
-                f"sequence_parallel: layers were measured {'without' if shared else 'with'} it alone; use "
-                f"{'false' if shared else 'true'}"
-            )
+            fault = f"layers were measured {'without' if shared else 'with'} it alone"
+            raise NotProfiledError(f"sequence_parallel: {fault}; use {'false' if shared else 'true'}")
         times = self.profile.block if role == "block" else self.profile.other
-        forward_ms = MIN_MS if role == "embedding" else times.ms(size / t)  # the head has both ends'
+        forward_ms = MIN_MS if role == "embedding" else float(times(size / t))  # the head has both ends'
         number_bytes = self.model.precision.number_bytes
         between = size * max(layer.input_numbers, layer.output_numbers) * number_bytes
         reduce_ms = 2 * self.gather_ms(group, between, strategy.tensor_level)

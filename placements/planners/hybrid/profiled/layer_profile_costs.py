@@ -21,9 +21,9 @@ from placements.measured.link_fit import GpuGroup
 from placements.measured.measured_placement import STATIC_BYTES
 from placements.measured.profile_folder import ProfiledModel
 from placements.models.chain import ModelShape
+from placements.models.end_layers import ProfiledLayer, Role
 from placements.models.layers import SINGLE, Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
-from placements.models.profiled_layer import ProfiledLayer, Role
 from placements.planners.hybrid.profiled.measured_cluster import MeasuredCluster
 from placements.planners.hybrid.profiled.measured_costs import MIN_MS, MeasuredCosts
 
@@ -77,9 +77,8 @@ class LayerProfileCosts(MeasuredCosts):
         """
         t, number, again = strategy.tensor_parallel, layer.number, strategy.recompute == "full"
         if strategy.sequence != "none" and t > 1:
-            raise PlacementError(
-                "sequence_parallel: layers were measured without sequence parallelism; use false"
-            )
+            fault = "layers were measured without sequence parallelism"
+            raise PlacementError(f"sequence_parallel: {fault}; use false")
         if strategy.data_parallel > 1 and t > 1 and not strategy.tensor_innermost:
             raise PlacementError("strategy: GPUs that share a layer were measured as neighbors; let them be")
         for kind in dict.fromkeys(kind for kind, _ in group.pattern):

@@ -51,10 +51,8 @@ def read_measured_cluster(
         wanted = found[1] if found else ""
         name = wanted if wanted in kinds else next((each for each in kinds if kinds[each] == wanted), "")
         if found is None or not name:
-            raise GpusError(
-                f"cluster: {part!r} in {text!r} is not a GPU that {known.name} was measured on, _ and a "
-                f"number; the GPUs are {', '.join(kinds)}, as in {min(kinds)}_8"
-            )
+            fault = f"{part!r} in {text!r} is not a GPU that {known.name} was measured on, _ and a number"
+            raise GpusError(f"cluster: {fault}; the GPUs are {', '.join(kinds)}, as in {min(kinds)}_8")
         kind = kinds[name]
         if kind is None or names.setdefault(GPUS[kind].name, name) != name:
             raise GpusError(

@@ -15,9 +15,9 @@ from placements.cluster import DeviceGroup
 from placements.measured.layer_profile import NotProfiledError
 from placements.models.chain import ModelShape
 from placements.models.costing.options import USUAL, CostOptions
+from placements.models.end_layers import ProfiledLayer
 from placements.models.layers import Layer
 from placements.models.parallel import Cost, LayerStrategy, Pass, SharingLevel
-from placements.models.profiled_layer import ProfiledLayer
 from placements.planners.hybrid.plan import layout_of
 
 MIN_MS = 1e-3
@@ -78,10 +78,8 @@ class MeasuredCosts(ABC):
                 raise PlacementError(f"{name}: {value} is not in measured profiles; {remedy}")
         groups, zero, costs = strategy.data_parallel, strategy.zero, list[Cost]()
         if samples % groups:
-            raise PlacementError(
-                f"data_parallel: {groups} does not divide the {samples} samples of a micro-batch; use a "
-                "divisor"
-            )
+            fault = f"{groups} does not divide the {samples} samples of a micro-batch"
+            raise PlacementError(f"data_parallel: {fault}; use a divisor")
         try:
             measured = list(self.alone(layer, strategy, samples // groups, num_micro_batches, group))
             gather_ms = self.gather_ms(group, measured[0][1], strategy.weight_copies)
@@ -115,7 +113,7 @@ class MeasuredCosts(ABC):
     ) -> float:
         """Return the time, forward and backward, to lay a layer's output out for the next strategy.
 
-        The gathered bytes are as in `placements.models.costing.layer_costs.transition_ms`.
+        The gathered bytes are as in `placements.planners.hybrid.shape_costs`.
         """
         if layout_of(before) == layout_of(after):
             return 0.0

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache
 from itertools import accumulate, product
 from math import inf
 from typing import NamedTuple
@@ -24,7 +24,6 @@ from placements.cluster import Cluster
 from placements.models.chain import ModelShape
 from placements.models.costing.layer_costs import layer_cost
 from placements.models.costing.options import CostOptions
-from placements.models.layers import Layer
 from placements.models.parallel import Buffer, ContextSharing, Cost, LayerStrategy, Recompute
 from placements.planners.hybrid.decision_trees import divisors
 from placements.planners.hybrid.plan import PlanError, alike, layers_of_stage
@@ -82,34 +81,35 @@ class LayoutEstimate(NamedTuple):
     gib: float
 
 
-class _LayerSums(NamedTuple):
-    """Costs of the layers of a model that are all shared in one way.
-
-    Attributes:
-        sums: Sums over the layers before each, in ms and bytes: forward and backward, states, kept of one
-            micro-batch, update, exchanges; shape ``(num_layers + 1, 5)``.
-        once_bytes: Held once: buffers, and the most that a layer's backward holds besides what is kept.
-        transfer_ms: Transfer from a stage to the next.
-    """
-
-    sums: NDArray[np.float64]
-    once_bytes: float
-    transfer_ms: float
-
-
 _NUM_BEST = 20
 """Number of the formula's best layouts that are always estimated; slower loads are left out."""
 
 
-@dataclass(frozen=True)
 class LayoutSearch:
-    """The layouts of a model on all GPUs of a cluster; `costs` has the reached shares and the framework."""
+    """The layouts of a model on all GPUs of a cluster; `costs` has the reached shares and the framework.
 
-    model: ModelShape
-    cluster: Cluster
-    batch: int
-    costs: CostOptions
-    options: LayoutOptions = LayoutOptions()
+    Attributes:
+        limit_gib: Memory of a GPU that a layout may use.
+    """
+
+    def __init__(
+        self,
+        model: ModelShape,
+        cluster: Cluster,
+        batch: int,
+        costs: CostOptions,
+        options: LayoutOptions = LayoutOptions(),
+    ) -> None:
+        self.model, self.cluster, self.batch, self.costs, self.options = model, cluster, batch, costs, options
+        given = options.memory_gib
+        self.limit_gib = (cluster.whole.memory_gib if given is None else given) - options.reserve_gib
+        # Distinct layers, and the index of each layer's; a tied output layer has its own table.
+        layers = model.layers
+        apart = (*layers_of_stage(layers, 0, 1), *layers_of_stage(layers, 1, len(layers)))
+        self._kinds = list(dict.fromkeys(apart))
+        self._which = [self._kinds.index(layer) for layer in apart]
+        self._ends, self._cost = cache(self._ends_of), cache(self._cost_of)
+        self._costs = cache(self._costs_of)
 
     def layouts(self) -> Iterator[Layout]:
         """Yield every layout whose degrees divide the GPUs, the tokens, the experts and the batch."""
@@ -221,12 +221,6 @@ class LayoutSearch:
             return none
         return part(bisect_left(range(most), True, 1, key=lambda each: part(each).gib <= self.limit_gib))
 
-    @property
-    def limit_gib(self) -> float:
-        """Memory of a GPU that a layout may use."""
-        given = self.options.memory_gib
-        return (self.cluster.whole.memory_gib if given is None else given) - self.options.reserve_gib
-
     def estimate(self, layout: Layout) -> LayoutEstimate:
         """Return the formula's estimate of a layout.
 
@@ -242,15 +236,15 @@ class LayoutSearch:
         degrees, size, m = layout.degrees, layout.micro_batch_size, layout.num_micro_batches
         p, v = degrees.pipeline, degrees.chunks
         ends = self._ends(p * v)
-        costs = self._costs(layout.strategy, size, min(m, 2))
-        once_bytes, sums = costs.once_bytes, np.diff(costs.sums[ends], axis=0)
+        until, once_bytes, transfer_ms = self._costs(layout.strategy, size, min(m, 2))
+        sums = np.diff(until[ends], axis=0)
         if layout.recomputed_layers is not None:
-            kept = self._costs(layout.plain.strategy, size, min(m, 2))
+            kept, kept_once_bytes, _ = self._costs(layout.plain.strategy, size, min(m, 2))
             first, end = ends[:-1], ends[1:]
             before = np.where(first == 0, num_before(self.model), 0)
             middle = np.minimum(first + before + layout.recomputed_layers, end)
-            sums = costs.sums[middle] - costs.sums[first] + kept.sums[end] - kept.sums[middle]
-            once_bytes = max(once_bytes, kept.once_bytes)
+            sums = until[middle] - until[first] + kept[end] - kept[middle]
+            once_bytes = max(once_bytes, kept_once_bytes)
         # Sums over the layers of each chunk; shape (chunks, stages, figures).
         chunks = sums.reshape(v, p, -1)
         load, static, kept_bytes, update, exchanged = chunks.sum(axis=0).T
@@ -260,70 +254,57 @@ class LayoutSearch:
         seen_ms = float(chunks[0, :, -1].max())
         hidden_ms = max(float(exchanged.max()) - seen_ms, 0.0)
         tail_ms = float(update.max()) + seen_ms + (self.costs.overlap_slowdown - 1) * hidden_ms
-        ends_ms = float(load.sum() - load.max()) / v + 2 * (p - 1) * costs.transfer_ms
+        ends_ms = float(load.sum() - load.max()) / v + 2 * (p - 1) * transfer_ms
         load_ms, mean_load_ms = m * float(load.max()), m * float(load.mean())
         time_ms = load_ms + ends_ms + tail_ms
         return LayoutEstimate(layout, time_ms, load_ms, mean_load_ms, float(held.max()) / _GIB)
 
     def _min_load_ms(self, layout: Layout) -> float:
         """Return a bound of the fullest stage's time in any division, by the most frequent layer alone."""
-        kind, count = Counter(self._kinds[1]).most_common(1)[0]
+        kind, count = Counter(self._which).most_common(1)[0]
         m, most = layout.num_micro_batches, count / layout.degrees.pipeline
         cost = self._cost(kind, layout.strategy, layout.micro_batch_size, min(m, 2))
         return m * most * (cost.forward.time_ms + cost.backward.time_ms)
 
-    @cached_property
-    def _ends(self) -> Callable[[int], NDArray[np.int64]]:
-        """Function from a number of chunks to the first layer of each chunk, and the number of layers."""
-        return cache(lambda number: np.array([*accumulate(chunk_sizes(self.model, number), initial=0)]))
+    def _ends_of(self, num_chunks: int) -> NDArray[np.int64]:
+        """Return the first layer of each chunk, and the number of layers."""
+        return np.array([*accumulate(chunk_sizes(self.model, num_chunks), initial=0)])
 
-    @cached_property
-    def _kinds(self) -> tuple[list[Layer], list[int]]:
-        """Distinct layers, and the index of each layer's; a tied output layer has its own table."""
-        layers = self.model.layers
-        apart = (*layers_of_stage(layers, 0, 1), *layers_of_stage(layers, 1, len(layers)))
-        kinds = list(dict.fromkeys(apart))
-        return kinds, [kinds.index(layer) for layer in apart]
+    def _cost_of(self, kind: int, strategy: LayerStrategy, size: int, m: int) -> Cost:
+        """Return the cost of a kind of layer, for a data-parallel group's samples, 1 micro-batch or more."""
+        layer, samples = self._kinds[kind], size * strategy.data_parallel
+        group = self.cluster.group(0, strategy.num_gpus)
+        return layer_cost(layer, alike(strategy, layer), samples, m, group, self.costs)
 
-    @cached_property
-    def _cost(self) -> Callable[[int, LayerStrategy, int, int], Cost]:
-        """Cost of a kind of layer, by samples of a data-parallel group and by 1 micro-batch or more."""
+    def _costs_of(
+        self, strategy: LayerStrategy, size: int, m: int
+    ) -> tuple[NDArray[np.float64], float, float]:
+        """Return costs of all layers, shared in one way; see `_cost_of`.
 
-        @cache
-        def cost(kind: int, strategy: LayerStrategy, size: int, m: int) -> Cost:
-            layer, samples = self._kinds[0][kind], size * strategy.data_parallel
-            group = self.cluster.group(0, strategy.num_gpus)
-            return layer_cost(layer, alike(strategy, layer), samples, m, group, self.costs)
-
-        return cost
-
-    @cached_property
-    def _costs(self) -> Callable[[LayerStrategy, int, int], _LayerSums]:
-        """Costs of all layers; see `_cost`."""
-
-        @cache
-        def costs(strategy: LayerStrategy, size: int, m: int) -> _LayerSums:
-            kinds, which = self._kinds
-            found = [self._cost(kind, strategy, size, m) for kind in range(len(kinds))]
-            rows = [
-                (
-                    cost.forward.time_ms + cost.backward.time_ms,
-                    cost.static_bytes,
-                    cost.kept_bytes,
-                    cost.update_ms,
-                    cost.scatter_ms + cost.gather_ms,
-                )
-                for cost in found
-            ]
-            sums = np.pad(np.cumsum(np.array(rows)[which], axis=0), ((1, 0), (0, 0)))
-            buffers = frozenset[Buffer]().union(*(cost.buffers for cost in found))
-            transfer_ms, group = 0.0, self.cluster.group(0, strategy.num_gpus)
-            if group.count < self.cluster.num_gpus:
-                numbers = size * strategy.data_parallel * self.model.layers[len(which) // 2].output_elements()
-                num_bytes = self.costs.precision.number_bytes * numbers / group.count
-                after = self.cluster.group(group.count, group.count)
-                transfer_ms = self.costs.communication_factor * group.next_transfer_ms(after, num_bytes)
-            more = max(max(each.backward_bytes, each.backward_peak_bytes - each.kept_bytes) for each in found)
-            return _LayerSums(sums, sum(each.num_bytes for each in buffers) + more, transfer_ms)
-
-        return costs
+        First are sums over the layers before each, in ms and bytes: forward and backward, states, kept of one
+        micro-batch, update, exchanges; shape ``(num_layers + 1, 5)``. Then come the bytes held once: buffers,
+        and the most that a layer's backward holds besides what is kept; and the ms of a transfer to the next
+        stage.
+        """
+        found = [self._cost(kind, strategy, size, m) for kind in range(len(self._kinds))]
+        rows = [
+            (
+                cost.forward.time_ms + cost.backward.time_ms,
+                cost.static_bytes,
+                cost.kept_bytes,
+                cost.update_ms,
+                cost.scatter_ms + cost.gather_ms,
+            )
+            for cost in found
+        ]
+        sums = np.pad(np.cumsum(np.array(rows)[self._which], axis=0), ((1, 0), (0, 0)))
+        buffers = frozenset[Buffer]().union(*(cost.buffers for cost in found))
+        transfer_ms, group = 0.0, self.cluster.group(0, strategy.num_gpus)
+        if group.count < self.cluster.num_gpus:
+            middle = self.model.layers[len(self._which) // 2]
+            numbers = size * strategy.data_parallel * middle.output_elements()
+            num_bytes = self.costs.precision.number_bytes * numbers / group.count
+            after = self.cluster.group(group.count, group.count)
+            transfer_ms = self.costs.communication_factor * group.next_transfer_ms(after, num_bytes)
+        more = max(max(each.backward_bytes, each.backward_peak_bytes - each.kept_bytes) for each in found)
+        return sums, sum(each.num_bytes for each in buffers) + more, transfer_ms

@@ -74,6 +74,7 @@ class PlanProblem:
         self.solved: dict[tuple[object, ...], StageSolution | None] = {}
         self.proved_share = 1.0
         self._tables: dict[tuple[object, int], StageTable] = {}
+        self._min_ms = cache(self._least_ms)
 
     @cached_property
     def contents(self) -> Ints:
@@ -104,6 +105,19 @@ class PlanProblem:
     def groups(self, num_stages: int, num_gpus: int) -> list[DeviceGroup]:
         """Return the GPUs of each stage."""
         return [self.cluster.group(stage * num_gpus, num_gpus) for stage in range(num_stages)]
+
+    def loose_ms(self, num_stages: int, num_gpus: int, m: int) -> float:
+        """Return a time that no iteration is below, memory aside."""
+        least, counts = self._min_ms(num_gpus, m), self.counts
+        total = float(counts @ least)
+        return (m - 1) * max(total / num_stages, float(least[counts > 0].max())) + total
+
+    def _least_ms(self, num_gpus: int, m: int) -> Floats:
+        """Return the least cost of a layer of each kind on any stage of `num_gpus` GPUs."""
+        most = min(self.cluster.num_gpus // num_gpus, len(self.in_order))
+        groups = {group.pattern: group for group in self.groups(most, num_gpus)}
+        found: Floats = np.min([self.table(group, m).min_ms for group in groups.values()], axis=0)
+        return found
 
 
 class Pipeline:

@@ -16,13 +16,9 @@ import heapq
 import math
 import time
 from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
-import numpy as np
-
 from placements.cluster import Cluster
-from placements.planners.division import Floats
 from placements.planners.hybrid.decision_trees import divisors
 from placements.planners.hybrid.plan import PlanError
 from placements.planners.hybrid.plan_options import OUT_OF_MEMORY, PlanOptions, PlanSearchResult, RatedPlan
@@ -31,7 +27,6 @@ from placements.planners.hybrid.stage_tables import LayerCosts
 
 PlannerReport = Callable[[int, int, float | None, float], None]
 """Callback told how many numbers are done, of how many, the least time so far and the bound in ms."""
-
 
 _FITS_NOWHERE = f"{OUT_OF_MEMORY}no division of the layers fits every stage"
 
@@ -64,10 +59,8 @@ def search_plans(
     if type(global_batch_size) is not int or global_batch_size < 1:
         raise PlanError(f"batch: {global_batch_size!r} is not a whole number of samples above 0; give one")
     if costs.model.branches:
-        raise PlanError(
-            f"model: {costs.model.name} has branches that join, and these plans are of chains; give its "
-            "`chained` form"
-        )
+        fault = f"{costs.model.name} has branches that join, and these plans are of chains"
+        raise PlanError(f"model: {fault}; give its `chained` form")
     options = options or PlanOptions()
     end_s = clock() + options.time_limit_s
 
@@ -117,10 +110,8 @@ def _numbers_to_try(problem: PlanProblem) -> list[_Numbers]:
                     likely = -1 / (1 + abs(math.log2(num_gpus / node)))
                     found[-1] = found[-1]._replace(bound_ms=likely)
     if not found:
-        raise PlanError(
-            "num_stages, gpus_per_stage, num_micro_batches: leave nothing to try for a batch of "
-            f"{problem.batch} on {total} GPUs; allow more numbers"
-        )
+        fault = f"leave nothing to try for a batch of {problem.batch} on {total} GPUs"
+        raise PlanError(f"num_stages, gpus_per_stage, num_micro_batches: {fault}; allow more numbers")
     return found
 
 
@@ -133,7 +124,6 @@ class _Search:
         self.trials: dict[tuple[int, ...], str] = {}
         self.min_done_ms = math.inf
         self.queue = _numbers_to_try(problem)
-        self.min_ms = cache(self._min_ms)
 
     @property
     def plans(self) -> list[RatedPlan]:
@@ -179,7 +169,7 @@ class _Search:
             is_likely = numbers.bound_ms < 0 and not self.found
             if numbers.num_bounds < 2 and not is_likely:
                 is_loose, key = numbers.num_bounds == 0, numbers[1:4]
-                bound_ms = self._loose_ms(*key) if is_loose else Pipeline(self.problem, *key).min_ms
+                bound_ms = self.problem.loose_ms(*key) if is_loose else Pipeline(self.problem, *key).min_ms
                 tighter = _Numbers(max(bound_ms, numbers.bound_ms), *key, numbers.num_bounds + 1)
                 heapq.heapreplace(self.queue, tighter)
                 return
@@ -200,19 +190,6 @@ class _Search:
         if self.options.method == self.options.stage_method == "exact":
             done_ms = max(done_ms, self.problem.proved_share * found_ms)
         return min(left_ms, done_ms, found_ms)
-
-    def _min_ms(self, num_gpus: int, m: int) -> Floats:
-        """Return the least cost of a layer of each kind on any stage of `num_gpus` GPUs."""
-        most = min(self.problem.cluster.num_gpus // num_gpus, len(self.problem.in_order))
-        groups = {group.pattern: group for group in self.problem.groups(most, num_gpus)}
-        found: Floats = np.min([self.problem.table(group, m).min_ms for group in groups.values()], axis=0)
-        return found
-
-    def _loose_ms(self, num_stages: int, num_gpus: int, m: int) -> float:
-        """Return a time that no iteration is below, memory aside."""
-        least, counts = self.min_ms(num_gpus, m), self.problem.counts
-        total = float(counts @ least)
-        return (m - 1) * max(total / num_stages, float(least[counts > 0].max())) + total
 
     def _solve(self, numbers: _Numbers, limit_ms: float) -> str:
         """Find the best plan with these numbers; return "" or the reason why none helps."""

@@ -13,7 +13,8 @@ from told import told
 from placements import PlacementError
 from placements.cluster import Cluster, DeviceGroup, Nodes, read_cluster
 from placements.gpus import A100_SXM_80GB, GPUS
-from placements.models.costing.layer_costs import layer_cost, layer_memory, transition_ms
+from placements.models.chain import ModelShape
+from placements.models.costing.layer_costs import layer_cost, layer_memory
 from placements.models.costing.options import CostOptions
 from placements.models.end_layers import CustomLayer, EmbeddingLayer, OutputLayer, ProjectionLayer
 from placements.models.layers import HALF, PRECISIONS, SINGLE, TF32, Layer
@@ -23,6 +24,7 @@ from placements.models.operators import Product
 from placements.models.parallel import Cost, LayerStrategy, Pass, Recompute, SequenceSharing
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import read_model
+from placements.planners.hybrid.shape_costs import ShapeCosts
 
 COUNTING_GPU = replace(
     A100_SXM_80GB,
@@ -404,8 +406,10 @@ def test_a_wrong_strategy_is_told_in_one_line(fields: dict[str, Any], message: s
 
 
 def test_laying_out_anew_by_hand() -> None:
+    costs = ShapeCosts(ModelShape("gpt", ((1, GPT),), HALF), COUNTING)
+
     def between(before: LayerStrategy, after: LayerStrategy) -> float:
-        return transition_ms(GPT, before, after, 8, flat(8), COUNTING)
+        return costs.transition_ms(GPT, before, after, 8, flat(8)) / 2
 
     wide, narrow = LayerStrategy(4, 2), LayerStrategy(2, 4)
     assert between(wide, narrow) == between(narrow, wide) == 0.75 * 4 * BOUNDARY
