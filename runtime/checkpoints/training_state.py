@@ -35,7 +35,6 @@ class CheckpointError(RuntimeError):
     """
 
     def __init__(self, text: str, cause: str | None = None) -> None:
-        """Keep the cause for the devices that wait for this one."""
         super().__init__(text)
         self.cause = cause
 

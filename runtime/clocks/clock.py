@@ -61,7 +61,6 @@ class RecordingClock:
     """Write requests down and set nothing, for a reason that the description gives."""
 
     def __init__(self, reason: str = "no GPU is controlled") -> None:
-        """Begin without requests."""
         self.description = f"clocks are recorded only: {reason}"
         self.requests: list[int] = []
 

@@ -30,7 +30,6 @@ class NvmlGpu:
     """
 
     def __init__(self, gpu: str) -> None:
-        """Find the GPU."""
         self._gpu, self._nvml = gpu, _nvml()
         self._handle = self._found()
         with suppress(AttributeError, self._nvml.NVMLError):  # of a kind that cannot be divided

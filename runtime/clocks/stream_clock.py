@@ -63,7 +63,6 @@ class StreamClock:
         lead_s: Callable[[int], float] = lambda clock_mhz: 0.0,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin without blocks and without a thread."""
         self.description = clock.description
         self.requests: list[int] = []
         self._clock, self._lead_s, self._now_s = clock, lead_s, now_s

@@ -18,7 +18,7 @@ from placements import Placement
 from placements.copies.replicas import as_stages, copies_in
 from runtime.codegen.job import JOB_FILE, ScriptJob, read_job
 from runtime.program.calls import ACTIONS, BlockCall, Calls, OfStages, ScriptError, Transfer
-from runtime.program.instructions import Programs, left_out
+from runtime.program.instructions import Programs, Receive, Send, left_out
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 from schedsearch.semantics.versions import WeightMode
 
@@ -108,7 +108,6 @@ class Script:
         calls = Calls(self.placement)
         try:
             self.iteration(calls, self.num_micro_batches)
-            calls.check_clocks()
         except ScriptError as error:
             raise ScriptError(f"{self.path}: {error}" if self.path else str(error)) from None
         return calls
@@ -263,7 +262,7 @@ def check_specs(script: Script, device: int, spec_of: Callable[[Transfer], Tenso
     """Ensure that a script with specs has the model's for each of its messages."""
     if script.specs is None:
         return
-    for transfer, _ in (*script.calls.sends, *script.calls.receives):
+    for transfer in (*script.calls.transfers(Send), *script.calls.transfers(Receive)):
         ours, made = script.specs.get((transfer.producer, transfer.consumer)), spec_of(transfer)
         if ours != made:
             raise ScriptError(

@@ -27,7 +27,6 @@ class ClockRequests(DeviceObserver):
     """
 
     def __init__(self, clock: ClockBackend, runs: Sequence[BlockCall]) -> None:
-        """Begin with the clocks of the script."""
         self.requested: Callable[[int], None] = lambda clock_mhz: None
         self._plan: Mapping[str, Sequence[int]] | None = None
         self._runs = runs

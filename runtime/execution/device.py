@@ -24,6 +24,7 @@ from runtime.models import Blocks
 from runtime.profiling.observer import DeviceObserver
 from runtime.program.calls import BlockCall, Message, ScriptError, Transfer, Verbs
 from runtime.program.data_parallel import Part
+from runtime.program.instructions import Receive, Send
 from runtime.program.tensor_flow import KEEP
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.contact import reason
@@ -88,7 +89,6 @@ class Device(Verbs):
         observers: Sequence[DeviceObserver] = (),
         side: SideStreams | None = None,
     ) -> None:
-        """Begin with nothing computed and nothing on its way."""
         self.order: list[tuple[str, int]] = []
         self.peak_posted_bytes = 0
         self._index, self._blocking = process.device, process.options.blocking
@@ -96,7 +96,9 @@ class Device(Verbs):
         self._transport, self._blocks, self._position = transport, blocks, position
         self._torch_device, self._side = transport.device, side
         where, timeout_s = self._torch_device, process.options.timeout_s
-        places = place_observers(position, self._index, lambda: self._calls.count, where, timeout_s)
+        places = place_observers(
+            position, self._index, lambda: len(self._calls.instructions), where, timeout_s
+        )
         self._told = _Listeners((*places, *observers))
         self._standing_at = _Listeners(places).reach
         self._beside = _Listeners([observer for observer in observers if observer.is_told_beside])
@@ -148,10 +150,6 @@ class Device(Verbs):
         self.peak_posted_bytes = max(self.peak_posted_bytes, self._posted_bytes)
         if self._blocking:
             self._wait(message, work, self._told)
-
-    def compute(self, verb: str, block: str, micro_batch: int, **how: Any) -> None:
-        """Run a block; see `run`."""
-        self.run(block, micro_batch, **how)
 
     def run(
         self,
@@ -286,8 +284,8 @@ class Device(Verbs):
 
     def _count_uses(self) -> Counter[Transfer]:
         """Return how often each tensor that this device makes is sent or taken in an iteration."""
-        arriving = {transfer for transfer, _ in self._calls.receives}
-        uses = Counter(transfer for transfer, _ in self._calls.sends)
+        arriving = set(self._calls.transfers(Receive))
+        uses = Counter(self._calls.transfers(Send))
         for run in self._calls.runs:
             uses.update(transfer for transfer in self._inputs(run) if transfer not in arriving)
         return uses

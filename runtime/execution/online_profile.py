@@ -41,7 +41,6 @@ class OnlineProfile(DeviceObserver):
     def __init__(
         self, profiler: DeviceProfiler, take_clock: Callable[[], None], transport: Transport, device: int
     ) -> None:
-        """Begin at the highest clock."""
         if not profiler.profiler.measures_energy or profiler.profiler.clock is None:
             raise ScriptError(
                 f"profile_online: device {device} cannot measure energies by clock ({profiler.description}); "

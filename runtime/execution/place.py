@@ -34,7 +34,6 @@ class ScriptPlace(DeviceObserver):
     """Says at which call the script stands, and which transfer it waits for there; see `place_observers`."""
 
     def __init__(self, position: Position, device: int, num_calls: Callable[[], int]) -> None:
-        """Begin before the first iteration."""
         self._position, self._device, self._num_calls = position, device, num_calls
         self._iteration = self._call = 0
         self._before_wait = ""
@@ -97,7 +96,6 @@ class StreamPlace(DeviceObserver):
         timeout_s: float = 300.0,
         ahead: int = AHEAD_BLOCKS,
     ) -> None:
-        """Begin with an empty stream."""
         self._position, self._mark, self._timeout_s, self._ahead = position, mark, timeout_s, ahead
         self._waits: deque[tuple[Standing, Mark]] = deque()
         self._blocks: deque[Mark] = deque()

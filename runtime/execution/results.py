@@ -76,7 +76,6 @@ class Position:
     """
 
     def __init__(self, folder: Path | None, device: int) -> None:
-        """Open the file."""
         self.text = "starting"
         self.waits_for: int | None = None
         self._file = None

@@ -73,7 +73,6 @@ class PlanClocks:
         self._num_modules, self._is_entered = 0, False
 
     def __enter__(self) -> PlanClocks:
-        """Begin."""
         self._is_entered = True
         if self._watched is not None:
             self.watch(self._watched)

@@ -55,7 +55,6 @@ class BatchData:
         names: ReadNames | None = None,
         varies: bool = False,
     ) -> None:
-        """Find the blocks that read; nothing is taken yet."""
         self.varies, self._forms, self._seed = varies, list[Mapping[str, Forms]](), seed
         self._num_shares = {block.name: block.num_shares for block in placement.blocks}
         self._reading = Reading(

@@ -90,7 +90,6 @@ class Evaluation:
     """
 
     def __init__(self, context: DeviceContext, num_micro_batches: int) -> None:
-        """Derive and prove the programs."""
         script, process = context.script, context.process
         if any(block.in_turns for block in script.placement.blocks):
             raise PipelineError(

@@ -37,7 +37,6 @@ class Iterations:
     """
 
     def __init__(self, context: DeviceContext) -> None:
-        """Connect the copies of parameters."""
         self._context, self._script = context, context.script
         placement, exact = self._script.placement, context.process.options.is_exact
         self.update = Update(context.model, context.blocks, placement, context.transport, exact=exact)

@@ -134,7 +134,6 @@ class Intake:
     """
 
     def __init__(self, context: DeviceContext, body: GivenModules | None) -> None:
-        """Read nothing yet."""
         self._context, self._body, self._script = context, body, context.script
         self._known: dict[ReadShapes, Mapping[str, Forms]] = {}
         self._all = context.transport, context.process.device

@@ -34,7 +34,6 @@ class LoopState:
     """
 
     def __init__(self, context: DeviceContext, body: GivenModules | None = None) -> None:
-        """Do nothing yet."""
         self._model, self._body, self._transport = context.model, body, context.transport
         self._device, self._facts = context.process.device, facts_of(context.script)
         self._made: dict[tuple[Path, int, bool], Checkpoints] = {}

@@ -99,7 +99,6 @@ class Pipeline:
         programs: str | Path | ProgramSource | None = None,
         profile_online: bool = False,
     ) -> None:
-        """Join the other processes and build the own blocks."""
         options = {"timeout_s": timeout_s, "exact": exact, "profile_online": profile_online}
         process = own_process(replace(RunOptions.of_environment(), **options))  # type: ignore[arg-type]
         script = read_script_of(job, process.device, process.num_devices).of_stages
@@ -337,7 +336,6 @@ class Pipeline:
         self._stack.close()
 
     def __enter__(self) -> Pipeline:
-        """Return it."""
         return self
 
     def __exit__(

@@ -49,7 +49,6 @@ class TerminatedError(SystemExit):
     """A run was told to end; all that it had done is in a checkpoint."""
 
     def __init__(self, num_done: int, folder: object) -> None:
-        """Name the folder."""
         super().__init__(TERMINATED)
         self._line = f"SIGTERM: ended after {num_done} iterations, which are in {folder}"
 

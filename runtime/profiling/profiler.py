@@ -125,7 +125,6 @@ class Profiler:
     limit: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        """Begin at the highest clock, with an iteration that is not counted."""
         self._left = sorted(set(self.clocks_mhz)) if self.clock is not None else []
         self._at: int | None = None
         self._iterations = -1

@@ -10,7 +10,6 @@ import itertools
 from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from runtime.program.instructions import Instruction, Programs, Run, Send
 
@@ -105,13 +104,13 @@ def find_loops(instructions: Sequence[Instruction], shift: int = 1) -> LoopedPro
         if not isinstance(section, Loop)
         for loop in _loops(section, index, shift, taken)
     ]:
-        best = max(found)
-        place, begin, period = -best.minus_section, -best.minus_begin, -best.minus_period
+        covered, minus_period, _, minus_begin, minus_place = max(found)
+        place, begin, period = -minus_place, -minus_begin, -minus_period
         section = sections[place]
         assert not isinstance(section, Loop)
-        loop = Loop(section[begin : begin + period], best.covered // period, shift)
+        loop = Loop(section[begin : begin + period], covered // period, shift)
         taken |= set(map(kind, loop.body))
-        sections[place : place + 1] = [section[:begin], loop, section[begin + best.covered :]]
+        sections[place : place + 1] = [section[:begin], loop, section[begin + covered :]]
     return LoopedProgram(tuple(section for section in sections if section))
 
 
@@ -137,22 +136,9 @@ def kind(instruction: Instruction) -> Instruction:
     return replace(instruction, micro_batch=0)
 
 
-class _Found(NamedTuple):
-    """A loop in a straight section, by preference.
-
-    Attributes:
-        covered: Instructions that it stands for.
-        minus_period: Instructions of its body, negative.
-        starts_well: Whether it does not begin with a send.
-        minus_begin: Place of its first instruction in the section, negative.
-        minus_section: Index of the section, negative.
-    """
-
-    covered: int
-    minus_period: int
-    starts_well: bool
-    minus_begin: int
-    minus_section: int
+_Found = tuple[int, int, bool, int, int]
+"""A loop, the best one greatest: number of instructions that it stands for, -period, whether it does not begin
+with a send, -place of its first instruction in a section, -index of the section."""
 
 
 def _loops(section: Straight, index: int, shift: int, taken: Container[Instruction]) -> Iterator[_Found]:
@@ -173,7 +159,7 @@ def _loops(section: Straight, index: int, shift: int, taken: Container[Instructi
             for begin in range(consecutive[0], consecutive[0] + spare + 1) if rounds else ():
                 if num_taken[begin] == num_taken[begin + period]:
                     starts_well = not isinstance(section[begin], Send)
-                    yield _Found(period * (rounds + 1), -period, starts_well, -begin, -index)
+                    yield period * (rounds + 1), -period, starts_well, -begin, -index
 
 
 def _later(instruction: Instruction, micro_batches: int) -> Instruction:

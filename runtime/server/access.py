@@ -24,7 +24,6 @@ class Gate:
     """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
-        """Prepare the header to compare with."""
         self._app, self._right = app, None if token is None else f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

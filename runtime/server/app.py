@@ -163,7 +163,6 @@ class Server(uvicorn.Server):
     """Serves an application until it is told to end."""
 
     def __init__(self, app: FastAPI) -> None:
-        """Configure uvicorn."""
         self._app = app
         super().__init__(
             uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE_S)

@@ -19,7 +19,6 @@ class PipelineError(ValueError):
     """
 
     def __init__(self, reason: str, device: int | None = None) -> None:
-        """Name the device in the message."""
         super().__init__(reason if device is None else f"device {device}: {reason}")
         self.reason, self.device = reason, device
 

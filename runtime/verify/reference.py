@@ -164,7 +164,6 @@ class _WholeModel:
     """
 
     def __init__(self, case: ReferenceCase, orders: Orders) -> None:
-        """Begin with the weights of the run."""
         self._case, self._body = case, body_of(case.options, case.placement)
         # Each block has tensors of its own, so that what it adds to a shared parameter's gradient is known.
         make = partial(Model, case.options, case.placement, device=case.torch_device, body=self._body)
@@ -319,7 +318,6 @@ class _Sums:
     """
 
     def __init__(self, orders: Mapping[int, Sequence[Instance]]) -> None:
-        """Begin with nothing added."""
         self._left = {device: list(reversed(order)) for device, order in orders.items()}
         self._waiting: dict[Instance, Gradients] = {}
         self._sums: dict[int, dict[str, Tensor]] = {device: {} for device in orders}
@@ -353,7 +351,6 @@ class _History:
     """The weights of every block after each update of an iteration, while they are to be read."""
 
     def __init__(self, models: Mapping[str, Model], versions: ReadVersions) -> None:
-        """Begin with version 0."""
         self._models, self._versions = models, versions
         self._kept: dict[str, list[Weights]] = {block: [] for block in models}
         self.add(models, 0)

@@ -97,7 +97,6 @@ class _ReplayedDevice:
     """
 
     def __init__(self, shared: _Shared, versions: ReadVersions, index: int) -> None:
-        """Build its parameters."""
         case, self._shared, self._index = shared.case, shared, index
         transport = MemoryTransport.of(shared.network, case.placement, (), index)
         self.model = case.begin_weights(

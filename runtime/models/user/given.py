@@ -112,7 +112,6 @@ class GivenSource(ModuleSource):
     name = "the script"
 
     def __post_init__(self) -> None:
-        """Check the functions."""
         for what, function in (("loss", self.loss), ("loss_weight", self.loss_weight)):
             if function is not None and not callable(function):
                 raise ModelError(f"{what}: {function!r} cannot be called; give a function of tensors")

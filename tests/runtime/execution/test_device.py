@@ -227,10 +227,8 @@ def test_a_new_clock_waits_for_nothing_on_a_gpu(events: list[str], monkeypatch: 
 
     monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
     monkeypatch.setattr(requests, "record_event", lambda **_: Recorded())
-    calls = Calls()
-    for n, clock_mhz in enumerate(CLOCKS):
-        calls.run("F0", n, clock_mhz)
-    clock = StreamClock(EventClock(events), calls.runs)  # type: ignore[arg-type]
+    runs = [BlockCall("F0", n, clock_mhz) for n, clock_mhz in enumerate(CLOCKS)]
+    clock = StreamClock(EventClock(events), runs)  # type: ignore[arg-type]
     made = one_device(events, Calls(), clock)
     for _ in range(2):
         made.begin(0)
