@@ -183,10 +183,7 @@ def start_controller(gpu: str, script: int, dwell_ms: float, **files: Any) -> An
     """
     line = [sys.executable, "-m", "runtime.clocks.controller", gpu, str(os.getpid()), str(script)]
     return subprocess.Popen(
-        [*line, "--dwell-ms", str(dwell_ms)],
-        start_new_session=True,
-        env=os.environ | import_paths(),
-        **files,
+        [*line, "--dwell-ms", str(dwell_ms)], start_new_session=True, env=os.environ | import_paths(), **files
     )
 
 

@@ -53,7 +53,7 @@ def _cycle_probe(uuid: str) -> Probe | None:
     """Return a probe that times a kernel which counts an SM's cycles; None if torch does not see the GPU."""
     import torch
 
-    from runtime.clocks.torch_gpu import gpu_uuid
+    from runtime.clocks.gpu_clock import gpu_uuid
 
     devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
     device = next((device for device in devices if uuid.endswith(gpu_uuid(device))), None)

@@ -45,23 +45,23 @@ class ScriptJob:
     """Job that the scripts of all devices share.
 
     Attributes:
-        model: Model of the blocks, as plain data.
+        model_data: Model of the blocks, as plain data.
         channels: All (source, target) pairs that messages take.
         least_micro_batches: The fewest that the scripts' loops can run; None if only `num_micro_batches`.
         micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
-        specs: For each device the tensors of its messages; empty where only the model knows.
+        tensor_specs: For each device the tensors of its messages; empty where only the model knows.
         versions: Versions of the software that it was made with, by its name.
         batch: As of `runtime.program.instructions.Programs`.
         hash: Twelve hexadecimal digits of all that its file holds; empty before there is one.
     """
 
-    model: Mapping[str, Any]
+    model_data: Mapping[str, Any]
     placement: Placement
     num_micro_batches: int
     channels: tuple[tuple[int, int], ...]
     least_micro_batches: int | None = None
     micro_batches_per_round: int = 1
-    specs: tuple[TensorSpecs, ...] = ()
+    tensor_specs: tuple[TensorSpecs, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     batch: tuple[int, ...] = ()
     hash: str = field(default="", compare=False)
@@ -94,8 +94,8 @@ def _to_dict(job: ScriptJob) -> dict[str, Any]:
         "num_micro_batches": job.num_micro_batches,
         "loops": None if job.least_micro_batches is None else loops,
         "channels": [list(channel) for channel in job.channels],
-        "tensor_specs": [specs_to_plain(specs) for specs in job.specs] or None,
-        "model": _plain(job.model),
+        "tensor_specs": [specs_to_plain(specs) for specs in job.tensor_specs] or None,
+        "model": _plain(job.model_data),
         "placement": placement_to_dict(job.placement),
         **({"batch": list(job.batch)} if job.batch else {}),
     }

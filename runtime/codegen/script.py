@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,14 +26,12 @@ if TYPE_CHECKING:
     from runtime.models import ModelOptions
 
 
-@dataclass(frozen=True)
-class Script:
-    """A script, read.
+@dataclass(frozen=True, kw_only=True)
+class Script(ScriptJob):
+    """A script, read, with what is of its job.
 
     Attributes:
         iteration: Its calls, given a device and the number of micro-batches.
-        model_data, placement, num_micro_batches, channels, least_micro_batches, micro_batches_per_round,
-            batch: As of `runtime.codegen.job.ScriptJob`.
         specs: Tensors of its messages; None where only the model knows.
         path: Its file; None where it is none.
         copies: Placement of the script as it is written, where some of its blocks are copies and
@@ -41,14 +39,7 @@ class Script:
     """
 
     iteration: Callable[[Any, int], None]
-    model_data: Mapping[str, Any]
-    placement: Placement
-    num_micro_batches: int
-    channels: tuple[tuple[int, int], ...]
-    least_micro_batches: int | None = None
-    micro_batches_per_round: int = 1
     specs: TensorSpecs | None = None
-    batch: tuple[int, ...] = ()
     path: Path | None = None
     copies: Placement | None = None
 
@@ -127,10 +118,8 @@ def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted:
             f"{path}: is of job {wanted!r}, but {JOB_FILE} beside it is {job.hash!r}; "
             "generate the scripts again"
         )
-    shared = (job.model, job.placement, job.num_micro_batches, job.channels)
-    loops = (job.least_micro_batches, job.micro_batches_per_round)
-    specs = job.specs[names.index(path.name)] if job.specs else None
-    return Script(iteration, *shared, *loops, specs, job.batch, path)
+    specs = job.tensor_specs[names.index(path.name)] if job.tensor_specs else None
+    return Script(**vars(job), iteration=iteration, specs=specs, path=path)
 
 
 def read_script(path: Path, job: ScriptJob | None = None) -> Script:

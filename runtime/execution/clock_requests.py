@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from torch import Tensor
 
 from runtime.clocks.clock import ClockBackend
+from runtime.clocks.gpu_clock import record_event
 from runtime.clocks.stream_clock import StreamClock
-from runtime.clocks.torch_gpu import record_event
 from runtime.profiling.observer import DeviceObserver
 from runtime.program.calls import BlockCall
 

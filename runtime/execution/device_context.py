@@ -131,9 +131,9 @@ def device_context(
             observers.insert(0, RequestArrivals(placement, options.requests))
         online = profiler = recorder = None
         if options.profile_online:
-            online = OnlineProfile(profiler_of(Sweep()), lambda: clocks.take(clock()), transport, number)
-            at_end.callback(online.close)
-            observers.append(online)
+            observers.append(measures := profiler_of(Sweep()))
+            online = OnlineProfile(measures, lambda: clocks.take(clock()), transport, number)
+            at_end.callback(measures.close)
         if options.sweep is not None:
             profiler = profiler_of(options.sweep)
             at_end.callback(profiler.close)

@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from runtime.clocks.torch_gpu import record_event
+from runtime.clocks.gpu_clock import record_event
 from runtime.execution.results import Position, Standing
 from runtime.profiling.observer import DeviceObserver
 from runtime.program.calls import BlockCall, Message

@@ -1,5 +1,7 @@
 """Files that the devices of a run leave behind, in one folder: they only grow complete, never half.
 
+Objects are pickled: the folder is the launch's own, and is removed with it.
+
 Each device writes where it stands (`Position`), its gradients after every iteration, and a summary at the
 end; device 0 also a line of progress per iteration. A device that fails writes why.
 """
@@ -141,26 +143,25 @@ def read_failures(folder: Path) -> list[Failure]:
 
 
 def write_summary(folder: Path, device: int, summary: Mapping[str, Any]) -> None:
-    """Write a device's summary: plain data and tensors."""
+    """Write a device's summary."""
     _save(folder / f"summary_{device}.pt", dict(summary))
 
 
 def read_summary(folder: Path, device: int) -> dict[str, Any]:
     """Return the summary of `write_summary`."""
-    summary: dict[str, Any] = torch.load(folder / f"summary_{device}.pt", weights_only=True)
+    summary: dict[str, Any] = torch.load(folder / f"summary_{device}.pt", weights_only=False)
     return summary
 
 
 def write_tensors(folder: Path, device: int, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
     """Write a device's tensors under a name such as ``gradients_0``, each with its part of a parameter."""
-    rows = [(*shard, value.detach().cpu()) for shard, value in tensors.items()]
-    _save(folder / f"{name}_{device}.pt", rows)
+    _save(folder / f"{name}_{device}.pt", {shard: value.detach().cpu() for shard, value in tensors.items()})
 
 
 def read_tensors(folder: Path, device: int, name: str) -> dict[ParameterShard, Tensor]:
     """Return the tensors of `write_tensors`, on the CPU."""
-    rows: Iterable[Any] = torch.load(folder / f"{name}_{device}.pt", weights_only=True)
-    return {ParameterShard(*shard): value for *shard, value in rows}
+    tensors: dict[ParameterShard, Tensor] = torch.load(folder / f"{name}_{device}.pt", weights_only=False)
+    return tensors
 
 
 def _save(path: Path, data: object) -> None:

@@ -19,9 +19,8 @@ from torch import nn
 from placements import Kind
 from placements.forms.texts import read_json
 from runtime.clocks.clock import ClockBackend, ClockError
-from runtime.clocks.gpu_clock import open_gpu_clock
+from runtime.clocks.gpu_clock import open_gpu_clock, record_event
 from runtime.clocks.stream_clock import StreamClock
-from runtime.clocks.torch_gpu import record_event
 from runtime.hooks.watching import Undo, blocks_of_stages, stages_of, watch_module, watch_stage
 from runtime.program.calls import BlockCall, ScriptError
 from schedsearch.energy import FrequencyPlan

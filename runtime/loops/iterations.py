@@ -44,10 +44,8 @@ class Iterations:
     def follow_plan(self) -> DeployedPlan | None:
         """Go over to a newer plan of clocks, and return it; None if there is none, or blocks are measured."""
         online = self._context.online
-        if online is not None:
-            online.between_iterations()
-            if not online.is_over:
-                return None
+        if online is not None and not online.is_over():
+            return None
         plan = self._context.plans.at_iteration_boundary()
         if plan is not None:
             self._context.clocks.follow(plan.clock_mhz)

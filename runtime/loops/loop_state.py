@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from runtime.checkpoints.loading import Resumed, load_checkpoint
 from runtime.checkpoints.manifest import facts_of, manifests, unreadable_manifests
@@ -140,6 +140,8 @@ class LoopState:
         """Return parameters, buffers among them, with their optimizer."""
         if self._body is None:
             return TrainingState(self._model.state(), optimizer, extra or {})
-        held = self._body.state_of_buffers()
-        buffers = {ParameterShard(name, 0, 1, 0): value for name, value in held.items()}
+        held = self._body.state(keep_vars=True).items()
+        buffers = {
+            ParameterShard(n, 0, 1, 0): value for n, value in held if not isinstance(value, nn.Parameter)
+        }
         return TrainingState(self._model.parameters | buffers, optimizer, extra or {})

@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,7 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placements.placement_file import placement_to_dict
 from runtime.codegen.job import JOB_FILE, read_job
 from runtime.codegen.script import Script, check_script, script_of_job
 from runtime.execution.device_context import DeviceContext, connected, device_context
@@ -277,15 +275,15 @@ class _Training:
 def _summary(context: DeviceContext) -> dict[str, Any]:
     """Return the device's measurements, beside times and losses, and job and machine of the run."""
     script, device, options = context.script, context.transport.device, context.process.options
-    profile = {} if context.profiler is None else {"profile": context.profiler.result().to_plain()}
-    records = {"records": [record.to_plain() for record in context.records]} if options.trace else {}
+    profile = {} if context.profiler is None else {"profile": context.profiler.result()}
+    records = {"records": context.records} if options.trace else {}
     return {
         "peak_posted_bytes": context.device.peak_posted_bytes,
         "peak_host_bytes": context.blocks.peak_host_bytes,
         **profile,
         **records,
-        "model": asdict(script.model),
-        "placement": placement_to_dict(script.placement),
+        "model": script.model,
+        "placement": script.placement,
         "num_micro_batches": script.num_micro_batches,
         "left_out": sorted(script.left_out),
         "clock_requests": context.clocks.clock.requests,

@@ -10,14 +10,7 @@ the parameters of one device, `state_dict` reads and writes them in files, `opti
 `offloading` puts saved tensors on the host, and `blocks` runs forward and backward blocks one by one.
 """
 
-from runtime.models.architectures import (
-    MODEL_NAMES,
-    body_of,
-    fits,
-    suitable_model,
-    traced,
-    zoo_blocks,
-)
+from runtime.models.architectures import MODEL_NAMES, body_of, fits, suitable_model, traced, zoo_blocks
 from runtime.models.blocks import Blocks
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.tokens import Text, Tokens

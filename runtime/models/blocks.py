@@ -32,6 +32,7 @@ from runtime.models.offloading import Offloaded
 from runtime.models.split_backward import SplitBackward, WeightHalf
 from runtime.models.user.packing import absent_as, is_absent
 from runtime.models.user.reading import Sample
+from runtime.models.user.seeds import random_states, set_random_states
 from runtime.models.weight_versions import ReadVersions, WeightStore
 from runtime.program.data_parallel import in_shares
 from runtime.program.tensor_flow import (
@@ -384,19 +385,15 @@ class _State:
     """Random generators, of CPU and device, and buffers that a block finds at one moment."""
 
     def __init__(self, model: Model, block: str) -> None:
-        self._body, self._block = model.body, block
+        self._body, self._block, self._device = model.body, block, model.device
         self._buffers = self._body.held_buffers(block, model.device)
-        self._cuda = [model.device] if model.device.type == "cuda" else []
-        self._state = torch.get_rng_state()
-        self._cuda_states = [torch.cuda.get_rng_state(device) for device in self._cuda]
+        self._random = random_states(model.device)
 
     @contextmanager
     def as_then(self) -> Iterator[None]:
         """Restore them; afterwards go on as if nothing had been drawn."""
-        with torch.random.fork_rng(self._cuda):
-            torch.set_rng_state(self._state)
-            for device, state in zip(self._cuda, self._cuda_states, strict=True):
-                torch.cuda.set_rng_state(state, device)
+        with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []):
+            set_random_states(self._random, self._device)
             now = self._body.held_buffers(self._block)
             self._body.hold_buffers(self._block, self._buffers)
             try:

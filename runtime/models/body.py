@@ -93,7 +93,6 @@ class Body:
         self._called = {block: CalledModule(module) for block, module in self.modules.items()}
         self._held: dict[str, dict[str, Tensor]] = {}
         self._changes_buffers: dict[str, bool] = {}
-        self._loaded: dict[str, Tensor] = {}
         self.forms: dict[str, Forms] = dict(source.forms(self.names))
 
     def _check_devices(self) -> None:
@@ -208,7 +207,7 @@ class Body:
         def error(reason: str) -> ModelError:
             return ModelError(f"data of {self.source.name} {reason}", "path")
 
-        reading = Reading(self.placement, self.read_names, self.dtype, device, error)
+        reading = Reading(self.placement, self.read_names, self.options, device, error)
         return SourceData(self.source, reading, num_micro_batches, device)
 
     def forward(self, block: str, inputs: Sequence[Tensor], sample: Sample, weights: Weights) -> Tensor:
@@ -298,7 +297,7 @@ class Body:
     def buffers(self, block: str, device: torch.device | str) -> dict[str, Tensor]:
         """Return new buffers of the block's module, by the module's names."""
         return {
-            name: self._buffer(block, name, value).to(
+            name: self.source.values(value).to(
                 device, self.dtype if value.is_floating_point() else None, copy=True
             )
             for name, value in self.modules[block].named_buffers()
@@ -343,18 +342,13 @@ class Body:
         """Return the values of a buffer, in its own type."""
         block, _, name = key.partition(".")
         own = self.modules[block].get_buffer(name)
-        if block in self._held:
-            return self._held[block][name].to(own.dtype)
-        return self._buffer(block, name, own)
+        return self._held[block][name].to(own.dtype) if block in self._held else self.source.values(own)
 
-    def load_buffer(self, key: str, values: Tensor) -> None:
-        """Give a buffer other values."""
-        self._loaded[key] = values
-        self._held.pop(key.partition(".")[0], None)
-
-    def _buffer(self, block: str, name: str, value: Tensor) -> Tensor:
-        key = f"{block}.{name}"
-        return self._loaded[key] if key in self._loaded else self.source.values(value)
+    def load_buffer(self, key: str, values: Tensor, device: torch.device) -> None:
+        """Give a buffer on a device other values."""
+        block, _, name = key.partition(".")
+        held = self.held_buffers(block, device)
+        held[name] = values.to(held[name])
 
 
 def _names_in_whole(block: str, module: nn.Module) -> Mapping[str, tuple[str, ...]]:

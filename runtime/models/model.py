@@ -152,8 +152,7 @@ class Model:
             for parameter in self.body.parameters(block):
                 if parameter.name not in self._weights:
                     self._add(parameter, shards[block])
-        held = [self.parameters[shard] for shard in self._shard_of.values()]
-        self.optimizer = Optimizer(options, held)
+        self.optimizer = Optimizer(options, list(self.parameters.values()))
 
     def _check_streams(self) -> None:
         """Ensure that the gradients of a parameter come from one stream, so in one order."""

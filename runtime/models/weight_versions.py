@@ -51,10 +51,7 @@ class ReadVersions:
 
 
 def read_versions(
-    options: ModelOptions,
-    placement: Placement,
-    num_micro_batches: int,
-    orders: Sequence[Sequence[Instance]],
+    options: ModelOptions, placement: Placement, num_micro_batches: int, orders: Sequence[Sequence[Instance]]
 ) -> ReadVersions:
     """Return the versions that are read in an iteration, of each device's order; unused with a flush.
 

@@ -16,8 +16,8 @@ from placements import Placement
 from placements.hardware import ASSUMED_LATENCY, ClockLatency
 from runtime.clocks.access.opening import lock_clock
 from runtime.clocks.clock import ClockError
+from runtime.clocks.gpu_clock import gpu_uuid
 from runtime.clocks.nvml import NvmlError, NvmlGpu
-from runtime.clocks.torch_gpu import gpu_uuid
 from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.profiler import DeviceProfile, Meter, Profiler, Sweep
 from runtime.program.calls import BlockCall
@@ -61,6 +61,7 @@ class DeviceProfiler(DeviceObserver):
     Attributes:
         profiler: Profiler of the device's blocks.
         description: One line: at which clocks, and whether energy is measured.
+        is_closed: Whether the clock was given back, so that nothing is measured any more.
     """
 
     def __init__(
@@ -75,24 +76,29 @@ class DeviceProfiler(DeviceObserver):
         self.profiler, self.description = open_profiler(
             transport.device, sweep, latency, takes_turns=not transport.has_own_process
         )
+        self.is_closed = False
         self.profiler.meet = lambda kind: transport.meet(placement.by_name[kind].devices)
         self._transport, self._channels, self._device = transport, channels, device
 
     def begin(self, iteration: int) -> None:
         """Go to the clock of an iteration."""
-        self.profiler.begin_iteration()
+        if not self.is_closed:
+            self.profiler.begin_iteration()
 
     def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
         """Begin to measure a block."""
-        self.profiler.begin(run.block)
+        if not self.is_closed:
+            self.profiler.begin(run.block)
 
     def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
         """End the measurement of a block."""
-        self.profiler.end(run.block)
+        if not self.is_closed:
+            self.profiler.end(run.block)
 
     def end(self) -> None:
         """Choose the clock of the next iteration."""
-        self.profiler.end_iteration()
+        if not self.is_closed:
+            self.profiler.end_iteration()
 
     def all_done(self) -> bool:
         """Return whether the sweeps of all devices have ended; all ask together."""
@@ -106,9 +112,10 @@ class DeviceProfiler(DeviceObserver):
         return DeviceProfile(tuple(self.profiler.costs), waits, description)
 
     def close(self) -> None:
-        """Give the clock back."""
-        if self.profiler.clock is not None:
+        """Give the clock back, once."""
+        if self.profiler.clock is not None and not self.is_closed:
             self.profiler.clock.reset()
+        self.is_closed = True
 
     def _waiting_clocks(self) -> list[int | None]:
         """Return the clocks at which the blocking power is measured, the same on all devices.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean, median_low
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from runtime.clocks.clock import ClockBackend
 
@@ -73,17 +73,6 @@ class DeviceProfile(NamedTuple):
     costs: tuple[MeasuredCost, ...]
     blocking_w: tuple[tuple[int | None, float], ...]
     description: str
-
-    def to_plain(self) -> list[Any]:
-        """Return it as lists and numbers."""
-        return [[list(cost) for cost in self.costs], [list(row) for row in self.blocking_w], self.description]
-
-    @classmethod
-    def from_plain(cls, plain: Sequence[Any]) -> DeviceProfile:
-        """Read the form of `to_plain`."""
-        costs, blocking_w, description = plain
-        waits = tuple((clock_mhz, power_w) for clock_mhz, power_w in blocking_w)
-        return cls(tuple(MeasuredCost(*cost) for cost in costs), waits, description)
 
 
 class _Run(NamedTuple):

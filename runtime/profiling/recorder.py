@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
-from runtime.clocks.torch_gpu import record_event
+from runtime.clocks.gpu_clock import record_event
 from runtime.models import Blocks, Model
 from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.records import BlockRecord, CounterSample, MessageRecord, Record

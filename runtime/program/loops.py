@@ -137,8 +137,8 @@ def kind(instruction: Instruction) -> Instruction:
 
 
 _Found = tuple[int, int, bool, int, int]
-"""A loop, the best one greatest: number of instructions that it stands for, -period, whether it does not begin
-with a send, -place of its first instruction in a section, -index of the section."""
+"""A loop, the best one greatest: instructions that it stands for, -period, whether it does not begin with a
+send, -place of its first instruction in a section, -index of the section."""
 
 
 def _loops(section: Straight, index: int, shift: int, taken: Container[Instruction]) -> Iterator[_Found]:

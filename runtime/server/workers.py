@@ -38,10 +38,7 @@ class Workers:
     """
 
     def __init__(
-        self,
-        number: int,
-        load: Callable[[str], Task | None],
-        keep: Callable[[str, Frontier | str], None],
+        self, number: int, load: Callable[[str], Task | None], keep: Callable[[str, Frontier | str], None]
     ) -> None:
         self._load, self._keep = load, keep
         self._threads = ThreadPoolExecutor(number, "frontier")

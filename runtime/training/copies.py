@@ -12,9 +12,7 @@ messages go on. Its sum begins then and is waited for when the iteration is over
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
-
-from torch import Tensor
+from typing import Any, NamedTuple
 
 from runtime.models.model import Model, ReplicaBucket, team_of
 from runtime.transport.copies import Copies
@@ -107,16 +105,12 @@ class CopySums:
         """Begin a sum; return a function that waits for it, and hands it out."""
         row = self._model.flat_gradients(each.bucket.names)
         takers = self._takers.get(each.bucket.blocks[0], 1)
-        gathered = each.copies.begin_gather(row) if self._exact else None
-        summed = None if self._exact else each.copies.begin_sum(row)
+        gather, add_up = each.copies.begin_gather, each.copies.begin_sum
+        wait: Callable[[], Any] = gather(row) if self._exact else add_up(row)
 
         def finish() -> None:
-            if summed is not None:
-                total = summed()
-            else:
-                assert gathered is not None
-                rows: list[Tensor] = gathered()
-                total = sum_in_order([rows[place] for place in each.order])
+            found = wait()
+            total = sum_in_order([found[place] for place in each.order]) if self._exact else found
             self._model.set_gradients(each.bucket.names, total if takers == 1 else total / takers)
 
         return finish

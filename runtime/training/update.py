@@ -13,7 +13,6 @@ from runtime.models.model import Model
 from runtime.models.optimizer import Optimizer
 from runtime.training.clipping import scale_by_norm, squares, total_norm
 from runtime.training.copies import CopySums
-from runtime.training.loss_scale import unscale
 from runtime.training.zero import Owners
 from runtime.transport.protocol import Transport
 
@@ -49,7 +48,7 @@ class Update:
         scale = self._model.optimizer.loss_scale
         if scale is not None:
             weights = self._model.parameters.values()
-            self.is_skipped = not unscale(weights, scale, lambda here: any(self._transport.collect(here)))
+            self.is_skipped = not scale.unscale(weights, lambda here: any(self._transport.collect(here)))
 
     def clip_grad_norm_(self, max_norm: float) -> float:
         """Scale all gradients down so that their norm is no more than a limit; return the norm before.

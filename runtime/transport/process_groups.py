@@ -119,7 +119,9 @@ class Channels(Transport):
     def collect(self, value: object) -> list[Any]:
         """Return every device's value."""
         with self.contact.meeting():
-            return _collect(self.control, value)
+            collected: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(collected, value, group=self.control)
+            return collected
 
     def add_up(self, values: Sequence[float]) -> list[float]:
         """Return sums over all devices."""
@@ -182,21 +184,10 @@ class GroupCopies(Copies):
         """Begin a broadcast."""
         return self._begun(tensor, dist.broadcast, tensor, group_src=source)
 
-    def shards(self, exact: bool) -> Shards:
-        """Return the team as shards; exact ones add in their order."""
-
-        def gather(value: Tensor) -> list[Tensor]:
-            return self.begin_gather(value.contiguous())()
-
-        def total(value: Tensor) -> Tensor:
-            return self.begin_sum(value.clone(memory_format=torch.contiguous_format))()
-
-        def swap(rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
-            found = rows.new_empty((sum(received), *rows.shape[1:]))
-            rows = rows.contiguous()
-            return self._begun(found, dist.all_to_all_single, found, rows, list(received), list(sent))()
-
-        return Shards(self.index, self.count, gather, None if exact else total, swap)
+    def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+        """Carry an all-to-all out."""
+        found, rows = rows.new_empty((sum(received), *rows.shape[1:])), rows.contiguous()
+        return self._begun(found, dist.all_to_all_single, found, rows, list(received), list(sent))()
 
     def _begun(
         self, result: T, operation: Callable[..., dist.Work | None], *given: object, **more: object
@@ -276,12 +267,6 @@ def connect(
     stream = torch.cuda.Stream(priority=-1) if _backend() == "nccl" else None  # type: ignore[no-untyped-call]
     own, groups = shards_and_groups(placement, device, teams)
     return Channels(control, links, own, contact, timeout_s, groups, stream)
-
-
-def _collect(group: dist.ProcessGroup, value: object) -> list[Any]:
-    collected: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(collected, value, group=group)
-    return collected
 
 
 def _copies(team: Team, group: dist.ProcessGroup, contact: Contact) -> GroupCopies:

@@ -32,10 +32,10 @@ from runtime.models import (
 )
 from runtime.models.blocks import Instance
 from runtime.models.core.parameters import Weights
+from runtime.models.core.precision import are_finite
 from runtime.models.loss_shares import LossShares
-from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward
+from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward, restricted
 from runtime.training.clipping import scale_by_norm, squares, total_norm
-from runtime.training.loss_scale import are_finite, unscale
 from schedsearch.semantics.versions import WeightMode
 
 Gradients = Mapping[str, Tensor]
@@ -98,17 +98,10 @@ class ReferenceCase:
     def of_whole_sequences(self) -> ReferenceCase:
         """Return a case of slices as one of whole sequences."""
         names = {block.name for block in self.placement.blocks if block.sequence_slice == 0}
-        blocks = tuple(
-            replace(block, memory=0, after=tuple(name for name in block.after if name in names))
-            for block in self.placement.blocks
-            if block.name in names
-        )
-        transfer = tuple(each for each in self.placement.transfer if names.issuperset(each[:2]))
         layers = self.options.layers_per_block
         own = None if layers is None else {name: count for name, count in layers.items() if name in names}
-        whole = replace(self.placement, blocks=blocks, transfer=transfer, memory=None, decisions=())
         options = replace(self.options, slice_lengths=None, layers_per_block=own)
-        return replace(self, placement=whole, options=options)
+        return replace(self, placement=restricted(self.placement, names), options=options)
 
 
 class TrainingStep(NamedTuple):
@@ -125,34 +118,30 @@ class TrainingStep(NamedTuple):
     parameters: Mapping[ParameterShard, Tensor]
 
 
-def plain(
-    case: ReferenceCase, orders: Orders | None = None, changed: Mapping[int, Orders] | None = None
-) -> Iterator[TrainingStep]:
+def plain(case: ReferenceCase, orders: Mapping[int, Orders] | None = None) -> Iterator[TrainingStep]:
     """Train the whole model: forward through all blocks, then one backward, micro-batch by micro-batch.
 
     Args:
         case: What was run.
-        orders: Orders of the devices, in which gradients are added up; None for one micro-batch after the
-            other.
-        changed: Orders from these iterations on.
+        orders: Orders of the devices from some iterations on, in which gradients are added up; the first also
+            before. None for one micro-batch after the other.
 
     Yields:
         Each iteration in turn, valid until the next is asked for.
     """
     if case.placement.num_slices > 1:
         # Of orders only the first slices, whose backwards are the last of their sequences.
-        by_name = case.placement.by_name
-        first = {name for name, block in by_name.items() if block.sequence_slice == 0}
-        kept = {
+        first = {block.name for block in case.placement.blocks if block.sequence_slice == 0}
+        orders = {
             at: [[each for each in own if each[0] in first] for own in of]
-            for at, of in (changed or {}).items()
+            for at, of in (orders or {}).items()
         }
-        orders = orders and [[each for each in own if each[0] in first] for own in orders]
-        case, changed = case.of_whole_sequences(), kept
-    model = _WholeModel(case, orders or _one_by_one(case))
+        case = case.of_whole_sequences()
+    orders = orders or {0: _one_by_one(case)}
+    model = _WholeModel(case, orders[min(orders)])
     for iteration in range(case.iterations):
-        if changed and iteration in changed:
-            model.order = backward_orders(case.placement, changed[iteration])
+        if iteration in orders:
+            model.order = backward_orders(case.placement, orders[iteration])
         yield model.train(iteration)
 
 
@@ -266,7 +255,7 @@ class _WholeModel:
                 weight.grad = scaled[name].clone() if name in scaled else None
                 weights.append(weight)
         tests = [
-            unscale(model.trained(block).values(), scale, lambda _: not are_finite(scaled.values()))
+            scale.unscale(model.trained(block).values(), lambda _: not are_finite(scaled.values()))
             for block, model in models
             if (scale := model.optimizer.loss_scale) is not None
         ]

@@ -74,18 +74,47 @@ def run_virtually(
         ScriptError: The scripts ask for a clock that the profile lacks.
     """
     programs = check(scripts.programs)
-    profile.require(programs.placement)
+    placement, inputs = programs.placement, tensor_inputs(programs.placement)
+    profile.require(placement)
     _check_clocks(scripts, profile)
-    iteration = _Iteration(scripts, profile, gpus, waits_for_clock)
+    devices = [_Device(gpu, clocks) for gpu, clocks in zip(gpus, scripts.clocks, strict=True)]
+    arrival_ms: dict[tuple[Transfer, int], float] = {}
+    start_ms: dict[Instance, float] = {}
+    end_ms: dict[Instance, float] = {}
+
+    def on_its_way_ms(transfer: Transfer) -> float:
+        return placement.transfer_time(transfer.producer, transfer.consumer) * placement.tick_ms
+
+    def input_ms(transfer: Transfer, device: int) -> float:
+        """Return when a tensor is on a device, from another one or from a block of its own."""
+        if (transfer, device) in arrival_ms:
+            return arrival_ms[transfer, device]
+        return end_ms[transfer.producer, transfer.micro_batch] + on_its_way_ms(transfer)
+
     for operation in operations_in_order(programs):
-        if isinstance(operation, Message):
-            iteration.send(operation)
-        else:
-            iteration.run((operation.block, operation.micro_batch))
-    devices, time_ms = iteration.devices, max(device.now_ms for device in iteration.devices)
+        if isinstance(operation, Message):  # leaves at the end of the block before
+            taken, sent_ms = (operation.transfer, operation.target), devices[operation.source].now_ms
+            found_ms = sent_ms + on_its_way_ms(operation.transfer)
+            arrival_ms[taken] = max(found_ms, arrival_ms.get(taken, 0.0))  # of several parts the last counts
+            continue
+        instance = block, micro_batch = operation.block, operation.micro_batch
+        team = placement.by_name[block].devices
+        begins_ms = [devices[index].ask(instance, waits_for_clock) for index in team]
+        for producer in inputs[block]:
+            if (producer, micro_batch) not in programs.left_out:
+                transfer = Transfer(producer, block, micro_batch)
+                begins_ms += [input_ms(transfer, index) for index in team]
+        start_ms[instance] = max(begins_ms)
+        for index in team:
+            devices[index].wait_until(start_ms[instance])
+            devices[index].gpu.work(profile.points[scripts.run_name(instance)])
+        end_ms[instance] = max(devices[index].now_ms for index in team)
+        for index in team:
+            devices[index].wait_until(end_ms[instance])
+    time_ms = max(device.now_ms for device in devices)
     for device in devices:
         device.wait_until(time_ms)
-    return VirtualRun(time_ms, sum(device.energy_mj for device in devices), iteration.start_ms)
+    return VirtualRun(time_ms, sum(device.energy_mj for device in devices), start_ms)
 
 
 def _check_clocks(scripts: VirtualScripts, profile: Profile) -> None:
@@ -104,59 +133,6 @@ def _check_clocks(scripts: VirtualScripts, profile: Profile) -> None:
                     f"device_{device}.py: {block} of micro-batch {micro_batch} has clock_mhz={mhz}, at which "
                     f"the profile has no cost; use {' or '.join(str(each) for _, each in nearest)}"
                 )
-
-
-class _Iteration:
-    """Devices, messages and blocks of an iteration, which is told of its operations in order.
-
-    Attributes:
-        start_ms: When each block began.
-    """
-
-    def __init__(
-        self, scripts: VirtualScripts, profile: Profile, gpus: Sequence[VirtualGpu], waits_for_clock: bool
-    ) -> None:
-        self.devices = [_Device(gpu, clocks) for gpu, clocks in zip(gpus, scripts.clocks, strict=True)]
-        self.start_ms: dict[Instance, float] = {}
-        self._scripts, self._profile, self._waits_for_clock = scripts, profile, waits_for_clock
-        self._inputs = tensor_inputs(scripts.programs.placement)
-        self._end_ms: dict[Instance, float] = {}
-        self._arrival_ms: dict[tuple[Transfer, int], float] = {}
-
-    def send(self, message: Message) -> None:
-        """Send at the end of the device's block before; of a tensor in parts the last one counts."""
-        taken = message.transfer, message.target
-        arrival_ms = self.devices[message.source].now_ms + self._transfer_ms(message.transfer)
-        self._arrival_ms[taken] = max(arrival_ms, self._arrival_ms.get(taken, 0.0))
-
-    def run(self, instance: Instance) -> None:
-        """Run a block on all of its devices when its clock and its inputs let it begin."""
-        block, micro_batch = instance
-        placement = self._scripts.programs.placement
-        team = [(index, self.devices[index]) for index in placement.by_name[block].devices]
-        begins_ms = [device.ask(instance, self._waits_for_clock) for _, device in team]
-        for producer in self._inputs[block]:
-            if (producer, micro_batch) not in self._scripts.programs.left_out:
-                transfer = Transfer(producer, block, micro_batch)
-                begins_ms += [self._input_ms(transfer, index) for index, _ in team]
-        self.start_ms[instance] = max(begins_ms)
-        for _, device in team:
-            device.wait_until(self.start_ms[instance])
-            device.gpu.work(self._profile.points[self._scripts.run_name(instance)])
-        self._end_ms[instance] = max(device.now_ms for _, device in team)
-        for _, device in team:
-            device.wait_until(self._end_ms[instance])
-
-    def _input_ms(self, transfer: Transfer, device: int) -> float:
-        """Return when a tensor is on a device, from another one or from a block of its own."""
-        if (transfer, device) in self._arrival_ms:
-            return self._arrival_ms[transfer, device]
-        return self._end_ms[transfer.producer, transfer.micro_batch] + self._transfer_ms(transfer)
-
-    def _transfer_ms(self, transfer: Transfer) -> float:
-        """Return how long a message is on its way."""
-        placement = self._scripts.programs.placement
-        return placement.transfer_time(transfer.producer, transfer.consumer) * placement.tick_ms
 
 
 class _Device:

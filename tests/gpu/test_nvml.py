@@ -13,8 +13,8 @@ import torch
 
 from runtime.clocks.access.opening import open_clock
 from runtime.clocks.clock import RecordingClock
+from runtime.clocks.gpu_clock import gpu_uuid
 from runtime.clocks.nvml import NvmlError, NvmlGpu
-from runtime.clocks.torch_gpu import gpu_uuid
 from runtime.profiling.device_profiler import NvmlMeter
 from runtime.profiling.profiler import Profiler
 

@@ -1,12 +1,13 @@
-"""Seeds of random numbers, each of its own purpose."""
+"""Seeds of random numbers, each of its own purpose, and the states of the generators."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 
 def digest(*parts: object) -> int:
@@ -32,3 +33,16 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
         torch.default_generator.set_state(state)
         if on_gpu is not None:
             torch.cuda.set_rng_state(on_gpu, device)
+
+
+def random_states(device: torch.device) -> dict[str, Tensor]:
+    """Return the states of the random generators of a process."""
+    states = {"cpu": torch.get_rng_state()}
+    return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
+
+
+def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
+    """Take over the states that `random_states` returned."""
+    torch.set_rng_state(states["cpu"])
+    if "cuda" in states and device.type == "cuda":
+        torch.cuda.set_rng_state(states["cuda"], device)

@@ -181,7 +181,7 @@ def test_gradients_and_buffers_are_there_as_in_torch(name: str, is_split: bool, 
     schedule = gpipe(v_shape(split_backward=is_split), NUM_MICRO_BATCHES)
     orders = [schedule.order(device) for device in range(4)]
     case = ReferenceCase(options, schedule.placement, NUM_MICRO_BATCHES, 1)
-    for step in (*plain(case, orders), *replay(case, orders)):
+    for step in (*plain(case, {0: orders}), *replay(case, {0: orders})):
         found, of_all = of_step(step)
         assert found.keys() == gradients.keys()
         for key, value in gradients.items():

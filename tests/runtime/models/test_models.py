@@ -213,4 +213,4 @@ def test_devices_of_a_block_in_other_orders_have_no_replay() -> None:
     orders[1][:2] = reversed(orders[1][:2])
     assert [name for name, _ in orders[1][:2]] == ["E", "E"]
     with pytest.raises(ReplayError, match="wait for each other"):
-        next(replay(ReferenceCase(GPT, placement, 2, 1), orders))
+        next(replay(ReferenceCase(GPT, placement, 2, 1), {0: orders}))
