@@ -49,6 +49,9 @@ class _Block:
 class StreamClock:
     """A backend that passes clocks on as the stream reaches their blocks, of several due only the latest.
 
+    Attributes:
+        on_passed: Called with every clock that is passed on, in whichever thread that happens.
+
     Args:
         clock: Takes them.
         runs: The blocks of an iteration in their order, with their clocks; see `follow`.
@@ -72,17 +75,13 @@ class StreamClock:
         self._changed, self._ends = threading.Condition(), False
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
-        self._told: Callable[[int], None] = lambda clock_mhz: None
+        self.on_passed: Callable[[int], None] = lambda clock_mhz: None
         self.follow(runs)
-
-    def tell(self, told: Callable[[int], None]) -> None:
-        """Call this with every clock that is passed on from now on, in whichever thread that happens."""
-        self._told = told
 
     def set(self, clock_mhz: int) -> None:
         """Ask for a clock at once."""
         self.requests.append(clock_mhz)
-        self._told(clock_mhz)
+        self.on_passed(clock_mhz)
         self._clock.set(clock_mhz)
 
     def reset(self) -> None:
@@ -133,7 +132,7 @@ class StreamClock:
             wanted = None if self._ends else self._due()
         if wanted is not None and wanted != self._passed_mhz:
             self._passed_mhz = wanted
-            self._told(wanted)
+            self.on_passed(wanted)
             self._clock.set(wanted)
 
     def start(self, prepare: Callable[[], None] = lambda: None) -> None:

@@ -37,7 +37,7 @@ class ClockRequests(DeviceObserver):
         self.clock = clock
         self._stream = clock if isinstance(clock, StreamClock) else None
         if self._stream is not None:
-            self._stream.tell(lambda clock_mhz: self.requested(clock_mhz))
+            self._stream.on_passed = lambda clock_mhz: self.requested(clock_mhz)
 
     def follow(self, clock_mhz: Mapping[str, Sequence[int]]) -> None:
         """Take these clocks from now on, one for each block and micro-batch; the script has none."""

@@ -142,8 +142,10 @@ def device_context(
             times = StreamTimes() if model.device.type == "cuda" else Times()
             recorder = Recorder(number, placement, blocks, model, times)
             observers.append(recorder)
-        # Streams beside the one that computes need a process of their own, and blocks without random numbers.
-        has_side = placement.has_streams and transport.has_own_process and model.draws_nothing
+        # Streams beside the one that computes need a process of their own, and blocks without random numbers,
+        # of which there is one series for all streams.
+        draws_nothing = model.body.source.seed is None
+        has_side = placement.has_streams and transport.has_own_process and draws_nothing
         side = side_streams(transport.device) if has_side else None
         device = Device(script, process, transport, blocks, position, observers, side)
         if recorder is not None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from placements import Kind, Placement
 from placements.block import COMPUTE
 from runtime.models.body import Body
-from runtime.models.core.layer_counts import max_shards
+from runtime.models.core.chains import max_shards
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.parameters import description_of, initial_values

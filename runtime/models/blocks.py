@@ -136,9 +136,9 @@ class Blocks:
             num_micro_batches,
             {block.name for block in placement.blocks if block.stream != COMPUTE},
         )
-        self._data = model.data(num_micro_batches)
-        weight, each = model.body.weight_of_loss, self.store.micro_batches_per_update
-        if weight is not None and self.store.takers:
+        self._data = model.body.data(num_micro_batches, model.device)
+        weight, each = model.body.weight_of_loss, self.store.versions.micro_batches_per_update
+        if weight is not None and self.store.versions.copies:
             raise ModelError(
                 "has losses that count by their targets, which are not known of an update that copies of "
                 f"a stage make together; use {WeightMode.FLUSH}",
@@ -340,7 +340,7 @@ class Blocks:
             return [(output, self._running(self._consumers[block], micro_batch))], None
         if self._loss_shares is not None:
             share = self._loss_shares.share(block, micro_batch, self._model.groups[block])
-            output = output * (share * self.store.micro_batches_per_update)
+            output = output * (share * self.store.versions.micro_batches_per_update)
         return [], output
 
     def _graph(self, forward: str, micro_batch: int) -> tuple[list[Tensor], Tensor]:
@@ -365,7 +365,7 @@ class Blocks:
         """Return a loss's share in the mean over an update, times the scale of an fp16 loss."""
         groups, scale = self._model.groups[forward], self._model.optimizer.loss_scale
         if self._loss_shares is None:
-            share = 1 / (groups.count * self.store.micro_batches_per_update)
+            share = 1 / (groups.count * self.store.versions.micro_batches_per_update)
         else:
             share = self._loss_shares.share(forward, micro_batch, groups)
         return share if scale is None else share * scale.value

@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from runtime.models.model import Model, ReplicaBucket, team_of
-from runtime.transport.copies import Copies
-from runtime.transport.protocol import Team
+from runtime.transport.protocol import Copies, Team
 from runtime.transport.shards import sum_in_order
 
 

@@ -35,7 +35,7 @@ class Update:
         """Connect the copies; with ZeRO, let the optimizer hold the parameters that the device owns."""
         self._model, self._placement, self._transport, self._exact = model, placement, transport, exact
         copies = transport.connect_copies(model.teams_of_replicas())
-        self._sums = CopySums(model, copies, blocks.store.takers, exact=exact)
+        self._sums = CopySums(model, copies, blocks.store.versions.copies, exact=exact)
         self.owners = Owners(model, copies)
         self.is_skipped = False
         blocks.store.on_complete, blocks.store.on_update = self._sums.complete, self._sums.begin_update

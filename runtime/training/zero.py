@@ -17,8 +17,7 @@ import torch.optim
 from torch import Tensor
 
 from runtime.models.model import Model, team_of
-from runtime.transport.copies import Copies
-from runtime.transport.protocol import Team
+from runtime.transport.protocol import Copies, Team
 
 
 class Owners:

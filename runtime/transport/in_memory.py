@@ -14,8 +14,7 @@ from torch import Tensor
 from placements import Placement
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.communicators import teams_of_blocks
-from runtime.transport.copies import Copies, MemoryCopies
-from runtime.transport.protocol import Channel, Pending, Team, Transport, shards_and_groups
+from runtime.transport.protocol import Channel, Copies, Pending, Team, Transport, shards_and_groups
 from runtime.transport.shards import Shards
 from runtime.transport.turns import Turns, run_in_turns
 
@@ -36,6 +35,47 @@ class _Transfer:
 
     def is_completed(self) -> bool:
         return self.is_done
+
+
+@dataclass(frozen=True)
+class MemoryCopies(Copies):
+    """A team of threads of one process; RuntimeError if they gather tensors of different forms.
+
+    Attributes:
+        exchange: Hands a value to the others; what it returns waits, and returns the values in order.
+    """
+
+    exchange: Callable[[Any], Callable[[], list[Any]]]
+
+    def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+        """Hand a copy to the others."""
+        found = self.exchange(tensor.detach().clone())
+
+        def gathered() -> list[Tensor]:
+            values = found()
+            if len({_spec(value) for value in values}) > 1:
+                raise RuntimeError("devices of a team gather tensors of different forms")
+            return [value.clone() for value in values]
+
+        return gathered
+
+    def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Hand a copy to the others, and add up all."""
+        found = self.exchange(tensor.detach().clone())
+        return lambda: tensor.copy_(torch.stack(found()).sum(0))
+
+    def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
+        """Hand a copy to the others, and take one."""
+        found = self.exchange(tensor.detach().clone())
+        return lambda: tensor.copy_(found()[source])
+
+    def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+        """Hand each device its rows; RuntimeError if the numbers are others than expected."""
+        parts = self.exchange(rows.detach().clone().split_with_sizes(list(sent)))()
+        found = [of_other[self.index] for of_other in parts]
+        if [len(part) for part in found] != list(received):
+            raise RuntimeError("devices of a team exchange other numbers of rows than they expect")
+        return torch.cat(found)
 
 
 class Network:

@@ -33,8 +33,7 @@ from runtime.transport.communicators import (
     of_copies,
 )
 from runtime.transport.contact import Contact
-from runtime.transport.copies import Copies
-from runtime.transport.protocol import Pending, Transport, shards_and_groups
+from runtime.transport.protocol import Copies, Pending, Transport, shards_and_groups
 from runtime.transport.shards import Shards
 
 T = TypeVar("T")
