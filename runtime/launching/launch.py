@@ -28,7 +28,7 @@ from runtime.codegen.job import JOB_FILE, read_job
 from runtime.codegen.script import programs_of, read_scripts
 from runtime.execution.measurement import Measurement
 from runtime.execution.process import Process, check_backend, check_device, default_backend
-from runtime.execution.results import Progress, read_summary
+from runtime.execution.results import Progress, read_result
 from runtime.execution.run_options import RunOptions, add_arguments
 from runtime.launching.following import LaunchError, follow
 from runtime.launching.in_process import InProcess
@@ -179,7 +179,7 @@ def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measu
     """Return the devices' summaries as one, compared as far as the extent says."""
     results, backend, where = options.results, options.backend, options.device
     assert results is not None and backend is not None and where is not None
-    summaries = [read_summary(results, device) for device in range(num_devices)]
+    summaries = [read_result(results, device, "summary") for device in range(num_devices)]
     first = summaries[0]
     iterations = 1 if extent.verify == "first" else first["first_iteration"] + len(first["time_ms"])
     shared = (first["placement"], first["num_micro_batches"], iterations, where)

@@ -25,7 +25,7 @@ from runtime.codegen.job import JOB_FILE, read_job
 from runtime.codegen.script import Script, check_script, script_of_job
 from runtime.execution.device_context import DeviceContext, connected, device_context
 from runtime.execution.process import Process
-from runtime.execution.results import DONE, Position, Progress, write_progress, write_summary, write_tensors
+from runtime.execution.results import DONE, Position, Progress, write_progress, write_result
 from runtime.execution.run_options import RunOptions
 from runtime.loops.iterations import BlockLoss, Iterations
 from runtime.loops.loop_state import LoopState
@@ -199,7 +199,7 @@ class _Training:
         if options.results:
             done = {"first_iteration": self._first, "time_ms": self._times_ms, "losses": self._losses}
             done |= {"orders": self._orders, "plans": self._plans}
-            write_summary(options.results, self._process.device, done | _summary(context))
+            write_result(options.results, self._process.device, "summary", done | _summary(context))
 
     def _follow_plan(self, index: int) -> None:
         """Go over to a newer plan, if there is one."""
@@ -269,7 +269,8 @@ class _Training:
 
     def _write(self, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
         if self._options.results:
-            write_tensors(self._options.results, self._process.device, name, tensors)
+            own = {shard: value.detach().cpu() for shard, value in tensors.items()}
+            write_result(self._options.results, self._process.device, name, own)
 
 
 def _summary(context: DeviceContext) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from placements import Kind, Placement
 from runtime.execution.measurement import ReferenceComparison
-from runtime.execution.results import read_summary, read_tensors
+from runtime.execution.results import read_result
 from runtime.models import ModelOptions, ParameterShard, body_of
 from runtime.models.blocks import Instance
 from runtime.verify.reference import ReferenceCase, plain
@@ -98,11 +98,11 @@ def compare(results: Path, case: ReferenceCase) -> ReferenceComparison:
         ReplayError: The orders wait for each other.
     """
     devices = range(case.placement.num_devices)
-    summaries = [read_summary(results, device) for device in devices]
+    summaries = [read_result(results, device, "summary") for device in devices]
     orders = _orders(summaries)
     first = summaries[0]["first_iteration"]
     losses = [losses_of_run(case, summaries, index) for index in range(case.iterations - first)]
-    held = [read_tensors(results, device, "parameters") for device in devices]
+    held = [read_result(results, device, "parameters") for device in devices]
     expected_losses = []
     gradient_error = parameter_error = 0.0
     equal = True
@@ -116,7 +116,7 @@ def compare(results: Path, case: ReferenceCase) -> ReferenceComparison:
             expected_losses.append(whole.losses)
             equal = equal and again.losses == losses[iteration - first]
             for device in devices:
-                found = read_tensors(results, device, f"gradients_{iteration}")
+                found = read_result(results, device, f"gradients_{iteration}")
                 gradient_error = max(gradient_error, _largest_error(found, whole.gradients, held[device]))
                 equal = equal and _same_bits(found, again.gradients, held[device])
         for found in held:
@@ -140,10 +140,7 @@ def _orders(summaries: Sequence[Mapping[str, Any]]) -> dict[int, list[list[Insta
     found: dict[int, list[list[Instance]]] = {}
     now: list[list[Instance]] = [[] for _ in summaries]
     for iteration in sorted(set().union(*by_device)):
-        now = [
-            [(block, n) for block, n in of[iteration]] if iteration in of else before
-            for of, before in zip(by_device, now, strict=True)
-        ]
+        now = [of.get(iteration, before) for of, before in zip(by_device, now, strict=True)]
         found[iteration] = now
     return found
 

@@ -213,8 +213,8 @@ def test_what_is_missing_on_one_side_is_noticed(tmp_path: Path, monkeypatch: pyt
             tensors[ParameterShard("F0.bias", 0, 1, 0)] = torch.zeros(6, dtype=torch.float64)
         return tensors
 
-    real = comparison.read_tensors
-    monkeypatch.setattr(comparison, "read_tensors", changed)
+    real = comparison.read_result
+    monkeypatch.setattr(comparison, "read_result", changed)
     found = launched(tmp_path / "scripts", 4, 1, launcher="in_process").comparison
     assert found is not None and not found.bitwise_equal and not found.is_equal
 
