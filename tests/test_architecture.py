@@ -180,8 +180,9 @@ def test_the_front_door_is_all_that_schedsearch_knows_of_later_layers() -> None:
 
 
 LOADERS = {
-    *("schedsearch", "experiments.__main__", "experiments.config.command", "experiments.config.commands"),
-    *("experiments.benchmarks.frame", "experiments.plan.task", "experiments.reproduce.catalogue"),
+    *("runtime", "schedsearch", "experiments.__main__", "experiments.config.command"),
+    *("experiments.config.commands", "experiments.benchmarks.frame", "experiments.plan.task"),
+    "experiments.reproduce.catalogue",
 }
 """Front doors, which alone import modules of ours by their names, late: no circle can hide behind those."""
 

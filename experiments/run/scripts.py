@@ -21,6 +21,7 @@ from placements.forms.texts import write_json
 from runtime.clocks.periodic_clocks import ScriptClocks, clocks_of_rounds, unrolled_clocks
 from runtime.codegen.codegen import generate
 from runtime.codegen.header import PICTURE_WIDTH
+from runtime.codegen.script import programs_of, read_scripts
 from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
 from runtime.plans.planned import PlannedIteration
 from runtime.program.deadlock import check, check_updates
@@ -37,7 +38,7 @@ from runtime.program.program_file import programs_to_dict
 from runtime.program.tensor_flow import pair_backward
 from runtime.program.tensor_spec import TensorSpec
 from runtime.virtual.virtual_gpu import VirtualGpu
-from runtime.virtual.virtual_run import VirtualScripts, run_virtually
+from runtime.virtual.virtual_run import run_virtually
 from schedsearch.picture import fitted
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import CyclicOrderError, Schedule
@@ -236,7 +237,7 @@ def simulate_scripts(
         VirtualGpu(highest, profile.min_blocking_power_w, latency_ms)
         for _ in range(planned.schedule.placement.num_devices)
     ]
-    run = run_virtually(VirtualScripts.read(directory / "scripts"), profile, gpus)
+    run = run_virtually(programs_of(read_scripts(directory / "scripts")), profile, gpus)
     facts = {
         "schema_version": SIMULATED_SCHEMA_VERSION,
         "clock_backend": gpus[0].description,

@@ -10,11 +10,11 @@ from placements.hardware import ASSUMED_LATENCY, ClockLatency
 from runtime.clocks.access.opening import open_clock
 from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.stream_clock import StreamClock
-from runtime.program.calls import BlockCall
+from runtime.program.instructions import Run
 
 
 def open_gpu_clock(
-    runs: Sequence[BlockCall],
+    runs: Sequence[Run],
     device: torch.device,
     latency: ClockLatency | None = None,
     is_shared: bool = False,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from runtime.clocks.clock import ClockBackend
-from runtime.program.calls import BlockCall
+from runtime.program.instructions import Run
 
 JOIN_S = 1.0
 """How long the thread may take to end; one that waits for a GPU that hangs is left behind."""
@@ -39,7 +39,7 @@ class GpuEvent(Protocol):
 class _Block:
     """A block that was handed to the stream, the clock of the next one, and when its begin was reached."""
 
-    run: BlockCall
+    run: Run
     next_mhz: int | None
     begin: GpuEvent
     end: GpuEvent | None = None
@@ -62,7 +62,7 @@ class StreamClock:
     def __init__(
         self,
         clock: ClockBackend,
-        runs: Sequence[BlockCall],
+        runs: Sequence[Run],
         lead_s: Callable[[int], float] = lambda clock_mhz: 0.0,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -93,7 +93,7 @@ class StreamClock:
             self._thread.join(JOIN_S)
         self._clock.reset()
 
-    def follow(self, runs: Sequence[BlockCall]) -> None:
+    def follow(self, runs: Sequence[Run]) -> None:
         """Expect these blocks from the next iteration on; those without a clock are left alone."""
         self._runs = [run for run in runs if run.clock_mhz is not None]
         self._position = 0

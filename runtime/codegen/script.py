@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from placements import Placement
 from placements.copies.replicas import as_stages, copies_in
 from runtime.codegen.job import JOB_FILE, ScriptJob, read_job
-from runtime.program.calls import ACTIONS, BlockCall, Calls, OfStages, ScriptError, Transfer
-from runtime.program.instructions import Programs, Receive, Send, left_out
+from runtime.program.calls import ACTIONS, Calls, OfStages, ScriptError, Transfer
+from runtime.program.instructions import Programs, Receive, Run, Send, left_out
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 from schedsearch.semantics.versions import WeightMode
 
@@ -204,14 +204,14 @@ def _failed(path: Path, error: BaseException) -> ScriptError:
 def _check_shared_clocks(scripts: Sequence[Script]) -> None:
     """Ensure that a block of several devices has one clock on all of them."""
     shared = {block.name for block in scripts[0].placement.blocks if len(block.devices) > 1}
-    found: dict[tuple[str, int], tuple[Script, BlockCall]] = {}
+    found: dict[tuple[str, int], tuple[Script, Run]] = {}
     for script in scripts:
         for run in (run for run in script.calls.runs if run.block in shared):
             other, same = found.setdefault((run.block, run.micro_batch), (script, run))
             if run.clock_mhz != same.clock_mhz:
                 raise ScriptError(
-                    f"{script.path}: {run} has clock_mhz={run.clock_mhz}, but {same.clock_mhz} in "
-                    f"{other.path}; give a block of several devices the same clock on all"
+                    f"{script.path}: {run.instance_text} has clock_mhz={run.clock_mhz}, but {same.clock_mhz} "
+                    f"in {other.path}; give a block of several devices the same clock on all"
                 )
 
 

@@ -138,7 +138,7 @@ def device_context(
             profiler = profiler_of(options.sweep)
             at_end.callback(profiler.close)
             observers.append(profiler)
-        if options.is_recorded:
+        if options.trace or options.trace_file is not None:
             times = StreamTimes() if model.device.type == "cuda" else Times()
             recorder = Recorder(number, placement, blocks, model, times)
             observers.append(recorder)
@@ -221,4 +221,4 @@ def _check_clocks(script: Script, plans: SharedPlans, options: RunOptions) -> No
         )
     run = next((run for run in script.calls.runs if run.clock_mhz is not None), None)
     if run is not None and others:
-        raise ScriptError(f"{script.path}: {run} has clock_mhz={run.clock_mhz}, but {others}")
+        raise ScriptError(f"{script.path}: {run.instance_text} has clock_mhz={run.clock_mhz}, but {others}")

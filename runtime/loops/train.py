@@ -47,12 +47,8 @@ class TerminatedError(SystemExit):
     """A run was told to end; all that it had done is in a checkpoint."""
 
     def __init__(self, num_done: int, folder: object) -> None:
-        super().__init__(TERMINATED)
-        self._line = f"SIGTERM: ended after {num_done} iterations, which are in {folder}"
-
-    def __str__(self) -> str:
-        """Return one line."""
-        return self._line
+        super().__init__(f"SIGTERM: ended after {num_done} iterations, which are in {folder}")
+        self.code = TERMINATED
 
 
 def run(

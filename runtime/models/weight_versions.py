@@ -40,10 +40,6 @@ class ReadVersions:
     copies: Mapping[str, int] = field(default_factory=dict)
     own: Mapping[str, int] = field(default_factory=dict)
 
-    def per_update(self, block: str) -> int:
-        """Return how many micro-batches make an update of a forward block, on all of its copies."""
-        return self.micro_batches_per_update * self.copies.get(block, 1)
-
     def on(self, placement: Placement, order: Iterable[Instance]) -> ReadVersions:
         """Return the versions on a device that runs these blocks, of which some take turns with others."""
         own = Counter(name for name, _ in order)

@@ -20,7 +20,7 @@ from runtime.clocks.gpu_clock import gpu_uuid
 from runtime.clocks.nvml import NvmlError, NvmlGpu
 from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.profiler import DeviceProfile, Meter, Profiler, Sweep
-from runtime.program.calls import BlockCall
+from runtime.program.instructions import Run
 from runtime.transport.protocol import Channel, Transport
 
 WAIT_S = 1.0
@@ -85,12 +85,12 @@ class DeviceProfiler(DeviceObserver):
         if not self.is_closed:
             self.profiler.begin_iteration()
 
-    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
+    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
         """Begin to measure a block."""
         if not self.is_closed:
             self.profiler.begin(run.block)
 
-    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
+    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
         """End the measurement of a block."""
         if not self.is_closed:
             self.profiler.end(run.block)
@@ -147,11 +147,9 @@ class DeviceProfiler(DeviceObserver):
                 time.sleep(WAIT_S)
                 self._transport.send(token, channel).wait()
             elif self._device == channel[1]:
-                found = self.profiler.power_w(partial(self._receive, token, channel))
+                received = partial(self._transport.receive, token, channel)
+                found = self.profiler.power_w(lambda received=received: received().wait())  # type: ignore[misc]
         return found
-
-    def _receive(self, token: Tensor, channel: Channel) -> None:
-        self._transport.receive(token, channel).wait()
 
 
 def open_profiler(
@@ -165,7 +163,8 @@ def open_profiler(
     if device.type != "cuda":
         profiler = Profiler(ThreadMeter() if takes_turns else Meter(), sweep, current_mhz=cpu_mhz)
         return profiler, "no GPU: times at the current clock of the processor, no energy"
-    profiler = Profiler(Meter(), sweep, synchronize=_synchronize)
+    # Only the compute stream is waited for: the others may hold receives that are not due yet.
+    profiler = Profiler(Meter(), sweep, synchronize=lambda: torch.cuda.current_stream().synchronize())
     uuid = gpu_uuid(device)
     try:
         gpu = NvmlGpu(uuid)
@@ -188,11 +187,6 @@ def open_profiler(
     longest_s = (latency or ASSUMED_LATENCY).longest_ms / 1000
     profiler = replace(profiler, clock=clock, clocks_mhz=clocks, settle=lambda: time.sleep(5 * longest_s))
     return profiler, f"{measured}, from the highest clock down; {clock.description}"
-
-
-def _synchronize() -> None:
-    """Wait for the compute stream only: the others may hold receives that are not due yet."""
-    torch.cuda.current_stream().synchronize()
 
 
 def cpu_mhz() -> int | None:

@@ -70,25 +70,6 @@ def message_of(device: int, each: Instruction) -> Message:
     return Message(Transfer(each.producer, each.consumer, each.micro_batch), source, target, each.part)
 
 
-class BlockCall(NamedTuple):
-    """A call of `Device.run`.
-
-    Attributes:
-        clock_mhz: The clock asked for before it, or None. The others are those of
-            `runtime.program.instructions.Run`.
-    """
-
-    block: str
-    micro_batch: int
-    clock_mhz: int | None
-    mode: str = KEEP
-    stream: str = COMPUTE
-
-    def __str__(self) -> str:
-        """Return the block as errors name it."""
-        return f"{self.block} of micro-batch {self.micro_batch}"
-
-
 def _method(verb: str) -> Callable[..., None]:
     """Return the method of a script's device that runs blocks of one kind."""
 
@@ -104,7 +85,7 @@ class Verbs(ABC):
     forward, backward, backward_input, backward_weight, recompute = map(_method, VERBS.values())
 
     def compute(self, verb: str, block: str, micro_batch: int, **how: Any) -> None:
-        """Run a block, or write that down; `how` has the other fields of `BlockCall`."""
+        """Run a block, or write that down; `how` has the other fields of `Run`."""
         self.run(block, micro_batch, **how)
 
     @abstractmethod
@@ -130,16 +111,14 @@ class Calls(Verbs):
 
     Attributes:
         placement: With which a verb must agree; None to take any.
-        runs: Calls of blocks, in order.
         instructions: Runs, sends and receives, in order.
         lines: The line of the script that each of them stands on.
     """
 
     placement: Placement | None = None
-    runs: list[BlockCall] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
-    _firsts: dict[bool, tuple[BlockCall, int]] = field(default_factory=dict)
+    _firsts: dict[bool, tuple[Run, int]] = field(default_factory=dict)
 
     def run(
         self,
@@ -153,26 +132,27 @@ class Calls(Verbs):
 
         All blocks that compute have a clock or none has; blocks beside them have none.
         """
-        run = BlockCall(block, micro_batch, clock_mhz, mode, stream)
+        run = Run(block, micro_batch, mode, stream, clock_mhz)
         if mode not in MODES:
-            raise ScriptError(f"line {_line()}: {run} has mode={mode!r}; write one of {', '.join(MODES)}")
+            raise _wrong(run, f"has mode={mode!r}; write one of {', '.join(MODES)}")
         if clock_mhz is not None and (type(clock_mhz) is not int or clock_mhz < 1):
-            raise ScriptError(f"line {_line()}: {run} has clock_mhz={clock_mhz!r}; give whole MHz above 0")
+            raise _wrong(run, f"has clock_mhz={clock_mhz!r}; give whole MHz above 0")
         if clock_mhz is not None and stream != COMPUTE:
-            raise ScriptError(
-                f"line {_line()}: {run} has clock_mhz={clock_mhz!r} on the stream {stream!r}, beside blocks "
-                "of other clocks; leave the clocks of the script out"
+            raise _wrong(
+                run,
+                f"has clock_mhz={clock_mhz!r} on the stream {stream!r}, beside blocks of other clocks; leave "
+                "the clocks of the script out",
             )
-        if stream == COMPUTE:
-            self._firsts.setdefault(clock_mhz is None, (run, _line()))
-        if len(self._firsts) == 2:
-            (bare, line), (clocked, other_line) = self._firsts[True], self._firsts[False]
-            raise ScriptError(
-                f"line {line}: {bare} has no clock_mhz, but {clocked} has (line {other_line}); give one to "
-                "all blocks of the script, or to none"
-            )
-        self.runs.append(run)
-        self._add(Run(block, micro_batch, mode, stream))
+        is_bare = clock_mhz is None
+        if stream == COMPUTE and is_bare not in self._firsts:
+            self._firsts[is_bare] = run, _line()
+            if len(self._firsts) == 2:
+                (bare, line), (clocked, other_line) = self._firsts[True], self._firsts[False]
+                raise ScriptError(
+                    f"line {line}: {bare.instance_text} has no clock_mhz, but {clocked.instance_text} has "
+                    f"(line {other_line}); give one to all blocks of the script, or to none"
+                )
+        self._add(run)
 
     def send(
         self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
@@ -185,6 +165,11 @@ class Calls(Verbs):
     ) -> None:
         """Write down a receive."""
         self._add(Receive(producer, consumer, micro_batch, source, part))
+
+    @property
+    def runs(self) -> list[Run]:
+        """Runs of blocks, in order."""
+        return [each for each in self.instructions if isinstance(each, Run)]
 
     def transfers(self, kind: type[Send] | type[Receive]) -> list[Transfer]:
         """Return the tensors that are sent, or those that are received, in order."""
@@ -228,6 +213,10 @@ class OfStages:
             action(*(stages[name] for name in names), micro_batch, **options)
 
         return called
+
+
+def _wrong(run: Run, text: str) -> ScriptError:
+    return ScriptError(f"line {_line()}: {run.instance_text} {text}")
 
 
 def _line() -> int:

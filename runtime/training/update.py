@@ -40,7 +40,7 @@ class Update:
         self.is_skipped = False
         blocks.store.on_complete, blocks.store.on_update = self._sums.complete, self._sums.begin_update
         if model.options.zero:
-            model.optimizer = Optimizer(model.options, list(self.owners.own.values()))
+            model.optimizer = Optimizer(model.options, [*filter(self.owners.owns, model.parameters.values())])
 
     def complete(self) -> None:
         """Give every copy the sum of the gradients; with fp16 scale all down, or forget them on overflow."""

@@ -23,9 +23,6 @@ from runtime.transport.protocol import Copies, Team
 class Owners:
     """The copies that own each parameter.
 
-    Attributes:
-        own: The parameters of this device that it moves: without copies, or owned by it.
-
     Args:
         model: Model of the device.
         copies: The teams of its `teams_of_replicas` that the device is in.
@@ -51,10 +48,9 @@ class Owners:
                 if owner != copies[team].index:
                     self._of_others.add(id(weight))
             self._shares.append((copies[team], shares))
-        self.own = {shard: weight for shard, weight in model.parameters.items() if self.owns(weight)}
 
     def owns(self, weight: Tensor) -> bool:
-        """Tell whether this device moves one of its parameters."""
+        """Tell whether this device moves one of its parameters: one without copies, or that it owns."""
         return id(weight) not in self._of_others
 
     def share_parameters(self) -> None:

@@ -164,7 +164,8 @@ class _WholeModel:
         versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
         self._versions, self._updated = versions, dict[int, set[str]]()
         for block in self._models:  # by how many micro-batches make their updates
-            self._updated.setdefault(versions.per_update(block), set()).add(block)
+            each = versions.micro_batches_per_update * versions.copies.get(block, 1)  # on all of its copies
+            self._updated.setdefault(each, set()).add(block)
         each, weight = versions.micro_batches_per_update, self._body.weight_of_loss
         is_flush = case.options.weight_versions == WeightMode.FLUSH
         self._mean_over = case.num_micro_batches if is_flush else case.options.micro_batches_per_update

@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from placements import Profile
-from runtime.codegen.script import programs_of, read_scripts
 from runtime.program.calls import Message, ScriptError, Transfer
 from runtime.program.deadlock import check, operations_in_order
-from runtime.program.instructions import Programs
+from runtime.program.instructions import Programs, Run
 from runtime.program.tensor_flow import tensor_inputs
 from runtime.virtual.virtual_gpu import VirtualGpu
 from schedsearch.schedule import Instance
@@ -30,39 +28,16 @@ class VirtualRun:
     start_ms: Mapping[Instance, float]
 
 
-@dataclass(frozen=True)
-class VirtualScripts:
-    """The scripts of all devices, and for each device the clocks of its blocks in MHz, in their order."""
-
-    programs: Programs
-    clocks: tuple[Mapping[Instance, int | None], ...]
-
-    @classmethod
-    def read(cls, directory: str | Path) -> VirtualScripts:
-        """Read ``device_0.py`` and so on; see `runtime.codegen.script.read_scripts`."""
-        scripts = read_scripts(directory)
-        clocks = tuple(
-            {(run.block, run.micro_batch): run.clock_mhz for run in script.calls.runs} for script in scripts
-        )
-        return cls(programs_of(scripts), clocks)
-
-    def run_name(self, instance: Instance) -> str:
-        """Return the name under which a profile has the cost of a block in its mode."""
-        block, micro_batch = instance
-        chosen = self.programs.chosen
-        return self.programs.placement.run_name(block, chosen[micro_batch]) if chosen else block
-
-
 def run_virtually(
-    scripts: VirtualScripts, profile: Profile, gpus: Sequence[VirtualGpu], waits_for_clock: bool = False
+    programs: Programs, profile: Profile, gpus: Sequence[VirtualGpu], waits_for_clock: bool = False
 ) -> VirtualRun:
-    """Run one iteration.
+    """Run one iteration of scripts; see `runtime.codegen.script.programs_of`.
 
     A clock is asked for as soon as the block before has ended, as `runtime.clocks.stream_clock` does. The
     first of each device is there when the iteration begins.
 
     Args:
-        scripts: Scripts of all devices.
+        programs: Programs of the scripts of all devices, with their clocks.
         profile: What each block's work costs; it must have the clocks that the scripts ask for.
         gpus: One for each device.
         waits_for_clock: Whether a block waits until its clock is in force, as
@@ -73,11 +48,11 @@ def run_virtually(
         UnsafeProgramsError: The scripts wait for each other, or for a tensor that nobody made.
         ScriptError: The scripts ask for a clock that the profile lacks.
     """
-    programs = check(scripts.programs)
+    check(programs)
     placement, inputs = programs.placement, tensor_inputs(programs.placement)
     profile.require(placement)
-    _check_clocks(scripts, profile)
-    devices = [_Device(gpu, clocks) for gpu, clocks in zip(gpus, scripts.clocks, strict=True)]
+    _check_clocks(programs, profile)
+    devices = [_Device(*each) for each in zip(gpus, _clocks(programs), strict=True)]
     arrival_ms: dict[tuple[Transfer, int], float] = {}
     start_ms: dict[Instance, float] = {}
     end_ms: dict[Instance, float] = {}
@@ -107,7 +82,7 @@ def run_virtually(
         start_ms[instance] = max(begins_ms)
         for index in team:
             devices[index].wait_until(start_ms[instance])
-            devices[index].gpu.work(profile.points[scripts.run_name(instance)])
+            devices[index].gpu.work(profile.points[_run_name(programs, instance)])
         end_ms[instance] = max(devices[index].now_ms for index in team)
         for index in team:
             devices[index].wait_until(end_ms[instance])
@@ -117,16 +92,31 @@ def run_virtually(
     return VirtualRun(time_ms, sum(device.energy_mj for device in devices), start_ms)
 
 
-def _check_clocks(scripts: VirtualScripts, profile: Profile) -> None:
+def _clocks(programs: Programs) -> list[dict[Instance, int | None]]:
+    """Return for each device the clocks of its blocks in MHz, in their order."""
+    return [
+        {(each.block, each.micro_batch): each.clock_mhz for each in program if isinstance(each, Run)}
+        for program in programs.instructions
+    ]
+
+
+def _run_name(programs: Programs, instance: Instance) -> str:
+    """Return the name under which a profile has the cost of a block in its mode."""
+    block, micro_batch = instance
+    chosen = programs.chosen
+    return programs.placement.run_name(block, chosen[micro_batch]) if chosen else block
+
+
+def _check_clocks(programs: Programs, profile: Profile) -> None:
     """Ensure that the profile has the cost of each block at its clock.
 
     Raises:
         ScriptError: It does not; the message names device, block and the clocks nearest to it.
     """
     known = {name: {point.clock_mhz for point in points} for name, points in profile.points.items()}
-    for device, clocks in enumerate(scripts.clocks):
+    for device, clocks in enumerate(_clocks(programs)):
         for (block, micro_batch), mhz in clocks.items():
-            of_run = known[scripts.run_name((block, micro_batch))]
+            of_run = known[_run_name(programs, (block, micro_batch))]
             if mhz is not None and mhz not in of_run:
                 nearest = sorted((abs(each - mhz), each) for each in of_run)[:2]
                 raise ScriptError(
