@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from placements.hardware import ASSUMED_LATENCY, ClockLatency
-from runtime.clocks.access.opening import open_clock
-from runtime.clocks.clock import ClockBackend, RecordingClock
+from runtime.clocks.clock import ClockBackend, RecordingClock, open_clock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.program.instructions import Run
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from placements import Placement
 from placements.hardware import ASSUMED_LATENCY, ClockLatency
-from runtime.clocks.access.opening import lock_clock
-from runtime.clocks.clock import ClockError
+from runtime.clocks.clock import ClockError, lock_clock
 from runtime.clocks.gpu_clock import gpu_uuid
 from runtime.clocks.nvml import NvmlError, NvmlGpu
 from runtime.profiling.observer import DeviceObserver

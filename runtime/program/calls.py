@@ -88,9 +88,8 @@ class Verbs(ABC):
         """Run a block, or write that down; `how` has the other fields of `Run`."""
         self.run(block, micro_batch, **how)
 
-    @abstractmethod
-    def run(self, block: str, micro_batch: int, **how: Any) -> None:
-        """Run a block of any kind, or write that down."""
+    run: Callable[..., None]
+    """Runs a block of any kind, or writes that down."""
 
     @abstractmethod
     def receive(

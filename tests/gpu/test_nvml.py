@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.clocks.access.opening import open_clock
-from runtime.clocks.clock import RecordingClock
+from runtime.clocks.clock import RecordingClock, open_clock
 from runtime.clocks.gpu_clock import gpu_uuid
 from runtime.clocks.nvml import NvmlError, NvmlGpu
 from runtime.profiling.device_profiler import NvmlMeter
