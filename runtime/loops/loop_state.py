@@ -108,14 +108,8 @@ class LoopState:
             ScriptError: There is none, or it is of another model.
         """
         self.wait()
-        found = load_checkpoint(
-            folder,
-            self._state(optimizer),
-            self._facts,
-            self._transport,
-            self._device,
-            max_iterations=max_iterations,
-        )
+        own = self._state(optimizer), self._facts, self._transport, self._device
+        found = load_checkpoint(folder, *own, max_iterations=max_iterations)
         extra = dict(found.extra)
         self._model.optimizer.load_shared_state(extra.pop(SHARED, {}))
         if self._body is not None:

@@ -101,14 +101,11 @@ class ZooSource(ModuleSource):
 
     def forms(self, names: Sequence[str]) -> dict[str, Forms]:
         """Return the forms of the blocks' outputs, which are known without running any."""
-        shapes = {
-            name: [()] if computes_loss(self._placement, name) else self._blocks[name].returns
-            for name in names
-        }
-        return {
-            name: tuple(TensorSpec.of(self._dtype, shape) for shape in returns)
-            for name, returns in shapes.items()
-        }
+        forms: dict[str, Forms] = {}
+        for name in names:
+            shapes = [()] if computes_loss(self._placement, name) else self._blocks[name].returns
+            forms[name] = tuple(TensorSpec.of(self._dtype, shape) for shape in shapes)
+        return forms
 
     def values(self, tensor: Tensor) -> Tensor:
         """Return normally distributed values; they depend on the parameter's name and the seed alone."""

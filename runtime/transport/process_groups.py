@@ -30,7 +30,6 @@ from runtime.transport.communicators import (
     StreamTeam,
     Team,
     communicators,
-    of_copies,
 )
 from runtime.transport.contact import Contact
 from runtime.transport.protocol import Copies, Pending, Transport, shards_and_groups
@@ -152,7 +151,8 @@ class Channels(Transport):
 
     def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
         """Create and warm up a group for each team."""
-        groups = {team: _new_group(of_copies(team), self.timeout_s) for team in teams}
+        beside = [Communicator(f"copies {' '.join(map(str, team))}", team) for team in teams]
+        groups = {each.devices: _new_group(each, self.timeout_s) for each in beside}
         own = {
             team: _copies(team, group, self.contact)
             for team, group in groups.items()
