@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from runtime.models.model import Model, ReplicaBucket, team_of
-from runtime.transport.protocol import Copies, Team
-from runtime.transport.shards import sum_in_order
+from runtime.transport.protocol import Team
+from runtime.transport.shards import Shards, sum_in_order
 
 
 class _Sum(NamedTuple):
@@ -32,7 +32,7 @@ class _Sum(NamedTuple):
     bucket: ReplicaBucket
     blocks: frozenset[str]
     order: tuple[int, ...]
-    copies: Copies
+    copies: Shards
 
 
 class CopySums:
@@ -49,7 +49,7 @@ class CopySums:
     def __init__(
         self,
         model: Model,
-        copies: Mapping[Team, Copies],
+        copies: Mapping[Team, Shards],
         takers: Mapping[str, int] | None = None,
         *,
         exact: bool,

@@ -17,7 +17,8 @@ import torch.optim
 from torch import Tensor
 
 from runtime.models.model import Model, team_of
-from runtime.transport.protocol import Copies, Team
+from runtime.transport.protocol import Team
+from runtime.transport.shards import Shards
 
 
 class Owners:
@@ -28,14 +29,14 @@ class Owners:
         copies: The teams of its `teams_of_replicas` that the device is in.
     """
 
-    def __init__(self, model: Model, copies: Mapping[Team, Copies]) -> None:
+    def __init__(self, model: Model, copies: Mapping[Team, Shards]) -> None:
         """Give the parameters of each team to its members, the largest first, each to the least loaded."""
         weights = {shard.name: weight for shard, weight in model.parameters.items()}
         names_of: dict[Team, list[str]] = {}
         for groups, names in model.replicas.items():
             for shard in range(len(groups[0])):
                 names_of.setdefault(team_of(groups, shard), []).extend(names)
-        self._shares: list[tuple[Copies, list[list[Tensor]]]] = []
+        self._shares: list[tuple[Shards, list[list[Tensor]]]] = []
         self._of_others = set[int]()
         for team in (team for team in names_of if team in copies):
             shares: list[list[Tensor]] = [[] for _ in range(copies[team].count)]

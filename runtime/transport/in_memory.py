@@ -14,7 +14,7 @@ from torch import Tensor
 from placements import Placement
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.communicators import teams_of_blocks
-from runtime.transport.protocol import Channel, Copies, Pending, Team, Transport, shards_and_groups
+from runtime.transport.protocol import Channel, Pending, Team, Transport, shards_and_groups
 from runtime.transport.shards import Shards
 from runtime.transport.turns import Turns, run_in_turns
 
@@ -37,8 +37,8 @@ class _Transfer:
         return self.is_done
 
 
-@dataclass(frozen=True)
-class MemoryCopies(Copies):
+@dataclass(frozen=True, kw_only=True)
+class MemoryShards(Shards):
     """A team of threads of one process; RuntimeError if they gather tensors of different forms.
 
     Attributes:
@@ -151,13 +151,13 @@ class Network:
 
         return wait
 
-    def copies(self, teams: Iterable[Team], device: int, series: str = "copies") -> dict[Team, Copies]:
+    def copies(self, teams: Iterable[Team], device: int, series: str = "copies") -> dict[Team, Shards]:
         """Return a device's place in each team that it is in."""
-        found: dict[Team, Copies] = {}
+        found: dict[Team, Shards] = {}
         for team in teams:
             if device in team:
                 exchange = partial(self.begin_exchange, team, device, series=series)
-                found[team] = MemoryCopies(team.index(device), len(team), exchange)
+                found[team] = MemoryShards(team.index(device), len(team), exchange=exchange)
         return found
 
     def _match(self, channel: Channel) -> None:
@@ -193,7 +193,7 @@ class MemoryTransport(Transport):
         """Return the transport of a device of a placement."""
         teams = teams_of_blocks(placement)
         own = network.copies(dict(teams), index, series="")  # all streams run in the device's one turn
-        shards = {each: own[each[0]].shards(exact=True) for each in teams if each[0] in own}
+        shards = {each: own[each[0]] for each in teams if each[0] in own}
         return cls(network, index, frozenset(channels), *shards_and_groups(placement, index, shards))
 
     @property
@@ -221,7 +221,7 @@ class MemoryTransport(Transport):
         """Wait for some devices."""
         self.network.exchange(tuple(devices), self.index, None)
 
-    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
+    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
         """Return this device's place in each team."""
         return self.network.copies(teams, self.index)
 

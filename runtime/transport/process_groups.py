@@ -32,7 +32,7 @@ from runtime.transport.communicators import (
     communicators,
 )
 from runtime.transport.contact import Contact
-from runtime.transport.protocol import Copies, Pending, Transport, shards_and_groups
+from runtime.transport.protocol import Pending, Transport, shards_and_groups
 from runtime.transport.shards import Shards
 
 T = TypeVar("T")
@@ -149,12 +149,12 @@ class Channels(Transport):
         group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout_s))
         return group
 
-    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
+    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
         """Create and warm up a group for each team."""
         beside = [Communicator(f"copies {' '.join(map(str, team))}", team) for team in teams]
         groups = {each.devices: _new_group(each, self.timeout_s) for each in beside}
         own = {
-            team: _copies(team, group, self.contact)
+            team: _shards(team, group, self.contact)
             for team, group in groups.items()
             if dist.get_rank() in team
         }
@@ -163,8 +163,8 @@ class Channels(Transport):
         return dict(own)
 
 
-@dataclass(frozen=True)
-class GroupCopies(Copies):
+@dataclass(frozen=True, kw_only=True)
+class GroupShards(Shards):
     """A team of processes, with a group of its own; `meeting` around a wait says why others do not come."""
 
     group: dist.ProcessGroup
@@ -259,7 +259,7 @@ def connect(
     teams: dict[StreamTeam, Shards] = {}
     for each, group in made.items():
         if not each.channels and device in each.devices:
-            teams[each.devices, each.stream] = _copies(each.devices, group, contact).shards(exact)
+            teams[each.devices, each.stream] = _shards(each.devices, group, contact, exact)
     for shards in teams.values():
         shards.gather(token)
     # A stream of another priority is not of the pool from which communicators take theirs.
@@ -268,8 +268,9 @@ def connect(
     return Channels(control, links, own, contact, timeout_s, groups, stream)
 
 
-def _copies(team: Team, group: dist.ProcessGroup, contact: Contact) -> GroupCopies:
-    return GroupCopies(team.index(dist.get_rank()), len(team), group, partial(contact.meeting, team))
+def _shards(team: Team, group: dist.ProcessGroup, contact: Contact, exact: bool = True) -> GroupShards:
+    own, meeting = (team.index(dist.get_rank()), len(team), exact), partial(contact.meeting, team)
+    return GroupShards(*own, group=group, meeting=meeting)
 
 
 def _new_group(each: Communicator, timeout_s: float) -> dist.ProcessGroup:

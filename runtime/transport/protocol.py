@@ -7,9 +7,8 @@ hold the same shard in each of its groups, or those that hold replicas of the sa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -21,7 +20,7 @@ from runtime.program.data_parallel import coordinate
 from runtime.transport.communicators import Channel, StreamTeam, Team
 from runtime.transport.shards import WHOLE, Shards
 
-__all__ = ["Channel", "Copies", "Pending", "Team", "TransferError", "Transport", "shards_and_groups"]
+__all__ = ["Channel", "Pending", "Team", "TransferError", "Transport", "shards_and_groups"]
 
 
 class TransferError(RuntimeError):
@@ -44,51 +43,6 @@ class Pending(Protocol):
 
     def is_completed(self) -> bool:
         """Tell whether it has ended, as far as that is known without waiting."""
-
-
-@dataclass(frozen=True)
-class Copies(ABC):
-    """A team of devices, as one that holds copies of parameters or shards of a block, seen from one of them.
-
-    Operations on copies go on while messages of blocks do, so they wait nowhere: each returns a function that
-    waits for its end. Their groups are of their own, so that they never stand between operations of blocks;
-    members of a team must begin theirs in the same order. Whether a sum is of the same bits everywhere is the
-    library's affair; what is gathered is.
-
-    Attributes:
-        index: Index of this device in the team.
-        count: Devices of the team.
-    """
-
-    index: int
-    count: int
-
-    @abstractmethod
-    def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
-        """Begin to gather tensors of equal shapes; the result waits and returns them, in order."""
-
-    @abstractmethod
-    def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
-        """Begin to add up tensors of equal shapes, in place; the result waits and returns the sum."""
-
-    @abstractmethod
-    def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
-        """Begin to overwrite a tensor by one device's; the result waits and returns it."""
-
-    @abstractmethod
-    def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
-        """Return the rows that all devices have for this one, once they are there; see `Shards.swap`."""
-
-    def shards(self, exact: bool) -> Shards:
-        """Return the team as shards; exact ones add in their order."""
-
-        def gather(value: Tensor) -> list[Tensor]:
-            return self.begin_gather(value.contiguous())()
-
-        def total(value: Tensor) -> Tensor:
-            return self.begin_sum(value.clone(memory_format=torch.contiguous_format))()
-
-        return Shards(self.index, self.count, gather, None if exact else total, self.swap)
 
 
 class Transport(ABC):
@@ -163,7 +117,7 @@ class Transport(ABC):
         return None
 
     @abstractmethod
-    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
+    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
         """Return this device's place in each team, for operations beside the blocks."""
 
 

@@ -76,7 +76,7 @@ def test_gradient_is_the_slope_of_the_loss(placement: Placement, name: str) -> N
     options = replace(OPTIONS, name=name, num_layers=1)
     case = ReferenceCase(options, placement, 1, 1)
     model = Model(options, placement, dict.fromkeys(case.forward_blocks, WHOLE))
-    data = model.data(1)
+    data = model.body.data(1, "cpu")
 
     def loss() -> float:
         outputs: dict[str, Tensor] = {}
