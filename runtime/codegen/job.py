@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from placements import Placement, PlacementError
-from placements.forms.reading import Field, in_file
-from placements.forms.texts import read_json, to_json, write_text
-from placements.placement_file import placement_from_dict, placement_to_dict
+from placements import Placement
+from placements.forms.reading import Field, json_file
+from placements.forms.texts import to_json, write_text
+from placements.placement_file import placement_to_dict
 from runtime.program.calls import ScriptError
-from runtime.program.program_file import ProgramFileError, batch_from_plain, for_single_gpus, specs_of_devices
-from runtime.program.tensor_spec import TensorSpecError, TensorSpecs, specs_to_plain
+from runtime.program.program_file import batch_from_plain, placement_of, specs_of_devices
+from runtime.program.tensor_spec import TensorSpecs, specs_to_plain
 
 JOB_FILE = "job.json"
 """Its name in the folder of the scripts."""
@@ -77,12 +77,8 @@ def write_job(job: ScriptJob, path: Path) -> str:
 
 def read_job(path: str | Path) -> ScriptJob:
     """Return the job of a ``job.json``; JobError if a field is missing or wrong, or the hash of others."""
-    data = Field(read_json(path, f"the {JOB_FILE} written with the scripts", JobError), "", JobError)
-    try:
-        with in_file(path, JobError):
-            return _job(data)
-    except (PlacementError, TensorSpecError, ProgramFileError) as error:
-        raise JobError(f"{path}: {error}") from None
+    with json_file(path, f"the {JOB_FILE} written with the scripts", JobError) as data:
+        return _job(data)
 
 
 def _to_dict(job: ScriptJob) -> dict[str, Any]:
@@ -122,7 +118,7 @@ def _job(data: Field) -> ScriptJob:
     data.mapping("a job", f"give the {JOB_FILE} written with the scripts")
     data.version(SCHEMA_VERSION)
     data.only(_FIELDS, ("batch",))
-    placement = for_single_gpus(placement_from_dict(data["placement"].value))
+    placement = placement_of(data["placement"])
     number = _count(data["num_micro_batches"])
     loops: tuple[int | None, int] = (None, 1)
     if data["loops"].value is not None:

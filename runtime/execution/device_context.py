@@ -24,7 +24,7 @@ from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
 from runtime.execution.side_streams import side_streams
 from runtime.models import Blocks, Model, ReadVersions, load_state_dict_file, read_versions
-from runtime.models.blocks import Instance, warm_up
+from runtime.models.blocks import warm_up
 from runtime.models.body import Body
 from runtime.plans.plan_client import JOB_VARIABLE, SERVER_VARIABLE, PlanSource, plans_from_environment
 from runtime.plans.shared_plans import SharedPlans
@@ -37,6 +37,7 @@ from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError
 from runtime.transport.process_groups import connect
 from runtime.transport.protocol import Transport
+from schedsearch.schedule import Instance
 from schedsearch.semantics.versions import WeightMode
 
 

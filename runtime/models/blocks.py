@@ -46,10 +46,8 @@ from runtime.program.tensor_flow import (
 )
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.shards import of_parts, share_of, share_shape, sum_in_order
+from schedsearch.schedule import Instance
 from schedsearch.semantics.versions import WeightMode
-
-Instance = tuple[str, int]
-"""A block of one micro-batch: (block name, micro-batch)."""
 
 _Made = tuple[list[tuple[Tensor, Sequence[str]]], Tensor | None]
 """Result of a block for the samples of this device's group: tensors with their consumers, and a loss."""

@@ -17,10 +17,8 @@ from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Weights
 from runtime.models.model import Model
 from runtime.program.tensor_flow import pair_backward
+from schedsearch.schedule import Instance
 from schedsearch.semantics.versions import Updates, WeightMode, WeightVersionError, find_versions
-
-Instance = tuple[str, int]
-"""A block of one micro-batch: (block name, micro-batch)."""
 
 
 @dataclass(frozen=True)

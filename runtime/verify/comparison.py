@@ -16,9 +16,9 @@ from placements import Kind, Placement
 from runtime.execution.measurement import ReferenceComparison
 from runtime.execution.results import read_result
 from runtime.models import ModelOptions, ParameterShard, body_of
-from runtime.models.blocks import Instance
 from runtime.verify.reference import ReferenceCase, plain
 from runtime.verify.replay import replay
+from schedsearch.schedule import Instance
 
 _Tensors = Mapping[ParameterShard, Tensor]
 

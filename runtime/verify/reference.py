@@ -30,12 +30,12 @@ from runtime.models import (
     load_state_dict_file,
     read_versions,
 )
-from runtime.models.blocks import Instance
 from runtime.models.core.parameters import Weights
 from runtime.models.core.precision import are_finite
 from runtime.models.loss_shares import LossShares
 from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward, restricted
 from runtime.training.clipping import scale_by_norm, squares, total_norm
+from schedsearch.schedule import Instance
 from schedsearch.semantics.versions import WeightMode
 
 Gradients = Mapping[str, Tensor]

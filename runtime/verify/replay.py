@@ -13,13 +13,13 @@ from torch import Tensor
 
 from runtime.interpreter.interpreter import interpret
 from runtime.models import Blocks, Model, ParameterShard, ReadVersions, read_versions
-from runtime.models.blocks import Instance
 from runtime.program.data_parallel import holders
 from runtime.program.instructions import Run
 from runtime.training.update import Update
 from runtime.transport.in_memory import MemoryTransport, Network
 from runtime.transport.turns import DeadlockError
 from runtime.verify.reference import Orders, ReferenceCase, TrainingStep
+from schedsearch.schedule import Instance
 
 
 class ReplayError(ValueError):

@@ -48,7 +48,6 @@ def test_the_energy_counter_only_rises_and_counts_millijoules(metered_gpu: NvmlG
     assert all(before[1] <= after[1] for before, after in pairwise(readings))
     mean_w = (readings[-1][1] - readings[0][1]) / 1000 / (readings[-1][0] - readings[0][0])
     assert 5 < mean_w < 2000
-    assert 5 < metered_gpu.power_w() < 2000
 
 
 def test_a_device_that_waits_uses_less_than_one_that_computes(metered_gpu: NvmlGpu, device: str) -> None:
