@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from placements import Kind, Placement
 from placements.block import COMPUTE
+from placements.forms.reading import plain
 from runtime.models.body import Body
 from runtime.models.core.chains import max_shards
 from runtime.models.core.layered_block import LayeredBlock
@@ -20,7 +21,7 @@ from runtime.models.core.slices import cannot_be_cut
 from runtime.models.core.tokens import Text
 from runtime.models.user.packing import Forms
 from runtime.models.user.sources import Batches, ModuleSource
-from runtime.models.user.tracing import forms_from_plain, forms_to_plain, trace
+from runtime.models.user.tracing import forms_from_plain, trace
 from runtime.models.user.user_file import UserFile
 from runtime.models.zoo import flava, gpt, moe, mt5, synthetic
 from runtime.program.tensor_flow import computes_loss, forward_graphs
@@ -204,4 +205,4 @@ def traced(options: ModelOptions, placement: Placement) -> ModelOptions:
     """
     if options.name != USER_MODEL or options.handed_over is not None:
         return options
-    return replace(options, handed_over=forms_to_plain(body_of(options, placement).forms))
+    return replace(options, handed_over=plain(body_of(options, placement).forms))

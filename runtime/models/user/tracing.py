@@ -26,18 +26,11 @@ RUN_MIB = 64
 """Size of the parameters of a model up to which the micro-batch is run for real, in MiB."""
 
 
-def forms_to_plain(forms: Mapping[str, Forms]) -> dict[str, list[list[Any]]]:
-    """Return forms as plain data: for each block the type and the sizes of each tensor.
-
-    >>> from runtime.program.tensor_spec import TensorSpec
-    >>> forms_to_plain({"F0": (TensorSpec("float32", (2, 3)),)})
-    {'F0': [['float32', [2, 3]]]}
-    """
-    return {block: [[form.dtype, list(form.shape)] for form in found] for block, found in forms.items()}
-
-
 def forms_from_plain(data: Mapping[str, Any], names: Sequence[str]) -> dict[str, Forms]:
-    """Return the forms that `forms_to_plain` wrote.
+    """Return forms of plain data: for each block the type and the sizes of each tensor.
+
+    >>> forms_from_plain({"F0": [["float32", [2, 3]]]}, ["F0"])
+    {'F0': (TensorSpec(dtype='float32', shape=(2, 3)),)}
 
     Raises:
         ModelError: They are something else, or not of these blocks.
