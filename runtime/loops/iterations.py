@@ -53,8 +53,6 @@ class Iterations:
 
     def follow_program(self, switch: ProgramSwitch, index: int) -> str:
         """Go over to the order of the same blocks for an iteration; return the news for the user."""
-        if not switch.is_used:
-            return ""
         self._script, note = switch.decide(index)
         self._context.device.follow(self._script)
         return note

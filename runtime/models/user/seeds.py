@@ -21,18 +21,15 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     if seed is None:
         yield
         return
-    state = torch.default_generator.get_state()
-    on_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    before = random_states(device)
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred microseconds
-    if on_gpu is not None:
+    if device.type == "cuda":
         with torch.cuda.device(device):
             torch.cuda.manual_seed(seed)
     try:
         yield
     finally:
-        torch.default_generator.set_state(state)
-        if on_gpu is not None:
-            torch.cuda.set_rng_state(on_gpu, device)
+        set_random_states(before, device)
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
