@@ -20,7 +20,7 @@ from runtime.models.body import Body
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter
 from runtime.models.user.packing import Forms, packed_shape
-from runtime.models.user.reading import ModelData, ReadNames, Sample
+from runtime.models.user.reading import ReadNames, Sample
 from runtime.models.user.seeds import seeded
 from runtime.models.user.sources import ModuleSource
 from runtime.models.user.tracing import try_block
@@ -182,7 +182,7 @@ class GivenModules(Body):
             for local, value in module.named_parameters()
         }
 
-    def data(self, num_micro_batches: int, device: torch.device | str) -> ModelData:
+    def data(self, num_micro_batches: int, device: torch.device | str) -> Any:
         """Return the blocks' data."""
         return self.reader
 
