@@ -40,6 +40,7 @@ What scripts, users' files and documented command lines name stands beside the r
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LeasedIterator", "Pipeline", "PlanClocks"]
 
+_MODULES = {
+    "LeasedIterator": "runtime.leases.iterator",
+    "Pipeline": "runtime.loops.pipeline",
+    "PlanClocks": "runtime.hooks.plan_clocks",
+}
+
 if "RANK" in os.environ:  # one of several processes
     from runtime.transport.error_lines import print_errors_in_one_line
 
@@ -58,16 +65,6 @@ if "RANK" in os.environ:  # one of several processes
 
 def __getattr__(name: str) -> Any:
     """Return what loads torch only where it is used."""
-    if name == "Pipeline":
-        from runtime.loops.pipeline import Pipeline
-
-        return Pipeline
-    if name == "LeasedIterator":
-        from runtime.leases.iterator import LeasedIterator
-
-        return LeasedIterator
-    if name == "PlanClocks":
-        from runtime.hooks.plan_clocks import PlanClocks
-
-        return PlanClocks
-    raise AttributeError(f"module 'runtime' has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'runtime' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)

@@ -21,6 +21,7 @@ from placements.forms.texts import write_json
 from runtime.clocks.periodic_clocks import ScriptClocks, clocks_of_rounds, unrolled_clocks
 from runtime.codegen.codegen import generate
 from runtime.codegen.header import PICTURE_WIDTH
+from runtime.codegen.script import programs_of, read_scripts
 from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
 from runtime.plans.planned import PlannedIteration
 from runtime.program.deadlock import check, check_updates
@@ -30,7 +31,7 @@ from runtime.program.prefetch import peak_posted, prefetch_receives
 from runtime.program.program_file import programs_to_dict
 from runtime.program.tensor_flow import pair_backward
 from runtime.virtual.virtual_gpu import VirtualGpu
-from runtime.virtual.virtual_run import VirtualScripts, run_virtually
+from runtime.virtual.virtual_run import run_virtually
 from schedsearch.picture import fitted
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import CyclicOrderError, Schedule
@@ -206,9 +207,17 @@ def simulate_scripts(
     """
     profile = planned.profile
     highest = max(points[-1].clock_mhz for points in profile.points.values())
+<<<<<<< HEAD
     devices = range(planned.schedule.placement.num_devices)
     gpus = [VirtualGpu(highest, profile.min_blocking_power_w, latency_ms) for _ in devices]
     run = run_virtually(VirtualScripts.read(directory / "scripts"), profile, gpus)
+=======
+    gpus = [
+        VirtualGpu(highest, profile.min_blocking_power_w, latency_ms)
+        for _ in range(planned.schedule.placement.num_devices)
+    ]
+    run = run_virtually(programs_of(read_scripts(directory / "scripts")), profile, gpus)
+>>>>>>> h11
     facts = {
         "schema_version": SIMULATED_SCHEMA_VERSION,
         "clock_backend": gpus[0].description,

@@ -12,13 +12,8 @@ from torch import Tensor
 
 from runtime.checkpoints.manifest import Manifest, changes, manifests, moves, unreadable_manifests
 from runtime.checkpoints.optimizer_states import OptimizerStates
-from runtime.checkpoints.training_state import (
-    Item,
-    TensorPlace,
-    TrainingState,
-    places_of,
-    set_random_states,
-)
+from runtime.checkpoints.training_state import Item, TensorPlace, TrainingState, places_of
+from runtime.models.user.seeds import set_random_states
 from runtime.program.calls import ScriptError
 from runtime.transport.protocol import Transport
 

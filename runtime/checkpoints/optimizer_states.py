@@ -35,7 +35,6 @@ class OptimizerStates:
     """
 
     def __init__(self, optimizer: Any) -> None:
-        """Find the group of each parameter."""
         self._optimizer, self._of_torch = optimizer, isinstance(optimizer, torch.optim.Optimizer)
         groups: list[dict[str, Any]] = optimizer.param_groups if self._of_torch else []
         self._groups = {id(weight): group for group in groups for weight in group["params"]}

@@ -99,7 +99,6 @@ class ShardWriter(FileSystemWriter):
     """
 
     def __init__(self, folder: Path, finish: Callable[[Mapping[str, str]], None]) -> None:
-        """Write nothing yet."""
         super().__init__(folder)
         self._folder, self._finish = folder, finish
 
@@ -144,7 +143,6 @@ class ShardReader:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Read the index."""
         self._reader = FileSystemReader(folder)
         self._metadata = self._reader.read_metadata()
         self._reader.set_up_storage_reader(self._metadata, True)

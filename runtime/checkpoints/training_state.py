@@ -21,6 +21,7 @@ from torch import Tensor
 
 from runtime.checkpoints.optimizer_states import OptimizerStates
 from runtime.models import ParameterShard
+from runtime.models.user.seeds import random_states
 
 Collect = Callable[[object], list[Any]]
 """Returns every device's value, by device; see `runtime.transport.protocol.Transport.collect`."""
@@ -35,7 +36,6 @@ class CheckpointError(RuntimeError):
     """
 
     def __init__(self, text: str, cause: str | None = None) -> None:
-        """Keep the cause for the devices that wait for this one."""
         super().__init__(text)
         self.cause = cause
 
@@ -169,16 +169,3 @@ def check_plain(extra: Mapping[str, Any]) -> None:
                 f"extra[{name!r}] is a {type(value).__name__} that is not plain data; give numbers, text, "
                 "lists, dicts and tensors, such as what a state_dict() returns"
             ) from None
-
-
-def random_states(device: torch.device) -> dict[str, Tensor]:
-    """Return the states of the random generators of a process."""
-    states = {"cpu": torch.get_rng_state()}
-    return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
-
-
-def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
-    """Take over the states that `random_states` returned."""
-    torch.set_rng_state(states["cpu"])
-    if "cuda" in states and device.type == "cuda":
-        torch.cuda.set_rng_state(states["cuda"], device)

@@ -5,7 +5,7 @@ reads the wanted clocks from a pipe, and unlocks the GPU when the script ends: a
 exception, and when it is killed. Only if the controller itself is killed does a clock stay
 locked; then run ``python -m runtime.clock reset``, or any script that controls the same GPU.
 
-Locking a clock needs root or CAP_SYS_ADMIN; `runtime.clocks.access` is for users without. The module does not
+Locking a clock needs root or CAP_SYS_ADMIN; `runtime.clocks.helper` is for users without. The module does not
 know which clocks a GPU supports; the driver takes the nearest. One more backend is
 `runtime.virtual.virtual_gpu.VirtualGpu`.
 """
@@ -27,6 +27,12 @@ from runtime.clocks.controller import CLOCK, READY, REPAIR
 from schedsearch import import_paths
 
 _LOG = logging.getLogger(__name__)
+
+SOCKET_VARIABLE = "SCHEDSEARCH_CLOCK_SOCKET"
+"""Environment of a run: the socket of the clock helper; empty for none."""
+
+DEFAULT_SOCKET = Path("/run/schedsearch/clock.sock")
+"""Where the helper is looked for."""
 
 START_TIMEOUT_S = 20.0
 """How long a controller may take to say whether it can lock clocks."""
@@ -61,7 +67,6 @@ class RecordingClock:
     """Write requests down and set nothing, for a reason that the description gives."""
 
     def __init__(self, reason: str = "no GPU is controlled") -> None:
-        """Begin without requests."""
         self.description = f"clocks are recorded only: {reason}"
         self.requests: list[int] = []
 
@@ -177,6 +182,28 @@ class HelperClock(_ControlledClock):
                 _LOG.warning("%s does not say that it gave the clock back", self._name)
 
 
+def lock_clock(gpu: str, dwell_ms: float = 0.0) -> ClockBackend:
+    """Return a clock that locks the GPU's; see `NvmlClock`.
+
+    Raises:
+        ClockError: There is no GPU, no right, and nobody who has it and gives it; or the helper refuses.
+    """
+    given = os.environ.get(SOCKET_VARIABLE)
+    if given or (given is None and DEFAULT_SOCKET.exists()):
+        return HelperClock(gpu, given or DEFAULT_SOCKET, dwell_ms)
+    return NvmlClock(gpu, dwell_ms)
+
+
+def open_clock(gpu: str | None, dwell_ms: float = 0.0) -> ClockBackend:
+    """Return a clock that locks the GPU's where there is a way, else, or without a GPU, one that records."""
+    if gpu is None:
+        return RecordingClock("the script runs on the CPU")
+    try:
+        return lock_clock(gpu, dwell_ms)
+    except ClockError as error:
+        return RecordingClock(str(error))
+
+
 def start_controller(gpu: str, script: int, dwell_ms: float, **files: Any) -> Any:
     """Start a controller (`runtime.clocks.controller`), with its standard input and output in `files`.
 
@@ -184,10 +211,7 @@ def start_controller(gpu: str, script: int, dwell_ms: float, **files: Any) -> An
     """
     line = [sys.executable, "-m", "runtime.clocks.controller", gpu, str(os.getpid()), str(script)]
     return subprocess.Popen(
-        [*line, "--dwell-ms", str(dwell_ms)],
-        start_new_session=True,
-        env=os.environ | import_paths(),
-        **files,
+        [*line, "--dwell-ms", str(dwell_ms)], start_new_session=True, env=os.environ | import_paths(), **files
     )
 
 

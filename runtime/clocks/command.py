@@ -6,8 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from runtime.clocks import latency
-from runtime.clocks.access import helper
+from runtime.clocks import helper, latency
 from runtime.clocks.nvml import NvmlError, NvmlGpu, num_gpus
 
 

@@ -1,4 +1,4 @@
-"""The clock of torch's GPU: locked by NVML, tied to the compute stream by events, ahead by the latency."""
+"""Torch's GPU: its name for NVML, the events of its compute stream, and its clock, which follows these."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from collections.abc import Sequence
 import torch
 
 from placements.hardware import ASSUMED_LATENCY, ClockLatency
-from runtime.clocks.access.opening import open_clock
-from runtime.clocks.clock import ClockBackend, RecordingClock
+from runtime.clocks.clock import ClockBackend, RecordingClock, open_clock
 from runtime.clocks.stream_clock import StreamClock
-from runtime.clocks.torch_gpu import gpu_uuid
-from runtime.program.calls import BlockCall
+from runtime.program.instructions import Run
 
 
 def open_gpu_clock(
-    runs: Sequence[BlockCall],
+    runs: Sequence[Run],
     device: torch.device,
     latency: ClockLatency | None = None,
     is_shared: bool = False,
@@ -36,3 +34,21 @@ def open_gpu_clock(
     stream = StreamClock(clock, runs, lambda clock_mhz: latency.to_ms(clock_mhz) / 1000)
     stream.start(lambda: torch.cuda.set_device(device))  # a new thread would look at the first GPU
     return stream
+
+
+def record_event(*, timed: bool = True, sleeps: bool = False) -> torch.cuda.Event:
+    """Record an event at the present end of the compute stream.
+
+    Args:
+        timed: Whether it can tell when it was reached; one that cannot costs less.
+        sleeps: Whether a thread that waits for it sleeps until the GPU interrupts, rather than asking the
+            GPU again and again.
+    """
+    event = torch.cuda.Event(enable_timing=timed, blocking=sleeps)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+def gpu_uuid(device: torch.device) -> str:
+    """Return the name by which NVML knows torch's GPU."""
+    return str(torch.cuda.get_device_properties(device).uuid)

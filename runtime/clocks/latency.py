@@ -2,26 +2,28 @@
 
 A clock is asked for in the way of scripts, through the controller. Then a probe says again and again how fast
 the GPU is; the clock is in force from the first of several answers in a row that are near those at the end.
-Perseus (footnote 2) has one figure for all; the clock that is asked for is known to matter most. The module
-does not know what a probe does; a change that needs more than the window is an error, not a figure.
+Perseus (footnote 2) has one figure for all; the clock that is asked for is known to matter most. A probe is a
+kernel that spins, or the clock of NVML. A change that needs more than the window is an error, not a figure.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 import sys
+import time
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
 from runtime.clocks.clock import ClockBackend, ClockError, NvmlClock
 from runtime.clocks.latency_file import Change, MeasuredLatency
 from runtime.clocks.nvml import NvmlError, NvmlGpu
-from runtime.clocks.probe import Probe, ProbeAnswer, probe_of
 
 IN_A_ROW = 5
 """So many answers near the last ones say that the clock is in force."""
@@ -31,6 +33,30 @@ _NEAR = 0.25
 
 _MIN_ANSWERS = 4 * IN_A_ROW
 """In a window, however slowly they come."""
+
+
+BLOCK_MS = 0.25
+"""How long a probe computes at the slower of two clocks: so exact is a latency."""
+
+
+class ProbeAnswer(NamedTuple):
+    """Speed of a GPU, in proportion to its clock, and when the probe began to look, from any start."""
+
+    begin_ms: float
+    speed: float
+
+
+class Probe(NamedTuple):
+    """Says how fast a GPU is.
+
+    Attributes:
+        look: Does a little work, which takes `BLOCK_MS` at a clock in MHz, and says how fast.
+        description: How it finds the speed.
+    """
+
+    now_ms: Callable[[], float]
+    look: Callable[[int], ProbeAnswer]
+    description: str
 
 
 class LatencyError(RuntimeError):
@@ -112,6 +138,50 @@ def spread(clocks_mhz: Sequence[int], number: int) -> list[int]:
     """
     wanted = np.geomspace(min(clocks_mhz), max(clocks_mhz), number).tolist()
     return sorted({min(clocks_mhz, key=lambda clock: abs(clock - each)) for each in wanted})
+
+
+def probe_of(gpu: NvmlGpu) -> Probe:
+    """Return the probe of a GPU: by work if torch sees it."""
+    by_work = _cycle_probe(gpu.uuid) if importlib.util.find_spec("torch") is not None else None
+    return by_work or clock_probe(gpu)
+
+
+def clock_probe(gpu: NvmlGpu) -> Probe:
+    """Return a probe that reads the clock that the driver shows; it needs no work, and knows only that."""
+
+    def look(slower_mhz: int) -> ProbeAnswer:
+        time.sleep(BLOCK_MS / 1000)
+        return ProbeAnswer(_now_ms(), gpu.clock_mhz())
+
+    return Probe(_now_ms, look, "the SM clock that NVML shows, since torch does not see this GPU")
+
+
+def _cycle_probe(uuid: str) -> Probe | None:
+    """Return a probe that times a kernel which counts an SM's cycles; None if torch does not see the GPU."""
+    import torch
+
+    from runtime.clocks.gpu_clock import gpu_uuid
+
+    devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+    device = next((device for device in devices if uuid.endswith(gpu_uuid(device))), None)
+    if device is None:
+        return None
+    torch.cuda.set_device(device)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+
+    def look(slower_mhz: int) -> ProbeAnswer:
+        begin_ms, cycles = _now_ms(), int(BLOCK_MS * slower_mhz * 1000)
+        begin.record()
+        torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+        end.record()
+        end.synchronize()
+        return ProbeAnswer(begin_ms, cycles / begin.elapsed_time(end) / 1000)
+
+    return Probe(_now_ms, look, "the time of a kernel that spins for a number of cycles")
+
+
+def _now_ms() -> float:
+    return time.perf_counter() * 1000
 
 
 def run(parsed: argparse.Namespace) -> int:

@@ -40,9 +40,7 @@ class MeasuredLatency:
 
     def save(self, path: str | Path) -> Path:
         """Write the file; return its path."""
-        changes = [[*change[:2], list(change.latency_ms)] for change in self.changes]
-        facts = {"gpu": self.gpu, "measured": self.measured, "changes": changes}
-        return write_json(path, {"schema_version": LATENCY_SCHEMA_VERSION, **facts})
+        return write_json(path, {"schema_version": LATENCY_SCHEMA_VERSION, **vars(self)})
 
 
 def read_clock_latency(path: str | Path) -> ClockLatency:

@@ -1,4 +1,4 @@
-"""A GPU as NVML, the NVIDIA driver's own library, shows it: clocks, energy, power.
+"""A GPU as NVML, the NVIDIA driver's own library, shows it: clocks and energy.
 
 The one module that imports pynvml (the package nvidia-ml-py); the driver's errors become lines that say what
 to do. It does not know who asks for which clock, or when.
@@ -30,7 +30,6 @@ class NvmlGpu:
     """
 
     def __init__(self, gpu: str) -> None:
-        """Find the GPU."""
         self._gpu, self._nvml = gpu, _nvml()
         self._handle = self._found()
         with suppress(AttributeError, self._nvml.NVMLError):  # of a kind that cannot be divided
@@ -67,10 +66,6 @@ class NvmlGpu:
     def energy_mj(self) -> float:
         """Return the energy it has used since the driver was loaded; it moves on about every 10 ms."""
         return float(self._ask("read the energy", "nvmlDeviceGetTotalEnergyConsumption"))
-
-    def power_w(self) -> float:
-        """Return its power, averaged over the period of the GPU's sensor."""
-        return float(self._ask("read the power", "nvmlDeviceGetPowerUsage")) / 1000
 
     def _found(self) -> Any:
         """Return NVML's handle of the GPU, also for a UUID without its prefix."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from runtime.clocks.clock import ClockBackend
-from runtime.program.calls import BlockCall
+from runtime.program.instructions import Run
 
 JOIN_S = 1.0
 """How long the thread may take to end; one that waits for a GPU that hangs is left behind."""
@@ -39,7 +39,7 @@ class GpuEvent(Protocol):
 class _Block:
     """A block that was handed to the stream, the clock of the next one, and when its begin was reached."""
 
-    run: BlockCall
+    run: Run
     next_mhz: int | None
     begin: GpuEvent
     end: GpuEvent | None = None
@@ -48,6 +48,9 @@ class _Block:
 
 class StreamClock:
     """A backend that passes clocks on as the stream reaches their blocks, of several due only the latest.
+
+    Attributes:
+        on_passed: Called with every clock that is passed on, in whichever thread that happens.
 
     Args:
         clock: Takes them.
@@ -59,11 +62,10 @@ class StreamClock:
     def __init__(
         self,
         clock: ClockBackend,
-        runs: Sequence[BlockCall],
+        runs: Sequence[Run],
         lead_s: Callable[[int], float] = lambda clock_mhz: 0.0,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin without blocks and without a thread."""
         self.description = clock.description
         self.requests: list[int] = []
         self._clock, self._lead_s, self._now_s = clock, lead_s, now_s
@@ -73,17 +75,13 @@ class StreamClock:
         self._changed, self._ends = threading.Condition(), False
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
-        self._told: Callable[[int], None] = lambda clock_mhz: None
+        self.on_passed: Callable[[int], None] = lambda clock_mhz: None
         self.follow(runs)
-
-    def tell(self, told: Callable[[int], None]) -> None:
-        """Call this with every clock that is passed on from now on, in whichever thread that happens."""
-        self._told = told
 
     def set(self, clock_mhz: int) -> None:
         """Ask for a clock at once."""
         self.requests.append(clock_mhz)
-        self._told(clock_mhz)
+        self.on_passed(clock_mhz)
         self._clock.set(clock_mhz)
 
     def reset(self) -> None:
@@ -95,7 +93,7 @@ class StreamClock:
             self._thread.join(JOIN_S)
         self._clock.reset()
 
-    def follow(self, runs: Sequence[BlockCall]) -> None:
+    def follow(self, runs: Sequence[Run]) -> None:
         """Expect these blocks from the next iteration on; those without a clock are left alone."""
         self._runs = [run for run in runs if run.clock_mhz is not None]
         self._position = 0
@@ -134,7 +132,7 @@ class StreamClock:
             wanted = None if self._ends else self._due()
         if wanted is not None and wanted != self._passed_mhz:
             self._passed_mhz = wanted
-            self._told(wanted)
+            self.on_passed(wanted)
             self._clock.set(wanted)
 
     def start(self, prepare: Callable[[], None] = lambda: None) -> None:

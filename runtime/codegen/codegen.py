@@ -18,10 +18,9 @@ from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks, unrolle
 from runtime.codegen.header import header
 from runtime.codegen.iteration_text import ClockPlanError, IterationText, check_clocks
 from runtime.codegen.job import JOB_FILE, ScriptJob, write_job
-from runtime.program.any_number import ParametricPrograms, parametric
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs
-from runtime.program.loops import LoopedProgram, best_loops, loops_of_each
+from runtime.program.loops import LoopedProgram, ParametricPrograms, best_loops, loops_of_each, parametric
 
 __all__ = ["ClockPlanError", "generate"]
 

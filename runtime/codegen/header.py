@@ -76,16 +76,12 @@ def header(
 
 def _picture(picture: str, row: int) -> list[str]:
     """Return the picture's lines with arrows at one device, after an empty line; of many only some."""
-    lines: list[str] = []
-    for are_rows, group in itertools.groupby(picture.splitlines(), _is_row):
+    lines, is_row = list[str](), re.compile(r" *\d+ \|").match
+    for are_rows, group in itertools.groupby(picture.splitlines(), lambda line: bool(is_row(line))):
         found = [*group]
         lines += shortened(found, row) if are_rows else found
     marked = [("  > " if line.lstrip().startswith(f"{row} |") else "    ") + line for line in lines]
     return ["", *marked] if marked else []
-
-
-def _is_row(line: str) -> bool:
-    return re.match(r" *\d+ \|", line) is not None
 
 
 def _docstring_line(line: str) -> str:

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from placements import Placement
 from placements.block import COMPUTE
 from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks
-from runtime.program.any_number import is_late
 from runtime.program.calls import VERBS
 from runtime.program.instructions import Instruction, Receive, Run
-from runtime.program.loops import Loop, LoopedProgram
+from runtime.program.loops import Loop, LoopedProgram, is_late
 from runtime.program.tensor_flow import KEEP
 
 _WIDTH = 110

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from placements import Placement, PlacementError
-from placements.forms.reading import Field, in_file
-from placements.forms.texts import read_json, to_json, write_text
-from placements.placement_file import placement_from_dict, placement_to_dict
+from placements import Placement
+from placements.forms.reading import Field, json_file
+from placements.forms.texts import to_json, write_text
+from placements.placement_file import placement_to_dict
 from runtime.program.calls import ScriptError
-from runtime.program.program_file import ProgramFileError, batch_from_plain, for_single_gpus, specs_of_devices
-from runtime.program.tensor_spec import TensorSpecError, TensorSpecs, specs_to_plain
+from runtime.program.program_file import batch_from_plain, placement_of, specs_of_devices
+from runtime.program.tensor_spec import TensorSpecs, specs_to_plain
 
 JOB_FILE = "job.json"
 """Its name in the folder of the scripts."""
@@ -45,23 +45,23 @@ class ScriptJob:
     """Job that the scripts of all devices share.
 
     Attributes:
-        model: Model of the blocks, as plain data.
+        model_data: Model of the blocks, as plain data.
         channels: All (source, target) pairs that messages take.
         least_micro_batches: The fewest that the scripts' loops can run; None if only `num_micro_batches`.
         micro_batches_per_round: Step between the numbers of micro-batches that its loops can run.
-        specs: For each device the tensors of its messages; empty where only the model knows.
+        tensor_specs: For each device the tensors of its messages; empty where only the model knows.
         versions: Versions of the software that it was made with, by its name.
         batch: As of `runtime.program.instructions.Programs`.
         hash: Twelve hexadecimal digits of all that its file holds; empty before there is one.
     """
 
-    model: Mapping[str, Any]
+    model_data: Mapping[str, Any]
     placement: Placement
     num_micro_batches: int
     channels: tuple[tuple[int, int], ...]
     least_micro_batches: int | None = None
     micro_batches_per_round: int = 1
-    specs: tuple[TensorSpecs, ...] = ()
+    tensor_specs: tuple[TensorSpecs, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     batch: tuple[int, ...] = ()
     hash: str = field(default="", compare=False)
@@ -77,12 +77,8 @@ def write_job(job: ScriptJob, path: Path) -> str:
 
 def read_job(path: str | Path) -> ScriptJob:
     """Return the job of a ``job.json``; JobError if a field is missing or wrong, or the hash of others."""
-    data = Field(read_json(path, f"the {JOB_FILE} written with the scripts", JobError), "", JobError)
-    try:
-        with in_file(path, JobError):
-            return _job(data)
-    except (PlacementError, TensorSpecError, ProgramFileError) as error:
-        raise JobError(f"{path}: {error}") from None
+    with json_file(path, f"the {JOB_FILE} written with the scripts", JobError) as data:
+        return _job(data)
 
 
 def _to_dict(job: ScriptJob) -> dict[str, Any]:
@@ -94,8 +90,8 @@ def _to_dict(job: ScriptJob) -> dict[str, Any]:
         "num_micro_batches": job.num_micro_batches,
         "loops": None if job.least_micro_batches is None else loops,
         "channels": [list(channel) for channel in job.channels],
-        "tensor_specs": [specs_to_plain(specs) for specs in job.specs] or None,
-        "model": _plain(job.model),
+        "tensor_specs": [specs_to_plain(specs) for specs in job.tensor_specs] or None,
+        "model": _plain(job.model_data),
         "placement": placement_to_dict(job.placement),
         **({"batch": list(job.batch)} if job.batch else {}),
     }
@@ -122,7 +118,7 @@ def _job(data: Field) -> ScriptJob:
     data.mapping("a job", f"give the {JOB_FILE} written with the scripts")
     data.version(SCHEMA_VERSION)
     data.only(_FIELDS, ("batch",))
-    placement = for_single_gpus(placement_from_dict(data["placement"].value))
+    placement = placement_of(data["placement"])
     number = _count(data["num_micro_batches"])
     loops: tuple[int | None, int] = (None, 1)
     if data["loops"].value is not None:

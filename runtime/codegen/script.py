@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from placements import Placement
 from placements.copies.replicas import as_stages, copies_in
 from runtime.codegen.job import JOB_FILE, ScriptJob, read_job
-from runtime.program.calls import ACTIONS, BlockCall, Calls, OfStages, ScriptError, Transfer
-from runtime.program.instructions import Programs, left_out
+from runtime.program.calls import ACTIONS, Calls, OfStages, ScriptError, Transfer
+from runtime.program.instructions import Programs, Receive, Run, Send, left_out
 from runtime.program.tensor_spec import TensorSpec, TensorSpecs
 from schedsearch.semantics.versions import WeightMode
 
@@ -26,14 +26,12 @@ if TYPE_CHECKING:
     from runtime.models import ModelOptions
 
 
-@dataclass(frozen=True)
-class Script:
-    """A script, read.
+@dataclass(frozen=True, kw_only=True)
+class Script(ScriptJob):
+    """A script, read, with what is of its job.
 
     Attributes:
         iteration: Its calls, given a device and the number of micro-batches.
-        model_data, placement, num_micro_batches, channels, least_micro_batches, micro_batches_per_round,
-            batch: As of `runtime.codegen.job.ScriptJob`.
         specs: Tensors of its messages; None where only the model knows.
         path: Its file; None where it is none.
         copies: Placement of the script as it is written, where some of its blocks are copies and
@@ -41,14 +39,7 @@ class Script:
     """
 
     iteration: Callable[[Any, int], None]
-    model_data: Mapping[str, Any]
-    placement: Placement
-    num_micro_batches: int
-    channels: tuple[tuple[int, int], ...]
-    least_micro_batches: int | None = None
-    micro_batches_per_round: int = 1
     specs: TensorSpecs | None = None
-    batch: tuple[int, ...] = ()
     path: Path | None = None
     copies: Placement | None = None
 
@@ -108,7 +99,6 @@ class Script:
         calls = Calls(self.placement)
         try:
             self.iteration(calls, self.num_micro_batches)
-            calls.check_clocks()
         except ScriptError as error:
             raise ScriptError(f"{self.path}: {error}" if self.path else str(error)) from None
         return calls
@@ -128,10 +118,8 @@ def script_of_job(iteration: Callable[[Any, int], None], job: ScriptJob, wanted:
             f"{path}: is of job {wanted!r}, but {JOB_FILE} beside it is {job.hash!r}; "
             "generate the scripts again"
         )
-    shared = (job.model, job.placement, job.num_micro_batches, job.channels)
-    loops = (job.least_micro_batches, job.micro_batches_per_round)
-    specs = job.specs[names.index(path.name)] if job.specs else None
-    return Script(iteration, *shared, *loops, specs, job.batch, path)
+    specs = job.tensor_specs[names.index(path.name)] if job.tensor_specs else None
+    return Script(**vars(job), iteration=iteration, specs=specs, path=path)
 
 
 def read_script(path: Path, job: ScriptJob | None = None) -> Script:
@@ -216,14 +204,14 @@ def _failed(path: Path, error: BaseException) -> ScriptError:
 def _check_shared_clocks(scripts: Sequence[Script]) -> None:
     """Ensure that a block of several devices has one clock on all of them."""
     shared = {block.name for block in scripts[0].placement.blocks if len(block.devices) > 1}
-    found: dict[tuple[str, int], tuple[Script, BlockCall]] = {}
+    found: dict[tuple[str, int], tuple[Script, Run]] = {}
     for script in scripts:
         for run in (run for run in script.calls.runs if run.block in shared):
             other, same = found.setdefault((run.block, run.micro_batch), (script, run))
             if run.clock_mhz != same.clock_mhz:
                 raise ScriptError(
-                    f"{script.path}: {run} has clock_mhz={run.clock_mhz}, but {same.clock_mhz} in "
-                    f"{other.path}; give a block of several devices the same clock on all"
+                    f"{script.path}: {run.instance_text} has clock_mhz={run.clock_mhz}, but {same.clock_mhz} "
+                    f"in {other.path}; give a block of several devices the same clock on all"
                 )
 
 
@@ -263,7 +251,7 @@ def check_specs(script: Script, device: int, spec_of: Callable[[Transfer], Tenso
     """Ensure that a script with specs has the model's for each of its messages."""
     if script.specs is None:
         return
-    for transfer, _ in (*script.calls.sends, *script.calls.receives):
+    for transfer in (*script.calls.transfers(Send), *script.calls.transfers(Receive)):
         ours, made = script.specs.get((transfer.producer, transfer.consumer)), spec_of(transfer)
         if ours != made:
             raise ScriptError(

@@ -6,7 +6,7 @@ import time
 
 from placements import Placement
 from runtime.profiling.observer import DeviceObserver
-from runtime.program.calls import BlockCall
+from runtime.program.instructions import Run
 from schedsearch.simulation.requests import Arrivals, check_inference, entries
 
 
@@ -29,7 +29,7 @@ class RequestArrivals(DeviceObserver):
         """Let requests count from now."""
         self._begin_s, self._iteration = time.monotonic(), iteration
 
-    def reach(self, run: BlockCall) -> None:
+    def reach(self, run: Run) -> None:
         """Wait until the request of the block has come."""
         if run.block in self._entries:
             at_ms = self._arrivals.ms(run.micro_batch + 1, self._iteration)[-1]

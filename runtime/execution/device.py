@@ -22,8 +22,9 @@ from runtime.execution.results import Position
 from runtime.execution.side_streams import Later, Made, SideStreams
 from runtime.models import Blocks
 from runtime.profiling.observer import DeviceObserver
-from runtime.program.calls import BlockCall, Message, ScriptError, Transfer, Verbs
+from runtime.program.calls import Message, ScriptError, Transfer, Verbs
 from runtime.program.data_parallel import Part
+from runtime.program.instructions import Receive, Run, Send
 from runtime.program.tensor_flow import KEEP
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.contact import reason
@@ -37,10 +38,14 @@ _Given = Tensor | Later | _Moving
 """A tensor that a block takes: at hand, from another stream, or under way."""
 
 
+_RunKey = tuple[str, int, str, str, int | None]
+"""Fields of a run: a tuple is found faster than a `Run`."""
+
+
 class _Step(NamedTuple):
     """A block of one micro-batch, with its inputs, and its outputs by the block that takes them."""
 
-    run: BlockCall
+    run: Run
     inputs: tuple[Transfer, ...]
     outputs: dict[str, Transfer]
 
@@ -88,7 +93,6 @@ class Device(Verbs):
         observers: Sequence[DeviceObserver] = (),
         side: SideStreams | None = None,
     ) -> None:
-        """Begin with nothing computed and nothing on its way."""
         self.order: list[tuple[str, int]] = []
         self.peak_posted_bytes = 0
         self._index, self._blocking = process.device, process.options.blocking
@@ -96,11 +100,13 @@ class Device(Verbs):
         self._transport, self._blocks, self._position = transport, blocks, position
         self._torch_device, self._side = transport.device, side
         where, timeout_s = self._torch_device, process.options.timeout_s
-        places = place_observers(position, self._index, lambda: self._calls.count, where, timeout_s)
+        places = place_observers(
+            position, self._index, lambda: len(self._calls.instructions), where, timeout_s
+        )
         self._told = _Listeners((*places, *observers))
         self._standing_at = _Listeners(places).reach
         self._beside = _Listeners([observer for observer in observers if observer.is_told_beside])
-        self._steps: dict[tuple[str, int, int | None, str, str], _Step] = {}
+        self._steps: dict[_RunKey, _Step] = {}
         self._messages: dict[tuple[str, str, int, int, int, Part | None], Message] = {}
         self._forms: dict[Message, _Form] = {}
         self._varies = False
@@ -149,10 +155,6 @@ class Device(Verbs):
         if self._blocking:
             self._wait(message, work, self._told)
 
-    def compute(self, verb: str, block: str, micro_batch: int, **how: Any) -> None:
-        """Run a block; see `run`."""
-        self.run(block, micro_batch, **how)
-
     def run(
         self,
         block: str,
@@ -174,8 +176,8 @@ class Device(Verbs):
         Raises:
             TransferError: A tensor did not arrive.
         """
-        key = block, micro_batch, clock_mhz, mode, stream
-        step = self._steps.get(key) or self._new_step(BlockCall(*key))
+        key = block, micro_batch, mode, stream, clock_mhz
+        step = self._steps.get(key) or self._new_step(key)
         self.order.append((block, micro_batch))
         side, is_beside = self._side, stream != COMPUTE and self._side is not None
         try:
@@ -286,22 +288,23 @@ class Device(Verbs):
 
     def _count_uses(self) -> Counter[Transfer]:
         """Return how often each tensor that this device makes is sent or taken in an iteration."""
-        arriving = {transfer for transfer, _ in self._calls.receives}
-        uses = Counter(transfer for transfer, _ in self._calls.sends)
+        arriving = set(self._calls.transfers(Receive))
+        uses = Counter(self._calls.transfers(Send))
         for run in self._calls.runs:
             uses.update(transfer for transfer in self._inputs(run) if transfer not in arriving)
         return uses
 
-    def _inputs(self, run: BlockCall) -> Iterator[Transfer]:
+    def _inputs(self, run: Run) -> Iterator[Transfer]:
         for producer in self._blocks.inputs[run.block]:
             if (producer, run.micro_batch) not in self._left_out:
                 yield Transfer(producer, run.block, run.micro_batch)
 
-    def _new_step(self, run: BlockCall) -> _Step:
+    def _new_step(self, key: _RunKey) -> _Step:
         """Return the part of a run that is the same in all iterations, and keep it."""
+        run = Run(*key)
         consumers = [name for name, inputs in self._blocks.inputs.items() if run.block in inputs]
         outputs = {consumer: Transfer(run.block, consumer, run.micro_batch) for consumer in consumers}
-        return self._steps.setdefault(run, _Step(run, tuple(self._inputs(run)), outputs))
+        return self._steps.setdefault(key, _Step(run, tuple(self._inputs(run)), outputs))
 
     def _announced(
         self, producer: str, consumer: str, micro_batch: int, source: int, target: int, part: Part | None

@@ -24,7 +24,7 @@ from runtime.execution.results import Position
 from runtime.execution.run_options import RunOptions
 from runtime.execution.side_streams import side_streams
 from runtime.models import Blocks, Model, ReadVersions, load_state_dict_file, read_versions
-from runtime.models.blocks import Instance, warm_up
+from runtime.models.blocks import warm_up
 from runtime.models.body import Body
 from runtime.plans.plan_client import JOB_VARIABLE, SERVER_VARIABLE, PlanSource, plans_from_environment
 from runtime.plans.shared_plans import SharedPlans
@@ -37,6 +37,7 @@ from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError
 from runtime.transport.process_groups import connect
 from runtime.transport.protocol import Transport
+from schedsearch.schedule import Instance
 from schedsearch.semantics.versions import WeightMode
 
 
@@ -131,19 +132,21 @@ def device_context(
             observers.insert(0, RequestArrivals(placement, options.requests))
         online = profiler = recorder = None
         if options.profile_online:
-            online = OnlineProfile(profiler_of(Sweep()), lambda: clocks.take(clock()), transport, number)
-            at_end.callback(online.close)
-            observers.append(online)
+            observers.append(measures := profiler_of(Sweep()))
+            online = OnlineProfile(measures, lambda: clocks.take(clock()), transport, number)
+            at_end.callback(measures.close)
         if options.sweep is not None:
             profiler = profiler_of(options.sweep)
             at_end.callback(profiler.close)
             observers.append(profiler)
-        if options.is_recorded:
+        if options.trace or options.trace_file is not None:
             times = StreamTimes() if model.device.type == "cuda" else Times()
             recorder = Recorder(number, placement, blocks, model, times)
             observers.append(recorder)
-        # Streams beside the one that computes need a process of their own, and blocks without random numbers.
-        has_side = placement.has_streams and transport.has_own_process and model.draws_nothing
+        # Streams beside the one that computes need a process of their own, and blocks without random numbers,
+        # of which there is one series for all streams.
+        draws_nothing = model.body.source.seed is None
+        has_side = placement.has_streams and transport.has_own_process and draws_nothing
         side = side_streams(transport.device) if has_side else None
         device = Device(script, process, transport, blocks, position, observers, side)
         if recorder is not None:
@@ -219,4 +222,4 @@ def _check_clocks(script: Script, plans: SharedPlans, options: RunOptions) -> No
         )
     run = next((run for run in script.calls.runs if run.clock_mhz is not None), None)
     if run is not None and others:
-        raise ScriptError(f"{script.path}: {run} has clock_mhz={run.clock_mhz}, but {others}")
+        raise ScriptError(f"{script.path}: {run.instance_text} has clock_mhz={run.clock_mhz}, but {others}")

@@ -13,15 +13,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from runtime.clocks.torch_gpu import record_event
+from runtime.clocks.gpu_clock import record_event
+from runtime.clocks.stream_clock import GpuEvent
 from runtime.execution.results import Position, Standing
 from runtime.profiling.observer import DeviceObserver
-from runtime.program.calls import BlockCall, Message
+from runtime.program.calls import Message
+from runtime.program.instructions import Run
 
 AHEAD_BLOCKS = 4
 """How many blocks the script may be ahead of the GPU."""
@@ -34,7 +35,6 @@ class ScriptPlace(DeviceObserver):
     """Says at which call the script stands, and which transfer it waits for there; see `place_observers`."""
 
     def __init__(self, position: Position, device: int, num_calls: Callable[[], int]) -> None:
-        """Begin before the first iteration."""
         self._position, self._device, self._num_calls = position, device, num_calls
         self._iteration = self._call = 0
         self._before_wait = ""
@@ -47,7 +47,7 @@ class ScriptPlace(DeviceObserver):
         """Stand at a send or receive."""
         self._go_on("sends" if message.source == self._device else "receives", message.transfer)
 
-    def reach(self, run: BlockCall) -> None:
+    def reach(self, run: Run) -> None:
         """Stand at a block."""
         self._go_on("runs", f"{run.block} of micro-batch {run.micro_batch}")
 
@@ -69,13 +69,6 @@ class ScriptPlace(DeviceObserver):
         self._position.move(f"{place}, {verb} {what}")
 
 
-class Mark(Protocol):
-    """A point in a stream of work."""
-
-    def query(self) -> bool:
-        """Return whether the work up to it is done; does not wait."""
-
-
 class StreamTimeoutError(RuntimeError):
     """The GPU stands where it is for too long."""
 
@@ -93,24 +86,23 @@ class StreamPlace(DeviceObserver):
     def __init__(
         self,
         position: Position,
-        mark: Callable[[], Mark],
+        mark: Callable[[], GpuEvent],
         timeout_s: float = 300.0,
         ahead: int = AHEAD_BLOCKS,
     ) -> None:
-        """Begin with an empty stream."""
         self._position, self._mark, self._timeout_s, self._ahead = position, mark, timeout_s, ahead
-        self._waits: deque[tuple[Standing, Mark]] = deque()
-        self._blocks: deque[Mark] = deque()
+        self._waits: deque[tuple[Standing, GpuEvent]] = deque()
+        self._blocks: deque[GpuEvent] = deque()
 
     def waited(self, message: Message) -> None:
         """Take note that the stream, not the script, now waits for a message."""
         self._waits.append((Standing(self._position.text, self._position.waits_for), self._mark()))
 
-    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
+    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
         """Take note that the stream was given a block."""
         self._blocks.append(self._mark())
 
-    def reach(self, run: BlockCall) -> None:
+    def reach(self, run: Run) -> None:
         """Wait until the script is no more blocks ahead than it may."""
         while len(self._blocks) > self._ahead:
             self._await(self._blocks.popleft())
@@ -121,7 +113,7 @@ class StreamPlace(DeviceObserver):
         self._await(self._mark())
         self._waits.clear()
 
-    def _await(self, mark: Mark) -> None:
+    def _await(self, mark: GpuEvent) -> None:
         before = Standing(self._position.text, self._position.waits_for)
         deadline_s = time.monotonic() + self._timeout_s
         while not mark.query():

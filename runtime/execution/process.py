@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from runtime.execution.run_options import RunOptions
-from runtime.options.run import BACKENDS, DEVICES
+from runtime.options.run import BACKENDS
 from runtime.program.calls import ScriptError
 
 LAUNCH_LINE = "python -m torch.distributed.run --nproc-per-node NUM_DEVICES -m runtime.launch DIRECTORY"
@@ -48,8 +48,6 @@ def check_backend(backend: str, launcher: str) -> None:
 
 def check_device(device: str | None, launcher: str, num_devices: int) -> None:
     """Raise a `ScriptError` if a run cannot compute where it is asked to; None leaves it to the launcher."""
-    if device not in (None, *DEVICES):
-        raise ScriptError(f"device: {device!r} is not known; use {' or '.join(DEVICES)}")
     found = torch.cuda.device_count()
     if launcher == "fork" and found:
         raise ScriptError(

@@ -1,5 +1,7 @@
 """Files that the devices of a run leave behind, in one folder: they only grow complete, never half.
 
+Objects are pickled: the folder is the launch's own, and is removed with it.
+
 Each device writes where it stands (`Position`), its gradients after every iteration, and a summary at the
 end; device 0 also a line of progress per iteration. A device that fails writes why.
 """
@@ -9,15 +11,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from placements.forms.texts import write_bytes
-from runtime.models import ParameterShard
 
 _POSITION_WIDTH = 400
 
@@ -76,7 +76,6 @@ class Position:
     """
 
     def __init__(self, folder: Path | None, device: int) -> None:
-        """Open the file."""
         self.text = "starting"
         self.waits_for: int | None = None
         self._file = None
@@ -141,30 +140,13 @@ def read_failures(folder: Path) -> list[Failure]:
     return sorted(found, key=lambda failure: failure.time_s)
 
 
-def write_summary(folder: Path, device: int, summary: Mapping[str, Any]) -> None:
-    """Write a device's summary: plain data and tensors."""
-    _save(folder / f"summary_{device}.pt", dict(summary))
+def write_result(folder: Path, device: int, name: str, result: object) -> None:
+    """Write a device's result under a name, as ``summary`` or ``gradients_0``."""
+    path = folder / f"{name}_{device}.tmp"
+    torch.save(result, path)
+    path.replace(path.with_suffix(".pt"))
 
 
-def read_summary(folder: Path, device: int) -> dict[str, Any]:
-    """Return the summary of `write_summary`."""
-    summary: dict[str, Any] = torch.load(folder / f"summary_{device}.pt", weights_only=True)
-    return summary
-
-
-def write_tensors(folder: Path, device: int, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
-    """Write a device's tensors under a name such as ``gradients_0``, each with its part of a parameter."""
-    rows = [(*shard, value.detach().cpu()) for shard, value in tensors.items()]
-    _save(folder / f"{name}_{device}.pt", rows)
-
-
-def read_tensors(folder: Path, device: int, name: str) -> dict[ParameterShard, Tensor]:
-    """Return the tensors of `write_tensors`, on the CPU."""
-    rows: Iterable[Any] = torch.load(folder / f"{name}_{device}.pt", weights_only=True)
-    return {ParameterShard(*shard): value for *shard, value in rows}
-
-
-def _save(path: Path, data: object) -> None:
-    temporary = path.with_suffix(".tmp")
-    torch.save(data, temporary)
-    temporary.replace(path)
+def read_result(folder: Path, device: int, name: str) -> Any:
+    """Return what `write_result` was given."""
+    return torch.load(folder / f"{name}_{device}.pt", weights_only=False)

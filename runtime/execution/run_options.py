@@ -61,11 +61,6 @@ class RunOptions(UserRunOptions):
         """Tell whether an iteration is compared."""
         return self.verify == "all" or (self.verify == "first" and iteration == 0)
 
-    @property
-    def is_recorded(self) -> bool:
-        """Whether devices take note of what they do."""
-        return self.trace or self.trace_file is not None
-
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> RunOptions:
         """Return the options with these values, plain or not, by name, and by default for the others."""

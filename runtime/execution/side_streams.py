@@ -27,7 +27,6 @@ class ThreadStreams:
     """A thread for each stream, which begins with its first block and ends with the iteration."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._jobs: dict[str, SimpleQueue[tuple[Callable[[], Made], Future[Made]] | None]] = {}
         self._threads: list[threading.Thread] = []
         self._given: list[Future[Made]] = []
@@ -78,7 +77,6 @@ class CudaStreams:
     """A CUDA stream for each stream; the script gives all their work to the GPU and waits for none."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self._streams: dict[str, torch.cuda.Stream] = {}
 
     def run(self, stream: str, job: Callable[[], Made]) -> Later:

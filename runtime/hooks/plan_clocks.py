@@ -19,11 +19,11 @@ from torch import nn
 from placements import Kind
 from placements.forms.texts import read_json
 from runtime.clocks.clock import ClockBackend, ClockError
-from runtime.clocks.gpu_clock import open_gpu_clock
+from runtime.clocks.gpu_clock import open_gpu_clock, record_event
 from runtime.clocks.stream_clock import StreamClock
-from runtime.clocks.torch_gpu import record_event
 from runtime.hooks.watching import Undo, blocks_of_stages, stages_of, watch_module, watch_stage
-from runtime.program.calls import BlockCall, ScriptError
+from runtime.program.calls import ScriptError
+from runtime.program.instructions import Run
 from schedsearch.energy import FrequencyPlan
 from schedsearch.schedule import Schedule, micro_batches_of
 from schedsearch.schedule_file import read_schedule
@@ -68,12 +68,11 @@ class PlanClocks:
         self._clock: ClockBackend | None = None
         self._undo: list[Undo] = []
         self._number: int | None = None
-        self._runs: list[BlockCall] = []
+        self._runs: list[Run] = []
         self._position = 0
         self._num_modules, self._is_entered = 0, False
 
     def __enter__(self) -> PlanClocks:
-        """Begin."""
         self._is_entered = True
         if self._watched is not None:
             self.watch(self._watched)
@@ -228,7 +227,7 @@ class PlanClocks:
         if isinstance(self._clock, StreamClock):
             self._clock.begin_iteration()
 
-    def _next(self, type: str) -> BlockCall:
+    def _next(self, type: str) -> Run:
         """Return the next computation of the plan, which is of this type."""
         if self._position == len(self._runs):
             self.begin_iteration()
@@ -314,7 +313,7 @@ def read_clocks(schedule: Schedule, plan: str | Path) -> Mapping[str, Sequence[i
     return clocks
 
 
-def _runs(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]], device: int) -> list[BlockCall]:
+def _runs(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]], device: int) -> list[Run]:
     """Return the blocks of a device in an iteration, with their clocks; a missing one is an error."""
     runs = []
     for block, micro_batch in schedule.order(device):
@@ -325,5 +324,5 @@ def _runs(schedule: Schedule, clock_mhz: Mapping[str, Sequence[int]], device: in
                 f"clock_mhz: {block} has {list(clocks)} for {len(wanted)} micro-batches; give a plan of this "
                 "schedule"
             )
-        runs.append(BlockCall(block, micro_batch, clocks[micro_batch - wanted.start]))
+        runs.append(Run(block, micro_batch, clock_mhz=clocks[micro_batch - wanted.start]))
     return runs

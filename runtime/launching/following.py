@@ -5,14 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from runtime.execution.results import (
-    DONE,
-    Progress,
-    Standing,
-    read_failures,
-    read_position,
-    read_progress,
-)
+from runtime.execution.results import DONE, Progress, Standing, read_failures, read_position, read_progress
 from runtime.execution.run_options import RunOptions
 from runtime.launching.processes import POLL_S, Processes
 

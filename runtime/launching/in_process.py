@@ -24,7 +24,6 @@ class InProcess(Processes):
     """The scripts in threads."""
 
     def __init__(self, directory: Path, num_devices: int, options: RunOptions) -> None:
-        """Start the threads."""
         self._num_threads = torch.get_num_threads()
         assert options.device is not None
         assert options.backend is not None

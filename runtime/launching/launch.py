@@ -22,14 +22,13 @@ from typing import Any
 
 from placements import ProfileError
 from placements.copies.replicas import as_stages, orders_of_stages
-from placements.placement_file import placement_from_dict
 from runtime.checkpoints.loading import check_resume
 from runtime.checkpoints.manifest import facts_of
 from runtime.codegen.job import JOB_FILE, read_job
 from runtime.codegen.script import programs_of, read_scripts
 from runtime.execution.measurement import Measurement
 from runtime.execution.process import Process, check_backend, check_device, default_backend
-from runtime.execution.results import Progress, read_summary
+from runtime.execution.results import Progress, read_result
 from runtime.execution.run_options import RunOptions, add_arguments
 from runtime.launching.following import LaunchError, follow
 from runtime.launching.in_process import InProcess
@@ -44,8 +43,6 @@ from runtime.launching.processes import (
 from runtime.models import ModelError, ModelOptions, read_versions
 from runtime.models.state_dict import StateDictError, check_save_path, check_state_dict_file
 from runtime.options.run import BACKENDS, DEVICE_OF, LAUNCHERS
-from runtime.profiling.profiler import DeviceProfile
-from runtime.profiling.records import Record
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check, check_updates
 from runtime.program.lower import orders_of, overfull
@@ -103,7 +100,7 @@ def _launched(
                 f"{directory}: has no device_{device}.py; generate the scripts of all devices first"
             )
     job = read_job(directory / JOB_FILE)
-    model = ModelOptions.from_dict(job.model)
+    model = ModelOptions.from_dict(job.model_data)
     is_same = True
     if options.num_micro_batches is not None or options.resume is not None:
         is_same = _checked(directory, options)
@@ -182,13 +179,12 @@ def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measu
     """Return the devices' summaries as one, compared as far as the extent says."""
     results, backend, where = options.results, options.backend, options.device
     assert results is not None and backend is not None and where is not None
-    summaries = [read_summary(results, device) for device in range(num_devices)]
+    summaries = [read_result(results, device, "summary") for device in range(num_devices)]
     first = summaries[0]
-    model = ModelOptions(**first["model"])
     iterations = 1 if extent.verify == "first" else first["first_iteration"] + len(first["time_ms"])
-    shared = (placement_from_dict(first["placement"]), first["num_micro_batches"], iterations, where)
+    shared = (first["placement"], first["num_micro_batches"], iterations, where)
     how = (options.load_weights, options.is_exact, frozenset(first["left_out"]))
-    case = ReferenceCase(model, *shared, *how)
+    case = ReferenceCase(first["model"], *shared, *how)
 
     def of_devices(name: str) -> tuple[Any, ...]:
         return tuple(summary[name] for summary in summaries if name in summary)
@@ -204,12 +200,12 @@ def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measu
         clock_requests=dict(enumerate(map(tuple, of_devices("clock_requests")))),
         clock_backend=first["clock_backend"],
         device_names=of_devices("device_name"),
-        profiles=tuple(map(DeviceProfile.from_plain, of_devices("profile"))),
-        records=tuple(tuple(map(Record.from_plain, each)) for each in of_devices("records")),
+        profiles=of_devices("profile"),
+        records=of_devices("records"),
         verify=extent.verify,
         verify_reason=extent.reason,
         exact=options.is_exact,
-        plans=tuple((int(index), int(version), float(ms)) for index, version, ms in first["plans"]),
+        plans=tuple(first["plans"]),
         **{name: of_devices(name) for name in _BY_DEVICE},
     )
 

@@ -98,7 +98,6 @@ class Torchrun(Processes):
     """The scripts under torchrun."""
 
     def __init__(self, directory: Path, num_devices: int, options: RunOptions) -> None:
-        """Start torchrun."""
         assert options.results is not None
         self._output = options.results / "output.txt"
         line = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
@@ -144,7 +143,6 @@ class Forked(Processes):
     """The scripts in copies of this process."""
 
     def __init__(self, directory: Path, num_devices: int, options: RunOptions) -> None:
-        """Fork the processes."""
         assert options.results is not None
         warm_up(torch.device("cpu"))
         self._output = options.results / "output.txt"

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
+from runtime.models.core.options import ModelOptions
 from runtime.models.user.packing import Forms
 from runtime.models.user.reading import INPUTS, TARGETS, Reading, ReadNames, Sample
 from runtime.models.user.seeds import digest
@@ -38,7 +39,7 @@ class BatchData:
 
     Args:
         device_index: The process's device in the placement.
-        dtype: Type of all floats.
+        model: Options with the seed and the type of all floats.
         weighs: Whether losses have weights: then a process with a loss reads the targets of all losses, of
             which its own is a part.
         names: Names of the arguments of all blocks' modules, as far as `cut` knows them.
@@ -48,18 +49,16 @@ class BatchData:
         self,
         placement: Placement,
         device_index: int,
-        seed: int,
-        dtype: torch.dtype,
+        model: ModelOptions,
         device: torch.device,
         weighs: bool = False,
         names: ReadNames | None = None,
         varies: bool = False,
     ) -> None:
-        """Find the blocks that read; nothing is taken yet."""
-        self.varies, self._forms, self._seed = varies, list[Mapping[str, Forms]](), seed
+        self.varies, self._forms, self._seed = varies, list[Mapping[str, Forms]](), model.seed
         self._num_shares = {block.name: block.num_shares for block in placement.blocks}
         self._reading = Reading(
-            placement, names or {}, dtype, device, lambda reason: BatchError(f"batch: {reason}")
+            placement, names or {}, model, device, lambda reason: BatchError(f"batch: {reason}")
         )
         self.num_graphs = self._reading.num_graphs
         own = {block.name for block in placement.on(device_index) if block.kind is Kind.F}

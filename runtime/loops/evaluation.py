@@ -6,13 +6,10 @@ with as many micro-batches in flight as the busiest device can feed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, partial
-from typing import Any
+from functools import cache
 
 from placements import Kind, Placement
-from runtime.codegen.script import Script
 from runtime.execution.device import Device
 from runtime.execution.device_context import DeviceContext
 from runtime.execution.results import Position
@@ -20,27 +17,16 @@ from runtime.interpreter.interpreter import interpret
 from runtime.loops.iterations import run_iteration
 from runtime.models import Blocks
 from runtime.program.deadlock import check
-from runtime.program.instructions import Instruction, Programs
+from runtime.program.instructions import Programs
 from runtime.program.lower import by_lane, lower
+from runtime.program.tensor_flow import restricted
 from runtime.transport.agreement import PipelineError
 from schedsearch.schedule import Instance, as_soon_as_possible
 
 
-def forward_placement(placement: Placement) -> Placement:
-    """Return the placement of the forward blocks alone, which keep nothing; slices stay in their order."""
-    names = {block.name for block in placement.blocks if block.kind is Kind.F}
-    blocks = tuple(
-        replace(block, memory=0, after=tuple(name for name in block.after if name in names))
-        for block in placement.blocks
-        if block.name in names
-    )
-    transfer = tuple(each for each in placement.transfer if names.issuperset(each[:2]))
-    return replace(placement, blocks=blocks, transfer=transfer, decisions=())
-
-
 @cache
 def forward_programs(placement: Placement, num_micro_batches: int) -> Programs:
-    """Return proved programs of a placement's forward blocks alone.
+    """Return proved programs of a placement's forward blocks alone; slices stay in their order.
 
     >>> from placements.shapes import v_shape
     >>> print(forward_programs(v_shape(2), 2))
@@ -55,7 +41,7 @@ def forward_programs(placement: Placement, num_micro_batches: int) -> Programs:
         receive F0 -> F1 #1 from 0
         run F1 #1
     """
-    placement = forward_placement(placement)
+    placement = restricted(placement, {block.name for block in placement.blocks if block.kind is Kind.F})
     orders = [_order(placement, device, num_micro_batches) for device in range(placement.num_devices)]
     return check(lower(as_soon_as_possible(placement, num_micro_batches, by_lane(placement, orders))))
 
@@ -90,7 +76,6 @@ class Evaluation:
     """
 
     def __init__(self, context: DeviceContext, num_micro_batches: int) -> None:
-        """Derive and prove the programs."""
         script, process = context.script, context.process
         if any(block.in_turns for block in script.placement.blocks):
             raise PipelineError(
@@ -98,16 +83,18 @@ class Evaluation:
                 "weights in a job without copies"
             )
         programs = forward_programs(script.placement, num_micro_batches)
-        calls = partial(_carry_out, programs.instructions[process.device])
-        forward = Script(calls, script.model_data, programs.placement, num_micro_batches, script.channels)
+        self._script = replace(
+            script,
+            iteration=lambda device, _: interpret(programs.instructions[process.device], device),
+            placement=programs.placement,
+            num_micro_batches=num_micro_batches,
+            specs=None,
+            batch=(),
+        )
         self.blocks = Blocks(programs.placement, context.model, num_micro_batches)
-        self._script, position = forward, Position(None, process.device)
-        self._device = Device(forward, process, context.transport, self.blocks, position)
+        position = Position(None, process.device)
+        self._device = Device(self._script, process, context.transport, self.blocks, position)
 
     def run(self, iteration: int) -> None:
         """Run it as an iteration, whose micro-batches a model with data of its own reads."""
         run_iteration(self._script, self._device, iteration)
-
-
-def _carry_out(instructions: Sequence[Instruction], device: Any, num_micro_batches: int) -> None:
-    interpret(instructions, device)

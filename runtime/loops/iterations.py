@@ -37,7 +37,6 @@ class Iterations:
     """
 
     def __init__(self, context: DeviceContext) -> None:
-        """Connect the copies of parameters."""
         self._context, self._script = context, context.script
         placement, exact = self._script.placement, context.process.options.is_exact
         self.update = Update(context.model, context.blocks, placement, context.transport, exact=exact)
@@ -45,10 +44,8 @@ class Iterations:
     def follow_plan(self) -> DeployedPlan | None:
         """Go over to a newer plan of clocks, and return it; None if there is none, or blocks are measured."""
         online = self._context.online
-        if online is not None:
-            online.between_iterations()
-            if not online.is_over:
-                return None
+        if online is not None and not online.is_over():
+            return None
         plan = self._context.plans.at_iteration_boundary()
         if plan is not None:
             self._context.clocks.follow(plan.clock_mhz)
@@ -56,8 +53,6 @@ class Iterations:
 
     def follow_program(self, switch: ProgramSwitch, index: int) -> str:
         """Go over to the order of the same blocks for an iteration; return the news for the user."""
-        if not switch.is_used:
-            return ""
         self._script, note = switch.decide(index)
         self._context.device.follow(self._script)
         return note

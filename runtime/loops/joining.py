@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 import torch.distributed as dist
 
 from placements import Kind
@@ -102,24 +101,9 @@ def join(given: Given, script: Script, process: Process, transport: Transport) -
         lambda body: body.described,
     )
     body.know(described)
-    script = replace(script, model_data=model.to_dict())
-    body.read_from(_batch_data(script, process, transport, body, given.unequal))
-    return body, script
-
-
-def _batch_data(
-    script: Script,
-    process: Process,
-    transport: Transport,
-    body: GivenModules | None = None,
-    unequal: bool = False,
-) -> BatchData:
-    """Return the reader of batches for the blocks of this process, as a body wants it."""
-    model = script.model
-    dtype: torch.dtype = getattr(torch, model.dtype)
-    weighs, names = (False, {}) if body is None else (body.weight_of_loss is not None, body.read_names)
-    where = process.device, model.seed, dtype, transport.device
-    return BatchData(script.placement, *where, weighs, names, unequal)
+    weighs, device = body.weight_of_loss is not None, transport.device
+    body.reader = BatchData(placement, process.device, model, device, weighs, body.read_names, given.unequal)
+    return body, replace(script, model_data=model.to_dict())
 
 
 class Intake:
@@ -134,14 +118,11 @@ class Intake:
     """
 
     def __init__(self, context: DeviceContext, body: GivenModules | None) -> None:
-        """Read nothing yet."""
         self._context, self._body, self._script = context, body, context.script
         self._known: dict[ReadShapes, Mapping[str, Forms]] = {}
         self._all = context.transport, context.process.device
-        if body is None:
-            self.data = _batch_data(self._script, context.process, context.transport)
-        else:
-            self.data = body.data(self._script.num_micro_batches, context.transport.device)
+        own = context.process.device, self._script.model, context.transport.device
+        self.data = BatchData(self._script.placement, *own) if body is None else body.reader
 
     @property
     def has_shapes(self) -> bool:
@@ -203,7 +184,7 @@ class Intake:
         for n, shapes in enumerate(read if self.data.varies else read[:1]):
             if shapes not in self._known:
                 self._known[shapes] = self._found(body, n)
-        body.set_shapes(self._known[read[0]])
+        body.forms = dict(self._known[read[0]])
         if self.data.varies:
             self.data.know([self._known[shapes] for shapes in read])
         if is_first:

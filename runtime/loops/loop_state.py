@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from runtime.checkpoints.loading import Resumed, load_checkpoint
 from runtime.checkpoints.manifest import facts_of, manifests, unreadable_manifests
@@ -34,7 +34,6 @@ class LoopState:
     """
 
     def __init__(self, context: DeviceContext, body: GivenModules | None = None) -> None:
-        """Do nothing yet."""
         self._model, self._body, self._transport = context.model, body, context.transport
         self._device, self._facts = context.process.device, facts_of(context.script)
         self._made: dict[tuple[Path, int, bool], Checkpoints] = {}
@@ -109,14 +108,8 @@ class LoopState:
             ScriptError: There is none, or it is of another model.
         """
         self.wait()
-        found = load_checkpoint(
-            folder,
-            self._state(optimizer),
-            self._facts,
-            self._transport,
-            self._device,
-            max_iterations=max_iterations,
-        )
+        own = self._state(optimizer), self._facts, self._transport, self._device
+        found = load_checkpoint(folder, *own, max_iterations=max_iterations)
         extra = dict(found.extra)
         self._model.optimizer.load_shared_state(extra.pop(SHARED, {}))
         if self._body is not None:
@@ -141,6 +134,8 @@ class LoopState:
         """Return parameters, buffers among them, with their optimizer."""
         if self._body is None:
             return TrainingState(self._model.state(), optimizer, extra or {})
-        held = self._body.state_of_buffers()
-        buffers = {ParameterShard(name, 0, 1, 0): value for name, value in held.items()}
+        held = self._body.state(keep_vars=True).items()
+        buffers = {
+            ParameterShard(n, 0, 1, 0): value for n, value in held if not isinstance(value, nn.Parameter)
+        }
         return TrainingState(self._model.parameters | buffers, optimizer, extra or {})

@@ -6,7 +6,7 @@ It knows neither optimizers nor where batches come from. See `runtime.loops.batc
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -99,7 +99,6 @@ class Pipeline:
         programs: str | Path | ProgramSource | None = None,
         profile_online: bool = False,
     ) -> None:
-        """Join the other processes and build the own blocks."""
         options = {"timeout_s": timeout_s, "exact": exact, "profile_online": profile_online}
         process = own_process(replace(RunOptions.of_environment(), **options))  # type: ignore[arg-type]
         script = read_script_of(job, process.device, process.num_devices).of_stages
@@ -281,7 +280,8 @@ class Pipeline:
             PipelineError: Some process's `extra` is no plain data, or has a name that is taken.
             CheckpointError: This checkpoint or the one before could not be written.
         """
-        self._succeeded(lambda: _check_extra(extra or {}))
+        context = self._context
+        succeeded(context.transport, context.process.device, lambda: _check_extra(extra or {}))
         self._state.save(Path(folder), self.num_steps, optimizer, extra, num_kept=num_kept, is_async=is_async)
 
     def load(self, folder: str | Path, optimizer: torch.optim.Optimizer | None = None) -> Resumed | None:
@@ -319,10 +319,6 @@ class Pipeline:
         if kind is None:
             self._state.wait()
 
-    def _succeeded(self, compute: Callable[[], object]) -> None:
-        """Compute on all processes; if one fails, all do, with its reason."""
-        succeeded(self._context.transport, self._context.process.device, compute)
-
     def train(self, mode: bool = True) -> None:
         """Put the own blocks' modules into training mode, or into eval mode."""
         if self._body is not None:
@@ -337,7 +333,6 @@ class Pipeline:
         self._stack.close()
 
     def __enter__(self) -> Pipeline:
-        """Return it."""
         return self
 
     def __exit__(

@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,12 +21,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placements.placement_file import placement_to_dict
 from runtime.codegen.job import JOB_FILE, read_job
 from runtime.codegen.script import Script, check_script, script_of_job
 from runtime.execution.device_context import DeviceContext, connected, device_context
 from runtime.execution.process import Process
-from runtime.execution.results import DONE, Position, Progress, write_progress, write_summary, write_tensors
+from runtime.execution.results import DONE, Position, Progress, write_progress, write_result
 from runtime.execution.run_options import RunOptions
 from runtime.loops.iterations import BlockLoss, Iterations
 from runtime.loops.loop_state import LoopState
@@ -49,13 +47,8 @@ class TerminatedError(SystemExit):
     """A run was told to end; all that it had done is in a checkpoint."""
 
     def __init__(self, num_done: int, folder: object) -> None:
-        """Name the folder."""
-        super().__init__(TERMINATED)
-        self._line = f"SIGTERM: ended after {num_done} iterations, which are in {folder}"
-
-    def __str__(self) -> str:
-        """Return one line."""
-        return self._line
+        super().__init__(f"SIGTERM: ended after {num_done} iterations, which are in {folder}")
+        self.code = TERMINATED
 
 
 def run(
@@ -202,7 +195,7 @@ class _Training:
         if options.results:
             done = {"first_iteration": self._first, "time_ms": self._times_ms, "losses": self._losses}
             done |= {"orders": self._orders, "plans": self._plans}
-            write_summary(options.results, self._process.device, done | _summary(context))
+            write_result(options.results, self._process.device, "summary", done | _summary(context))
 
     def _follow_plan(self, index: int) -> None:
         """Go over to a newer plan, if there is one."""
@@ -272,21 +265,22 @@ class _Training:
 
     def _write(self, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
         if self._options.results:
-            write_tensors(self._options.results, self._process.device, name, tensors)
+            own = {shard: value.detach().cpu() for shard, value in tensors.items()}
+            write_result(self._options.results, self._process.device, name, own)
 
 
 def _summary(context: DeviceContext) -> dict[str, Any]:
     """Return the device's measurements, beside times and losses, and job and machine of the run."""
     script, device, options = context.script, context.transport.device, context.process.options
-    profile = {} if context.profiler is None else {"profile": context.profiler.result().to_plain()}
-    records = {"records": [record.to_plain() for record in context.records]} if options.trace else {}
+    profile = {} if context.profiler is None else {"profile": context.profiler.result()}
+    records = {"records": context.records} if options.trace else {}
     return {
         "peak_posted_bytes": context.device.peak_posted_bytes,
         "peak_host_bytes": context.blocks.peak_host_bytes,
         **profile,
         **records,
-        "model": asdict(script.model),
-        "placement": placement_to_dict(script.placement),
+        "model": script.model,
+        "placement": script.placement,
         "num_micro_batches": script.num_micro_batches,
         "left_out": sorted(script.left_out),
         "clock_requests": context.clocks.clock.requests,

@@ -10,39 +10,27 @@ the parameters of one device, `state_dict` reads and writes them in files, `opti
 `offloading` puts saved tensors on the host, and `blocks` runs forward and backward blocks one by one.
 """
 
-from runtime.models.architectures import (
-    MODEL_NAMES,
-    body_of,
-    fits,
-    suitable_model,
-    traced,
-    zoo_blocks,
-)
+from runtime.models.architectures import body_of, fits, suitable_model, traced, zoo_blocks
 from runtime.models.blocks import Blocks
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
-from runtime.models.core.tokens import Text, Tokens
+from runtime.models.core.tokens import Text
 from runtime.models.model import Model, ParameterShard
 from runtime.models.state_dict import load_state_dict_file, save_state_dict_file
 from runtime.models.user.cut import cut
-from runtime.models.user.sources import ModuleSource
 from runtime.models.weight_versions import ReadVersions, read_versions
-from runtime.transport.shards import WHOLE, Shards
+from runtime.transport.shards import WHOLE
 
 __all__ = [
     "GIVEN_MODEL",
-    "MODEL_NAMES",
     "USER_MODEL",
     "WHOLE",
     "Blocks",
     "Model",
     "ModelError",
     "ModelOptions",
-    "ModuleSource",
     "ParameterShard",
     "ReadVersions",
-    "Shards",
     "Text",
-    "Tokens",
     "body_of",
     "cut",
     "fits",

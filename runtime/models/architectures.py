@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from placements import Kind, Placement
 from placements.block import COMPUTE
+from placements.forms.reading import plain
 from runtime.models.body import Body
-from runtime.models.core.layer_counts import max_shards
+from runtime.models.core.chains import max_shards
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.options import GIVEN_MODEL, USER_MODEL, ModelError, ModelOptions
 from runtime.models.core.parameters import description_of, initial_values
@@ -20,7 +21,7 @@ from runtime.models.core.slices import cannot_be_cut
 from runtime.models.core.tokens import Text
 from runtime.models.user.packing import Forms
 from runtime.models.user.sources import Batches, ModuleSource
-from runtime.models.user.tracing import forms_from_plain, forms_to_plain, trace
+from runtime.models.user.tracing import forms_from_plain, trace
 from runtime.models.user.user_file import UserFile
 from runtime.models.zoo import flava, gpt, moe, mt5, synthetic
 from runtime.program.tensor_flow import computes_loss, forward_graphs
@@ -101,14 +102,11 @@ class ZooSource(ModuleSource):
 
     def forms(self, names: Sequence[str]) -> dict[str, Forms]:
         """Return the forms of the blocks' outputs, which are known without running any."""
-        shapes = {
-            name: [()] if computes_loss(self._placement, name) else self._blocks[name].returns
-            for name in names
-        }
-        return {
-            name: tuple(TensorSpec.of(self._dtype, shape) for shape in returns)
-            for name, returns in shapes.items()
-        }
+        forms: dict[str, Forms] = {}
+        for name in names:
+            shapes = [()] if computes_loss(self._placement, name) else self._blocks[name].returns
+            forms[name] = tuple(TensorSpec.of(self._dtype, shape) for shape in shapes)
+        return forms
 
     def values(self, tensor: Tensor) -> Tensor:
         """Return normally distributed values; they depend on the parameter's name and the seed alone."""
@@ -207,4 +205,4 @@ def traced(options: ModelOptions, placement: Placement) -> ModelOptions:
     """
     if options.name != USER_MODEL or options.handed_over is not None:
         return options
-    return replace(options, handed_over=forms_to_plain(body_of(options, placement).forms))
+    return replace(options, handed_over=plain(body_of(options, placement).forms))

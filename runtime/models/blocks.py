@@ -32,6 +32,7 @@ from runtime.models.offloading import Offloaded
 from runtime.models.split_backward import SplitBackward, WeightHalf
 from runtime.models.user.packing import absent_as, is_absent
 from runtime.models.user.reading import Sample
+from runtime.models.user.seeds import random_states, set_random_states
 from runtime.models.weight_versions import ReadVersions, WeightStore
 from runtime.program.data_parallel import in_shares
 from runtime.program.tensor_flow import (
@@ -45,10 +46,8 @@ from runtime.program.tensor_flow import (
 )
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.shards import of_parts, share_of, share_shape, sum_in_order
+from schedsearch.schedule import Instance
 from schedsearch.semantics.versions import WeightMode
-
-Instance = tuple[str, int]
-"""A block of one micro-batch: (block name, micro-batch)."""
 
 _Made = tuple[list[tuple[Tensor, Sequence[str]]], Tensor | None]
 """Result of a block for the samples of this device's group: tensors with their consumers, and a loss."""
@@ -135,9 +134,9 @@ class Blocks:
             num_micro_batches,
             {block.name for block in placement.blocks if block.stream != COMPUTE},
         )
-        self._data = model.data(num_micro_batches)
-        weight, each = model.body.weight_of_loss, self.store.micro_batches_per_update
-        if weight is not None and self.store.takers:
+        self._data = model.body.data(num_micro_batches, model.device)
+        weight, each = model.body.weight_of_loss, self.store.versions.micro_batches_per_update
+        if weight is not None and self.store.versions.copies:
             raise ModelError(
                 "has losses that count by their targets, which are not known of an update that copies of "
                 f"a stage make together; use {WeightMode.FLUSH}",
@@ -339,7 +338,7 @@ class Blocks:
             return [(output, self._running(self._consumers[block], micro_batch))], None
         if self._loss_shares is not None:
             share = self._loss_shares.share(block, micro_batch, self._model.groups[block])
-            output = output * (share * self.store.micro_batches_per_update)
+            output = output * (share * self.store.versions.micro_batches_per_update)
         return [], output
 
     def _graph(self, forward: str, micro_batch: int) -> tuple[list[Tensor], Tensor]:
@@ -364,7 +363,7 @@ class Blocks:
         """Return a loss's share in the mean over an update, times the scale of an fp16 loss."""
         groups, scale = self._model.groups[forward], self._model.optimizer.loss_scale
         if self._loss_shares is None:
-            share = 1 / (groups.count * self.store.micro_batches_per_update)
+            share = 1 / (groups.count * self.store.versions.micro_batches_per_update)
         else:
             share = self._loss_shares.share(forward, micro_batch, groups)
         return share if scale is None else share * scale.value
@@ -384,19 +383,15 @@ class _State:
     """Random generators, of CPU and device, and buffers that a block finds at one moment."""
 
     def __init__(self, model: Model, block: str) -> None:
-        self._body, self._block = model.body, block
+        self._body, self._block, self._device = model.body, block, model.device
         self._buffers = self._body.held_buffers(block, model.device)
-        self._cuda = [model.device] if model.device.type == "cuda" else []
-        self._state = torch.get_rng_state()
-        self._cuda_states = [torch.cuda.get_rng_state(device) for device in self._cuda]
+        self._random = random_states(model.device)
 
     @contextmanager
     def as_then(self) -> Iterator[None]:
         """Restore them; afterwards go on as if nothing had been drawn."""
-        with torch.random.fork_rng(self._cuda):
-            torch.set_rng_state(self._state)
-            for device, state in zip(self._cuda, self._cuda_states, strict=True):
-                torch.cuda.set_rng_state(state, device)
+        with torch.random.fork_rng([self._device] if self._device.type == "cuda" else []):
+            set_random_states(self._random, self._device)
             now = self._body.held_buffers(self._block)
             self._body.hold_buffers(self._block, self._buffers)
             try:

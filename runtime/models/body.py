@@ -21,7 +21,6 @@ from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter, Weights, description_of
 from runtime.models.core.precision import compute_type
 from runtime.models.core.slices import SlicedBlock, cannot_be_cut
-from runtime.models.user.calling import CalledModule
 from runtime.models.user.cut import INPUT_NAMES, TARGET_NAMES, names_in_model
 from runtime.models.user.packing import Forms, forms_of, packed, packed_shape, unpacked
 from runtime.models.user.reading import INPUTS, TARGETS, ModelData, Reading, Sample, SourceData, several
@@ -90,10 +89,9 @@ class Body:
         self._check_trained()
         for module in () if pair_backward(placement) else self.modules.values():
             module.eval()
-        self._called = {block: CalledModule(module) for block, module in self.modules.items()}
+        self._called = {block: _CalledModule(module) for block, module in self.modules.items()}
         self._held: dict[str, dict[str, Tensor]] = {}
         self._changes_buffers: dict[str, bool] = {}
-        self._loaded: dict[str, Tensor] = {}
         self.forms: dict[str, Forms] = dict(source.forms(self.names))
 
     def _check_devices(self) -> None:
@@ -208,7 +206,7 @@ class Body:
         def error(reason: str) -> ModelError:
             return ModelError(f"data of {self.source.name} {reason}", "path")
 
-        reading = Reading(self.placement, self.read_names, self.dtype, device, error)
+        reading = Reading(self.placement, self.read_names, self.options, device, error)
         return SourceData(self.source, reading, num_micro_batches, device)
 
     def forward(self, block: str, inputs: Sequence[Tensor], sample: Sample, weights: Weights) -> Tensor:
@@ -298,7 +296,7 @@ class Body:
     def buffers(self, block: str, device: torch.device | str) -> dict[str, Tensor]:
         """Return new buffers of the block's module, by the module's names."""
         return {
-            name: self._buffer(block, name, value).to(
+            name: self.source.values(value).to(
                 device, self.dtype if value.is_floating_point() else None, copy=True
             )
             for name, value in self.modules[block].named_buffers()
@@ -343,18 +341,54 @@ class Body:
         """Return the values of a buffer, in its own type."""
         block, _, name = key.partition(".")
         own = self.modules[block].get_buffer(name)
-        if block in self._held:
-            return self._held[block][name].to(own.dtype)
-        return self._buffer(block, name, own)
+        return self._held[block][name].to(own.dtype) if block in self._held else self.source.values(own)
 
-    def load_buffer(self, key: str, values: Tensor) -> None:
-        """Give a buffer other values."""
-        self._loaded[key] = values
-        self._held.pop(key.partition(".")[0], None)
+    def load_buffer(self, key: str, values: Tensor, device: torch.device) -> None:
+        """Give a buffer on a device other values."""
+        block, _, name = key.partition(".")
+        held = self.held_buffers(block, device)
+        held[name] = values.to(held[name])
 
-    def _buffer(self, block: str, name: str, value: Tensor) -> Tensor:
-        key = f"{block}.{name}"
-        return self._loaded[key] if key in self._loaded else self.source.values(value)
+
+_Place = tuple[dict[str, Any], str, str, Tensor]
+"""A place of a tensor: the module's table and the name in it, the tensor's full name, and the tensor."""
+
+
+class _CalledModule:
+    """A module that is called with given tensors as its parameters and buffers, and in no other way.
+
+    Its own parameters are not put back, its buffers are. It does as `torch.func.functional_call`, which at
+    every call walks over all modules, checks the names, and puts the module's own tensors back; for a small
+    module that takes longer than the module itself. Here the places of the tensors are found once.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        names = {id(value): name for name, value in module.named_parameters()}
+        names |= {id(value): name for name, value in module.named_buffers()}
+        self._module = module
+        parameters: list[_Place] = []
+        self._buffers: list[_Place] = []
+        for inner in module.modules():
+            for tensors, places in ((inner._parameters, parameters), (inner._buffers, self._buffers)):
+                own = ((name, value) for name, value in tensors.items() if value is not None)
+                places += [(tensors, name, names[id(value)], value) for name, value in own]
+        self._tensors = parameters + self._buffers
+
+    def __call__(self, given: dict[str, Tensor], arguments: tuple[Any, ...]) -> Any:
+        """Return the module's outputs.
+
+        Args:
+            given: The tensor of each parameter and buffer by its full name; a buffer in whose place the
+                module puts another one is replaced by that.
+            arguments: Arguments of the module.
+        """
+        for tensors, name, full, _ in self._tensors:
+            tensors[name] = given[full]
+        try:
+            return self._module(*arguments)
+        finally:
+            for tensors, name, full, own in self._buffers:
+                given[full], tensors[name] = tensors[name], own
 
 
 def _names_in_whole(block: str, module: nn.Module) -> Mapping[str, tuple[str, ...]]:

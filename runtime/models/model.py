@@ -16,7 +16,7 @@ from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter, Weights
 from runtime.models.core.precision import autocast, compute_type
 from runtime.models.optimizer import Optimizer
-from runtime.models.user.reading import ModelData, Sample
+from runtime.models.user.reading import Sample
 from runtime.transport.protocol import Team
 from runtime.transport.shards import WHOLE, Shards
 
@@ -152,8 +152,7 @@ class Model:
             for parameter in self.body.parameters(block):
                 if parameter.name not in self._weights:
                     self._add(parameter, shards[block])
-        held = [self.parameters[shard] for shard in self._shard_of.values()]
-        self.optimizer = Optimizer(options, held)
+        self.optimizer = Optimizer(options, list(self.parameters.values()))
 
     def _check_streams(self) -> None:
         """Ensure that the gradients of a parameter come from one stream, so in one order."""
@@ -187,11 +186,6 @@ class Model:
         self.parameters[shard] = weight
         self._shard_of[name] = shard
 
-    @property
-    def draws_nothing(self) -> bool:
-        """Whether blocks draw no random numbers, of which there is one series for all streams."""
-        return self.body.source.seed is None
-
     def hold(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on with these leaf tensors, one for each parameter, which take its values and its place."""
         for name, tensor in tensors.items():
@@ -210,10 +204,6 @@ class Model:
     def _replace(self, name: str, tensor: Tensor) -> None:
         self.optimizer.replace(self._weights[name], tensor)
         self._weights[name] = self.parameters[self._shard_of[name]] = tensor
-
-    def data(self, num_micro_batches: int) -> ModelData:
-        """Return the data that the blocks read."""
-        return self.body.data(num_micro_batches, self.device)
 
     def forward(self, block: str, inputs: Sequence[Tensor], sample: Sample, weights: Weights) -> Tensor:
         """Return a forward block's output, or its loss if no other block reads its output.

@@ -108,7 +108,7 @@ class Optimizer:
         Raises:
             ModelError: It is the state of another optimizer.
         """
-        if not self.holds(weight):
+        if all(each is not weight for each in self._parameters):
             return
         names = _STATE[self._options.optimizer]
         if state and set(state) != names:
@@ -134,7 +134,3 @@ class Optimizer:
         if self.loss_scale is not None and "loss_scale" in state:
             self.loss_scale.value = state["loss_scale"]
             self.loss_scale.good_updates = int(state["good_updates"])
-
-    def holds(self, weight: Tensor) -> bool:
-        """Tell whether it moves a parameter."""
-        return any(each is weight for each in self._parameters)

@@ -48,12 +48,12 @@ _LEAST_BYTES = 1024
 class _Graph(NamedTuple):
     """The form of a graph; its steps are numbered as they are met, breadth first from the output.
 
-    Leaves are indices of inputs by step, `_NONE` for a weight. Edges are for each step the (step, index of
-    its gradient) that each of its own gradients goes to; `_NONE` for one that nobody wants.
+    Inputs are the steps that are leaves of an input; other leaves are weights. Edges are for each step the
+    (step, index of its gradient) that each of its own gradients goes to; `_NONE` for one that nobody wants.
     """
 
     kinds: list[type]
-    leaves: dict[int, int]
+    inputs: set[int]
     edges: list[list[tuple[int, int]]]
 
 
@@ -143,9 +143,8 @@ class SplitBackward:
 
 def _walk(root: Node, inputs: Sequence[Tensor]) -> tuple[list[Node], _Graph]:
     """Return the steps of a graph, and its form."""
-    leaf_of = {id(value): index for index, value in enumerate(inputs)}
-    nodes, numbers = [root], {root: 0}
-    graph = _Graph([], {}, [])
+    leaves, nodes, numbers = set(map(id, inputs)), [root], {root: 0}
+    graph = _Graph([], set(), [])
     for step, node in enumerate(nodes):  # which grows meanwhile
         edges = []
         for after, number in node.next_functions:
@@ -158,8 +157,8 @@ def _walk(root: Node, inputs: Sequence[Tensor]) -> tuple[list[Node], _Graph]:
             edges.append((numbers[after], number))
         graph.kinds.append(type(node))
         graph.edges.append(edges)
-        if not edges and type(node).__name__ == _WEIGHT:
-            graph.leaves[step] = leaf_of.get(id(node.variable), _NONE)  # type: ignore[attr-defined]
+        if not edges and type(node).__name__ == _WEIGHT and id(node.variable) in leaves:  # type: ignore[attr-defined]
+            graph.inputs.add(step)
     return nodes, graph
 
 
@@ -200,15 +199,14 @@ def _plan(graph: _Graph, root_number: int, nodes: Sequence[Node]) -> _Plan:
     for step, after in enumerate(nexts):
         for each in after:
             before[each].add(step)
-    leaves = {step for step, leaf in graph.leaves.items() if leaf != _NONE}
     # Where the second half begins although it is no product: the gradient that arrives there is complete
     # after the first half. Each round may find more of them, and so more steps for the first half.
     early: set[int] = set()
     while True:
-        first = _reached({each for step in leaves | early for each in before[step]}, before)
+        first = _reached({each for step in graph.inputs | early for each in before[step]}, before)
         early -= first  # where the first half runs through anyway is no place to begin
         # The steps of the first half with gradients that are left to do, and these gradients.
-        rest = {step: left for step in first if (left := nexts[step] - first - early - leaves)}
+        rest = {step: left for step in first if (left := nexts[step] - first - early - graph.inputs)}
         # All gradients of these steps are computed together: none is left for later (g above).
         whole = [step for step in rest if graph.kinds[step].__name__ not in _DIVISIBLE]
         more = {each for step in whole for each in rest[step]}

@@ -76,7 +76,7 @@ def load_state_dict_file(model: Model, path: str | Path) -> None:
             weight.copy_(file.get_slice(name)[_place(shard, shapes[name])])
         for block in model.groups:
             for name, (key, before) in model.body.state_buffers(block).items():
-                model.body.load_buffer(key, file.get_tensor(name).to(before.dtype).clone())
+                model.body.load_buffer(key, file.get_tensor(name).to(before.dtype), model.device)
 
 
 def check_save_path(path: Path) -> None:
@@ -110,8 +110,8 @@ def save_state_dict_file(
     check_save_path(path)
     own = _own_tensors(model)
     specs: dict[str, TensorSpec] = {}
-    for rows in collect({name: tuple(tensor.spec) for name, tensor in own.items()}):
-        specs |= {name: TensorSpec(*spec) for name, spec in rows.items()}
+    for of_device in collect({name: tensor.spec for name, tensor in own.items()}):
+        specs |= of_device
     header, starts = _layout(specs)
     temporary = path.with_name(f"{path.name}.tmp")
 

@@ -17,10 +17,8 @@ from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Weights
 from runtime.models.model import Model
 from runtime.program.tensor_flow import pair_backward
+from schedsearch.schedule import Instance
 from schedsearch.semantics.versions import Updates, WeightMode, WeightVersionError, find_versions
-
-Instance = tuple[str, int]
-"""A block of one micro-batch: (block name, micro-batch)."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +38,6 @@ class ReadVersions:
     copies: Mapping[str, int] = field(default_factory=dict)
     own: Mapping[str, int] = field(default_factory=dict)
 
-    def per_update(self, block: str) -> int:
-        """Return how many micro-batches make an update of a forward block, on all of its copies."""
-        return self.micro_batches_per_update * self.copies.get(block, 1)
-
     def on(self, placement: Placement, order: Iterable[Instance]) -> ReadVersions:
         """Return the versions on a device that runs these blocks, of which some take turns with others."""
         own = Counter(name for name, _ in order)
@@ -51,10 +45,7 @@ class ReadVersions:
 
 
 def read_versions(
-    options: ModelOptions,
-    placement: Placement,
-    num_micro_batches: int,
-    orders: Sequence[Sequence[Instance]],
+    options: ModelOptions, placement: Placement, num_micro_batches: int, orders: Sequence[Sequence[Instance]]
 ) -> ReadVersions:
     """Return the versions that are read in an iteration, of each device's order; unused with a flush.
 
@@ -84,6 +75,7 @@ class WeightStore:
     """The weights of a device's forward blocks, in each version that a micro-batch is still to read.
 
     Attributes:
+        versions: Versions of the present order.
         on_complete: Called with a forward block when it has all its gradients of an iteration.
         on_update: Called with a forward block when its gradients of an update within an iteration are
             complete. It returns a function that waits for other devices' gradients, which is called before
@@ -96,7 +88,7 @@ class WeightStore:
     def __init__(
         self, model: Model, versions: ReadVersions, num_micro_batches: int, beside: Container[str] = ()
     ) -> None:
-        self._model, self._versions, self._num_micro_batches = model, versions, num_micro_batches
+        self._model, self.versions, self._num_micro_batches = model, versions, num_micro_batches
         self._beside = beside
         self._is_flushed = not versions.of and versions.micro_batches_per_update >= num_micro_batches
         self.on_complete: Callable[[str], None] = lambda block: None
@@ -104,30 +96,20 @@ class WeightStore:
         self._due: dict[str, Callable[[], None]] = {}
         self.begin()
 
-    @property
-    def micro_batches_per_update(self) -> int:
-        """Micro-batches whose gradients, as their mean, make one update."""
-        return self._versions.micro_batches_per_update
-
-    @property
-    def takers(self) -> Mapping[str, int]:
-        """Number of copies of each block that take turns and average their gradients at each update."""
-        return self._versions.copies
-
     def follow(self, placement: Placement, order: Iterable[Instance]) -> None:
         """Expect another order of the device's blocks from the next iteration on; see `ReadVersions.on`."""
-        self._versions = self._versions.on(placement, order)
+        self.versions = self.versions.on(placement, order)
 
     def begin(self) -> None:
         """Begin an iteration: the model's weights are version 0."""
         self._newest: Counter[str] = Counter()
         self._num_complete: Counter[str] = Counter()
         self._older: dict[Instance, Weights] = {}
-        self._reads_left = Counter((block, version) for (block, _), version in self._versions.of.items())
+        self._reads_left = Counter((block, version) for (block, _), version in self.versions.of.items())
 
     def weights(self, block: str, micro_batch: int) -> Weights:
         """Return the weights that a micro-batch reads on a forward block."""
-        version = self._versions.of.get((block, micro_batch), 0)
+        version = self.versions.of.get((block, micro_batch), 0)
         if self._is_flushed or version == self._newest[block]:
             return self._model.weights(block)
         return self._older[block, version]
@@ -136,12 +118,12 @@ class WeightStore:
         """Take note that a micro-batch's weights have its gradients; make an update if it is due."""
         self._num_complete[block] += 1
         number = self._num_complete[block]
-        is_last = number == self._versions.own.get(block, self._num_micro_batches)
+        is_last = number == self.versions.own.get(block, self._num_micro_batches)
         if self._is_flushed:
             if is_last and block not in self._beside:
                 self.on_complete(block)
             return
-        version = self._versions.of.get((block, micro_batch), 0)
+        version = self.versions.of.get((block, micro_batch), 0)
         self._reads_left[block, version] -= 1
         if version != self._newest[block]:
             older = self._older[block, version]
@@ -151,7 +133,7 @@ class WeightStore:
                     weight.grad = addend if weight.grad is None else weight.grad.add_(addend)
             if not self._reads_left[block, version]:
                 del self._older[block, version]
-        if not is_last and number % self.micro_batches_per_update == 0:
+        if not is_last and number % self.versions.micro_batches_per_update == 0:
             wait = self.on_update(block)
             if wait is None:
                 self._update(block)

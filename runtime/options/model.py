@@ -79,10 +79,7 @@ class UserModelOptions:
     clip_grad_norm: float | None = option(
         None, "largest norm of all gradients together; null: no limit", above=0
     )
-    zero: int = option(
-        0,
-        "1: each copy holds the optimizer's state of a part of the parameters | 0: off",
-    )
+    zero: int = option(0, "1: each copy holds the optimizer's state of a part of the parameters | 0: off")
     slice_lengths: Sequence[int] | None = option(
         None, "tokens of each slice, where sequences are cut into some; null: even ones", hash=False, min=1
     )

@@ -45,9 +45,7 @@ class UserRunOptions:
         "torchrun", "torchrun | fork (CPU only) | in_process: threads that take turns", LAUNCHERS
     )
     device: str | None = _of_launch(
-        None,
-        "cpu | cuda; null: under torchrun GPUs if there is one for each device, else the CPU",
-        DEVICES,
+        None, "cpu | cuda; null: under torchrun GPUs if there is one for each device, else the CPU", DEVICES
     )
     blocking: bool = option(False, "true: every transfer waits for its other end")
     num_micro_batches: int | None = option(
@@ -95,8 +93,7 @@ class UserRunOptions:
     )
     arrival_seed: int = option(0, "seed of requests at random", min=0)
     profile_online: bool = option(
-        False,
-        "true: the first iterations measure the blocks at each clock, for the server that is followed",
+        False, "true: the first iterations measure the blocks at each clock, for the server that is followed"
     )
     trace: bool = _of_launch(
         False, "true: also a trace of the last iterations beside the plan, for ui.perfetto.dev"

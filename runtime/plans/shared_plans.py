@@ -27,11 +27,7 @@ class SharedPlans:
     """
 
     def __init__(
-        self,
-        source: PlanSource | None,
-        placement: Placement,
-        num_micro_batches: int,
-        transport: Transport,
+        self, source: PlanSource | None, placement: Placement, num_micro_batches: int, transport: Transport
     ) -> None:
         self._source = source
         self._placement, self._num_micro_batches = placement, num_micro_batches

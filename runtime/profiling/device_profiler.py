@@ -14,13 +14,12 @@ from torch import Tensor
 
 from placements import Placement
 from placements.hardware import ASSUMED_LATENCY, ClockLatency
-from runtime.clocks.access.opening import lock_clock
-from runtime.clocks.clock import ClockError
+from runtime.clocks.clock import ClockError, lock_clock
+from runtime.clocks.gpu_clock import gpu_uuid
 from runtime.clocks.nvml import NvmlError, NvmlGpu
-from runtime.clocks.torch_gpu import gpu_uuid
 from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.profiler import DeviceProfile, Meter, Profiler, Sweep
-from runtime.program.calls import BlockCall
+from runtime.program.instructions import Run
 from runtime.transport.protocol import Channel, Transport
 
 WAIT_S = 1.0
@@ -61,6 +60,7 @@ class DeviceProfiler(DeviceObserver):
     Attributes:
         profiler: Profiler of the device's blocks.
         description: One line: at which clocks, and whether energy is measured.
+        is_closed: Whether the clock was given back, so that nothing is measured any more.
     """
 
     def __init__(
@@ -75,24 +75,29 @@ class DeviceProfiler(DeviceObserver):
         self.profiler, self.description = open_profiler(
             transport.device, sweep, latency, takes_turns=not transport.has_own_process
         )
+        self.is_closed = False
         self.profiler.meet = lambda kind: transport.meet(placement.by_name[kind].devices)
         self._transport, self._channels, self._device = transport, channels, device
 
     def begin(self, iteration: int) -> None:
         """Go to the clock of an iteration."""
-        self.profiler.begin_iteration()
+        if not self.is_closed:
+            self.profiler.begin_iteration()
 
-    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
+    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
         """Begin to measure a block."""
-        self.profiler.begin(run.block)
+        if not self.is_closed:
+            self.profiler.begin(run.block)
 
-    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
+    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
         """End the measurement of a block."""
-        self.profiler.end(run.block)
+        if not self.is_closed:
+            self.profiler.end(run.block)
 
     def end(self) -> None:
         """Choose the clock of the next iteration."""
-        self.profiler.end_iteration()
+        if not self.is_closed:
+            self.profiler.end_iteration()
 
     def all_done(self) -> bool:
         """Return whether the sweeps of all devices have ended; all ask together."""
@@ -106,9 +111,10 @@ class DeviceProfiler(DeviceObserver):
         return DeviceProfile(tuple(self.profiler.costs), waits, description)
 
     def close(self) -> None:
-        """Give the clock back."""
-        if self.profiler.clock is not None:
+        """Give the clock back, once."""
+        if self.profiler.clock is not None and not self.is_closed:
             self.profiler.clock.reset()
+        self.is_closed = True
 
     def _waiting_clocks(self) -> list[int | None]:
         """Return the clocks at which the blocking power is measured, the same on all devices.
@@ -140,11 +146,9 @@ class DeviceProfiler(DeviceObserver):
                 time.sleep(WAIT_S)
                 self._transport.send(token, channel).wait()
             elif self._device == channel[1]:
-                found = self.profiler.power_w(partial(self._receive, token, channel))
+                received = partial(self._transport.receive, token, channel)
+                found = self.profiler.power_w(lambda received=received: received().wait())  # type: ignore[misc]
         return found
-
-    def _receive(self, token: Tensor, channel: Channel) -> None:
-        self._transport.receive(token, channel).wait()
 
 
 def open_profiler(
@@ -158,7 +162,8 @@ def open_profiler(
     if device.type != "cuda":
         profiler = Profiler(ThreadMeter() if takes_turns else Meter(), sweep, current_mhz=cpu_mhz)
         return profiler, "no GPU: times at the current clock of the processor, no energy"
-    profiler = Profiler(Meter(), sweep, synchronize=_synchronize)
+    # Only the compute stream is waited for: the others may hold receives that are not due yet.
+    profiler = Profiler(Meter(), sweep, synchronize=lambda: torch.cuda.current_stream().synchronize())
     uuid = gpu_uuid(device)
     try:
         gpu = NvmlGpu(uuid)
@@ -181,11 +186,6 @@ def open_profiler(
     longest_s = (latency or ASSUMED_LATENCY).longest_ms / 1000
     profiler = replace(profiler, clock=clock, clocks_mhz=clocks, settle=lambda: time.sleep(5 * longest_s))
     return profiler, f"{measured}, from the highest clock down; {clock.description}"
-
-
-def _synchronize() -> None:
-    """Wait for the compute stream only: the others may hold receives that are not due yet."""
-    torch.cuda.current_stream().synchronize()
 
 
 def cpu_mhz() -> int | None:

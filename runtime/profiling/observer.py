@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor
 
-from runtime.program.calls import BlockCall, Message
+from runtime.program.calls import Message
+from runtime.program.instructions import Run
 from runtime.transport.protocol import Pending
 
 
@@ -32,7 +33,7 @@ class DeviceObserver:
     def posted(self, message: Message, work: Pending) -> None:
         """It was posted."""
 
-    def reach(self, run: BlockCall) -> None:
+    def reach(self, run: Run) -> None:
         """A block is next, and waits for its inputs."""
 
     def wait(self, message: Message) -> None:
@@ -41,10 +42,10 @@ class DeviceObserver:
     def waited(self, message: Message) -> None:
         """It has ended, or on a GPU the compute stream waits for its end."""
 
-    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
+    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
         """The block begins, with these tensors."""
 
-    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
+    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
         """It has ended, or on a GPU was given to the stream, and made these tensors."""
 
     def drain(self) -> None:

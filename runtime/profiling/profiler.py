@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import fmean, median_low
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from runtime.clocks.clock import ClockBackend
 
@@ -74,17 +74,6 @@ class DeviceProfile(NamedTuple):
     blocking_w: tuple[tuple[int | None, float], ...]
     description: str
 
-    def to_plain(self) -> list[Any]:
-        """Return it as lists and numbers."""
-        return [[list(cost) for cost in self.costs], [list(row) for row in self.blocking_w], self.description]
-
-    @classmethod
-    def from_plain(cls, plain: Sequence[Any]) -> DeviceProfile:
-        """Read the form of `to_plain`."""
-        costs, blocking_w, description = plain
-        waits = tuple((clock_mhz, power_w) for clock_mhz, power_w in blocking_w)
-        return cls(tuple(MeasuredCost(*cost) for cost in costs), waits, description)
-
 
 class _Run(NamedTuple):
     """One run of a block; its energy is 0 where nothing measures it."""
@@ -125,7 +114,6 @@ class Profiler:
     limit: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        """Begin at the highest clock, with an iteration that is not counted."""
         self._left = sorted(set(self.clocks_mhz)) if self.clock is not None else []
         self._at: int | None = None
         self._iterations = -1

@@ -25,11 +25,12 @@ import torch
 from torch import Tensor
 
 from placements import Kind, Placement
-from runtime.clocks.torch_gpu import record_event
+from runtime.clocks.gpu_clock import record_event
 from runtime.models import Blocks, Model
 from runtime.profiling.observer import DeviceObserver
 from runtime.profiling.records import BlockRecord, CounterSample, MessageRecord, Record
-from runtime.program.calls import BlockCall, Message
+from runtime.program.calls import Message
+from runtime.program.instructions import Run
 from runtime.program.tensor_flow import KEEP
 from runtime.transport.contact import machine_name
 from runtime.transport.protocol import Pending
@@ -166,11 +167,11 @@ class Recorder(DeviceObserver):
         self._begin_s = time.monotonic()
         self._times.begin()
 
-    def reach(self, run: BlockCall) -> None:
+    def reach(self, run: Run) -> None:
         """Note that a block is next, and waits for its inputs."""
         self._marks[run] = _Marks(self._times.mark())
 
-    def start(self, run: BlockCall, arrived: Sequence[Tensor]) -> None:
+    def start(self, run: Run, arrived: Sequence[Tensor]) -> None:
         """Note that all is there, the memory then, and that the block begins."""
         marks = self._marks[run]
         marks.times.append(self._times.mark())
@@ -178,7 +179,7 @@ class Recorder(DeviceObserver):
         marks.counting.enter_context(self._memory.counting(run.block, arrived, run.mode))
         marks.times.append(self._times.mark())
 
-    def stop(self, run: BlockCall, made: Iterable[Tensor]) -> None:
+    def stop(self, run: Run, made: Iterable[Tensor]) -> None:
         """Note that it has ended, and the memory then; look at the sends."""
         marks = self._marks[run]
         marks.times.append(self._times.mark())
@@ -212,7 +213,7 @@ class Recorder(DeviceObserver):
         end_ms = self._now_ms()
         blocks, held, allocated = list[BlockRecord](), list[CounterSample](), list[CounterSample]()
         for run, marks in self._marks.items():
-            blocks.append(BlockRecord(*run[:2], *map(self._times.ms, marks.times)))
+            blocks.append(BlockRecord(run.block, run.micro_batch, *map(self._times.ms, marks.times)))
             held += map(CounterSample, blocks[-1][-2:], marks.held)
             allocated += map(CounterSample, blocks[-1][-2:], marks.allocated)
         begun = (self._device, self._iteration, self._machine, self._begin_s)
@@ -223,7 +224,7 @@ class Recorder(DeviceObserver):
 
     def _clear(self, iteration: int) -> None:
         self._iteration, self._begin_s = iteration, 0.0
-        self._marks: dict[BlockCall, _Marks] = {}
+        self._marks: dict[Run, _Marks] = {}
         self._messages: dict[Message, MessageRecord] = {}
         self._moving: dict[Message, Pending] = {}
         self._clock_mhz: list[CounterSample] = []

@@ -1,4 +1,4 @@
-"""Events of an iteration on one device, as plain data: blocks, messages, clocks and memory over time.
+"""Events of an iteration on one device: blocks, messages, clocks and memory over time.
 
 All times are in milliseconds from the device's begin of the iteration; `aligned` puts those of several
 devices on one axis. Nothing here knows how the times were taken; see `runtime.profiling.recorder`.
@@ -6,9 +6,9 @@ devices on one axis. Nothing here knows how the times were taken; see `runtime.p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from placements import Placement
 from placements.copies.replicas import copies_in
@@ -91,23 +91,6 @@ class Record:
     clock_mhz: tuple[CounterSample, ...] = ()
     held_bytes: tuple[CounterSample, ...] = ()
     allocated_bytes: tuple[CounterSample, ...] = ()
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return vars(self) | {name: [tuple(row) for row in getattr(self, name)] for name in _ROWS}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Record:
-        """Read the form of `to_plain`."""
-        rows = {name: tuple(row(*values) for values in plain[name]) for name, row in _ROWS.items()}
-        return cls(**{**plain, **rows})
-
-
-_ROWS: Mapping[str, type[BlockRecord] | type[MessageRecord] | type[CounterSample]] = {
-    "blocks": BlockRecord,
-    **dict.fromkeys(("receives", "sends"), MessageRecord),
-    **dict.fromkeys(("clock_mhz", "held_bytes", "allocated_bytes"), CounterSample),
-}
 
 
 def of_copies(records: Sequence[Record], placement: Placement) -> tuple[Record, ...]:

@@ -6,7 +6,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 from placements import Kind, Placement
@@ -71,45 +70,26 @@ def message_of(device: int, each: Instruction) -> Message:
     return Message(Transfer(each.producer, each.consumer, each.micro_batch), source, target, each.part)
 
 
-class BlockCall(NamedTuple):
-    """A call of `Device.run`.
+def _method(verb: str) -> Callable[..., None]:
+    """Return the method of a script's device that runs blocks of one kind."""
 
-    Attributes:
-        clock_mhz: The clock asked for before it, or None. The others are those of
-            `runtime.program.instructions.Run`.
-    """
+    def run(device: Verbs, block: str, micro_batch: int, **how: Any) -> None:
+        device.compute(verb, block, micro_batch, **how)
 
-    block: str
-    micro_batch: int
-    clock_mhz: int | None
-    mode: str = KEEP
-    stream: str = COMPUTE
-
-    def __str__(self) -> str:
-        """Return the block as errors name it."""
-        return f"{self.block} of micro-batch {self.micro_batch}"
-
-
-class Verb:
-    """The method of a script's device that runs blocks of one kind; all come to the device's `compute`."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        """Take the name of the attribute."""
-        self._name = name
-
-    def __get__(self, caller: Verbs, owner: type) -> Callable[..., None]:
-        """Return the function that runs a block, or writes that down."""
-        return partial(caller.compute, self._name)
+    return run
 
 
 class Verbs(ABC):
     """The methods of a script's device that run blocks, a verb for each kind of `VERBS`."""
 
-    forward, backward, backward_input, backward_weight, recompute = Verb(), Verb(), Verb(), Verb(), Verb()
+    forward, backward, backward_input, backward_weight, recompute = map(_method, VERBS.values())
 
-    @abstractmethod
     def compute(self, verb: str, block: str, micro_batch: int, **how: Any) -> None:
-        """Run a block, or write that down; `how` has the other fields of `BlockCall`."""
+        """Run a block, or write that down; `how` has the other fields of `Run`."""
+        self.run(block, micro_batch, **how)
+
+    run: Callable[..., None]
+    """Runs a block of any kind, or writes that down."""
 
     @abstractmethod
     def receive(
@@ -130,15 +110,14 @@ class Calls(Verbs):
 
     Attributes:
         placement: With which a verb must agree; None to take any.
-        runs: Calls of blocks, in order.
         instructions: Runs, sends and receives, in order.
         lines: The line of the script that each of them stands on.
     """
 
     placement: Placement | None = None
-    runs: list[BlockCall] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
+    _firsts: dict[bool, tuple[Run, int]] = field(default_factory=dict)
 
     def run(
         self,
@@ -148,19 +127,31 @@ class Calls(Verbs):
         mode: str = KEEP,
         stream: str = COMPUTE,
     ) -> None:
-        """Write down a run of any block; a ScriptError refuses its clock or its mode."""
-        run = BlockCall(block, micro_batch, clock_mhz, mode, stream)
+        """Write down a run of any block; a ScriptError refuses its clock or its mode.
+
+        All blocks that compute have a clock or none has; blocks beside them have none.
+        """
+        run = Run(block, micro_batch, mode, stream, clock_mhz)
         if mode not in MODES:
-            raise ScriptError(f"line {_line()}: {run} has mode={mode!r}; write one of {', '.join(MODES)}")
+            raise _wrong(run, f"has mode={mode!r}; write one of {', '.join(MODES)}")
         if clock_mhz is not None and (type(clock_mhz) is not int or clock_mhz < 1):
-            raise ScriptError(f"line {_line()}: {run} has clock_mhz={clock_mhz!r}; give whole MHz above 0")
+            raise _wrong(run, f"has clock_mhz={clock_mhz!r}; give whole MHz above 0")
         if clock_mhz is not None and stream != COMPUTE:
-            raise ScriptError(
-                f"line {_line()}: {run} has clock_mhz={clock_mhz!r} on the stream {stream!r}, beside blocks "
-                "of other clocks; leave the clocks of the script out"
+            raise _wrong(
+                run,
+                f"has clock_mhz={clock_mhz!r} on the stream {stream!r}, beside blocks of other clocks; leave "
+                "the clocks of the script out",
             )
-        self.runs.append(run)
-        self._add(Run(block, micro_batch, mode, stream))
+        is_bare = clock_mhz is None
+        if stream == COMPUTE and is_bare not in self._firsts:
+            self._firsts[is_bare] = run, _line()
+            if len(self._firsts) == 2:
+                (bare, line), (clocked, other_line) = self._firsts[True], self._firsts[False]
+                raise ScriptError(
+                    f"line {line}: {bare.instance_text} has no clock_mhz, but {clocked.instance_text} has "
+                    f"(line {other_line}); give one to all blocks of the script, or to none"
+                )
+        self._add(run)
 
     def send(
         self, producer: str, consumer: str, micro_batch: int, *, target: int, part: Part | None = None
@@ -175,46 +166,19 @@ class Calls(Verbs):
         self._add(Receive(producer, consumer, micro_batch, source, part))
 
     @property
-    def count(self) -> int:
-        """Number of calls."""
-        return len(self.instructions)
+    def runs(self) -> list[Run]:
+        """Runs of blocks, in order."""
+        return [each for each in self.instructions if isinstance(each, Run)]
 
-    @property
-    def sends(self) -> list[tuple[Transfer, int]]:
-        """The tensors that are sent, in order, each with its target."""
-        found = (each for each in self.instructions if isinstance(each, Send))
-        return [(Transfer(each.producer, each.consumer, each.micro_batch), each.target) for each in found]
-
-    @property
-    def receives(self) -> list[tuple[Transfer, int]]:
-        """The tensors that are received, in order, each with its source."""
-        found = (each for each in self.instructions if isinstance(each, Receive))
-        return [(Transfer(each.producer, each.consumer, each.micro_batch), each.source) for each in found]
+    def transfers(self, kind: type[Send] | type[Receive]) -> list[Transfer]:
+        """Return the tensors that are sent, or those that are received, in order."""
+        found = (each for each in self.instructions if isinstance(each, kind))
+        return [Transfer(each.producer, each.consumer, each.micro_batch) for each in found]
 
     @property
     def asks_for_clocks(self) -> bool:
         """Whether any block is given a clock."""
         return any(run.clock_mhz is not None for run in self.runs)
-
-    def check_clocks(self) -> None:
-        """Ensure that all blocks that compute have a clock or none has; blocks beside them have none.
-
-        Raises:
-            ScriptError: Some have and some have not; the message names one of each with its line.
-        """
-        lines = (
-            line for each, line in zip(self.instructions, self.lines, strict=True) if isinstance(each, Run)
-        )
-        found: dict[bool, tuple[BlockCall, int]] = {}
-        for run, line in zip(self.runs, lines, strict=True):
-            if run.stream == COMPUTE:
-                found.setdefault(run.clock_mhz is None, (run, line))
-        if len(found) == 2:
-            (bare, line), (clocked, other_line) = found[True], found[False]
-            raise ScriptError(
-                f"line {line}: {bare} has no clock_mhz, but {clocked} has (line {other_line}); give one to "
-                "all blocks of the script, or to none"
-            )
 
     def compute(self, verb: str, block: str, micro_batch: int, **how: Any) -> None:
         """Write down the run of a block of the verb's kind; only a forward block has a mode."""
@@ -248,6 +212,10 @@ class OfStages:
             action(*(stages[name] for name in names), micro_batch, **options)
 
         return called
+
+
+def _wrong(run: Run, text: str) -> ScriptError:
+    return ScriptError(f"line {_line()}: {run.instance_text} {text}")
 
 
 def _line() -> int:

@@ -20,7 +20,6 @@ from runtime.program.handover import (
     check_needed,
     check_runs,
     check_shares,
-    run_text,
 )
 from runtime.program.instructions import Programs, Run
 from runtime.program.lower import CopiesUpdate, orders_of, updates_of
@@ -121,8 +120,8 @@ def _check_collectives(programs: Programs) -> None:
             (here, first), *others = together
             for there, second in others:
                 if first != second:
-                    text = f"device {here[0]} runs {run_text(first)} where device {there[0]} runs "
-                    text += f"{run_text(second)}, but they run both together"
+                    text = f"device {here[0]} runs {first.instance_text} where device {there[0]} runs "
+                    text += f"{second.instance_text}, but they run both together"
                     raise fault(programs, text, [here, there])
 
 

@@ -211,13 +211,8 @@ def check_local_order(programs: Programs) -> None:
                 there.add(((each.block,) if isinstance(each, Run) else (each.producer, each.consumer), n))
 
 
-def run_text(run: Run) -> str:
-    """Return a run as errors name it."""
-    return f"{quoted(run.block)} of micro-batch {run.micro_batch}"
-
-
 def _runs(position: ProgramPosition, run: Run) -> str:
-    return f"device {position[0]} runs {run_text(run)}"
+    return f"device {position[0]} runs {run.instance_text}"
 
 
 def _item_text(item: _Item) -> str:

@@ -1,6 +1,7 @@
 """Programs: the runs, sends and receives of each device, in order, and their text.
 
-A program says nothing of clocks and times: it is the same for every frequency plan of a schedule.
+A program says nothing of times: it is the same for every frequency plan of a schedule, whose clocks scripts
+give to its runs.
 """
 
 from __future__ import annotations
@@ -56,12 +57,19 @@ class Run:
     Attributes:
         mode: How a forward block runs, one of `MODES`; its backward follows it.
         stream: Stream of its devices that it runs on, as the placement says.
+        clock_mhz: Clock that a script asks for before it, or None; no part of the program.
     """
 
     block: str
     micro_batch: int
     mode: str = KEEP
     stream: str = COMPUTE
+    clock_mhz: int | None = field(default=None, compare=False)
+
+    @property
+    def instance_text(self) -> str:
+        """The block and its micro-batch as errors name them."""
+        return f"{quoted(self.block)} of micro-batch {self.micro_batch}"
 
     def __str__(self) -> str:
         """Return the one-line text that `parse_instruction` reads; `keep` and `compute` go without saying."""
@@ -107,8 +115,8 @@ def parse_instruction(line: str) -> Instruction:
     (1, 4)
     >>> str(parse_instruction('run "my block" #3'))
     'run "my block" #3'
-    >>> parse_instruction("run F1 #2 recompute")
-    Run(block='F1', micro_batch=2, mode='recompute', stream='compute')
+    >>> parse_instruction("run F1 #2 recompute").mode
+    'recompute'
     """
     if found := _RUN.fullmatch(line.strip()):
         block, n, mode, stream = found.groups()

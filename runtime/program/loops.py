@@ -2,6 +2,9 @@
 
 It reads the program only, not the search's repetend: transfers may make a device's loop begin elsewhere. A
 schedule that ends one phase before it begins the next, as GPipe does, has a loop for each.
+
+Where all of a program repeats, its loops can run more or fewer rounds, and their ends stay as they are: it is
+one of any number of micro-batches. Whether it is safe then `runtime.program.deadlock.check` tells.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ import itertools
 from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from runtime.program.instructions import Instruction, Programs, Run, Send
 
@@ -105,13 +107,13 @@ def find_loops(instructions: Sequence[Instruction], shift: int = 1) -> LoopedPro
         if not isinstance(section, Loop)
         for loop in _loops(section, index, shift, taken)
     ]:
-        best = max(found)
-        place, begin, period = -best.minus_section, -best.minus_begin, -best.minus_period
+        covered, minus_period, _, minus_begin, minus_place = max(found)
+        place, begin, period = -minus_place, -minus_begin, -minus_period
         section = sections[place]
         assert not isinstance(section, Loop)
-        loop = Loop(section[begin : begin + period], best.covered // period, shift)
+        loop = Loop(section[begin : begin + period], covered // period, shift)
         taken |= set(map(kind, loop.body))
-        sections[place : place + 1] = [section[:begin], loop, section[begin + best.covered :]]
+        sections[place : place + 1] = [section[:begin], loop, section[begin + covered :]]
     return LoopedProgram(tuple(section for section in sections if section))
 
 
@@ -137,22 +139,9 @@ def kind(instruction: Instruction) -> Instruction:
     return replace(instruction, micro_batch=0)
 
 
-class _Found(NamedTuple):
-    """A loop in a straight section, by preference.
-
-    Attributes:
-        covered: Instructions that it stands for.
-        minus_period: Instructions of its body, negative.
-        starts_well: Whether it does not begin with a send.
-        minus_begin: Place of its first instruction in the section, negative.
-        minus_section: Index of the section, negative.
-    """
-
-    covered: int
-    minus_period: int
-    starts_well: bool
-    minus_begin: int
-    minus_section: int
+_Found = tuple[int, int, bool, int, int]
+"""A loop, the best one greatest: instructions that it stands for, -period, whether it does not begin with a
+send, -place of its first instruction in a section, -index of the section."""
 
 
 def _loops(section: Straight, index: int, shift: int, taken: Container[Instruction]) -> Iterator[_Found]:
@@ -173,8 +162,81 @@ def _loops(section: Straight, index: int, shift: int, taken: Container[Instructi
             for begin in range(consecutive[0], consecutive[0] + spare + 1) if rounds else ():
                 if num_taken[begin] == num_taken[begin + period]:
                     starts_well = not isinstance(section[begin], Send)
-                    yield _Found(period * (rounds + 1), -period, starts_well, -begin, -index)
+                    yield period * (rounds + 1), -period, starts_well, -begin, -index
 
 
 def _later(instruction: Instruction, micro_batches: int) -> Instruction:
     return replace(instruction, micro_batch=instruction.micro_batch + micro_batches)
+
+
+@dataclass(frozen=True)
+class ParametricPrograms:
+    """The looped programs of all devices, each of whose blocks and messages is in a loop of its device.
+
+    Attributes:
+        programs: Programs for their own number of micro-batches.
+        looped: Looped programs by device.
+        shift: Micro-batches per round.
+        least: The fewest micro-batches that they can have.
+    """
+
+    programs: Programs
+    looped: tuple[LoopedProgram, ...]
+    shift: int
+    least: int
+
+    def at(self, num_micro_batches: int) -> Programs:
+        """Return the programs for at least `least` micro-batches, a whole number of rounds more."""
+        more = num_micro_batches - self.programs.num_micro_batches
+        assert num_micro_batches >= self.least and more % self.shift == 0
+
+        def moved(looped: LoopedProgram, section: Straight | Loop) -> Straight | Loop:
+            if isinstance(section, Loop):
+                return replace(section, rounds=section.rounds + more // self.shift)
+            return tuple(
+                replace(each, micro_batch=each.micro_batch + more) if is_late(looped, each) else each
+                for each in section
+            )
+
+        instructions = tuple(
+            LoopedProgram(tuple(moved(looped, section) for section in looped.sections)).unroll()
+            for looped in self.looped
+        )
+        return replace(self.programs, num_micro_batches=num_micro_batches, instructions=instructions)
+
+
+def parametric(programs: Programs, looped: Sequence[LoopedProgram], shift: int) -> ParametricPrograms | None:
+    """Return looped programs as programs of any number of micro-batches, or None if their loops are not.
+
+    Every block and every message of a device must be in a loop, for every micro-batch of a round. With the
+    fewest micro-batches some loop does not run at all, or runs one round if none were left.
+
+    Args:
+        programs: Programs of all devices.
+        looped: Their loops; see `find_loops`.
+        shift: Micro-batches per round.
+    """
+    if not any(each.loops for each in looped) or not all(_is_whole(each, shift) for each in looped):
+        return None
+    rounds = min(loop.rounds for each in looped for loop in each.loops)
+    least = programs.num_micro_batches - rounds * shift
+    return ParametricPrograms(programs, tuple(looped), shift, least or shift)
+
+
+def is_late(looped: LoopedProgram, instruction: Instruction) -> bool:
+    """Tell whether an instruction outside of the loops is of a later micro-batch than its like in a loop."""
+    again = [
+        each.micro_batch
+        for loop in looped.loops
+        for each in loop.body
+        if kind(each) == kind(instruction) and (each.micro_batch - instruction.micro_batch) % loop.shift == 0
+    ]
+    return bool(again) and instruction.micro_batch > again[0]
+
+
+def _is_whole(looped: LoopedProgram, shift: int) -> bool:
+    inside: dict[Instruction, list[int]] = {kind(each): [] for each in looped.straight}
+    for loop in looped.loops:
+        for each in loop.body:
+            inside.setdefault(kind(each), []).append(each.micro_batch % shift)
+    return all(sorted(residues) == list(range(shift)) for residues in inside.values())

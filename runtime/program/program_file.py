@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from placements import Placement, PlacementError
-from placements.forms.reading import Field, in_file
-from placements.forms.texts import read_json
+from placements.forms.reading import Field, json_file
 from placements.placement_file import placement_from_dict, placement_to_dict
 from runtime.program.instructions import Instruction, Programs, ProgramTextError, parse_instruction
-from runtime.program.tensor_spec import TensorSpecError, TensorSpecs, specs_from_plain, specs_to_plain
+from runtime.program.tensor_spec import TensorSpecs, specs_from_plain, specs_to_plain
 
 SCHEMA_VERSION = 2
 """Version of the file form of programs; version 1 has no specs of messages."""
@@ -39,26 +38,18 @@ def read_programs(path: str | Path) -> Programs:
     Raises:
         ProgramFileError: The file cannot be read, lacks a field, or a line is no instruction.
     """
-    data = Field(read_json(path, "a programs.json", ProgramFileError), "", ProgramFileError)
-    try:
-        with in_file(path, ProgramFileError):
-            return _programs(data)
-    except (PlacementError, TensorSpecError) as error:
-        raise ProgramFileError(f"{path}: {error}") from None
-
-
-def _programs(data: Field) -> Programs:
-    fields = data.mapping("a mapping", "give a programs.json")
-    if "programs" not in fields and "blocks" in fields:
-        raise ProgramFileError("is a schedule; check it with schedsearch check schedule=PATH")
-    version = data.version(SCHEMA_VERSION)
-    placement = for_single_gpus(placement_from_dict(data["placement"].value))
-    programs = _of_each_device(data["programs"], placement)
-    number = data["num_micro_batches"].whole("a whole number from 1 on", min=1)
-    instructions = tuple(tuple(map(_instruction, program.items("a list of lines"))) for program in programs)
-    specs = specs_of_devices(data["forms"], placement) if version > 1 else ()
-    batch = batch_from_plain(data["batch"], placement, number) if "batch" in fields else ()
-    return Programs(placement, number, instructions, specs, batch)
+    with json_file(path, "a programs.json", ProgramFileError) as data:
+        fields = data.mapping("a mapping", "give a programs.json")
+        if "programs" not in fields and "blocks" in fields:
+            raise data.mistake("is a schedule; check it with schedsearch check schedule=PATH")
+        version = data.version(SCHEMA_VERSION)
+        placement = placement_of(data["placement"])
+        programs = _of_each_device(data["programs"], placement)
+        number = data["num_micro_batches"].whole("a whole number from 1 on", min=1)
+        instructions = tuple(tuple(map(_instruction, each.items("a list of lines"))) for each in programs)
+        specs = specs_of_devices(data["forms"], placement) if version > 1 else ()
+        batch = batch_from_plain(data["batch"], placement, number) if "batch" in fields else ()
+        return Programs(placement, number, instructions, specs, batch)
 
 
 def batch_from_plain(field: Field, placement: Placement, num_micro_batches: int) -> tuple[int, ...]:
@@ -76,23 +67,27 @@ def specs_of_devices(field: Field, placement: Placement) -> tuple[TensorSpecs, .
     """Return the specs of each device; nothing for null, where no model was known."""
     if field.value is None:
         return ()
-    return tuple(specs_from_plain(row.value, row.where) for row in _of_each_device(field, placement))
+    return tuple(map(specs_from_plain, _of_each_device(field, placement)))
 
 
 def _of_each_device(field: Field, placement: Placement) -> list[Field]:
     rows, number = field.items(), placement.num_devices
     if len(rows) != number:
         text = f"has {len(rows)} entries; give one for each of {placement.name}'s {number} devices"
-        raise ProgramFileError(f"{field.where}: {text}")
+        raise field.mistake(text)
     return rows
 
 
-def for_single_gpus(placement: Placement) -> Placement:
+def placement_of(field: Field) -> Placement:
     """Return a placement if each of its devices is one GPU."""
+    try:
+        placement = placement_from_dict(field.value)
+    except PlacementError as error:
+        raise field.error(str(error)) from None
     if placement.num_gpus:
-        raise ProgramFileError(
-            f"placement.num_gpus: is {list(placement.num_gpus)}, but a program is that of one GPU; give each "
-            "GPU as a device of its own and leave it out"
+        raise field["num_gpus"].mistake(
+            f"is {list(placement.num_gpus)}, but a program is that of one GPU; give each GPU as a device of "
+            "its own and leave it out"
         )
     return placement
 
@@ -101,4 +96,4 @@ def _instruction(field: Field) -> Instruction:
     try:
         return parse_instruction(field.text("a line", "write such as 'run F0 #0'"))
     except ProgramTextError as error:
-        raise ProgramFileError(f"{field.where}: {error}") from None
+        raise field.mistake(str(error)) from None

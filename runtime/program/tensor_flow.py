@@ -8,7 +8,8 @@ and so of its backward, is the choice of the one decision on them. It knows neit
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from placements import Block, Kind, Placement
 from placements.copies.replicas import copies_in
@@ -122,6 +123,17 @@ def forward_graphs(placement: Placement) -> tuple[tuple[str, ...], ...]:
         tuple(name for name, other in graph_of.items() if other == graph)
         for graph in sorted(set(graph_of.values()))
     )
+
+
+def restricted(placement: Placement, names: Collection[str]) -> Placement:
+    """Return the placement of some blocks alone, which keep nothing and about which nothing is decided."""
+    blocks = tuple(
+        replace(block, memory=0, after=tuple(name for name in block.after if name in names))
+        for block in placement.blocks
+        if block.name in names
+    )
+    transfer = tuple(each for each in placement.transfer if each[0] in names and each[1] in names)
+    return replace(placement, blocks=blocks, transfer=transfer, decisions=())
 
 
 def gradient_inputs(placement: Placement, pairs: Mapping[str, str], block: str) -> tuple[str, ...]:

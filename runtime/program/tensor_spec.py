@@ -22,10 +22,6 @@ TensorEdge = tuple[str, str]
 """(producer, consumer): the block that makes a tensor, and the one that takes it."""
 
 
-class TensorSpecError(ValueError):
-    """Data are not a table of forms; the message names the place and the remedy in one line."""
-
-
 class TensorSpec(NamedTuple):
     """Shape and element type of a tensor, known before it is there.
 
@@ -93,22 +89,16 @@ def _sizes(shape: tuple[int, ...]) -> tuple[int | str, ...]:
     )
 
 
-def specs_from_plain(data: object, where: str) -> dict[TensorEdge, TensorSpec]:
-    """Return the specs of plain data as of `specs_to_plain`; `where` names them in an error.
-
-    Raises:
-        TensorSpecError: They are something else, or name an edge twice.
-    """
+def specs_from_plain(field: Field) -> dict[TensorEdge, TensorSpec]:
+    """Return the specs of plain data as of `specs_to_plain`; another form, or an edge twice, is an error."""
     specs: dict[TensorEdge, TensorSpec] = {}
-    for row in Field(data, where, TensorSpecError).items("a list of forms"):
+    for row in field.items("a list of forms"):
         row.only(("dtype", "shape", "edges"))
         dtype = row["dtype"].text("the name of a type", "give one such as 'float64'")
         spec = TensorSpec(dtype, tuple(map(_size, row["shape"].items("a list of sizes"))))
         for edge in row["edges"].typed(tuple[tuple[str, str], ...]):
             if edge in specs:
-                raise TensorSpecError(
-                    f"{row.where}: {edge[0]} -> {edge[1]} has a form already; give one only"
-                )
+                raise row.mistake(f"{edge[0]} -> {edge[1]} has a form already; give one only")
             specs[edge] = spec
     return specs
 

@@ -6,6 +6,6 @@ knows nothing of devices; `runtime.client` carries plans to them. It has no user
 bears it may do everything.
 
 Read `bodies` (fields of requests and answers, and why a request is refused), `job` (a job and the plan that
-it runs), `storage` (jobs on disk), `workers` (compute frontiers), `service` (all requests), `access` (the
-token), `app` (HTTP, and requests that wait for a plan) and `__main__`.
+it runs), `storage` (jobs on disk), `workers` (compute frontiers), `service` (all requests), `app` (HTTP, its
+token, and requests that wait for a plan) and `__main__`.
 """

@@ -31,8 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not 0 <= parsed.port < 1 << 16:
         _exit(f"port: {parsed.port} is not a port; give 1 to 65535, or 0 for any free one", 2)
     try:
-        from runtime.server.access import read_token
-        from runtime.server.app import Server, create_app, listen
+        from runtime.server.app import Server, create_app, listen, read_token
         from runtime.server.service import Service
     except ImportError as error:
         _exit(f"{error.name} is not installed; pip install 'schedsearch[server]'", 1)

@@ -1,13 +1,15 @@
 """The service over HTTP: one route for each request, JSON both ways, errors in one line.
 
 Requests that wait for a job's next plan sleep until there is news of it, and need no thread. At the end the
-server answers them all, and waits for nobody.
+server answers them all, and waits for nobody. Who may ask, a bearer token tells.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -20,10 +22,17 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from runtime.server.access import OPEN_PATH, Gate
+from runtime.plans.plan_client import TOKEN_VARIABLE
 from runtime.server.bodies import DeployedPlanAnswer, NotYetError, RequestError, refusal
 from runtime.server.service import Service
+
+OPEN_PATH = "/health"
+"""Path that is answered to all."""
+
+MIN_TOKEN = 16
+"""Characters that a token must have; a shorter one is guessed."""
 
 MAX_WAIT_S = 60.0
 """How long a request may wait for a plan."""
@@ -33,6 +42,47 @@ _MIN_WAIT_S = 1e-3
 
 _GRACE_S = 10
 """Longest time for requests that are still being answered at the end."""
+
+
+class Gate:
+    """Refuse requests without the token, and take all others for JSON: curl calls it a form.
+
+    The token, of visible ASCII characters, is None if all may ask.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app, self._right = app, None if token is None else f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "http":
+            headers = [header for header in scope["headers"] if header[0] != b"content-type"]
+            if scope["path"] != OPEN_PATH and not self._is_borne(headers):
+                remedy = f"set {TOKEN_VARIABLE}, or send 'Authorization: Bearer TOKEN'"
+                told = {"WWW-Authenticate": "Bearer", "Connection": "close"}
+                answer = JSONResponse({"detail": f"token: is missing or wrong; {remedy}"}, 401, told)
+                await answer(scope, receive, send)
+                return
+            scope = {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
+        await self._app(scope, receive, send)
+
+    def _is_borne(self, headers: list[tuple[bytes, bytes]]) -> bool:
+        """Compare in a time that does not tell how much of a wrong token is right."""
+        given = [value for name, value in headers if name == b"authorization"]
+        return self._right is None or (len(given) == 1 and hmac.compare_digest(given[0], self._right))
+
+
+def read_token() -> str | None:
+    """Return the token of the environment, or None; a `ValueError` says why one is of no use."""
+    token = os.environ.get(TOKEN_VARIABLE)
+    if not token:
+        return None
+    if len(token) < MIN_TOKEN or not all("!" <= character <= "~" for character in token):
+        raise ValueError(
+            f"{TOKEN_VARIABLE}: is no token; use one of at least {MIN_TOKEN} letters and digits, "
+            "such as `openssl rand -hex 16` makes"
+        )
+    return token
 
 
 class News(WeakValueDictionary[str, asyncio.Event]):
@@ -163,7 +213,6 @@ class Server(uvicorn.Server):
     """Serves an application until it is told to end."""
 
     def __init__(self, app: FastAPI) -> None:
-        """Configure uvicorn."""
         self._app = app
         super().__init__(
             uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE_S)

@@ -29,7 +29,6 @@ class RequestError(ValueError):
     """
 
     def __init__(self, message: str, status: int = 422) -> None:
-        """Keep the status beside the message."""
         super().__init__(message)
         self.status = status
 

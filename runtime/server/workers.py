@@ -38,12 +38,8 @@ class Workers:
     """
 
     def __init__(
-        self,
-        number: int,
-        load: Callable[[str], Task | None],
-        keep: Callable[[str, Frontier | str], None],
+        self, number: int, load: Callable[[str], Task | None], keep: Callable[[str, Frontier | str], None]
     ) -> None:
-        """Start nothing before the first job."""
         self._load, self._keep = load, keep
         self._threads = ThreadPoolExecutor(number, "frontier")
         self._context = multiprocessing.get_context("forkserver")

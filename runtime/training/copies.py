@@ -12,14 +12,11 @@ messages go on. Its sum begins then and is waited for when the iteration is over
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
-
-from torch import Tensor
+from typing import Any, NamedTuple
 
 from runtime.models.model import Model, ReplicaBucket, team_of
-from runtime.transport.copies import Copies
 from runtime.transport.protocol import Team
-from runtime.transport.shards import sum_in_order
+from runtime.transport.shards import Shards, sum_in_order
 
 
 class _Sum(NamedTuple):
@@ -35,7 +32,7 @@ class _Sum(NamedTuple):
     bucket: ReplicaBucket
     blocks: frozenset[str]
     order: tuple[int, ...]
-    copies: Copies
+    copies: Shards
 
 
 class CopySums:
@@ -52,7 +49,7 @@ class CopySums:
     def __init__(
         self,
         model: Model,
-        copies: Mapping[Team, Copies],
+        copies: Mapping[Team, Shards],
         takers: Mapping[str, int] | None = None,
         *,
         exact: bool,
@@ -107,16 +104,12 @@ class CopySums:
         """Begin a sum; return a function that waits for it, and hands it out."""
         row = self._model.flat_gradients(each.bucket.names)
         takers = self._takers.get(each.bucket.blocks[0], 1)
-        gathered = each.copies.begin_gather(row) if self._exact else None
-        summed = None if self._exact else each.copies.begin_sum(row)
+        gather, add_up = each.copies.begin_gather, each.copies.begin_sum
+        wait: Callable[[], Any] = gather(row) if self._exact else add_up(row)
 
         def finish() -> None:
-            if summed is not None:
-                total = summed()
-            else:
-                assert gathered is not None
-                rows: list[Tensor] = gathered()
-                total = sum_in_order([rows[place] for place in each.order])
+            found = wait()
+            total = sum_in_order([found[place] for place in each.order]) if self._exact else found
             self._model.set_gradients(each.bucket.names, total if takers == 1 else total / takers)
 
         return finish

@@ -13,7 +13,6 @@ from runtime.models.model import Model
 from runtime.models.optimizer import Optimizer
 from runtime.training.clipping import scale_by_norm, squares, total_norm
 from runtime.training.copies import CopySums
-from runtime.training.loss_scale import unscale
 from runtime.training.zero import Owners
 from runtime.transport.protocol import Transport
 
@@ -36,12 +35,12 @@ class Update:
         """Connect the copies; with ZeRO, let the optimizer hold the parameters that the device owns."""
         self._model, self._placement, self._transport, self._exact = model, placement, transport, exact
         copies = transport.connect_copies(model.teams_of_replicas())
-        self._sums = CopySums(model, copies, blocks.store.takers, exact=exact)
+        self._sums = CopySums(model, copies, blocks.store.versions.copies, exact=exact)
         self.owners = Owners(model, copies)
         self.is_skipped = False
         blocks.store.on_complete, blocks.store.on_update = self._sums.complete, self._sums.begin_update
         if model.options.zero:
-            model.optimizer = Optimizer(model.options, list(self.owners.own.values()))
+            model.optimizer = Optimizer(model.options, [*filter(self.owners.owns, model.parameters.values())])
 
     def complete(self) -> None:
         """Give every copy the sum of the gradients; with fp16 scale all down, or forget them on overflow."""
@@ -49,7 +48,7 @@ class Update:
         scale = self._model.optimizer.loss_scale
         if scale is not None:
             weights = self._model.parameters.values()
-            self.is_skipped = not unscale(weights, scale, lambda here: any(self._transport.collect(here)))
+            self.is_skipped = not scale.unscale(weights, lambda here: any(self._transport.collect(here)))
 
     def clip_grad_norm_(self, max_norm: float) -> float:
         """Scale all gradients down so that their norm is no more than a limit; return the norm before.

@@ -17,29 +17,26 @@ import torch.optim
 from torch import Tensor
 
 from runtime.models.model import Model, team_of
-from runtime.transport.copies import Copies
 from runtime.transport.protocol import Team
+from runtime.transport.shards import Shards
 
 
 class Owners:
     """The copies that own each parameter.
-
-    Attributes:
-        own: The parameters of this device that it moves: without copies, or owned by it.
 
     Args:
         model: Model of the device.
         copies: The teams of its `teams_of_replicas` that the device is in.
     """
 
-    def __init__(self, model: Model, copies: Mapping[Team, Copies]) -> None:
+    def __init__(self, model: Model, copies: Mapping[Team, Shards]) -> None:
         """Give the parameters of each team to its members, the largest first, each to the least loaded."""
         weights = {shard.name: weight for shard, weight in model.parameters.items()}
         names_of: dict[Team, list[str]] = {}
         for groups, names in model.replicas.items():
             for shard in range(len(groups[0])):
                 names_of.setdefault(team_of(groups, shard), []).extend(names)
-        self._shares: list[tuple[Copies, list[list[Tensor]]]] = []
+        self._shares: list[tuple[Shards, list[list[Tensor]]]] = []
         self._of_others = set[int]()
         for team in (team for team in names_of if team in copies):
             shares: list[list[Tensor]] = [[] for _ in range(copies[team].count)]
@@ -52,10 +49,9 @@ class Owners:
                 if owner != copies[team].index:
                     self._of_others.add(id(weight))
             self._shares.append((copies[team], shares))
-        self.own = {shard: weight for shard, weight in model.parameters.items() if self.owns(weight)}
 
     def owns(self, weight: Tensor) -> bool:
-        """Tell whether this device moves one of its parameters."""
+        """Tell whether this device moves one of its parameters: one without copies, or that it owns."""
         return id(weight) not in self._of_others
 
     def share_parameters(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from runtime.transport.protocol import Transport
 
@@ -19,7 +19,6 @@ class PipelineError(ValueError):
     """
 
     def __init__(self, reason: str, device: int | None = None) -> None:
-        """Name the device in the message."""
         super().__init__(reason if device is None else f"device {device}: {reason}")
         self.reason, self.device = reason, device
 
@@ -54,13 +53,8 @@ def succeeded(transport: Transport, device: int, compute: Callable[[], T]) -> T:
         failed = error
     (num_failed,) = transport.add_up([float(failed is not None)])
     if num_failed:
-        tell_all(transport, failed)
+        kind = "" if isinstance(failed, ValueError) else f"{type(failed).__name__}: "
+        reasons = transport.collect(None if failed is None else " ".join(f"{kind}{failed}".split()))
+        index, reason = next((i, each) for i, each in enumerate(reasons) if each is not None)
+        raise PipelineError(reason, index) from failed
     return value
-
-
-def tell_all(transport: Transport, failed: Exception | None) -> NoReturn:
-    """Raise the failure of the first device that has one; every process must call it."""
-    kind = "" if isinstance(failed, ValueError) else f"{type(failed).__name__}: "
-    reasons = transport.collect(None if failed is None else " ".join(f"{kind}{failed}".split()))
-    index, reason = next((i, each) for i, each in enumerate(reasons) if each is not None)
-    raise PipelineError(reason, index) from failed

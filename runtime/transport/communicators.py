@@ -75,11 +75,6 @@ def communicators(
     return (*(Communicator(*name_and_pair, tuple(each)) for name_and_pair, each in own.items()), *of_teams)
 
 
-def of_copies(team: Team) -> Communicator:
-    """Return the communicator of a team for operations beside its blocks."""
-    return Communicator(f"copies {' '.join(map(str, team))}", team)
-
-
 def teams_of_blocks(placement: Placement) -> list[StreamTeam]:
     """Return the devices of every data-parallel group, and of every shard of all groups, by stream."""
     forward = [block for block in placement.blocks if block.kind is Kind.F]

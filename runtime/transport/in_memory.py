@@ -13,8 +13,7 @@ from torch import Tensor
 
 from placements import Placement
 from runtime.program.tensor_spec import TensorSpec
-from runtime.transport.communicators import StreamTeam, teams_of_blocks
-from runtime.transport.copies import Copies, MemoryCopies
+from runtime.transport.communicators import teams_of_blocks
 from runtime.transport.protocol import Channel, Pending, Team, Transport, shards_and_groups
 from runtime.transport.shards import Shards
 from runtime.transport.turns import Turns, run_in_turns
@@ -36,6 +35,47 @@ class _Transfer:
 
     def is_completed(self) -> bool:
         return self.is_done
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryShards(Shards):
+    """A team of threads of one process; RuntimeError if they gather tensors of different forms.
+
+    Attributes:
+        exchange: Hands a value to the others; what it returns waits, and returns the values in order.
+    """
+
+    exchange: Callable[[Any], Callable[[], list[Any]]]
+
+    def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+        """Hand a copy to the others."""
+        found = self.exchange(tensor.detach().clone())
+
+        def gathered() -> list[Tensor]:
+            values = found()
+            if len({_spec(value) for value in values}) > 1:
+                raise RuntimeError("devices of a team gather tensors of different forms")
+            return [value.clone() for value in values]
+
+        return gathered
+
+    def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Hand a copy to the others, and add up all."""
+        found = self.exchange(tensor.detach().clone())
+        return lambda: tensor.copy_(torch.stack(found()).sum(0))
+
+    def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
+        """Hand a copy to the others, and take one."""
+        found = self.exchange(tensor.detach().clone())
+        return lambda: tensor.copy_(found()[source])
+
+    def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+        """Hand each device its rows; RuntimeError if the numbers are others than expected."""
+        parts = self.exchange(rows.detach().clone().split_with_sizes(list(sent)))()
+        found = [of_other[self.index] for of_other in parts]
+        if [len(part) for part in found] != list(received):
+            raise RuntimeError("devices of a team exchange other numbers of rows than they expect")
+        return torch.cat(found)
 
 
 class Network:
@@ -111,39 +151,13 @@ class Network:
 
         return wait
 
-    def swap(
-        self, team: Team, device: int, rows: Tensor, sent: Sequence[int], received: Sequence[int]
-    ) -> Tensor:
-        """Return the rows that all devices of a team have for this one; see `Shards.swap`."""
-        parts = self.exchange(team, device, rows.detach().clone().split_with_sizes(list(sent)))
-        found = [of_other[team.index(device)] for of_other in parts]
-        if [len(part) for part in found] != list(received):
-            raise RuntimeError(f"devices {team} exchange other numbers of rows than they expect")
-        return torch.cat(found)
-
-    def gather(self, team: Team, device: int, value: Tensor) -> list[Tensor]:
-        """Return the tensors of all devices of a team, in its order; RuntimeError if their forms differ."""
-        found = self.exchange(team, device, value.detach().clone())
-        if len({_spec(other) for other in found}) > 1:
-            raise RuntimeError(f"devices {team} gather tensors of different forms")
-        return [other.clone() for other in found]
-
-    def teams(self, teams: Iterable[StreamTeam], device: int) -> dict[StreamTeam, Shards]:
-        """Return a device's place in each team that it is in; all streams run in the device's one turn."""
-        found = {}
-        for team, stream in teams:
-            if device in team:
-                gather, swap = partial(self.gather, team, device), partial(self.swap, team, device)
-                found[team, stream] = Shards(team.index(device), len(team), gather, swap=swap)
-        return found
-
-    def copies(self, teams: Iterable[Team], device: int) -> dict[Team, Copies]:
-        """Return a device's place in each team of copies that it is in."""
-        found: dict[Team, Copies] = {}
+    def copies(self, teams: Iterable[Team], device: int, series: str = "copies") -> dict[Team, Shards]:
+        """Return a device's place in each team that it is in."""
+        found: dict[Team, Shards] = {}
         for team in teams:
             if device in team:
-                exchange = partial(self.begin_exchange, team, device, series="copies")
-                found[team] = MemoryCopies(team.index(device), len(team), exchange)
+                exchange = partial(self.begin_exchange, team, device, series=series)
+                found[team] = MemoryShards(team.index(device), len(team), exchange=exchange)
         return found
 
     def _match(self, channel: Channel) -> None:
@@ -177,8 +191,10 @@ class MemoryTransport(Transport):
         cls, network: Network, placement: Placement, channels: Sequence[Channel], index: int
     ) -> MemoryTransport:
         """Return the transport of a device of a placement."""
-        teams = network.teams(teams_of_blocks(placement), index)
-        return cls(network, index, frozenset(channels), *shards_and_groups(placement, index, teams))
+        teams = teams_of_blocks(placement)
+        own = network.copies(dict(teams), index, series="")  # all streams run in the device's one turn
+        shards = {each: own[each[0]] for each in teams if each[0] in own}
+        return cls(network, index, frozenset(channels), *shards_and_groups(placement, index, shards))
 
     @property
     def device(self) -> torch.device:
@@ -205,7 +221,7 @@ class MemoryTransport(Transport):
         """Wait for some devices."""
         self.network.exchange(tuple(devices), self.index, None)
 
-    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
+    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
         """Return this device's place in each team."""
         return self.network.copies(teams, self.index)
 

@@ -30,10 +30,8 @@ from runtime.transport.communicators import (
     StreamTeam,
     Team,
     communicators,
-    of_copies,
 )
 from runtime.transport.contact import Contact
-from runtime.transport.copies import Copies
 from runtime.transport.protocol import Pending, Transport, shards_and_groups
 from runtime.transport.shards import Shards
 
@@ -119,7 +117,9 @@ class Channels(Transport):
     def collect(self, value: object) -> list[Any]:
         """Return every device's value."""
         with self.contact.meeting():
-            return _collect(self.control, value)
+            collected: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(collected, value, group=self.control)
+            return collected
 
     def add_up(self, values: Sequence[float]) -> list[float]:
         """Return sums over all devices."""
@@ -149,11 +149,12 @@ class Channels(Transport):
         group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout_s))
         return group
 
-    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
+    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
         """Create and warm up a group for each team."""
-        groups = {team: _new_group(of_copies(team), self.timeout_s) for team in teams}
+        beside = [Communicator(f"copies {' '.join(map(str, team))}", team) for team in teams]
+        groups = {each.devices: _new_group(each, self.timeout_s) for each in beside}
         own = {
-            team: _copies(team, group, self.contact)
+            team: _shards(team, group, self.contact)
             for team, group in groups.items()
             if dist.get_rank() in team
         }
@@ -162,8 +163,8 @@ class Channels(Transport):
         return dict(own)
 
 
-@dataclass(frozen=True)
-class GroupCopies(Copies):
+@dataclass(frozen=True, kw_only=True)
+class GroupShards(Shards):
     """A team of processes, with a group of its own; `meeting` around a wait says why others do not come."""
 
     group: dist.ProcessGroup
@@ -182,21 +183,10 @@ class GroupCopies(Copies):
         """Begin a broadcast."""
         return self._begun(tensor, dist.broadcast, tensor, group_src=source)
 
-    def shards(self, exact: bool) -> Shards:
-        """Return the team as shards; exact ones add in their order."""
-
-        def gather(value: Tensor) -> list[Tensor]:
-            return self.begin_gather(value.contiguous())()
-
-        def total(value: Tensor) -> Tensor:
-            return self.begin_sum(value.clone(memory_format=torch.contiguous_format))()
-
-        def swap(rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
-            found = rows.new_empty((sum(received), *rows.shape[1:]))
-            rows = rows.contiguous()
-            return self._begun(found, dist.all_to_all_single, found, rows, list(received), list(sent))()
-
-        return Shards(self.index, self.count, gather, None if exact else total, swap)
+    def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+        """Carry an all-to-all out."""
+        found, rows = rows.new_empty((sum(received), *rows.shape[1:])), rows.contiguous()
+        return self._begun(found, dist.all_to_all_single, found, rows, list(received), list(sent))()
 
     def _begun(
         self, result: T, operation: Callable[..., dist.Work | None], *given: object, **more: object
@@ -269,7 +259,7 @@ def connect(
     teams: dict[StreamTeam, Shards] = {}
     for each, group in made.items():
         if not each.channels and device in each.devices:
-            teams[each.devices, each.stream] = _copies(each.devices, group, contact).shards(exact)
+            teams[each.devices, each.stream] = _shards(each.devices, group, contact, exact)
     for shards in teams.values():
         shards.gather(token)
     # A stream of another priority is not of the pool from which communicators take theirs.
@@ -278,14 +268,9 @@ def connect(
     return Channels(control, links, own, contact, timeout_s, groups, stream)
 
 
-def _collect(group: dist.ProcessGroup, value: object) -> list[Any]:
-    collected: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(collected, value, group=group)
-    return collected
-
-
-def _copies(team: Team, group: dist.ProcessGroup, contact: Contact) -> GroupCopies:
-    return GroupCopies(team.index(dist.get_rank()), len(team), group, partial(contact.meeting, team))
+def _shards(team: Team, group: dist.ProcessGroup, contact: Contact, exact: bool = True) -> GroupShards:
+    own, meeting = (team.index(dist.get_rank()), len(team), exact), partial(contact.meeting, team)
+    return GroupShards(*own, group=group, meeting=meeting)
 
 
 def _new_group(each: Communicator, timeout_s: float) -> dist.ProcessGroup:

@@ -18,7 +18,6 @@ from torch import Tensor
 from placements import Kind, Placement
 from runtime.program.data_parallel import coordinate
 from runtime.transport.communicators import Channel, StreamTeam, Team
-from runtime.transport.copies import Copies
 from runtime.transport.shards import WHOLE, Shards
 
 __all__ = ["Channel", "Pending", "Team", "TransferError", "Transport", "shards_and_groups"]
@@ -118,7 +117,7 @@ class Transport(ABC):
         return None
 
     @abstractmethod
-    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Copies]:
+    def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
         """Return this device's place in each team, for operations beside the blocks."""
 
 

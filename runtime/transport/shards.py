@@ -30,47 +30,65 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Shards:
-    """The shards of a block, seen from this device's own.
+    """The shards of a block, or the copies of parameters, on a team of devices, seen from one of these.
+
+    By itself it is `WHOLE`. What `begin_...` begins is waited for by the function that it returns alone:
+    operations on copies go on while messages of blocks do. Their groups are of their own, so that they never
+    stand between operations of blocks; members of a team must begin theirs in the same order. What is
+    gathered has the same bits everywhere; whether a sum has is the library's affair.
 
     Attributes:
         index: Index of this device's shard.
         count: Number of shards: one per device.
-        gather: Returns the tensors of all shards in order, given this one's; equal shapes. Every device must
-            call it at the same place.
-        reduce: Returns the sum of the tensors of all shards, added in an order of its own; None for sums in
-            the order of the shards.
-        swap: Returns the rows that all shards have for this one, in order, given its rows for each, in order,
-            and the numbers of both (an all-to-all). None where there is no other shard.
+        is_exact: Whether a `total` is added in the order of the shards, and not in an order of the library's.
     """
 
-    index: int
-    count: int
-    gather: Callable[[Tensor], list[Tensor]]
-    reduce: Callable[[Tensor], Tensor] | None = None
-    swap: Callable[[Tensor, Sequence[int], Sequence[int]], Tensor] | None = None
+    index: int = 0
+    count: int = 1
+    is_exact: bool = True
+
+    def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+        """Begin to gather tensors of equal shapes; the result waits and returns them, in order."""
+        return lambda: [tensor]
+
+    def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
+        """Begin to add up tensors of equal shapes, in place; the result waits and returns the sum."""
+        return lambda: tensor
+
+    def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
+        """Begin to overwrite a tensor by one device's; the result waits and returns it."""
+        return lambda: tensor
+
+    def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+        """Return the rows that all shards have for this one, in order (an all-to-all).
+
+        Given are its rows for each, in order, and the numbers of both. Every device must call it at the same
+        place.
+        """
+        return rows
+
+    def gather(self, tensor: Tensor) -> list[Tensor]:
+        """Return the tensors of all shards in order, given this one's; every device must call it alike."""
+        return self.begin_gather(tensor.contiguous())()
 
     def total(self, part: Tensor) -> Tensor:
         """Return the sum of the tensors of all shards, given this one's."""
-        if self.reduce is not None:
-            return self.reduce(part)
-        return sum_in_order(self.gather(part.contiguous()))
+        if not self.is_exact:
+            return self.begin_sum(part.clone(memory_format=torch.contiguous_format))()
+        return sum_in_order(self.gather(part))
 
     def of(self, tensor: Tensor, dim: int) -> Tensor:
         """Return this shard of a full tensor, cut along `dim` evenly, earlier shards one larger."""
         return torch.tensor_split(tensor, self.count, dim)[self.index].contiguous()
 
     def _join_rows(self, share: Tensor) -> Tensor:
-        return torch.cat(self.gather(share.contiguous()))
+        return torch.cat(self.gather(share))
 
     def _own_rows(self, values: Tensor) -> Tensor:
         return self.of(values, 0).clone()
 
-    def _swapped(self, sent: Sequence[int], received: Sequence[int], rows: Tensor) -> Tensor:
-        assert self.swap is not None, "shards on several devices can exchange"
-        return self.swap(rows, sent, received)
 
-
-WHOLE = Shards(0, 1, lambda tensor: [tensor])
+WHOLE = Shards()
 """The only shard of a block that is not cut."""
 
 
@@ -125,8 +143,8 @@ def exchange(rows: Tensor, sent: Sequence[int], received: Sequence[int], shards:
 
     The rows are this shard's for each shard, in order; `sent` and `received` are their numbers by shard.
     """
-    there, back = partial(shards._swapped, sent, received), partial(shards._swapped, received, sent)
-    return _joined(rows, shards, there, back)
+    there = partial(shards.swap, sent=sent, received=received)
+    return _joined(rows, shards, there, partial(shards.swap, sent=received, received=sent))
 
 
 def own_share(values: Tensor, shards: Shards) -> Tensor:

@@ -14,13 +14,11 @@ from torch import Tensor
 
 from placements import Kind, Placement
 from runtime.execution.measurement import ReferenceComparison
-from runtime.execution.results import read_summary, read_tensors
+from runtime.execution.results import read_result
 from runtime.models import ModelOptions, ParameterShard, body_of
-from runtime.models.blocks import Instance
-from runtime.options.run import VERIFY
-from runtime.program.calls import ScriptError
 from runtime.verify.reference import ReferenceCase, plain
 from runtime.verify.replay import replay
+from schedsearch.schedule import Instance
 
 _Tensors = Mapping[ParameterShard, Tensor]
 
@@ -29,7 +27,7 @@ VERIFIED_MIB = 64
 
 
 class Extent(NamedTuple):
-    """Iterations to compare, one of `VERIFY`, and the reason in words."""
+    """Iterations to compare, one of `runtime.options.run.VERIFY`, and the reason in words."""
 
     verify: str
     reason: str
@@ -42,17 +40,15 @@ def extent_of(asked: str | None, model: ModelOptions, placement: Placement, resu
     has no first iteration to compare.
 
     Args:
-        asked: One of `VERIFY`; None for the first iteration of a model of at most `VERIFIED_MIB`, else none.
+        asked: One of `runtime.options.run.VERIFY`; None for the first iteration of a model of at most
+            `VERIFIED_MIB`, else none.
         model: Options of the model of the run.
         placement: Placement of the run.
         resumes: Whether the run goes on from a checkpoint.
 
     Raises:
-        ScriptError: It is none of these.
         ModelError: The model does not fit the placement.
     """
-    if asked not in (None, *VERIFY):
-        raise ScriptError(f"verify: {asked!r} is not known; use {', '.join(VERIFY)}")
     if asked in ("none", "all"):
         return Extent(str(asked), "as asked for")
     if resumes:
@@ -102,26 +98,25 @@ def compare(results: Path, case: ReferenceCase) -> ReferenceComparison:
         ReplayError: The orders wait for each other.
     """
     devices = range(case.placement.num_devices)
-    summaries = [read_summary(results, device) for device in devices]
-    changed = _orders(summaries)
-    orders = changed[min(changed)]
+    summaries = [read_result(results, device, "summary") for device in devices]
+    orders = _orders(summaries)
     first = summaries[0]["first_iteration"]
     losses = [losses_of_run(case, summaries, index) for index in range(case.iterations - first)]
-    held = [read_tensors(results, device, "parameters") for device in devices]
+    held = [read_result(results, device, "parameters") for device in devices]
     expected_losses = []
     gradient_error = parameter_error = 0.0
     equal = True
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # As on the devices: results depend on the number of threads.
     try:
-        steps = zip(plain(case, orders, changed), replay(case, orders, changed), strict=True)
+        steps = zip(plain(case, orders), replay(case, orders), strict=True)
         for iteration, (whole, again) in enumerate(steps):
             if iteration < first:
                 continue
             expected_losses.append(whole.losses)
             equal = equal and again.losses == losses[iteration - first]
             for device in devices:
-                found = read_tensors(results, device, f"gradients_{iteration}")
+                found = read_result(results, device, f"gradients_{iteration}")
                 gradient_error = max(gradient_error, _largest_error(found, whole.gradients, held[device]))
                 equal = equal and _same_bits(found, again.gradients, held[device])
         for found in held:
@@ -145,10 +140,7 @@ def _orders(summaries: Sequence[Mapping[str, Any]]) -> dict[int, list[list[Insta
     found: dict[int, list[list[Instance]]] = {}
     now: list[list[Instance]] = [[] for _ in summaries]
     for iteration in sorted(set().union(*by_device)):
-        now = [
-            [(block, n) for block, n in of[iteration]] if iteration in of else before
-            for of, before in zip(by_device, now, strict=True)
-        ]
+        now = [of.get(iteration, before) for of, before in zip(by_device, now, strict=True)]
         found[iteration] = now
     return found
 

@@ -30,12 +30,12 @@ from runtime.models import (
     load_state_dict_file,
     read_versions,
 )
-from runtime.models.blocks import Instance
 from runtime.models.core.parameters import Weights
+from runtime.models.core.precision import are_finite
 from runtime.models.loss_shares import LossShares
-from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward
+from runtime.program.tensor_flow import computes_loss, forward_inputs, pair_backward, restricted
 from runtime.training.clipping import scale_by_norm, squares, total_norm
-from runtime.training.loss_scale import are_finite, unscale
+from schedsearch.schedule import Instance
 from schedsearch.semantics.versions import WeightMode
 
 Gradients = Mapping[str, Tensor]
@@ -98,17 +98,10 @@ class ReferenceCase:
     def of_whole_sequences(self) -> ReferenceCase:
         """Return a case of slices as one of whole sequences."""
         names = {block.name for block in self.placement.blocks if block.sequence_slice == 0}
-        blocks = tuple(
-            replace(block, memory=0, after=tuple(name for name in block.after if name in names))
-            for block in self.placement.blocks
-            if block.name in names
-        )
-        transfer = tuple(each for each in self.placement.transfer if names.issuperset(each[:2]))
         layers = self.options.layers_per_block
         own = None if layers is None else {name: count for name, count in layers.items() if name in names}
-        whole = replace(self.placement, blocks=blocks, transfer=transfer, memory=None, decisions=())
         options = replace(self.options, slice_lengths=None, layers_per_block=own)
-        return replace(self, placement=whole, options=options)
+        return replace(self, placement=restricted(self.placement, names), options=options)
 
 
 class TrainingStep(NamedTuple):
@@ -125,34 +118,30 @@ class TrainingStep(NamedTuple):
     parameters: Mapping[ParameterShard, Tensor]
 
 
-def plain(
-    case: ReferenceCase, orders: Orders | None = None, changed: Mapping[int, Orders] | None = None
-) -> Iterator[TrainingStep]:
+def plain(case: ReferenceCase, orders: Mapping[int, Orders] | None = None) -> Iterator[TrainingStep]:
     """Train the whole model: forward through all blocks, then one backward, micro-batch by micro-batch.
 
     Args:
         case: What was run.
-        orders: Orders of the devices, in which gradients are added up; None for one micro-batch after the
-            other.
-        changed: Orders from these iterations on.
+        orders: Orders of the devices from some iterations on, in which gradients are added up; the first also
+            before. None for one micro-batch after the other.
 
     Yields:
         Each iteration in turn, valid until the next is asked for.
     """
     if case.placement.num_slices > 1:
         # Of orders only the first slices, whose backwards are the last of their sequences.
-        by_name = case.placement.by_name
-        first = {name for name, block in by_name.items() if block.sequence_slice == 0}
-        kept = {
+        first = {block.name for block in case.placement.blocks if block.sequence_slice == 0}
+        orders = {
             at: [[each for each in own if each[0] in first] for own in of]
-            for at, of in (changed or {}).items()
+            for at, of in (orders or {}).items()
         }
-        orders = orders and [[each for each in own if each[0] in first] for own in orders]
-        case, changed = case.of_whole_sequences(), kept
-    model = _WholeModel(case, orders or _one_by_one(case))
+        case = case.of_whole_sequences()
+    orders = orders or {0: _one_by_one(case)}
+    model = _WholeModel(case, orders[min(orders)])
     for iteration in range(case.iterations):
-        if changed and iteration in changed:
-            model.order = backward_orders(case.placement, changed[iteration])
+        if iteration in orders:
+            model.order = backward_orders(case.placement, orders[iteration])
         yield model.train(iteration)
 
 
@@ -164,7 +153,6 @@ class _WholeModel:
     """
 
     def __init__(self, case: ReferenceCase, orders: Orders) -> None:
-        """Begin with the weights of the run."""
         self._case, self._body = case, body_of(case.options, case.placement)
         # Each block has tensors of its own, so that what it adds to a shared parameter's gradient is known.
         make = partial(Model, case.options, case.placement, device=case.torch_device, body=self._body)
@@ -176,7 +164,8 @@ class _WholeModel:
         versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
         self._versions, self._updated = versions, dict[int, set[str]]()
         for block in self._models:  # by how many micro-batches make their updates
-            self._updated.setdefault(versions.per_update(block), set()).add(block)
+            each = versions.micro_batches_per_update * versions.copies.get(block, 1)  # on all of its copies
+            self._updated.setdefault(each, set()).add(block)
         each, weight = versions.micro_batches_per_update, self._body.weight_of_loss
         is_flush = case.options.weight_versions == WeightMode.FLUSH
         self._mean_over = case.num_micro_batches if is_flush else case.options.micro_batches_per_update
@@ -267,7 +256,7 @@ class _WholeModel:
                 weight.grad = scaled[name].clone() if name in scaled else None
                 weights.append(weight)
         tests = [
-            unscale(model.trained(block).values(), scale, lambda _: not are_finite(scaled.values()))
+            scale.unscale(model.trained(block).values(), lambda _: not are_finite(scaled.values()))
             for block, model in models
             if (scale := model.optimizer.loss_scale) is not None
         ]
@@ -319,7 +308,6 @@ class _Sums:
     """
 
     def __init__(self, orders: Mapping[int, Sequence[Instance]]) -> None:
-        """Begin with nothing added."""
         self._left = {device: list(reversed(order)) for device, order in orders.items()}
         self._waiting: dict[Instance, Gradients] = {}
         self._sums: dict[int, dict[str, Tensor]] = {device: {} for device in orders}
@@ -353,7 +341,6 @@ class _History:
     """The weights of every block after each update of an iteration, while they are to be read."""
 
     def __init__(self, models: Mapping[str, Model], versions: ReadVersions) -> None:
-        """Begin with version 0."""
         self._models, self._versions = models, versions
         self._kept: dict[str, list[Weights]] = {block: [] for block in models}
         self.add(models, 0)

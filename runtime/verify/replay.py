@@ -13,28 +13,25 @@ from torch import Tensor
 
 from runtime.interpreter.interpreter import interpret
 from runtime.models import Blocks, Model, ParameterShard, ReadVersions, read_versions
-from runtime.models.blocks import Instance
 from runtime.program.data_parallel import holders
 from runtime.program.instructions import Run
 from runtime.training.update import Update
 from runtime.transport.in_memory import MemoryTransport, Network
 from runtime.transport.turns import DeadlockError
 from runtime.verify.reference import Orders, ReferenceCase, TrainingStep
+from schedsearch.schedule import Instance
 
 
 class ReplayError(ValueError):
     """The devices' orders wait for each other in a cycle, so no single process can replay them."""
 
 
-def replay(
-    case: ReferenceCase, orders: Orders, changed: Mapping[int, Orders] | None = None
-) -> Iterator[TrainingStep]:
+def replay(case: ReferenceCase, orders: Mapping[int, Orders]) -> Iterator[TrainingStep]:
     """Run the devices' orders in one process, in turns; tensors are handed over without messages.
 
     Args:
         case: What was run.
-        orders: Orders of the devices.
-        changed: Orders from these iterations on.
+        orders: Orders of the devices from some iterations on; the first also before.
 
     Yields:
         Each iteration in turn, valid until the next is asked for.
@@ -42,18 +39,18 @@ def replay(
     Raises:
         ReplayError: The orders wait for each other.
     """
-    shared = _Shared(case)
-    versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
+    shared, now = _Shared(case), orders[min(orders)]
+    versions = read_versions(case.options, case.placement, case.num_micro_batches, now)
     devices = [
         _ReplayedDevice(shared, versions.on(case.placement, order), device)
-        for device, order in enumerate(orders)
+        for device, order in enumerate(now)
     ]
     for iteration in range(case.iterations):
-        orders = (changed or {}).get(iteration, orders)
+        now = orders.get(iteration, now)
         shared.done.clear()
-        shared.order = {(run, device) for device, order in enumerate(orders) for run in order}
+        shared.order = {(run, device) for device, order in enumerate(now) for run in order}
         try:
-            parts = [partial(d.iterate, iteration, order) for d, order in zip(devices, orders, strict=True)]
+            parts = [partial(d.iterate, iteration, order) for d, order in zip(devices, now, strict=True)]
             steps = shared.network.run(parts)
         except DeadlockError:
             raise ReplayError(f"the devices wait for each other at {[each.at for each in devices]}") from None
@@ -97,7 +94,6 @@ class _ReplayedDevice:
     """
 
     def __init__(self, shared: _Shared, versions: ReadVersions, index: int) -> None:
-        """Build its parameters."""
         case, self._shared, self._index = shared.case, shared, index
         transport = MemoryTransport.of(shared.network, case.placement, (), index)
         self.model = case.begin_weights(

@@ -29,7 +29,6 @@ class VirtualGpu:
     """
 
     def __init__(self, highest_mhz: int, blocking_power_w: float, latency_ms: float = 0.0) -> None:
-        """Begin at time 0."""
         self.description = "clocks are simulated, in virtual time; no GPU is controlled"
         self.requests: list[int] = []
         self.clock_mhz = self._wanted_mhz = self._highest_mhz = highest_mhz

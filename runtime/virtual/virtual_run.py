@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from placements import Profile
-from runtime.codegen.script import programs_of, read_scripts
 from runtime.program.calls import Message, ScriptError, Transfer
 from runtime.program.deadlock import check, operations_in_order
-from runtime.program.instructions import Programs
+from runtime.program.instructions import Programs, Run
 from runtime.program.tensor_flow import tensor_inputs
 from runtime.virtual.virtual_gpu import VirtualGpu
 from schedsearch.schedule import Instance
@@ -30,39 +28,16 @@ class VirtualRun:
     start_ms: Mapping[Instance, float]
 
 
-@dataclass(frozen=True)
-class VirtualScripts:
-    """The scripts of all devices, and for each device the clocks of its blocks in MHz, in their order."""
-
-    programs: Programs
-    clocks: tuple[Mapping[Instance, int | None], ...]
-
-    @classmethod
-    def read(cls, directory: str | Path) -> VirtualScripts:
-        """Read ``device_0.py`` and so on; see `runtime.codegen.script.read_scripts`."""
-        scripts = read_scripts(directory)
-        clocks = tuple(
-            {(run.block, run.micro_batch): run.clock_mhz for run in script.calls.runs} for script in scripts
-        )
-        return cls(programs_of(scripts), clocks)
-
-    def run_name(self, instance: Instance) -> str:
-        """Return the name under which a profile has the cost of a block in its mode."""
-        block, micro_batch = instance
-        chosen = self.programs.chosen
-        return self.programs.placement.run_name(block, chosen[micro_batch]) if chosen else block
-
-
 def run_virtually(
-    scripts: VirtualScripts, profile: Profile, gpus: Sequence[VirtualGpu], waits_for_clock: bool = False
+    programs: Programs, profile: Profile, gpus: Sequence[VirtualGpu], waits_for_clock: bool = False
 ) -> VirtualRun:
-    """Run one iteration.
+    """Run one iteration of scripts; see `runtime.codegen.script.programs_of`.
 
     A clock is asked for as soon as the block before has ended, as `runtime.clocks.stream_clock` does. The
     first of each device is there when the iteration begins.
 
     Args:
-        scripts: Scripts of all devices.
+        programs: Programs of the scripts of all devices, with their clocks.
         profile: What each block's work costs; it must have the clocks that the scripts ask for.
         gpus: One for each device.
         waits_for_clock: Whether a block waits until its clock is in force, as
@@ -73,90 +48,81 @@ def run_virtually(
         UnsafeProgramsError: The scripts wait for each other, or for a tensor that nobody made.
         ScriptError: The scripts ask for a clock that the profile lacks.
     """
-    programs = check(scripts.programs)
-    profile.require(programs.placement)
-    _check_clocks(scripts, profile)
-    iteration = _Iteration(scripts, profile, gpus, waits_for_clock)
+    check(programs)
+    placement, inputs = programs.placement, tensor_inputs(programs.placement)
+    profile.require(placement)
+    _check_clocks(programs, profile)
+    devices = [_Device(*each) for each in zip(gpus, _clocks(programs), strict=True)]
+    arrival_ms: dict[tuple[Transfer, int], float] = {}
+    start_ms: dict[Instance, float] = {}
+    end_ms: dict[Instance, float] = {}
+
+    def on_its_way_ms(transfer: Transfer) -> float:
+        return placement.transfer_time(transfer.producer, transfer.consumer) * placement.tick_ms
+
+    def input_ms(transfer: Transfer, device: int) -> float:
+        """Return when a tensor is on a device, from another one or from a block of its own."""
+        if (transfer, device) in arrival_ms:
+            return arrival_ms[transfer, device]
+        return end_ms[transfer.producer, transfer.micro_batch] + on_its_way_ms(transfer)
+
     for operation in operations_in_order(programs):
-        if isinstance(operation, Message):
-            iteration.send(operation)
-        else:
-            iteration.run((operation.block, operation.micro_batch))
-    devices, time_ms = iteration.devices, max(device.now_ms for device in iteration.devices)
+        if isinstance(operation, Message):  # leaves at the end of the block before
+            taken, sent_ms = (operation.transfer, operation.target), devices[operation.source].now_ms
+            found_ms = sent_ms + on_its_way_ms(operation.transfer)
+            arrival_ms[taken] = max(found_ms, arrival_ms.get(taken, 0.0))  # of several parts the last counts
+            continue
+        instance = block, micro_batch = operation.block, operation.micro_batch
+        team = placement.by_name[block].devices
+        begins_ms = [devices[index].ask(instance, waits_for_clock) for index in team]
+        for producer in inputs[block]:
+            if (producer, micro_batch) not in programs.left_out:
+                transfer = Transfer(producer, block, micro_batch)
+                begins_ms += [input_ms(transfer, index) for index in team]
+        start_ms[instance] = max(begins_ms)
+        for index in team:
+            devices[index].wait_until(start_ms[instance])
+            devices[index].gpu.work(profile.points[_run_name(programs, instance)])
+        end_ms[instance] = max(devices[index].now_ms for index in team)
+        for index in team:
+            devices[index].wait_until(end_ms[instance])
+    time_ms = max(device.now_ms for device in devices)
     for device in devices:
         device.wait_until(time_ms)
-    return VirtualRun(time_ms, sum(device.energy_mj for device in devices), iteration.start_ms)
+    return VirtualRun(time_ms, sum(device.energy_mj for device in devices), start_ms)
 
 
-def _check_clocks(scripts: VirtualScripts, profile: Profile) -> None:
+def _clocks(programs: Programs) -> list[dict[Instance, int | None]]:
+    """Return for each device the clocks of its blocks in MHz, in their order."""
+    return [
+        {(each.block, each.micro_batch): each.clock_mhz for each in program if isinstance(each, Run)}
+        for program in programs.instructions
+    ]
+
+
+def _run_name(programs: Programs, instance: Instance) -> str:
+    """Return the name under which a profile has the cost of a block in its mode."""
+    block, micro_batch = instance
+    chosen = programs.chosen
+    return programs.placement.run_name(block, chosen[micro_batch]) if chosen else block
+
+
+def _check_clocks(programs: Programs, profile: Profile) -> None:
     """Ensure that the profile has the cost of each block at its clock.
 
     Raises:
         ScriptError: It does not; the message names device, block and the clocks nearest to it.
     """
     known = {name: {point.clock_mhz for point in points} for name, points in profile.points.items()}
-    for device, clocks in enumerate(scripts.clocks):
+    for device, clocks in enumerate(_clocks(programs)):
         for (block, micro_batch), mhz in clocks.items():
-            of_run = known[scripts.run_name((block, micro_batch))]
+            of_run = known[_run_name(programs, (block, micro_batch))]
             if mhz is not None and mhz not in of_run:
                 nearest = sorted((abs(each - mhz), each) for each in of_run)[:2]
                 raise ScriptError(
                     f"device_{device}.py: {block} of micro-batch {micro_batch} has clock_mhz={mhz}, at which "
                     f"the profile has no cost; use {' or '.join(str(each) for _, each in nearest)}"
                 )
-
-
-class _Iteration:
-    """Devices, messages and blocks of an iteration, which is told of its operations in order.
-
-    Attributes:
-        start_ms: When each block began.
-    """
-
-    def __init__(
-        self, scripts: VirtualScripts, profile: Profile, gpus: Sequence[VirtualGpu], waits_for_clock: bool
-    ) -> None:
-        self.devices = [_Device(gpu, clocks) for gpu, clocks in zip(gpus, scripts.clocks, strict=True)]
-        self.start_ms: dict[Instance, float] = {}
-        self._scripts, self._profile, self._waits_for_clock = scripts, profile, waits_for_clock
-        self._inputs = tensor_inputs(scripts.programs.placement)
-        self._end_ms: dict[Instance, float] = {}
-        self._arrival_ms: dict[tuple[Transfer, int], float] = {}
-
-    def send(self, message: Message) -> None:
-        """Send at the end of the device's block before; of a tensor in parts the last one counts."""
-        taken = message.transfer, message.target
-        arrival_ms = self.devices[message.source].now_ms + self._transfer_ms(message.transfer)
-        self._arrival_ms[taken] = max(arrival_ms, self._arrival_ms.get(taken, 0.0))
-
-    def run(self, instance: Instance) -> None:
-        """Run a block on all of its devices when its clock and its inputs let it begin."""
-        block, micro_batch = instance
-        placement = self._scripts.programs.placement
-        team = [(index, self.devices[index]) for index in placement.by_name[block].devices]
-        begins_ms = [device.ask(instance, self._waits_for_clock) for _, device in team]
-        for producer in self._inputs[block]:
-            if (producer, micro_batch) not in self._scripts.programs.left_out:
-                transfer = Transfer(producer, block, micro_batch)
-                begins_ms += [self._input_ms(transfer, index) for index, _ in team]
-        self.start_ms[instance] = max(begins_ms)
-        for _, device in team:
-            device.wait_until(self.start_ms[instance])
-            device.gpu.work(self._profile.points[self._scripts.run_name(instance)])
-        self._end_ms[instance] = max(device.now_ms for _, device in team)
-        for _, device in team:
-            device.wait_until(self._end_ms[instance])
-
-    def _input_ms(self, transfer: Transfer, device: int) -> float:
-        """Return when a tensor is on a device, from another one or from a block of its own."""
-        if (transfer, device) in self._arrival_ms:
-            return self._arrival_ms[transfer, device]
-        return self._end_ms[transfer.producer, transfer.micro_batch] + self._transfer_ms(transfer)
-
-    def _transfer_ms(self, transfer: Transfer) -> float:
-        """Return how long a message is on its way."""
-        placement = self._scripts.programs.placement
-        return placement.transfer_time(transfer.producer, transfer.consumer) * placement.tick_ms
 
 
 class _Device:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from runtime.clocks.gpu_clock import gpu_uuid
 from runtime.clocks.nvml import NvmlError, NvmlGpu
-from runtime.clocks.torch_gpu import gpu_uuid
 
 GUARD = Path(__file__).parent / "guard"
 

@@ -74,7 +74,7 @@ import sys
 import torch
 import torch.distributed as dist
 from placements.shapes import v_shape
-from runtime.transport.process_groups import GroupCopies, connect
+from runtime.transport.process_groups import GroupShards, connect
 
 backend, meeting = sys.argv[1:]
 if backend == "nccl":
@@ -87,7 +87,7 @@ channels.meet([0])
 assert channels.collect({"a": 1}) == [{"a": 1}]
 (copies,) = channels.connect_copies([(0,)]).values()
 value = torch.arange(6.0, device=channels.device).view(2, 3)
-shards = GroupCopies(0, 1, dist.new_group([0]), channels.contact.meeting).shards(exact=True)
+shards = GroupShards(0, 1, group=dist.new_group([0]), meeting=channels.contact.meeting)
 for (gathered,) in (shards.gather(value.T), copies.begin_gather(value.T.contiguous())()):
     assert torch.equal(gathered, value.T) and gathered.device == value.device
 channels.barrier()

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from runtime.clocks.access.opening import open_clock
-from runtime.clocks.clock import RecordingClock
+from runtime.clocks.clock import RecordingClock, open_clock
+from runtime.clocks.gpu_clock import gpu_uuid
 from runtime.clocks.nvml import NvmlError, NvmlGpu
-from runtime.clocks.torch_gpu import gpu_uuid
 from runtime.profiling.device_profiler import NvmlMeter
 from runtime.profiling.profiler import Profiler
 
@@ -49,7 +48,6 @@ def test_the_energy_counter_only_rises_and_counts_millijoules(metered_gpu: NvmlG
     assert all(before[1] <= after[1] for before, after in pairwise(readings))
     mean_w = (readings[-1][1] - readings[0][1]) / 1000 / (readings[-1][0] - readings[0][0])
     assert 5 < mean_w < 2000
-    assert 5 < metered_gpu.power_w() < 2000
 
 
 def test_a_device_that_waits_uses_less_than_one_that_computes(metered_gpu: NvmlGpu, device: str) -> None:

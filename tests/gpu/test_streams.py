@@ -12,11 +12,12 @@ from runtime.clocks.clock import RecordingClock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.execution.place import StreamPlace
 from runtime.execution.results import Position
-from runtime.program.calls import BlockCall, Message, Transfer
+from runtime.program.calls import Message, Transfer
+from runtime.program.instructions import Run
 
 pytestmark = pytest.mark.gpu
 
-RUNS = [BlockCall("F0", 0, 1410), BlockCall("F1", 0, 900), BlockCall("F2", 0, 1200)]
+RUNS = [Run(f"F{i}", 0, clock_mhz=mhz) for i, mhz in enumerate((1410, 900, 1200))]
 LENGTHS_S = (0.08, 0.02, 0.05)
 MESSAGE = Message(Transfer("F0", "F1", 0), 1, 0)
 

@@ -2,5 +2,5 @@
 
 It does not know which layers which model has. `precision` says how one can be trained.
 Then `options`, `parameters`, `tokens`, `layers`, `attention`, `layered_block` and `slices` of
-sequences; `chains` and `layer_counts` say which blocks of a placement share the transformer layers.
+sequences; `chains` says which blocks of a placement share the transformer layers.
 """

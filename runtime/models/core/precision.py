@@ -7,10 +7,12 @@ the loss is scaled up before the backward pass and the gradients down again afte
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 _COMPUTE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -56,3 +58,32 @@ class LossScale:
             self.value /= 2
         elif self.good_updates == self.growth_interval:
             self.value, self.good_updates = self.value * 2, 0
+
+    def unscale(self, weights: Iterable[Tensor], any_device: Callable[[bool], bool]) -> bool:
+        """Scale gradients down, or forget all where one is not finite; the scale follows.
+
+        An optimizer leaves parameters without gradients alone, so an update that overflowed is skipped.
+
+        Args:
+            weights: The parameters of this device.
+            any_device: Tells whether a thing is so on any device, given whether it is here; so all decide
+                alike.
+
+        Returns:
+            Whether the gradients are good.
+        """
+        have = [(weight, weight.grad) for weight in weights if weight.grad is not None]
+        overflows = any_device(not are_finite(gradient for _, gradient in have))
+        for weight, gradient in have:
+            if overflows:
+                weight.grad = None
+            else:
+                gradient.mul_(1 / self.value)
+        self.update(overflows=overflows)
+        return not overflows
+
+
+def are_finite(gradients: Iterable[Tensor]) -> bool:
+    """Tell whether no element is infinite or not a number; a GPU is asked once."""
+    found = [torch.isfinite(gradient.to_dense()).all() for gradient in gradients]
+    return bool(torch.stack(found).all()) if found else True

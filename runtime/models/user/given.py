@@ -20,9 +20,9 @@ from runtime.models.body import Body
 from runtime.models.core.options import ModelError, ModelOptions
 from runtime.models.core.parameters import Parameter
 from runtime.models.user.packing import Forms, packed_shape
-from runtime.models.user.reading import ModelData, ReadNames, Sample
+from runtime.models.user.reading import ReadNames, Sample
 from runtime.models.user.seeds import seeded
-from runtime.models.user.sources import Batches, ModuleSource
+from runtime.models.user.sources import ModuleSource
 from runtime.models.user.tracing import try_block
 from runtime.program.tensor_flow import forward_inputs
 
@@ -112,7 +112,6 @@ class GivenSource(ModuleSource):
     name = "the script"
 
     def __post_init__(self) -> None:
-        """Check the functions."""
         for what, function in (("loss", self.loss), ("loss_weight", self.loss_weight)):
             if function is not None and not callable(function):
                 raise ModelError(f"{what}: {function!r} cannot be called; give a function of tensors")
@@ -124,10 +123,6 @@ class GivenSource(ModuleSource):
     def values(self, tensor: Tensor) -> Tensor:
         """Return the tensor itself."""
         return tensor.detach()
-
-    def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
-        """Fail: the script gives data to each step."""
-        raise ModelError("data: the modules of a script read what it gives to each step")
 
 
 class GivenModules(Body):
@@ -141,9 +136,14 @@ class GivenModules(Body):
         own: The forward blocks of this process.
         keeps_names: Whether parameters keep their modules' names, as of a model that was cut.
 
+    Attributes:
+        reader: Data that the blocks read.
+
     Raises:
         ModelError: A module does not fit the placement, or has nothing to train.
     """
+
+    reader: Any
 
     def __init__(
         self,
@@ -182,13 +182,9 @@ class GivenModules(Body):
             for local, value in module.named_parameters()
         }
 
-    def read_from(self, data: ModelData) -> None:
-        """Let the blocks read from this."""
-        self._data = data
-
     def data(self, num_micro_batches: int, device: torch.device | str) -> Any:
         """Return the blocks' data."""
-        return self._data
+        return self.reader
 
     def shapes_of(
         self, known: Mapping[str, Forms], read: Callable[[str], Sample], device: torch.device
@@ -220,10 +216,6 @@ class GivenModules(Body):
             found[block] = self.forms[block]
         return found
 
-    def set_shapes(self, shapes: Mapping[str, Forms]) -> None:
-        """Take over the forms of all blocks' outputs."""
-        self.forms = dict(shapes)
-
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Put the modules into eval mode, and each part back into the mode that it was in."""
@@ -240,25 +232,16 @@ class GivenModules(Body):
         for module in self.modules.values():
             module.train(mode)
 
-    def state(self) -> dict[str, Tensor]:
+    def state(self, keep_vars: bool = False) -> dict[str, Tensor]:
         """Return the own blocks' parameters and persistent buffers, by the names of `torch.nn.Module`.
 
         A parameter that is shared has all its names. The names are those of the model that was cut; blocks
-        that are modules of their own are named before theirs.
+        that are modules of their own are named before theirs. With `keep_vars` it has the tensors themselves.
         """
         return {
             name if self._keeps_names else f"{block}.{name}": value
             for block, module in self.modules.items()
-            for name, value in module.state_dict().items()
-        }
-
-    def state_of_buffers(self) -> dict[str, Tensor]:
-        """Return the own blocks' persistent buffers themselves, by their names in `state`."""
-        return {
-            name if self._keeps_names else f"{block}.{name}": value
-            for block, module in self.modules.items()
-            for name, value in module.state_dict(keep_vars=True).items()
-            if not isinstance(value, nn.Parameter)
+            for name, value in module.state_dict(keep_vars=keep_vars).items()
         }
 
     def forget_buffers(self) -> None:

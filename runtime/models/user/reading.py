@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from placements import Placement
+from runtime.models.core.options import ModelOptions
 from runtime.models.user.packing import Forms
 from runtime.models.user.seeds import digest
 from runtime.models.user.sources import ModuleSource
@@ -80,7 +81,7 @@ class Reading:
         self,
         placement: Placement,
         names: ReadNames,
-        dtype: torch.dtype,
+        options: ModelOptions,
         device: torch.device | str,
         error: Callable[[str], ValueError],
     ) -> None:
@@ -93,7 +94,8 @@ class Reading:
             TARGETS: tuple(n for n in self.graph_of if computes_loss(placement, n)),
         }
         self._names, self._error = names, error
-        self._dtype, self._device = dtype, torch.device(device)
+        self._dtype: torch.dtype = getattr(torch, options.dtype)
+        self._device = torch.device(device)
 
     def check(self, found: Any, what: str) -> None:
         """Ensure that some block reads each name of inputs, or of targets.

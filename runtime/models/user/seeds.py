@@ -1,12 +1,13 @@
-"""Seeds of random numbers, each of its own purpose."""
+"""Seeds of random numbers, each of its own purpose, and the states of the generators."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 
 def digest(*parts: object) -> int:
@@ -20,15 +21,25 @@ def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     if seed is None:
         yield
         return
-    state = torch.default_generator.get_state()
-    on_gpu = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    before = random_states(device)
     torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a hundred microseconds
-    if on_gpu is not None:
+    if device.type == "cuda":
         with torch.cuda.device(device):
             torch.cuda.manual_seed(seed)
     try:
         yield
     finally:
-        torch.default_generator.set_state(state)
-        if on_gpu is not None:
-            torch.cuda.set_rng_state(on_gpu, device)
+        set_random_states(before, device)
+
+
+def random_states(device: torch.device) -> dict[str, Tensor]:
+    """Return the states of the random generators of a process."""
+    states = {"cpu": torch.get_rng_state()}
+    return states | ({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {})
+
+
+def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
+    """Take over the states that `random_states` returned."""
+    torch.set_rng_state(states["cpu"])
+    if "cuda" in states and device.type == "cuda":
+        torch.cuda.set_rng_state(states["cuda"], device)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from runtime.models.core.options import ModelError
 from runtime.models.user.packing import Forms
 
 Batches = Callable[[int, int], tuple[Any, Any]]
@@ -42,11 +43,14 @@ class ModuleSource(ABC):
     def values(self, tensor: Tensor) -> Tensor:
         """Return the values of a tensor of one of the modules, for the caller to keep."""
 
-    @abstractmethod
     def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
         """Return a function that makes the inputs and targets of each micro-batch.
 
         Args:
             num_micro_batches: Micro-batches of an iteration, in all separate graphs of blocks together.
             device: Where they are read; they may be made elsewhere.
+
+        Raises:
+            ModelError: The modules are a script's, which gives data to each step.
         """
+        raise ModelError("data: the modules of a script read what it gives to each step")

@@ -26,18 +26,11 @@ RUN_MIB = 64
 """Size of the parameters of a model up to which the micro-batch is run for real, in MiB."""
 
 
-def forms_to_plain(forms: Mapping[str, Forms]) -> dict[str, list[list[Any]]]:
-    """Return forms as plain data: for each block the type and the sizes of each tensor.
-
-    >>> from runtime.program.tensor_spec import TensorSpec
-    >>> forms_to_plain({"F0": (TensorSpec("float32", (2, 3)),)})
-    {'F0': [['float32', [2, 3]]]}
-    """
-    return {block: [[form.dtype, list(form.shape)] for form in found] for block, found in forms.items()}
-
-
 def forms_from_plain(data: Mapping[str, Any], names: Sequence[str]) -> dict[str, Forms]:
-    """Return the forms that `forms_to_plain` wrote.
+    """Return forms of plain data: for each block the type and the sizes of each tensor.
+
+    >>> forms_from_plain({"F0": [["float32", [2, 3]]]}, ["F0"])
+    {'F0': (TensorSpec(dtype='float32', shape=(2, 3)),)}
 
     Raises:
         ModelError: They are something else, or not of these blocks.
@@ -103,7 +96,13 @@ def try_block(
     versions = [value._version for value in inputs]
 
     def run(inputs: Sequence[Tensor], sample: Sample) -> tuple[Tensor, ...]:
-        return _try(body, block, inputs, sample, parameters, buffers)
+        try:
+            with torch.no_grad(), seeded(sample.seed, torch.device("cpu")):
+                return body.call(block, inputs, sample, parameters, buffers)
+        except ModelError:
+            raise
+        except Exception as error:  # whatever a user's module raises
+            raise _failed(body, block, (*inputs, *sample.inputs, *sample.targets), sample, error) from error
 
     outputs = run(inputs, sample)
     if [value._version for value in inputs] != versions:
@@ -121,26 +120,16 @@ def try_block(
     return outputs
 
 
-def _try(
-    body: Body, block: str, inputs: Sequence[Tensor], sample: Sample, *tensors: Any
-) -> tuple[Tensor, ...]:
-    """Return the outputs of the module, or of the loss after it; the user's errors in one line."""
-    try:
-        with torch.no_grad(), seeded(sample.seed, torch.device("cpu")):
-            return body.call(block, inputs, sample, *tensors)
-    except ModelError:
-        raise
-    except Exception as error:  # whatever a user's module raises
-        shapes = [tuple(value.shape) for value in (*inputs, *sample.inputs, *sample.targets)]
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        remedy = "give it what the blocks before it return, in the order of its 'after'"
-        if computes_loss(body.placement, block) and body.source.loss is None:
-            remedy += ", and the targets, or define loss(output, targets)"
-        if sample.num_shares > 1:
-            remedy = "let it take any number of samples, or set data_parallel to 1"
-        raise ModelError(
-            f"module: {block} fails with tensors of shapes {shapes}: {reason}; {remedy}"
-        ) from error
+def _failed(body: Body, block: str, given: Sequence[Tensor], sample: Sample, error: Exception) -> ModelError:
+    """Return the error of a user's module in one line."""
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    remedy = "give it what the blocks before it return, in the order of its 'after'"
+    if computes_loss(body.placement, block) and body.source.loss is None:
+        remedy += ", and the targets, or define loss(output, targets)"
+    if sample.num_shares > 1:
+        remedy = "let it take any number of samples, or set data_parallel to 1"
+    shapes = [tuple(value.shape) for value in given]
+    return ModelError(f"module: {block} fails with tensors of shapes {shapes}: {reason}; {remedy}")
 
 
 def _check_shares(

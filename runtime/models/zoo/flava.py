@@ -23,8 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from placements import Block, Placement
-from runtime.models.core.chains import REMEDY, transformer_layer
-from runtime.models.core.layer_counts import check_holders, share
+from runtime.models.core.chains import REMEDY, check_holders, share, transformer_layer
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.layers import Embedding, Normalization, Output
 from runtime.models.core.options import ModelError, ModelOptions

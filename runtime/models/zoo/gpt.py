@@ -22,8 +22,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from placements import Block, Placement
-from runtime.models.core.chains import REMEDY, forward_chains, is_beside, stages, transformer_layer
-from runtime.models.core.layer_counts import check_holders, share
+from runtime.models.core.chains import (
+    REMEDY,
+    check_holders,
+    forward_chains,
+    is_beside,
+    share,
+    stages,
+    transformer_layer,
+)
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.layers import WHOLE_SEQUENCE, Embedding, Output
 from runtime.models.core.options import ModelError, ModelOptions

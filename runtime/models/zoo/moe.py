@@ -26,8 +26,7 @@ from torch import Tensor
 
 from placements import Block, Placement
 from runtime.models.core.attention import Attention
-from runtime.models.core.chains import REMEDY, forward_chains
-from runtime.models.core.layer_counts import check_holders
+from runtime.models.core.chains import REMEDY, check_holders, forward_chains
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.layers import Embedding, Normed, Output, ShardedLayer
 from runtime.models.core.options import ModelError, ModelOptions

@@ -21,8 +21,15 @@ from torch import Tensor
 
 from placements import Block, Placement
 from runtime.models.core.attention import CrossAttention
-from runtime.models.core.chains import REMEDY, forward_chains, is_beside, stages, transformer_layer
-from runtime.models.core.layer_counts import check_holders, share
+from runtime.models.core.chains import (
+    REMEDY,
+    check_holders,
+    forward_chains,
+    is_beside,
+    share,
+    stages,
+    transformer_layer,
+)
 from runtime.models.core.layered_block import LayeredBlock
 from runtime.models.core.layers import Embedding, Normalization, Output
 from runtime.models.core.options import ModelError, ModelOptions

@@ -14,8 +14,7 @@ from fake_driver import FakeDriver
 from places import ROOT
 
 from runtime.clocks import clock as clock_module
-from runtime.clocks.access.opening import open_clock
-from runtime.clocks.clock import ClockError, NvmlClock
+from runtime.clocks.clock import ClockError, NvmlClock, open_clock
 from runtime.clocks.controller import Follower
 
 SCRIPT = """

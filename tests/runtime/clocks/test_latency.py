@@ -14,9 +14,8 @@ from small_runs import launched
 from placements import ProfileError
 from placements.hardware import ClockLatency
 from placements.shapes import v_shape
-from runtime.clocks.latency import LatencyError, measure
+from runtime.clocks.latency import BLOCK_MS, LatencyError, Probe, ProbeAnswer, measure
 from runtime.clocks.latency_file import Change, MeasuredLatency, read_clock_latency
-from runtime.clocks.probe import BLOCK_MS, Probe, ProbeAnswer
 from runtime.codegen.codegen import generate
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe

@@ -10,7 +10,7 @@ from fake_event import FakeEvent
 from runtime.clocks import stream_clock
 from runtime.clocks.clock import ClockError, RecordingClock
 from runtime.clocks.stream_clock import StreamClock
-from runtime.program.calls import BlockCall
+from runtime.program.instructions import Run
 
 
 class Stream:
@@ -19,7 +19,7 @@ class Stream:
     def __init__(self, *clocks_mhz: int, lead_s: float = 0.0) -> None:
         self.now_s = 0.0
         self.clock = RecordingClock()
-        runs = [BlockCall(f"F{i}", 0, clock_mhz) for i, clock_mhz in enumerate(clocks_mhz)]
+        runs = [Run(f"F{i}", 0, clock_mhz=clock_mhz) for i, clock_mhz in enumerate(clocks_mhz)]
         self.follower = StreamClock(self.clock, runs, lambda clock_mhz: lead_s, lambda: self.now_s)
         self.begins: list[FakeEvent] = []
         self.ends: list[FakeEvent] = []
@@ -86,7 +86,8 @@ def test_a_new_plan_is_followed_from_its_first_block_on() -> None:
     """Also by a script that asked for no clocks; the clock after a block is that of the new plan."""
     for clocks in ((1410, 900), ()):
         stream = Stream(*clocks)
-        stream.follower.follow([BlockCall("F0", 0, 800), BlockCall("F1", 0, 700), BlockCall("F2", 0, None)])
+        runs = [Run(f"F{i}", 0, clock_mhz=mhz) for i, mhz in enumerate((800, 700, None))]
+        stream.follower.follow(runs)
         stream.hand_over(2)
         assert stream.reach(stream.begins[0], 1.0) == [800]
         assert stream.reach(stream.ends[0], 2.0) == [800, 700]

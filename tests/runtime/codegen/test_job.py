@@ -36,7 +36,7 @@ def test_a_job_reads_back(shape: str, tmp_path: Path) -> None:
     clocks = {block.name: [1410, 1395, 1380] for block in placement.blocks}
     job = generated(gpipe(placement, 3), clocks, tmp_path)
     assert (job.placement, job.num_micro_batches) == (placement, 3)
-    assert (job.model, job.versions) == (SYNTHETIC, {"torch": "2.13.0"})
+    assert (job.model_data, job.versions) == (SYNTHETIC, {"torch": "2.13.0"})
     assert write_job(job, tmp_path / "again.json") == job.hash
     assert read_job(tmp_path / "again.json") == job
 
@@ -58,12 +58,12 @@ def test_the_hash_covers_all_but_the_scripts(tmp_path: Path) -> None:
     assert generated(one_f_one_b(placement, 4), slow, tmp_path / "1f1b").hash == first.hash
     others = [
         first,
-        replace(first, model={**SYNTHETIC, "seed": 1}),
+        replace(first, model_data={**SYNTHETIC, "seed": 1}),
         replace(first, placement=v_shape(2, backward_time=2)),
         replace(first, num_micro_batches=5),
         replace(first, channels=((0, 1),)),
         replace(first, least_micro_batches=2),
-        replace(first, specs=()),
+        replace(first, tensor_specs=()),
         replace(first, versions={"torch": "2.12.0"}),
     ]
     hashes = [write_job(job, tmp_path / "job.json") for job in others]
@@ -72,7 +72,7 @@ def test_the_hash_covers_all_but_the_scripts(tmp_path: Path) -> None:
 
 def test_a_job_that_is_not_the_scripts_is_refused(tmp_path: Path) -> None:
     job = generated(gpipe(v_shape(2), 4), {}, tmp_path)
-    other = write_job(replace(job, model={**SYNTHETIC, "seed": 7}), tmp_path / "job.json")
+    other = write_job(replace(job, model_data={**SYNTHETIC, "seed": 7}), tmp_path / "job.json")
     with pytest.raises(ScriptError) as caught:
         read_scripts(tmp_path)
     assert str(caught.value) == (

@@ -13,14 +13,14 @@ from small_runs import SYNTHETIC, change, launched
 from placements.shapes import m_shape, v_shape
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.codegen import generate
-from runtime.codegen.script import read_script
+from runtime.codegen.script import programs_of, read_script, read_scripts
 from runtime.launching.following import LaunchError
 from runtime.profiling.profiler import Sweep
 from runtime.program.calls import ScriptError
 from runtime.program.lower import lower
 from runtime.verify.saved_programs import check_file, main
 from runtime.virtual.virtual_gpu import VirtualGpu
-from runtime.virtual.virtual_run import VirtualScripts, run_virtually
+from runtime.virtual.virtual_run import run_virtually
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
 
 """What device 0 of `v_shape` runs."""
@@ -77,7 +77,7 @@ def test_a_changed_clock_acts_on_virtual_gpus(tmp_path: Path) -> None:
 
     def time_ms() -> float:
         gpus = [VirtualGpu(1200, 50.0) for _ in range(2)]
-        return run_virtually(VirtualScripts.read(tmp_path), profile, gpus).time_ms
+        return run_virtually(programs_of(read_scripts(tmp_path)), profile, gpus).time_ms
 
     before_ms = time_ms()
     change(tmp_path / "device_0.py", '"B0", n, clock_mhz=1200', '"B0", n, clock_mhz=[1200, 600][n]')

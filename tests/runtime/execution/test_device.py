@@ -28,7 +28,7 @@ from runtime.execution.run_options import RunOptions
 from runtime.launching.launch import LaunchError
 from runtime.models import Blocks, Model, ModelOptions, suitable_model
 from runtime.profiling.observer import DeviceObserver
-from runtime.program.calls import BlockCall, Calls, Message, ScriptError, Transfer
+from runtime.program.calls import Calls, Message, ScriptError, Transfer
 from runtime.program.instructions import Instruction, Programs, Receive, Run
 from runtime.program.lower import lower
 from runtime.program.tensor_spec import TensorSpec
@@ -227,10 +227,8 @@ def test_a_new_clock_waits_for_nothing_on_a_gpu(events: list[str], monkeypatch: 
 
     monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
     monkeypatch.setattr(requests, "record_event", lambda **_: Recorded())
-    calls = Calls()
-    for n, clock_mhz in enumerate(CLOCKS):
-        calls.run("F0", n, clock_mhz)
-    clock = StreamClock(EventClock(events), calls.runs)  # type: ignore[arg-type]
+    runs = [Run("F0", n, clock_mhz=clock_mhz) for n, clock_mhz in enumerate(CLOCKS)]
+    clock = StreamClock(EventClock(events), runs)  # type: ignore[arg-type]
     made = one_device(events, Calls(), clock)
     for _ in range(2):
         made.begin(0)
@@ -262,7 +260,7 @@ def test_a_gpu_that_stands_at_a_message_is_named(events: list[str], monkeypatch:
         made.finish()
 
 
-RUN = BlockCall("F0", 0, None)
+RUN = Run("F0", 0)
 MESSAGE = Message(Transfer("F0", "F1", 0), 0, 1)
 
 

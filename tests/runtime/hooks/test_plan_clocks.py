@@ -24,7 +24,8 @@ from runtime.clocks.clock import NvmlClock, RecordingClock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.hooks import plan_clocks
 from runtime.hooks.plan_clocks import PlanClocks
-from runtime.program.calls import BlockCall, ScriptError
+from runtime.program.calls import ScriptError
+from runtime.program.instructions import Run
 from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b, zb_v
 from schedsearch.energy import FrequencyPlan
 from schedsearch.schedule import Schedule
@@ -179,7 +180,7 @@ def test_on_a_gpu_clocks_follow_the_stream(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(plan_clocks, "record_event", record)
     wanted = clocks_of(SCHEDULE, 1) * 2
-    runs = [BlockCall(*each, mhz) for each, mhz in zip(SCHEDULE.order(1), wanted, strict=False)]
+    runs = [Run(*each, clock_mhz=mhz) for each, mhz in zip(SCHEDULE.order(1), wanted, strict=False)]
     stream = StreamClock(passed, runs, now_s=lambda: now_s[0])
     with PlanClocks(plan_of(SCHEDULE), schedule=SCHEDULE, device=1, clock=stream) as clocks:
         for block in order(SCHEDULE, 1) * 2:

@@ -227,6 +227,7 @@ def test_a_run_has_the_options_of_its_launch_alone(scripts: Path, monkeypatch: p
         ({"launcher": "mpi"}, "launcher: 'mpi' is not known; use torchrun or fork"),
         ({"launcher": "fork", "backend": "nccl"}, "backend: 'nccl' cannot be used with launcher 'fork'"),
         ({"device": "tpu"}, "device: 'tpu' is not known; use cpu or cuda"),
+        ({"verify": "some"}, "verify: 'some' is not known; use none or first or all"),
         ({"device": "cpu", "backend": "nccl"}, "device: 'cpu' is not what backend 'nccl' is for; use cuda"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",

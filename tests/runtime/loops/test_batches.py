@@ -8,8 +8,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from placements.shapes import k_shape, v_shape
 from runtime.loops.batches import BatchData, BatchError, micro_batches
+from runtime.models import GIVEN_MODEL, ModelOptions
 
-CPU = torch.device("cpu")
+CPU, GIVEN = torch.device("cpu"), ModelOptions(GIVEN_MODEL, dtype="float64")
 
 
 def test_a_list_of_micro_batches_is_taken_as_it_is() -> None:
@@ -39,7 +40,7 @@ def test_other_batches_are_refused(batch: object, reason: str) -> None:
 
 def test_blocks_read_their_own_part() -> None:
     """Of inputs and targets by block, as their type; a process may have only what its blocks read."""
-    data = BatchData(k_shape(2), 0, 3, torch.float64, CPU)
+    data = BatchData(k_shape(2), 0, GIVEN, CPU)
     assert (data.is_first, data.is_last, data.reads) == (True, True, True)
     assert data.take(({"F0": torch.ones(4, 3), "F1": torch.ones(4, 5)}, torch.arange(4)), 2) == 2
     assert data.read("F0", 0, 1).inputs[0].dtype == torch.float64
@@ -55,12 +56,12 @@ def test_blocks_read_their_own_part() -> None:
         data.take((torch.ones(5, 3), torch.arange(5)), None)
     assert data.take((torch.ones(6, 3), torch.arange(6)), None) == 3
 
-    middle = BatchData(v_shape(3), 1, 0, torch.float32, CPU)
+    middle = BatchData(v_shape(3), 1, GIVEN, CPU)
     middle.check(({"F0": torch.ones(4)}, {"F2": torch.ones(4)}))
     for batch in (({"F1": torch.ones(4)}, None), [(None, {"F1": torch.ones(1)})]):
         with pytest.raises(BatchError, match="for F1, which no block reads"):
             middle.check(batch)
 
-    last = BatchData(v_shape(2), 1, 0, torch.float32, CPU)
+    last = BatchData(v_shape(2), 1, GIVEN, CPU)
     assert (last.is_first, last.is_last) == (False, True)
     assert last.take((None, torch.arange(4)), 4) == 4

@@ -181,7 +181,7 @@ def test_gradients_and_buffers_are_there_as_in_torch(name: str, is_split: bool, 
     schedule = gpipe(v_shape(split_backward=is_split), NUM_MICRO_BATCHES)
     orders = [schedule.order(device) for device in range(4)]
     case = ReferenceCase(options, schedule.placement, NUM_MICRO_BATCHES, 1)
-    for step in (*plain(case, orders), *replay(case, orders)):
+    for step in (*plain(case, {0: orders}), *replay(case, {0: orders})):
         found, of_all = of_step(step)
         assert found.keys() == gradients.keys()
         for key, value in gradients.items():
@@ -213,8 +213,8 @@ def test_what_is_missing_on_one_side_is_noticed(tmp_path: Path, monkeypatch: pyt
             tensors[ParameterShard("F0.bias", 0, 1, 0)] = torch.zeros(6, dtype=torch.float64)
         return tensors
 
-    real = comparison.read_tensors
-    monkeypatch.setattr(comparison, "read_tensors", changed)
+    real = comparison.read_result
+    monkeypatch.setattr(comparison, "read_result", changed)
     found = launched(tmp_path / "scripts", 4, 1, launcher="in_process").comparison
     assert found is not None and not found.bitwise_equal and not found.is_equal
 

@@ -76,7 +76,7 @@ def test_gradient_is_the_slope_of_the_loss(placement: Placement, name: str) -> N
     options = replace(OPTIONS, name=name, num_layers=1)
     case = ReferenceCase(options, placement, 1, 1)
     model = Model(options, placement, dict.fromkeys(case.forward_blocks, WHOLE))
-    data = model.data(1)
+    data = model.body.data(1, "cpu")
 
     def loss() -> float:
         outputs: dict[str, Tensor] = {}
@@ -213,4 +213,4 @@ def test_devices_of_a_block_in_other_orders_have_no_replay() -> None:
     orders[1][:2] = reversed(orders[1][:2])
     assert [name for name, _ in orders[1][:2]] == ["E", "E"]
     with pytest.raises(ReplayError, match="wait for each other"):
-        next(replay(ReferenceCase(GPT, placement, 2, 1), orders))
+        next(replay(ReferenceCase(GPT, placement, 2, 1), {0: orders}))

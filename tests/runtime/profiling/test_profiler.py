@@ -190,8 +190,7 @@ def test_blocking_power_is_that_of_a_device_that_waits(gpu: FakeGpu) -> None:
 
 def test_a_profile_comes_back_from_its_file(gpu: FakeGpu, tmp_path: Path) -> None:
     profiler = swept(gpu, Sweep(iterations=1))
-    plain = DeviceProfile(tuple(profiler.costs), ((1980, 60.0),), "").to_plain()
-    costs = merged([DeviceProfile.from_plain(plain)])
+    costs = merged([DeviceProfile(tuple(profiler.costs), ((1980, 60.0),), "")])
     rows = [
         (cost.kind, cost.clock_mhz, cost.time_ms, cost.energy_mj) for name in costs for cost in costs[name]
     ]

@@ -16,11 +16,10 @@ from placements.shapes import k_shape, loop_shape, v_shape, x_shape
 from runtime.clocks.periodic_clocks import PeriodicClocks, ScriptClocks, clocks_of_rounds
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import Script, programs_of, read_script
-from runtime.program.any_number import parametric
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs
-from runtime.program.loops import loops_of_each
+from runtime.program.loops import loops_of_each, parametric
 from runtime.program.lower import lower
 from schedsearch.baselines import (
     chimera,

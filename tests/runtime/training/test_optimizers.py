@@ -16,7 +16,6 @@ from runtime.models import ModelError, ModelOptions
 from runtime.models.core.precision import LossScale
 from runtime.models.model import Model
 from runtime.models.optimizer import Optimizer
-from runtime.training.loss_scale import unscale
 from runtime.training.zero import Owners, zero1
 from runtime.transport.in_memory import MemoryTransport, Network
 
@@ -108,12 +107,12 @@ def test_the_loss_scale_halves_doubles_and_skips() -> None:
     scale, weight = LossScale(4.0, growth_interval=2), torch.zeros(2, requires_grad=True)
     for gradient, is_good, after in ((8.0, True, 4.0), (torch.inf, False, 2.0), (1.0, True, 2.0)):
         weight.grad = torch.tensor([gradient, 0.0])
-        assert unscale([weight], scale, lambda here: here) is is_good and scale.value == after
+        assert scale.unscale([weight], lambda here: here) is is_good and scale.value == after
         assert (weight.grad is not None) is is_good
     weight.grad = torch.tensor([6.0, torch.nan])
-    assert not unscale([weight], scale, lambda here: here)
+    assert not scale.unscale([weight], lambda here: here)
     weight.grad = torch.tensor([6.0, 2.0])
-    assert unscale([weight], scale, lambda here: here) and weight.grad.tolist() == [6.0, 2.0]
+    assert scale.unscale([weight], lambda here: here) and weight.grad.tolist() == [6.0, 2.0]
 
 
 TWO_COPIES = Placement(

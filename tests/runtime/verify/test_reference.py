@@ -135,7 +135,7 @@ def test_the_order_of_accumulation_is_seen() -> None:
     """Else the zeros above would say nothing of it."""
     schedule = backwards_in_turn(3, 4)
     case = ReferenceCase(replace(MODEL, num_layers=3), schedule.placement, 4, 1)
-    (right,), (other,) = plain(case, [schedule.order(d) for d in range(3)]), plain(case)
+    (right,), (other,) = plain(case, {0: [schedule.order(d) for d in range(3)]}), plain(case)
     assert right.losses == other.losses
     differ = {
         shard.name

@@ -18,10 +18,12 @@ from placements.hardware import modelled_profile
 from placements.shapes import SHAPES, m_shape, v_shape
 from runtime.clocks.clock import NvmlClock
 from runtime.codegen.codegen import generate
+from runtime.codegen.script import programs_of, read_scripts
 from runtime.program.deadlock import UnsafeProgramsError
+from runtime.program.instructions import Programs
 from runtime.program.lower import lower
 from runtime.virtual.virtual_gpu import VirtualGpu
-from runtime.virtual.virtual_run import VirtualRun, VirtualScripts, run_virtually
+from runtime.virtual.virtual_run import VirtualRun, run_virtually
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus
 from schedsearch.energy import compute_frontier, simulate_switching
 from schedsearch.schedule import Schedule
@@ -30,9 +32,9 @@ MODEL = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_bat
 LATENCY_MS = 10.0
 
 
-def scripts_of(schedule: Schedule, clocks: Mapping[str, Sequence[int]], directory: Path) -> VirtualScripts:
+def scripts_of(schedule: Schedule, clocks: Mapping[str, Sequence[int]], directory: Path) -> Programs:
     generate(lower(schedule), clocks, MODEL, directory)
-    return VirtualScripts.read(directory)
+    return programs_of(read_scripts(directory))
 
 
 @contextmanager
@@ -120,10 +122,10 @@ def test_scripts_that_wait_for_each_other_are_an_error(tmp_path: Path) -> None:
     placement = v_shape(2)
     profile = noisy_profile(placement, 2, seed=0)
     scripts = scripts_of(gpipe(placement, 2), {}, tmp_path)
-    first, second = scripts.programs.instructions
-    late = replace(scripts.programs, instructions=((*first[1:], first[0]), second))
+    first, second = scripts.instructions
+    late = replace(scripts, instructions=((*first[1:], first[0]), second))
     with pytest.raises(UnsafeProgramsError, match=r"device 0 .*\n0 \| .*\[F0\.0>1\]"):
-        run_virtually(replace(scripts, programs=late), profile, simulated_gpus(profile, 2))
+        run_virtually(late, profile, simulated_gpus(profile, 2))
 
 
 ONE_GPU_EACH = Schedule(replace(SCHEDULE.placement, num_gpus=()), 2, SCHEDULE.blocks)
@@ -133,7 +135,7 @@ ONE_GPU_EACH = Schedule(replace(SCHEDULE.placement, num_gpus=()), 2, SCHEDULE.bl
 def run(tmp_path: Path) -> VirtualRun:
     generate(lower(ONE_GPU_EACH), MIXED, MODEL, tmp_path)
     gpus = [VirtualGpu(1100, 50.0) for _ in range(2)]
-    return run_virtually(VirtualScripts.read(tmp_path), PROFILE, gpus)
+    return run_virtually(programs_of(read_scripts(tmp_path)), PROFILE, gpus)
 
 
 def test_a_transfer_takes_its_ticks_in_ms(run: VirtualRun) -> None:

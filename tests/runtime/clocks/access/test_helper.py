@@ -21,9 +21,8 @@ from clock_helper import Helper
 from fake_driver import FakeDriver
 from places import ROOT
 
-from runtime.clocks.access import helper as serve
-from runtime.clocks.access.opening import SOCKET_VARIABLE, lock_clock, open_clock
-from runtime.clocks.clock import ClockError, HelperClock, NvmlClock
+from runtime.clocks import helper as serve
+from runtime.clocks.clock import SOCKET_VARIABLE, ClockError, HelperClock, NvmlClock, lock_clock, open_clock
 
 READY = ["0 reset", "0 reset", "1 reset", "1 reset"]
 """What a helper for all GPUs does first, by a controller for each: it gives back what is locked."""
