@@ -179,14 +179,9 @@ def test_the_front_door_is_all_that_schedsearch_knows_of_later_layers() -> None:
 
 
 LOADERS = {
-<<<<<<< HEAD
-    *("schedsearch", "experiments.__main__", "experiments.config.command", "experiments.config.declaring"),
-    *("experiments.benchmarks.frame", "experiments.plan.task", "experiments.reproduce.catalogue"),
-=======
-    *("runtime", "schedsearch", "experiments.__main__", "experiments.config.command"),
-    *("experiments.config.commands", "experiments.benchmarks.frame", "experiments.plan.task"),
-    "experiments.reproduce.catalogue",
->>>>>>> h11
+    *("runtime", "schedsearch", "experiments.__main__", "experiments.benchmarks.frame"),
+    *("experiments.config.command", "experiments.config.declaring"),
+    *("experiments.plan.task", "experiments.reproduce.catalogue"),
 }
 """Front doors, which alone import modules of ours by their names, late: no circle can hide behind those."""
 

@@ -207,17 +207,9 @@ def simulate_scripts(
     """
     profile = planned.profile
     highest = max(points[-1].clock_mhz for points in profile.points.values())
-<<<<<<< HEAD
     devices = range(planned.schedule.placement.num_devices)
     gpus = [VirtualGpu(highest, profile.min_blocking_power_w, latency_ms) for _ in devices]
-    run = run_virtually(VirtualScripts.read(directory / "scripts"), profile, gpus)
-=======
-    gpus = [
-        VirtualGpu(highest, profile.min_blocking_power_w, latency_ms)
-        for _ in range(planned.schedule.placement.num_devices)
-    ]
     run = run_virtually(programs_of(read_scripts(directory / "scripts")), profile, gpus)
->>>>>>> h11
     facts = {
         "schema_version": SIMULATED_SCHEMA_VERSION,
         "clock_backend": gpus[0].description,

@@ -41,8 +41,12 @@ def test_all_jobs_of_a_folder_are_replayed(command, tmp_path: Path) -> None:
             assert not row["bound_ms"] or float(row["bound_ms"]) <= float(row["pipeline_ms"])
             assert not row["schedule"] or (out / row["schedule"]).is_file()
         # each block takes 2 J, and a device waits at 100 W for the rest of the pipeline's time
-        causes = {row["cause"]: float(row["time_ms"]) for row in table(out / "causes.csv") if row["job"] == job}
-        assert sum(ms for name, ms in causes.items() if name != "iteration") == pytest.approx(causes["iteration"])
+        causes = {
+            row["cause"]: float(row["time_ms"]) for row in table(out / "causes.csv") if row["job"] == job
+        }
+        assert sum(ms for name, ms in causes.items() if name != "iteration") == pytest.approx(
+            causes["iteration"]
+        )
         energy_j = float(own["measured"]["energy_j"])
         # one micro-batch of a replica takes three times as long
         busy_ms = (numbers + 2) * stages * 30
@@ -58,7 +62,10 @@ def test_all_jobs_of_a_folder_are_replayed(command, tmp_path: Path) -> None:
     ("given", "says"),
     [
         ((), "has no trace of a form that is read; these are a job's table trace-NAME.csv.gz"),
-        (("profile=x.csv",), "blocking_power_w: is missing beside profile; give the power of a GPU that waits, in W"),
+        (
+            ("profile=x.csv",),
+            "blocking_power_w: is missing beside profile; give the power of a GPU that waits, in W",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line(tmp_path: Path, given: tuple[str, ...], says: str) -> None:
