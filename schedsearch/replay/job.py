@@ -309,11 +309,11 @@ def _check_inputs(run: ReplicaIteration, inputs: Mapping[str, str]) -> None:
     for (name, number), block in run.blocks.items():
         if name in inputs:
             source = run.blocks[inputs[name], number]
-            early_ms = source.start_ms + source.time_ms / 2 - block.start_ms
-            if early_ms > 0 or block.start_ms < source.start_ms:
+            early_ms = source.end_ms - block.start_ms
+            if early_ms > source.time_ms / 2:
                 raise _MissingError(
-                    f"{name} of micro-batch {number} begins {early_ms + source.time_ms / 2:.4g} ms before the "
-                    f"end of {inputs[name]}, whose output it takes"
+                    f"{name} of micro-batch {number} begins {early_ms:.4g} ms before the end of "
+                    f"{inputs[name]}, whose output it takes"
                 )
 
 
