@@ -136,6 +136,6 @@ def transitions_ms(
     Layouts are given by a strategy that has each, in the order of their numbers.
     """
     known = list(ways)
-    pairs = product(known, repeat=2)
-    found = [max(costs.transition_ms(each, *pair, samples, group) for each in kinds) for pair in pairs]
+    pairs = product(known, known)
+    found = [max(costs.transition_ms(each, a, b, samples, group) for each in kinds) for a, b in pairs]
     return np.array(found).reshape(len(known), -1)
