@@ -242,9 +242,9 @@ class Model:
     def state(self) -> dict[ParameterShard, Tensor]:
         """Return the parameters, and the buffers of a state dict, by names that begin with the block."""
         return self.parameters | {
-            ParameterShard(key, 0, 1, 0): self.body.held_buffers(block, self.device)[key[len(block) + 1 :]]
+            ParameterShard(f"{block}.{name}", 0, 1, 0): self.body.held_buffers(block, self.device)[name]
             for block in self.shards
-            for key, _ in self.body.state_buffers(block).values()
+            for name, _ in self.body.state_buffers(block).values()
         }
 
     def flat_gradients(self, names: Iterable[str]) -> Tensor:
