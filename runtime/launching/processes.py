@@ -77,6 +77,8 @@ def report_failure(process: Process, error: BaseException) -> None:
 class Processes(ABC):
     """The processes of a run."""
 
+    _output: Path | None = None
+
     @abstractmethod
     def poll(self) -> int | None:
         """Return None while all is well and running, else an exit status, not 0 as soon as one failed."""
@@ -86,8 +88,10 @@ class Processes(ABC):
         return {}
 
     def last_lines(self) -> list[str]:
-        """Return the output of the processes, where it is kept apart."""
-        return []
+        """Return the lines that the processes printed, where they are kept apart."""
+        if self._output is None or not self._output.exists():
+            return []
+        return self._output.read_text(errors="replace").splitlines()
 
     @abstractmethod
     def stop(self) -> None:
@@ -124,10 +128,6 @@ class Torchrun(Processes):
         return _signals([("torchrun", self._agent.poll())]) or {
             f"device {device}": name for device, name in devices.items()
         }
-
-    def last_lines(self) -> list[str]:
-        """Return the lines that torchrun printed."""
-        return self._output.read_text(errors="replace").splitlines()
 
     def stop(self) -> None:
         """End torchrun and with it the devices."""
@@ -169,10 +169,6 @@ class Forked(Processes):
         """Return the devices that a signal ended, and its name."""
         codes = enumerate(process.exitcode for process in self._processes)
         return _signals((f"device {device}", code) for device, code in codes)
-
-    def last_lines(self) -> list[str]:
-        """Return the lines that all processes printed."""
-        return self._output.read_text(errors="replace").splitlines() if self._output.exists() else []
 
     def stop(self) -> None:
         """Kill all that still run."""

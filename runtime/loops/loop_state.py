@@ -135,7 +135,5 @@ class LoopState:
         if self._body is None:
             return TrainingState(self._model.state(), optimizer, extra or {})
         held = self._body.state(keep_vars=True).items()
-        buffers = {
-            ParameterShard(n, 0, 1, 0): value for n, value in held if not isinstance(value, nn.Parameter)
-        }
+        buffers = {ParameterShard(n): value for n, value in held if not isinstance(value, nn.Parameter)}
         return TrainingState(self._model.parameters | buffers, optimizer, extra or {})

@@ -114,7 +114,7 @@ class Body:
                 first.setdefault(id(value), (block, local))
         self._keeps_names = keeps_names and len({local for _, local in first.values()}) == len(first)
         for block, module in self.modules.items():
-            in_whole, of_block = _names_in_whole(block, module), self._parameters.setdefault(block, {})
+            in_whole, of_block = names_in_model(block, module), self._parameters.setdefault(block, {})
             known: set[int] = set()
             for local, value in module.named_parameters(remove_duplicate=False):
                 name = first[id(value)][1] if self._keeps_names else ".".join(first[id(value)])
@@ -329,23 +329,21 @@ class Body:
         return {each.name: tuple(self._aliases[each.name]) for each in self._parameters[block].values()}
 
     def state_buffers(self, block: str) -> dict[str, tuple[str, Tensor]]:
-        """Return the buffers of a block that a state dict has: the name there -> key and form."""
-        names = _names_in_whole(block, self.modules[block])
+        """Return the buffers of a block that a state dict has: the name there -> the module's, and form."""
+        names = names_in_model(block, self.modules[block])
         return {
-            whole: (f"{block}.{name}", value)
+            whole: (name, value)
             for name, value in self.modules[block].named_buffers()
             for whole in names.get(name, ())
         }
 
-    def buffer_values(self, key: str) -> Tensor:
+    def buffer_values(self, block: str, name: str) -> Tensor:
         """Return the values of a buffer, in its own type."""
-        block, _, name = key.partition(".")
         own = self.modules[block].get_buffer(name)
         return self._held[block][name].to(own.dtype) if block in self._held else self.source.values(own)
 
-    def load_buffer(self, key: str, values: Tensor, device: torch.device) -> None:
+    def load_buffer(self, block: str, name: str, values: Tensor, device: torch.device) -> None:
         """Give a buffer on a device other values."""
-        block, _, name = key.partition(".")
         held = self.held_buffers(block, device)
         held[name] = values.to(held[name])
 
@@ -389,12 +387,6 @@ class _CalledModule:
         finally:
             for tensors, name, full, own in self._buffers:
                 given[full], tensors[name] = tensors[name], own
-
-
-def _names_in_whole(block: str, module: nn.Module) -> Mapping[str, tuple[str, ...]]:
-    """Return the names in the whole model's state dict of each of a block's; of `cut` as before it."""
-    before = names_in_model(module)
-    return {name: (f"{block}.{name}",) for name in module.state_dict()} if before is None else before
 
 
 def check_tensors(placement: Placement, block: str, outputs: Sequence[Any]) -> None:

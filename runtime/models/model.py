@@ -28,9 +28,9 @@ class ParameterShard(NamedTuple):
     """Part of a parameter: a shard of `num_shards` along a dimension."""
 
     name: str
-    shard: int
-    num_shards: int
-    dim: int
+    shard: int = 0
+    num_shards: int = 1
+    dim: int = 0
 
     def of(self, full: Tensor) -> Tensor:
         """Return this part of a full tensor."""
@@ -176,7 +176,7 @@ class Model:
     def _add(self, parameter: Parameter, shards: Shards) -> None:
         name, dim = parameter.name, parameter.split
         values = self.body.initial(parameter).to(getattr(torch, self.options.dtype))
-        shard = ParameterShard(name, 0, 1, 0)
+        shard = ParameterShard(name)
         if dim is not None:
             shard = ParameterShard(name, shards.index, shards.count, dim)
         if dim is not None and shards.count > 1:
@@ -242,9 +242,9 @@ class Model:
     def state(self) -> dict[ParameterShard, Tensor]:
         """Return the parameters, and the buffers of a state dict, by names that begin with the block."""
         return self.parameters | {
-            ParameterShard(key, 0, 1, 0): self.body.held_buffers(block, self.device)[key[len(block) + 1 :]]
+            ParameterShard(f"{block}.{name}"): self.body.held_buffers(block, self.device)[name]
             for block in self.shards
-            for key, _ in self.body.state_buffers(block).values()
+            for name, _ in self.body.state_buffers(block).values()
         }
 
     def flat_gradients(self, names: Iterable[str]) -> Tensor:

@@ -75,8 +75,8 @@ def load_state_dict_file(model: Model, path: str | Path) -> None:
             name = next(each for each in names[shard.name] if each in shapes)
             weight.copy_(file.get_slice(name)[_place(shard, shapes[name])])
         for block in model.groups:
-            for name, (key, before) in model.body.state_buffers(block).items():
-                model.body.load_buffer(key, file.get_tensor(name).to(before.dtype), model.device)
+            for name, (local, before) in model.body.state_buffers(block).items():
+                model.body.load_buffer(block, local, file.get_tensor(name).to(before.dtype), model.device)
 
 
 def check_save_path(path: Path) -> None:
@@ -166,8 +166,9 @@ def _own_tensors(model: Model) -> dict[str, _OwnTensor]:
             place = (shard.dim, _place(shard, shape)[-1].start) if shard.num_shards > 1 else ()
             own = _OwnTensor(TensorSpec.of(weight.dtype, shape), weight, *place)
             found |= dict.fromkeys(names[shard.name], own)
-        for name, (key, value) in model.body.state_buffers(block).items() if not groups.index else ():
-            found[name] = _OwnTensor(TensorSpec.of(value.dtype, value.shape), model.body.buffer_values(key))
+        for name, (local, value) in model.body.state_buffers(block).items() if not groups.index else ():
+            values = model.body.buffer_values(block, local)
+            found[name] = _OwnTensor(TensorSpec.of(value.dtype, value.shape), values)
     return found
 
 

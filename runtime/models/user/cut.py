@@ -96,10 +96,10 @@ def cut(
     return _with_names(_cut_graph(graph, at, targets), model)
 
 
-def names_in_model(block: nn.Module) -> Mapping[str, tuple[str, ...]] | None:
-    """Return a block's names -> its names in the model that was cut; None of a block that is not of `cut`."""
+def names_in_model(name: str, block: nn.Module) -> Mapping[str, tuple[str, ...]]:
+    """Return for each name in a block's state dict its names in the whole model's; of `cut` as before it."""
     names: Mapping[str, tuple[str, ...]] | None = getattr(block, _NAMES, None)
-    return names
+    return {own: (f"{name}.{own}",) for own in block.state_dict()} if names is None else names
 
 
 def _with_names(
