@@ -40,5 +40,5 @@ COMMAND = Command(
     ReplayCommandOptions,
     task="experiments.replay.task",
     first="data pattern work_limit seed",
-    objective="reassigned_ms",
+    objective="reordered_ms",
 )

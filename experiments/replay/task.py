@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 
-from experiments.config.options import OptionError, require_path
+from experiments.config.options import OptionError, require, require_path
 from experiments.config.run_record import output_directory
 from experiments.replay.options import ReplayCommandOptions
 from experiments.report.result import Result, Table
@@ -24,18 +24,27 @@ from schedsearch.figures.comparison import draw_timelines
 from schedsearch.figures.perfetto import write_perfetto
 from schedsearch.replay.causes import CauseRow, causes_of
 from schedsearch.replay.job import Job, ReplicaIteration, job_of
-from schedsearch.replay.pipeline import TICK_MS, JobPipeline, block_times, job_pipeline, orders_of
+from schedsearch.replay.pipeline import (
+    TICK_MS,
+    JobPipeline,
+    Variant,
+    block_times,
+    job_pipeline,
+    orders_of,
+)
 from schedsearch.replay.replay import (
-    CHANGES,
-    BestOrders,
+    EQUAL,
+    HALVES,
+    ORDER,
     ChangeRow,
     ReplayedIteration,
     as_measured,
+    as_replayed,
     best_orders,
     changes,
-    in_order,
     orders_in,
     replay,
+    variants,
 )
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import schedule_to_dict
@@ -47,18 +56,32 @@ log = logging.getLogger(__name__)
 _SHARE_OF_ORDERS = 0.6
 """Share of the work for one order of all iterations and for equal stages."""
 
+_FILES = {ORDER: "schedule", HALVES: "split_backward", EQUAL: "equal_stages"}
+"""Begins of the names of schedules' files."""
+
+_CLOSE = 0.015
+"""Difference of simulated and measured time from which on a line says so."""
+
+_OTHER_TIMES = 0.1
+"""Difference of a profile's times from the trace's from which on a line says so."""
+
 _J_PER_KWH = 3.6e6
 
 
 @dataclass
 class _Replayed:
-    """One job and its results so far."""
+    """One job and its results so far; `best` is empty before its orders are searched."""
 
     job: Job
-    pipeline: JobPipeline
+    made: Mapping[str, Variant]
     causes: list[CauseRow]
-    best: BestOrders
+    best: Mapping[str, Schedule] = field(default_factory=dict)
     iterations: list[ReplayedIteration] = field(default_factory=list)
+
+    @property
+    def pipeline(self) -> JobPipeline:
+        """The job's pipeline as it is."""
+        return self.made[ORDER][1]
 
 
 @dataclass(frozen=True)
@@ -91,9 +114,13 @@ def task(options: ReplayCommandOptions) -> Result:
         jobs = [job_of(table, options.tensor_parallel) for table in tables]
         total, done = sum(len(job.steps) for job in jobs), list[_Replayed]()
 
+        def write() -> None:
+            found = found_until_now(done, profile, options.tokens)
+            replace(found, pictures={}).write(output_directory())
+
         def keep(iteration: ReplayedIteration) -> None:
             done[-1].iterations.append(iteration)
-            replace(found_until_now(done, profile, options.tokens), pictures={}).write(output_directory())
+            write()
             number = sum(len(each.iterations) for each in done)
             bar(f"{iteration.job}, iteration {iteration.step}", number, total)
 
@@ -102,10 +129,12 @@ def task(options: ReplayCommandOptions) -> Result:
                 log.info("%s", line)
             pipeline, share = job_pipeline(job), options.work_limit * len(job.steps) / total
             if profile is not None:
-                profile.require(pipeline.placement)
-            best = best_orders(job, pipeline, share * _SHARE_OF_ORDERS, options.seed)
-            done.append(_Replayed(job, pipeline, causes_of(job, pipeline), best))
-            replay(job, pipeline, best, share * (1 - _SHARE_OF_ORDERS), options.seed, keep)
+                _check_times(profile, pipeline)
+            done.append(_Replayed(job, variants(job, pipeline), causes_of(job, pipeline)))
+            write()
+            done[-1].best = best_orders(done[-1].made, share * _SHARE_OF_ORDERS, options.seed)
+            limit = share * (1 - _SHARE_OF_ORDERS)
+            replay(done[-1].made, done[-1].best, limit, options.seed, keep)
     number = sum(len(each.iterations) for each in done)
     return found_until_now(
         done, profile, options.tokens, f"{number} of {total} iterations are in" * ending.interrupted
@@ -115,6 +144,8 @@ def task(options: ReplayCommandOptions) -> Result:
 def _profile(options: ReplayCommandOptions) -> Profile | None:
     """Return the profile that gives the energies; None where there is none."""
     if options.profile is None:
+        for name in ("blocking_power_w", "tokens"):
+            require(getattr(options, name) is None, name, getattr(options, name), "of use without profile")
         return None
     if options.blocking_power_w is None:
         raise OptionError(
@@ -124,32 +155,43 @@ def _profile(options: ReplayCommandOptions) -> Profile | None:
     return Profile.from_csv(path, blocking_power_w=options.blocking_power_w)
 
 
+def _check_times(profile: Profile, pipeline: JobPipeline) -> None:
+    """Check that a profile has all blocks, and warn where its times are not the trace's."""
+    profile.require(pipeline.placement)
+    own_ms = sum(profile.fastest(name).time_ms for name in pipeline.time_ms)
+    trace_ms = sum(pipeline.time_ms.values())
+    if abs(own_ms / trace_ms - 1) > _OTHER_TIMES:
+        log.warning(
+            f"warning: profile: its blocks take {own_ms:,.4g} ms for a micro-batch, in the trace "
+            f"{trace_ms:,.4g} ms; energies are the profile's, waiting is by the trace"
+        )
+
+
 def found_until_now(
     done: Sequence[_Replayed], profile: Profile | None, tokens: int | None, interrupted: str = ""
 ) -> Result:
     """Return the results of each job so far; the figures are means over all iterations."""
-    done = [each for each in done if each.iterations]
     rows = [row for each in done for row in _rows(each, profile, tokens)]
     files: dict[str, object] = {}
     pictures = {}
     for each in done:
-        name, best = each.job.name, each.best
+        name = each.job.name
         files[f"placement-{name}.yaml"] = placement_to_yaml(each.pipeline.placement)
         scenario = {"name": f"as measured in {name}", "measured_ms": block_times(each.job)}
         files[f"scenarios-{name}.yaml"] = [scenario]
-        files[f"schedule-{name}.json"] = schedule_to_dict(best.found)
-        files[f"schedule-{name}.csv"] = str(torch_order(best.found))
-        files[f"split_backward-{name}.json"] = schedule_to_dict(best.split)
-        files[f"equal_stages-{name}.json"] = schedule_to_dict(best.divided)
-        files[f"trace-{name}.json"] = partial(_write_trace, each)
+        for change, schedule in each.best.items():
+            files[f"{_FILES[change]}-{name}.json"] = schedule_to_dict(schedule)
+        if each.iterations:
+            files[f"schedule-{name}.csv"] = str(torch_order(each.best[ORDER]))
+            files[f"trace-{name}.json"] = partial(_write_trace, each)
+            pictures[f"timelines-{name}"] = partial(_draw_timelines, each)
         parts = [(row.cause, row.time_ms) for row in each.causes[:-1] if row.time_ms]
         title = f"{name}: an iteration of {each.causes[-1].time_ms:,.5g} ms"
-        pictures[f"timelines-{name}"] = partial(_draw_timelines, each)
         pictures[f"causes-{name}"] = partial(_draw_causes, title, parts)
-    columns = ("measured_ms", "simulated_ms", "reordered_ms", "reassigned_ms", "bound_ms")
+    columns = ("measured_ms", "simulated_ms", "reordered_ms", "reordered_bound_ms", "equal_ms")
     iterations = [iteration for each in done for iteration in each.iterations]
     return Result(
-        figures={name: fmean(getattr(each, name) for each in iterations) for name in columns if done},
+        figures={name: fmean(getattr(each, name) for each in iterations) for name in columns if iterations},
         tables={
             "replay": Table(ReplayRow, rows),
             "causes": Table(CauseRow, [row for each in done for row in each.causes]),
@@ -163,21 +205,20 @@ def found_until_now(
 
 
 def _rows(each: _Replayed, profile: Profile | None, tokens: int | None) -> Iterator[ReplayRow]:
-    """Yield the rows of a job."""
-    rows = changes(each.iterations, each.best)
-    simulated_ms = rows[1].pipeline_ms
-    names = ("", "", "schedule", "split_backward", "", "equal_stages")
-    files = {
-        change: name and f"{name}-{each.job.name}.json" for change, name in zip(CHANGES, names, strict=True)
-    }
+    """Yield the rows of a job; none before its first iteration is replayed."""
+    if not each.iterations:
+        return
+    rows, name = changes(each.iterations), each.job.name
     number = fmean(iteration.micro_batches for iteration in each.iterations)
     replicas = each.iterations[0].replicas
     for row in rows:
         energy_j = None if profile is None else _energy_j(each.pipeline, profile, row, number, replicas)
-        per_kwh = None if energy_j is None or tokens is None else number * tokens * _J_PER_KWH / energy_j
-        saved = round(1 - row.pipeline_ms / simulated_ms, 6)
-        file = files[row.change]
-        yield ReplayRow(row.job, row.change, row.pipeline_ms, row.bound_ms, saved, energy_j, per_kwh, file)
+        per_kwh = None
+        if energy_j is not None and tokens is not None:
+            per_kwh = round(number * tokens * _J_PER_KWH / energy_j)
+        saved = round(1 - row.pipeline_ms / rows[1].pipeline_ms, 6)
+        file = f"{_FILES[row.change]}-{name}.json" if row.change in _FILES else ""
+        yield ReplayRow(name, row.change, row.pipeline_ms, row.bound_ms, saved, energy_j, per_kwh, file)
 
 
 def _energy_j(
@@ -195,21 +236,29 @@ def _in_words(each: _Replayed, rows: Sequence[ReplayRow]) -> Iterator[str]:
     """Yield the causes and the changes of a job as two tables for a terminal."""
     name, iteration_ms = each.job.name, each.causes[-1].time_ms
     own = [row for row in rows if row.job == name]
-    measured_ms, simulated_ms = own[0].pipeline_ms, own[1].pipeline_ms
-    yield (
-        f"{name}: an iteration takes {iteration_ms:,.6g} ms (mean of {len(each.job.steps)}), its pipeline "
-        f"{measured_ms:,.6g} ms, simulated {simulated_ms:,.6g} ms ({simulated_ms / measured_ms - 1:+.2%})"
-    )
-    parts = [["part of the iteration", "ms", "share", "less without it alone"]]
+    yield f"{name}: an iteration takes {iteration_ms:,.6g} ms (mean of {len(each.job.steps)})"
+    parts = [["part of the iteration", "ms", "share", "saved if only this is removed"]]
     for cause in each.causes[:-1]:
         if abs(cause.time_ms) >= 5e-5 * iteration_ms:
             alone = "" if cause.alone_ms is None else f"{cause.alone_ms:,.4g} ms"
             parts.append([cause.cause, f"{cause.time_ms:,.4g}", f"{cause.time_ms / iteration_ms:.1%}", alone])
     yield "\n".join(text_columns(parts))
-    better = [["what may change", "pipeline", "saved", "bound", "file"]]
+    if not own:
+        return
+    measured_ms, simulated_ms = own[0].pipeline_ms, own[1].pipeline_ms
+    off = simulated_ms / measured_ms - 1
+    yield f"{name}: its pipeline takes {measured_ms:,.6g} ms, simulated {simulated_ms:,.6g} ms ({off:+.2%})"
+    if abs(off) > _CLOSE:
+        yield f"{name}: delays vary, so that usual ones are {abs(off):.1%} off; trust savings above that"
+    has_energy = own[0].energy_j is not None
+    better = [
+        ["what may change", "pipeline", "saved over simulated", "bound", *["energy"] * has_energy, "file"]
+    ]
     for row in own[2:]:
-        times = [f"{row.pipeline_ms:,.6g} ms", f"{row.saved:.2%}", f"{row.bound_ms:,.6g} ms"]
-        better.append([row.change, *times, row.schedule])
+        bound = "" if row.bound_ms is None else f"{row.bound_ms:,.6g} ms"
+        texts = [f"{row.pipeline_ms:,.6g} ms", f"{row.saved:.2%}", bound]
+        energy = [] if row.energy_j is None else [f"{row.energy_j:,.6g} J"]
+        better.append([row.change, *texts, *energy, row.schedule])
     yield "\n".join(text_columns(better))
 
 
@@ -221,14 +270,18 @@ def _typical(each: _Replayed) -> tuple[ReplicaIteration, ReplayedIteration]:
 
 
 def _timelines(each: _Replayed) -> dict[str, Schedule]:
-    """Return a typical iteration as measured, as simulated, and in the best order, by their titles."""
+    """Return a typical iteration as measured, as simulated, and in better orders, by their titles."""
     run, replayed = _typical(each)
-    orders = orders_of(run, each.job.device)
+    own = orders_of(run, each.job.device)
     rows = {
         "measured": as_measured(each.pipeline, run),
-        "simulated": in_order(each.pipeline, run, orders),
-        "best order": in_order(each.pipeline, run, orders_in(each.best.found)),
+        "simulated": as_replayed(*each.made[ORDER], run, own),
     }
+    replica = each.job.steps[replayed.step].index(run)
+    for change, (job, pipeline) in each.made.items():
+        better, changed = orders_in(each.best[change]), job.steps[replayed.step][replica]
+        if change != ORDER or list(map(list, better)) != own:
+            rows[change.replace(",", "")] = as_replayed(job, pipeline, changed, better)
     title = "{}, iteration {}: {:,.6g} ms"
     return {title.format(name, replayed.step, row.makespan * TICK_MS): row for name, row in rows.items()}
 

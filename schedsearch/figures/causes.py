@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schedsearch.figures.canvas import COLORS, COLUMN_INCHES, Figure, draw_grid, panels_in
+from schedsearch.figures.canvas import COLORS, COLUMN_INCHES, Figure, draw_grid, label_time, panels_in
 
 _INCHES_OF_ROW, _INCHES_BESIDES = 0.22, 0.75
 
@@ -39,5 +39,5 @@ def draw_causes(title: str, parts: Sequence[tuple[str, float]], width: float = C
         axes.set_yticks(range(len(parts)), [name for name, _ in parts])
         axes.set_ylim(len(parts) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
-        axes.set_xlabel("time (ms)")
+        label_time(axes)
     return figure

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.replay.job import Job, ReplicaIteration, inputs_of
-from schedsearch.replay.pipeline import JobPipeline, medians_of_delays, waits_of
+from schedsearch.replay.pipeline import JobPipeline, medians_of_delays, stage_shares, waits_of
 
 BUBBLE = "bubble of the order"
 CAUSES = {
@@ -97,7 +97,7 @@ def _simulated(
     """Return a replica's time and its busiest device's load with each set of causes removed, in ms."""
     kept = {cause: (_SUBSETS & bit) == 0 for cause, bit in _BIT.items()}
     inputs = inputs_of(job.device)
-    mean, stage = _stage_factors(pipeline)
+    stage = stage_shares(pipeline.time_ms)
     length = _lengths(pipeline, replica, run)
     end: dict[tuple[str, int], NDArray[np.float64]] = {}
     load = np.zeros((job.num_devices, len(_SUBSETS)))
@@ -105,8 +105,8 @@ def _simulated(
     origin = min(block.start_ms for block in run.blocks.values())
     for wait in waits_of(job, run):
         (name, number), device = wait.instance, job.device[wait.instance[0]]
-        time_ms = np.full(len(_SUBSETS), mean[name[0]])
-        expected = mean[name[0]]
+        expected = pipeline.time_ms[name] / stage[name]
+        time_ms = np.full(len(_SUBSETS), expected)
         for cause, factor in (
             ("imbalance", stage[name]),
             ("device", pipeline.speeds[replica][name]),
@@ -127,14 +127,6 @@ def _simulated(
         end[wait.instance] = idle[device] = start + time_ms
         load[device] += time_ms + (0.0 if is_late else np.where(kept["gap"], beyond, 0.0))
     return np.max(list(end.values()), axis=0), load.max(axis=0)
-
-
-def _stage_factors(pipeline: JobPipeline) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the mean time in ms of each kind of block, and each block's time as a multiple of it."""
-    own = pipeline.time_ms
-    kinds = {name[0] for name in own}
-    mean = {kind: fmean(ms for name, ms in own.items() if name[0] == kind) for kind in kinds}
-    return mean, {name: ms / mean[name[0]] for name, ms in own.items()}
 
 
 def _lengths(pipeline: JobPipeline, replica: int, run: ReplicaIteration) -> dict[int, float]:

@@ -129,7 +129,7 @@ def job_of(table: TraceTable, tensor_parallel: int = 1) -> Job:
                 fit = ClockFit({}, 0.0) if table.is_one_clock else clock_offsets(times, inputs)
                 fits.append(fit)
                 run = _replica_iteration(times, step[replica], fit, table.iteration_ms.get(number))
-                _check_inputs(run, inputs)
+                _check_inputs(run, inputs, fit.uncertain_ms)
                 runs.append(run)
             found[number] = tuple(runs)
         except _MissingError as error:
@@ -181,6 +181,11 @@ def _places(
         )
     ordered = sorted(groups.items(), key=lambda group: min(group[0]))
     copies = min(map(len, groups.values()))
+    if wrong := [ranks for _, ranks in ordered if len(ranks) % tensor_parallel]:
+        raise TraceError(
+            f"tensor_parallel: {tensor_parallel} does not divide the {len(wrong[0])} ranks of a stage of "
+            f"{table.job}; give the ranks that run each block together"
+        )
     known = table.num_replicas or 0
     is_whole = bool(known) and all(len(ranks) % known == 0 for _, ranks in ordered)
     together = copies // known if is_whole else tensor_parallel
@@ -288,7 +293,9 @@ def _times(replica: int, spans: Sequence[Span], ranks: Mapping[int, int], device
         for kind, start_ms, end_ms in parts:
             instance = f"{kind}{span.stage}", span.micro_batch or 0
             if span.rank in times[instance]:
-                raise _MissingError(f"{instance[0]} of micro-batch {instance[1]} is there twice on a rank")
+                raise _MissingError(
+                    f"{instance[0]} of micro-batch {instance[1]} is there twice on rank {span.rank}"
+                )
             times[instance][span.rank] = (start_ms, end_ms)
     if not times:
         raise _MissingError(f"replica {replica} has no blocks")
@@ -300,8 +307,8 @@ def _times(replica: int, spans: Sequence[Span], ranks: Mapping[int, int], device
     return times
 
 
-def _check_inputs(run: ReplicaIteration, inputs: Mapping[str, str]) -> None:
-    """Check that blocks begin after their inputs, but for errors of clocks of up to half a block.
+def _check_inputs(run: ReplicaIteration, inputs: Mapping[str, str], uncertain_ms: float) -> None:
+    """Check that blocks begin after their inputs, but for errors of clocks, or of up to half a block.
 
     Raises:
         _MissingError: One begins too early.
@@ -310,7 +317,8 @@ def _check_inputs(run: ReplicaIteration, inputs: Mapping[str, str]) -> None:
         if name in inputs:
             source = run.blocks[inputs[name], number]
             early_ms = source.end_ms - block.start_ms
-            if early_ms > source.time_ms / 2:
+            allowed_ms = min(max(source.time_ms / 2, 2 * uncertain_ms), source.time_ms)
+            if early_ms > allowed_ms:
                 raise _MissingError(
                     f"{name} of micro-batch {number} begins {early_ms:.4g} ms before the end of "
                     f"{inputs[name]}, whose output it takes"

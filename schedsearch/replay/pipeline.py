@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from statistics import fmean, median, stdev
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, median, median_low, stdev
 from typing import NamedTuple
 
 from placements import Block, Kind, Placement
@@ -18,8 +18,8 @@ from schedsearch.schedule import Instance
 TICK_MS = 0.001
 """Ticks in which measured times are counted."""
 
-_MIN_STEPS = 8
-"""Least number of iterations from which a replica's speed is estimated; with fewer, it may be chance."""
+_MIN_SAMPLES = 8
+"""Least number of times from which a replica's speed is estimated; with fewer, it may be chance."""
 
 _CERTAIN = 3.0
 """Standard errors from which on a replica counts as faster or slower in a block than the others."""
@@ -74,9 +74,9 @@ class JobPipeline(NamedTuple):
     Attributes:
         placement: Of one replica, with mean times; the memory is the most micro-batches that each device
             held at once.
-        time_ms: Mean time of each block.
+        time_ms: Mean time of each block on a replica of the usual speed.
         delays: Usual delays of blocks.
-        speeds: Time of each block on each replica, as a multiple of its time over all replicas.
+        speeds: Time of each block on each replica, as a multiple of the usual.
         positions: Time of a block of the n-th micro-batch as a multiple of its mean, where it is not 1.
     """
 
@@ -104,9 +104,13 @@ def job_pipeline(job: Job, delays: Delays | None = None) -> JobPipeline:
             for name, _ in order:
                 now += memory_of(name, job.device)
                 held[device] = max(held[device], now)
-    time_ms = {name: fmean(times) for name, times in block_times(job).items()}
-    replicas = range(len(next(iter(job.steps.values()))))
-    speeds = tuple({name: _speed(job, replica, name) for name in job.device} for replica in replicas)
+    speeds = _speeds(job)
+    usual: dict[str, list[float]] = defaultdict(list)
+    for step in job.steps.values():
+        for speed, run in zip(speeds, step, strict=True):
+            for (name, _), block in run.blocks.items():
+                usual[name].append(block.time_ms / speed[name])
+    time_ms = {name: fmean(usual[name]) for name in job.device}
     delays = delays or usual_delays(job)
     blocks = []
     for name, device in job.device.items():
@@ -133,8 +137,8 @@ def usual_delays(job: Job) -> Delays:
     measured_ms = sum(run.measured_ms for run in runs)
 
     def error_ms(usual: Delays) -> float:
-        spans = (makespan_ms(usual.times(run), usual, job, orders_of(run, job.device)) for run in runs)
-        return abs(sum(spans) - measured_ms)
+        ends = (ends_ms(usual.times(run), usual, job, orders_of(run, job.device)) for run in runs)
+        return abs(sum(max(each.values()) for each in ends) - measured_ms)
 
     return min(medians_of_delays(job), means, key=error_ms)
 
@@ -150,8 +154,10 @@ def medians_of_delays(job: Job) -> Delays:
     return Delays(*({name: max(0.0, median(ms)) for name, ms in each.items()} for each in (messages, gaps)))
 
 
-def makespan_ms(times: Mapping[Instance, float], delays: Delays, job: Job, orders: Orders) -> float:
-    """Return the time of a replica's iteration in given orders, each block as soon as possible.
+def ends_ms(
+    times: Mapping[Instance, float], delays: Delays, job: Job, orders: Orders
+) -> dict[Instance, float]:
+    """Return the end of each block of a replica's iteration in given orders, each as soon as possible.
 
     Args:
         times: Time of each block with the gap before it, in ms.
@@ -174,7 +180,7 @@ def makespan_ms(times: Mapping[Instance, float], delays: Delays, job: Job, order
                 idle[device] = end[name, number] = start_ms + times[name, number]
                 done[device] += 1
         assert len(end) > before, "orders of a valid schedule do not wait for each other"
-    return max(end.values())
+    return end
 
 
 def order_bound_ms(times: Mapping[Instance, float], delays: Delays, job: Job) -> float:
@@ -208,9 +214,13 @@ def order_bound_ms(times: Mapping[Instance, float], delays: Delays, job: Job) ->
     return bound_ms
 
 
-def with_halves(job: Job, pipeline: JobPipeline) -> tuple[Job, JobPipeline] | None:
-    """Return a job with backwards in two halves of equal time, and its pipeline; None if they are split."""
-    if any(name[0] == "W" for name in job.device):
+Variant = tuple[Job, JobPipeline]
+"""A job with some of its blocks changed, and its pipeline."""
+
+
+def with_halves(job: Job, pipeline: JobPipeline) -> Variant | None:
+    """Return a job with backwards in two halves of equal time; None if they are split, or on one device."""
+    if job.num_devices == 1 or any(name[0] == "W" for name in job.device):
         return None
 
     def names(name: str) -> tuple[str, ...]:
@@ -225,10 +235,34 @@ def with_halves(job: Job, pipeline: JobPipeline) -> tuple[Job, JobPipeline] | No
         return run._replace(blocks=blocks)
 
     device = {part: own for name, own in job.device.items() for part in names(name)}
-    steps = {number: tuple(map(halves, step)) for number, step in job.steps.items()}
-    halved = job._replace(device=device, steps=steps)
     delays = Delays(*({names(name)[0]: ms for name, ms in each.items()} for each in pipeline.delays))
-    return halved, job_pipeline(halved, delays)
+    return _changed(job._replace(device=device), halves, delays)
+
+
+def with_equal_stages(job: Job, pipeline: JobPipeline) -> Variant:
+    """Return a job whose stages take equally long: each block's time is scaled to the mean of its kind."""
+    factor = {name: 1 / share for name, share in stage_shares(pipeline.time_ms).items()}
+
+    def scaled(run: ReplicaIteration) -> ReplicaIteration:
+        blocks = {
+            instance: block._replace(time_ms=block.time_ms * factor[instance[0]])
+            for instance, block in run.blocks.items()
+        }
+        return run._replace(blocks=blocks)
+
+    return _changed(job, scaled, pipeline.delays)
+
+
+def _changed(job: Job, change: Callable[[ReplicaIteration], ReplicaIteration], delays: Delays) -> Variant:
+    changed = job._replace(steps={number: tuple(map(change, step)) for number, step in job.steps.items()})
+    return changed, job_pipeline(changed, delays)
+
+
+def stage_shares(time_ms: Mapping[str, float]) -> dict[str, float]:
+    """Return the time of each block as a multiple of the mean of its kind."""
+    kinds = {name[0] for name in time_ms}
+    mean = {kind: fmean(ms for name, ms in time_ms.items() if name[0] == kind) for kind in kinds}
+    return {name: ms / mean[name[0]] for name, ms in time_ms.items()}
 
 
 def memory_of(name: str, blocks: Mapping[str, object]) -> int:
@@ -267,16 +301,23 @@ def waits_of(job: Job, run: ReplicaIteration) -> list[Wait]:
     return sorted(waits, key=lambda wait: wait.start_ms)
 
 
-def _speed(job: Job, replica: int, name: str) -> float:
-    """Return a replica's time of a block relative to all replicas; 1 if the difference may be chance."""
-    offs = []
+def _speeds(job: Job) -> tuple[dict[str, float], ...]:
+    """Return the time of each block on each replica as a multiple of the usual: the faster half's slowest.
+
+    It is 1 if the difference may be chance: its samples are all micro-batches.
+    """
+    logs: dict[tuple[int, str], list[float]] = defaultdict(list)
+    replicas = range(len(next(iter(job.steps.values()))))
     for step in job.steps.values():
-        means = [
-            fmean(math.log(max(time, TICK_MS)) for (own, _), (_, time) in run.blocks.items() if own == name)
-            for run in step
-        ]
-        offs.append(means[replica] - fmean(means))
-    return _certain_factor(offs)
+        for name in job.device:
+            own = [
+                [math.log(max(block.time_ms, TICK_MS)) for (of, _), block in run.blocks.items() if of == name]
+                for run in step
+            ]
+            usual = median_low([fmean(each) for each in own])
+            for replica in replicas:
+                logs[replica, name] += [each - usual for each in own[replica]]
+    return tuple({name: _certain_factor(logs[replica, name]) for name in job.device} for replica in replicas)
 
 
 def _positions(job: Job, time_ms: Mapping[str, float]) -> dict[Instance, float]:
@@ -295,7 +336,7 @@ def _positions(job: Job, time_ms: Mapping[str, float]) -> dict[Instance, float]:
 
 def _certain_factor(logs: Sequence[float]) -> float:
     """Return the factor whose logarithm is the mean of some; 1 if the difference from 1 may be chance."""
-    if len(logs) < _MIN_STEPS:
+    if len(logs) < _MIN_SAMPLES:
         return 1.0
     off = fmean(logs)
     return math.exp(off) if abs(off) > _CERTAIN * stdev(logs) / math.sqrt(len(logs)) else 1.0

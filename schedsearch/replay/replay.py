@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean
 
 import numpy as np
 
-from placements import Kind, Placement
+from placements import Placement
 from schedsearch.core.answer import Answer
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import Problem
@@ -18,13 +18,14 @@ from schedsearch.core.shared_limits import SharedLimits
 from schedsearch.replay.job import Job, ReplicaIteration
 from schedsearch.replay.pipeline import (
     TICK_MS,
-    Delays,
     JobPipeline,
     Orders,
-    makespan_ms,
+    Variant,
+    ends_ms,
     memory_of,
     order_bound_ms,
     orders_of,
+    with_equal_stages,
     with_halves,
 )
 from schedsearch.schedule import Instance, Schedule, ScheduledBlock, as_soon_as_possible
@@ -55,11 +56,14 @@ class ReplayedIteration:
         measured_ms: From the first start to the last end of a replica's blocks, as measured.
         simulated_ms: Simulated with the measured block times and orders, and typical messages.
         reordered_ms: In the one order that is best for all iterations.
-        order_bound_ms: Lower bound over all orders; micro-batches stay on their replica.
-        split_ms: Like `reordered_ms`, if each backward is two halves of equal time.
+        reordered_bound_ms: Lower bound over all orders; micro-batches stay on their replica.
+        split_ms: Like `reordered_ms`, if each backward is two halves of equal time; None if it is already.
         split_bound_ms: Lower bound for that.
-        reassigned_ms: With the best assignment and orders found for this iteration, its times being known.
-        bound_ms: Lower bound over all assignments and orders.
+        equal_ms: Like `reordered_ms`, if all stages took equally long on average.
+        equal_bound_ms: Lower bound over all divisions of the layers and all orders.
+        reassigned_ms: With the best assignment and orders found for this iteration, its times being known;
+            None for one replica.
+        reassigned_bound_ms: Lower bound over all assignments and orders.
         measured_mean_ms: Mean over replicas, as measured.
         reassigned_mean_ms: Mean over replicas with the best assignment.
         moved: Micro-batches that the best assignment moves to another replica.
@@ -73,15 +77,17 @@ class ReplayedIteration:
     measured_ms: float
     simulated_ms: float
     reordered_ms: float
-    order_bound_ms: float
-    split_ms: float
-    split_bound_ms: float
-    reassigned_ms: float
-    bound_ms: float
+    reordered_bound_ms: float
+    equal_ms: float
+    equal_bound_ms: float
     measured_mean_ms: float
     reassigned_mean_ms: float
     moved: int
     assignment: str
+    split_ms: float | None = None
+    split_bound_ms: float | None = None
+    reassigned_ms: float | None = None
+    reassigned_bound_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -101,90 +107,71 @@ class ChangeRow:
     bound_ms: float | None
 
 
-REASSIGNED = "order and assignment, times known"
-CHANGES = (
-    "measured",
-    "simulated",
-    "order",
-    "order, backwards in halves",
-    REASSIGNED,
-    "order and division of layers",
+ORDER, HALVES, EQUAL = "order", "order, backwards in halves", "order and division of layers"
+REASSIGNED = "order and assignment, known afterwards"
+CHANGES = ("measured", "simulated", ORDER, HALVES, REASSIGNED, EQUAL)
+"""Parts of a job that may change: none; the order of all iterations alike, of blocks as they are, or with
+each backward in two halves; order and assignment of micro-batches for each iteration by itself; the order,
+with the layers divided so that all stages take equally long."""
+
+_COLUMNS = dict(
+    zip(CHANGES, ("measured", "simulated", "reordered", "split", "reassigned", "equal"), strict=True)
 )
-"""Parts of a job that may change: none; the order of all iterations alike, of blocks as they are or with each
-backward in two halves; order and assignment of micro-batches for each iteration by
-itself; order and the layers of each stage."""
+"""Begins of the columns of `ReplayedIteration`."""
 
 
-@dataclass(frozen=True)
-class BestOrders:
-    """The schedules to run.
+def variants(job: Job, pipeline: JobPipeline) -> dict[str, Variant]:
+    """Return the job with each change for which an order is searched, by the change; no halves of halves."""
+    halves = with_halves(job, pipeline)
+    found = {ORDER: (job, pipeline), EQUAL: with_equal_stages(job, pipeline)}
+    return found if halves is None else found | {HALVES: halves}
 
-    Attributes:
-        found: The best order found, with mean times; the usual one where none is better.
-        split: Likewise with each backward in two halves of equal time.
-        divided: The best order found if all stages took equally long.
+
+def changes(iterations: Sequence[ReplayedIteration]) -> list[ChangeRow]:
+    """Return a row for each of `CHANGES` that was made, means of iterations of one job."""
+    rows = []
+    for change, column in _COLUMNS.items():
+        times = [getattr(each, f"{column}_ms") for each in iterations]
+        bounds = [getattr(each, f"{column}_bound_ms", None) for each in iterations]
+        if None not in times:
+            known = [bound for bound in bounds if bound is not None]
+            bound = round(fmean(known), 6) if known else None
+            rows.append(ChangeRow(iterations[0].job, change, round(fmean(times), 6), bound))
+    return rows
+
+
+def division_bound_ms(times: Mapping[Instance, float], job: Job) -> float:
+    """Return the least time of a replica's iteration with any division of its layers, in any order.
+
+    With one stage on each of p devices, stage i with the share a_i of all work W begins after the shares
+    before it of the shortest micro-batch w, and ends before them: the iteration takes at least
+    a_i W + (a_0 + ... + a_(i-1)) w. Shares that meet all of these sum to 1 where it takes w over
+    1 - (1 - w/W)^p. With several stages on a device it takes at least the mean load. Each layer has the same
+    share of every micro-batch.
     """
-
-    found: Schedule
-    split: Schedule
-    divided: Schedule
-
-
-def changes(iterations: Sequence[ReplayedIteration], best: BestOrders) -> list[ChangeRow]:
-    """Return a row for each of `CHANGES`, means of iterations of one job; of one replica, none is assigned.
-
-    The best division is found for stages that take equally long, and bounded for any.
-    """
-
-    def mean(column: str) -> float:
-        return round(fmean(getattr(each, column) for each in iterations), 6)
-
-    names = ("measured", "simulated", "reordered", "split", "reassigned")
-    times = [mean(f"{name}_ms") for name in names]
-    bounds = [None, None, mean("order_bound_ms"), mean("split_bound_ms"), mean("bound_ms")]
-    bounds.append(_ms(division_bound(best.divided)))
-    rows = zip(CHANGES, [*times, _ms(best.divided.makespan)], bounds, strict=True)
-    is_one = iterations[0].replicas == 1
-    return [ChangeRow(iterations[0].job, *row) for row in rows if not (is_one and row[0] == REASSIGNED)]
+    work: dict[int, float] = defaultdict(float)
+    for (_, number), ms in times.items():
+        work[number] += ms
+    total, shortest = sum(work.values()), min(work.values())
+    if sum(name[0] == "F" for name in job.device) > job.num_devices:
+        return total / job.num_devices
+    return shortest / (1 - (1 - shortest / total) ** job.num_devices)
 
 
-def division_bound(schedule: Schedule) -> float:
-    """Return ticks that no division of a pipeline's work beats, in any order.
-
-    With one stage on each of p devices, stage i of time t_i computes n micro-batches after the forwards and
-    before the backwards of the stages before it: the makespan is at least n t_i + t_0 + ... + t_(i-1). The
-    times that meet all of these sum to the work of a micro-batch where the makespan is that work over
-    1 - (1 - 1/n)^p. With several stages on a device it is at least the mean load.
-    """
-    placement, number = schedule.placement, schedule.num_micro_batches
-    work, devices = sum(block.time for block in placement.blocks), placement.num_devices
-    if sum(block.kind is Kind.F for block in placement.blocks) > devices:
-        return work * number / devices
-    return work / (1 - (1 - 1 / number) ** devices)
-
-
-def best_orders(job: Job, pipeline: JobPipeline, work_limit: float, seed: int = 0) -> BestOrders:
-    """Return the order that is best for the iterations of a job on average, and the best for equal stages.
+def best_orders(made: Mapping[str, Variant], work_limit: float, seed: int = 0) -> dict[str, Schedule]:
+    """Return for each change the order that is best for the iterations of a job on average, with mean times.
 
     Offered are the usual order of the job, the best found with mean times, and the best found with the times
     of some single iterations. In each, micro-batches are numbered as the first block takes them: what makes
     the first micro-batch of every iteration slow would make any first one slow.
 
     Args:
-        job: The job.
-        pipeline: Its pipeline.
+        made: The job with each change; see `variants`.
         work_limit: Units of counted work, each of about a second.
         seed: Seed of the random choices.
     """
-    limits = SharedLimits(work_limit, searches=3)
-    halves = with_halves(job, pipeline)
-    found = _best_order(job, pipeline, limits, seed)
-    split = found if halves is None else _best_order(*halves, limits, seed)
-    kinds = {kind: [b.time for b in pipeline.placement.blocks if b.kind == kind] for kind in [*"FBIW"]}
-    equal = (replace(b, time=round(fmean(kinds[b.kind]))) for b in pipeline.placement.blocks)
-    divided = replace(pipeline.placement, name=f"{job.name}, equal stages", blocks=tuple(equal))
-    begin = as_soon_as_possible(divided, found.num_micro_batches, _usual_order(job))
-    return BestOrders(found, split, _searched(validate(begin), limits, seed))
+    limits = SharedLimits(work_limit, searches=len(made))
+    return {change: _best_order(*each, limits, seed) for change, each in made.items()}
 
 
 def _usual_order(job: Job) -> Orders:
@@ -203,10 +190,7 @@ def _best_order(job: Job, pipeline: JobPipeline, limits: SharedLimits, seed: int
     begin += [in_order(pipeline, run, usual) for run in some]
     offered = [usual, *(_in_sequence(orders_in(_searched(each, own, seed))) for each in begin)]
     limits.spend(given - own.work)
-    times = [pipeline.delays.times(run) for run in runs]
-    best = min(
-        offered, key=lambda orders: sum(makespan_ms(each, pipeline.delays, job, orders) for each in times)
-    )
+    best = min(offered, key=lambda orders: sum(_makespan_ms(job, pipeline, run, orders) for run in runs))
     return validate(as_soon_as_possible(pipeline.placement, number, best))
 
 
@@ -238,9 +222,8 @@ def _searched(begin: Schedule, limits: SharedLimits, seed: int) -> Schedule:
 
 
 def replay(
-    job: Job,
-    pipeline: JobPipeline,
-    best: BestOrders,
+    made: Mapping[str, Variant],
+    best: Mapping[str, Schedule],
     work_limit: float = 12.0,
     seed: int = 0,
     on_iteration: Callable[[ReplayedIteration], None] | None = None,
@@ -248,9 +231,8 @@ def replay(
     """Return each iteration of a job with its measured time, and its times in better orders.
 
     Args:
-        job: The job.
-        pipeline: Its pipeline.
-        best: The best order for all iterations.
+        made: The job with each change; see `variants`.
+        best: The best order for all iterations with each change.
         work_limit: Units of counted work, each of about a second, for all iterations together.
         seed: Seed of the random choices.
         on_iteration: Called after each.
@@ -259,40 +241,38 @@ def replay(
         KeyboardInterrupt: There was a Ctrl-C; `on_iteration` has had all finished iterations.
     """
     found: list[ReplayedIteration] = []
+    job, pipeline = made[ORDER]
     limits = SharedLimits(work_limit, searches=len(job.steps))
-    halves = with_halves(job, pipeline)
     for step, runs in job.steps.items():
         INTERRUPTS.raise_if_seen()
-        own = _numbers(runs)
-        simulated, reordered, bounds = _replayed(job, pipeline, runs, best.found)
-        _, split, split_bounds = (
-            (simulated, reordered, bounds)
-            if halves is None
-            else _replayed(*halves, halves[0].steps[step], best.split)
-        )
-        spans, bound_ms, assigned = min(simulated, reordered, key=max), max(bounds), own
+        took_ms, assigned = [run.measured_ms for run in runs], _numbers(runs)
+        simulated = [_makespan_ms(job, pipeline, run) for run in runs]
+        times = {"measured_ms": max(took_ms), "simulated_ms": max(simulated)}
+        for change, (changed, within) in made.items():
+            spans, bounds = _replayed(changed, within, changed.steps[step], best[change])
+            if change == EQUAL:
+                bounds = [division_bound_ms(within.delays.times(run), changed) for run in changed.steps[step]]
+            if change == ORDER:
+                reordered = min(spans, simulated, key=max)
+            column = _COLUMNS[change]
+            times |= {f"{column}_ms": max(spans), f"{column}_bound_ms": min(max(bounds), max(spans))}
+        spans = reordered
         if len(runs) > 1:
             limit = limits.share()["work_limit"]
             moved_ms, moved_to, answer = _reassigned(job, pipeline, runs, limit, seed)
             limits.spend(answer.work)
-            bound_ms = answer.makespan_bound * TICK_MS * min(pipeline.positions.values(), default=1.0)
             if max(moved_ms) < max(spans):
                 spans, assigned = moved_ms, moved_to
-        took_ms = [run.measured_ms for run in runs]
+            bound_ms = answer.makespan_bound * TICK_MS * min(pipeline.positions.values(), default=1.0)
+            times |= {"reassigned_ms": max(spans), "reassigned_bound_ms": min(bound_ms, max(spans))}
+        own = _numbers(runs)
         found.append(
             ReplayedIteration(
                 job.name,
                 step,
                 len(runs),
                 sum(map(len, own)),
-                measured_ms=round(max(took_ms), 6),
-                simulated_ms=round(max(simulated), 6),
-                reordered_ms=round(max(reordered), 6),
-                order_bound_ms=round(max(bounds), 6),
-                split_ms=round(max(split), 6),
-                split_bound_ms=round(max(split_bounds), 6),
-                reassigned_ms=round(max(spans), 6),
-                bound_ms=round(min(bound_ms, max(spans)), 6),
+                **{name: round(ms, 6) for name, ms in times.items()},
                 measured_mean_ms=round(fmean(took_ms), 6),
                 reassigned_mean_ms=round(fmean(spans), 6),
                 moved=sum(len({*new} - {*old}) for new, old in zip(assigned, own, strict=True)),
@@ -304,28 +284,32 @@ def replay(
     return found
 
 
+def _makespan_ms(
+    job: Job, pipeline: JobPipeline, run: ReplicaIteration, orders: Orders | None = None
+) -> float:
+    """Return a replica's time with its measured times, in given orders or in its own."""
+    orders = orders_of(run, job.device) if orders is None else orders
+    return max(ends_ms(pipeline.delays.times(run), pipeline.delays, job, orders).values())
+
+
 def _replayed(
     job: Job, pipeline: JobPipeline, runs: Sequence[ReplicaIteration], found: Schedule
-) -> tuple[list[float], list[float], list[float]]:
-    """Return each replica's time in its own order and in a found one, and its bound, in ms.
+) -> tuple[list[float], list[float]]:
+    """Return each replica's time in an order that was found, and its bound, in ms.
 
-    An order found is for one number of micro-batches; a replica with another one keeps its own.
+    The order is for one number of micro-batches; a replica with another one keeps its own.
     """
-    own, better, bounds = [], [], []
+    spans, bounds = [], []
     for run in runs:
-        times, is_for = pipeline.delays.times(run), run.num_micro_batches == found.num_micro_batches
-        own.append(makespan_ms(times, pipeline.delays, job, orders_of(run, job.device)))
-        better.append(makespan_ms(times, pipeline.delays, job, orders_in(found)) if is_for else own[-1])
+        is_for = run.num_micro_batches == found.num_micro_batches
+        spans.append(_makespan_ms(job, pipeline, run, orders_in(found) if is_for else None))
+        times = pipeline.delays.times(run)
         bounds.append(order_bound_ms(times, pipeline.delays, job))
         batch = _batch(pipeline.placement, times, run.num_micro_batches)
         if batch.chosen and len(times) <= _BOUNDED:
             ticks = BlockOrders(batch, FINITE[Objective.MAKESPAN]).bound()
-            bounds[-1] = min(max(bounds[-1], ticks * TICK_MS), own[-1], better[-1])
-    return own, better, bounds
-
-
-def _ms(ticks: float) -> float:
-    return round(ticks * TICK_MS, 6)
+            bounds[-1] = max(bounds[-1], ticks * TICK_MS)
+    return spans, bounds
 
 
 def orders_in(schedule: Schedule) -> list[tuple[Instance, ...]]:
@@ -372,19 +356,32 @@ def _reassigned(
             for place, number in enumerate(_taken(orders))
             for name, ticks in zip(work.names, work.times[replica, :, numbers[number]], strict=True)
         }
-        spans.append(makespan_ms(times, pipeline.delays, job, _in_sequence(orders)) if times else 0.0)
+        ends = ends_ms(times, pipeline.delays, job, _in_sequence(orders))
+        spans.append(max(ends.values(), default=0.0))
     return spans, found.assigned, answer
 
 
 def as_measured(pipeline: JobPipeline, run: ReplicaIteration) -> Schedule:
     """Return a replica's iteration as it was measured, for pictures: blocks may overlap."""
-    batch = _batch(pipeline.placement, Delays({}, {}).times(run), run.num_micro_batches)
-    begin_ms = min(block.start_ms for block in run.blocks.values())
-    blocks = (
-        ScheduledBlock(round((block.start_ms - begin_ms) / TICK_MS), number, name)
-        for (name, number), block in run.blocks.items()
+    return _drawn(
+        pipeline, {instance: (block.start_ms, block.end_ms) for instance, block in run.blocks.items()}
     )
-    return Schedule(batch.placement, batch.num_micro_batches, tuple(sorted(blocks)), batch.chosen)
+
+
+def as_replayed(job: Job, pipeline: JobPipeline, run: ReplicaIteration, orders: Orders) -> Schedule:
+    """Return a replica's iteration in given orders, for pictures: without the gaps before blocks."""
+    ends = ends_ms(pipeline.delays.times(run), pipeline.delays, job, orders)
+    return _drawn(pipeline, {each: (end - run.blocks[each].time_ms, end) for each, end in ends.items()})
+
+
+def _drawn(pipeline: JobPipeline, spans: Mapping[Instance, tuple[float, float]]) -> Schedule:
+    """Return blocks with begins and ends in ms as a schedule that begins at 0."""
+    begin_ms = min(start for start, _ in spans.values())
+    ticks = {each: [round((ms - begin_ms) / TICK_MS) for ms in ends] for each, ends in spans.items()}
+    times = {each: max(end - start, 1) * TICK_MS for each, (start, end) in ticks.items()}
+    batch = _batch(pipeline.placement, times, 1 + max(number for _, number in spans))
+    blocks = sorted(ScheduledBlock(start, number, name) for (name, number), (start, _) in ticks.items())
+    return Schedule(batch.placement, batch.num_micro_batches, tuple(blocks), batch.chosen)
 
 
 def iteration_work(pipeline: JobPipeline, runs: Sequence[ReplicaIteration]) -> ReplicaWork:

@@ -86,6 +86,7 @@ def _read(file: TracedFile, on_progress: OnProgress) -> None:
     base_ns, info = head.get("baseTimeNanoseconds"), _mapping(head.get("distributedInfo"))
     file.base_ns = base_ns if _is_whole(base_ns) else 0
     file.rank = info["rank"] if _is_whole(info.get("rank")) else file.rank
+    file.world = info["world_size"] if _is_whole(info.get("world_size")) else 1
     groups = info.get("pg_config")
     for group in map(_mapping, groups if isinstance(groups, list) else ()):
         ranks, is_pipeline = group.get("ranks"), _PIPELINE.fullmatch(str(group.get("pg_desc")))

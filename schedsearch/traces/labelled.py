@@ -65,7 +65,7 @@ class TracedFile:
         self.texts: dict[str, None] = {}
         named = _RANK.search(path.name)
         self.rank = int(named[1] or named[2]) if named else None
-        self.base_ns, self.pipeline = 0, tuple[int, ...]()
+        self.base_ns, self.world, self.pipeline = 0, 1, tuple[int, ...]()
 
     def add(self, text: str, *times: float, drawn: Label | None = None) -> None:
         """Add a range with its text, begin, end and process, if the text is a label or one is given."""
@@ -207,6 +207,11 @@ def operations(files: Sequence[TracedFile]) -> Iterator[tuple[str | None, Span]]
         for label, _, start_ms, end_ms, iteration in runs:
             stage, times = label.stage, (start_ms + offset_ms, end_ms + offset_ms)
             if stage is None and label.text and label.kind not in ("", "optimizer", "data"):
+                if not line and size < file.world:
+                    raise TraceError(
+                        f"{file.path}: is of a job of {file.world} ranks, and its labels say no stage; give the "
+                        f"traces of all ranks, not of {size}"
+                    )
                 if place is None:
                     raise TraceError(
                         f"{file.path}: label {label.text!r}: says no stage, and the trace no rank; add a "

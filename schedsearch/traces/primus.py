@@ -56,8 +56,7 @@ def read_primus(folder: str | Path) -> TraceTable:
     shared = [iteration for iteration in runs[0] if all(iteration in run for run in runs)]
     if not shared:
         raise TraceError(f"{folder}: no iteration is in the files of all ranks; give the files of one run")
-    lines = [f"has data-parallel rank 0 alone of {replicas}"] if replicas > 1 else []
-    turned, pairs = _turned(runs, shared, chunks), 0
+    lines, turned, pairs = list[str](), _turned(runs, shared, chunks), 0
     spans, iteration_ms, now_ms = list[Span](), dict[int, float](), 0.0
     for iteration in shared:
         for rank, run in enumerate(runs):

@@ -64,8 +64,10 @@ def read_folder(
             by_form[form_of(file)].append(file)
     unknown = by_form.pop(None, [])
     if not by_form:
-        where = f"{path}: is no trace" if unknown == [path] else f"{path}: has no trace"
-        raise TraceError(f"{where} of a form that is read; these are {'; '.join(FORMS)}")
+        where = (
+            f"{path}: is no trace" if unknown == [path] else f"{path}: has no trace (subfolders are not read)"
+        )
+        raise TraceError(f"{where}; traces that can be read are {'; '.join(FORMS)}")
     tables = [read_job_table(file) for file in by_form[JOB]]
     tables += [read_primus(folder) for folder in dict.fromkeys(file.parent for file in by_form[PRIMUS])]
     tables += [read_megatron_log(file) for file in by_form[LOG]]

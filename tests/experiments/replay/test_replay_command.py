@@ -55,13 +55,14 @@ def test_all_jobs_of_a_folder_are_replayed(command, tmp_path: Path) -> None:
     iterations = table(out / "iterations.csv")
     assert [(row["job"], row["step"]) for row in iterations] == [("one", "1"), ("one", "2"), ("two", "5")]
     assert "one: an iteration takes" in done.stdout
+    assert " J " in done.stdout
     assert {"trace-one.json", "timelines-one.png", "causes-two.png"} <= {each.name for each in out.iterdir()}
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ((), "has no trace of a form that is read; these are a job's table trace-NAME.csv.gz"),
+        ((), "has no trace (subfolders are not read); traces that can be read are a job's table"),
         (
             ("profile=x.csv",),
             "blocking_power_w: is missing beside profile; give the power of a GPU that waits, in W",

@@ -13,13 +13,18 @@ from schedsearch.replay import replay as module
 from schedsearch.replay.job import Job, job_of
 from schedsearch.replay.pipeline import job_pipeline
 from schedsearch.replay.replay import (
-    BestOrders,
+    EQUAL,
+    HALVES,
+    ORDER,
+    REASSIGNED,
     ReplayedIteration,
     best_orders,
     changes,
-    division_bound,
+    division_bound_ms,
     replay,
+    variants,
 )
+from schedsearch.schedule import Schedule
 from schedsearch.traces.reading import read_folder
 from schedsearch.validate import validate
 
@@ -31,10 +36,10 @@ def uneven(step: int, replica: int, kind: str, block: int, n: int) -> float:
     return long * (0.0100637 if kind == "F" else 0.0201913)
 
 
-def replayed(job: Job, work_limit: float) -> tuple[list[ReplayedIteration], BestOrders]:
-    pipeline = job_pipeline(job)
-    best = best_orders(job, pipeline, work_limit)
-    return replay(job, pipeline, best, work_limit), best
+def replayed(job: Job, work_limit: float) -> tuple[list[ReplayedIteration], dict[str, Schedule]]:
+    made = variants(job, job_pipeline(job))
+    best = best_orders(made, work_limit)
+    return replay(made, best, work_limit), best
 
 
 @pytest.mark.parametrize(("stages", "chunks"), [(2, 1), (3, 1), (2, 2)])
@@ -44,13 +49,14 @@ def test_own_times_in_own_order_are_what_was_measured(stages: int, chunks: int) 
     assert [each.step for each in found] == [0, 1, 2]
     for each in found:
         assert each.simulated_ms == pytest.approx(each.measured_ms, rel=1e-3)
-        assert each.bound_ms <= each.reassigned_ms <= each.simulated_ms + 1e-6
-        assert each.order_bound_ms <= min(each.reordered_ms, each.simulated_ms) + 1e-6
+        assert each.reassigned_bound_ms <= each.reassigned_ms <= each.simulated_ms + 1e-6
+        assert each.reordered_bound_ms <= min(each.reordered_ms, each.simulated_ms) + 1e-6
         assert each.split_bound_ms <= each.split_ms
+        assert each.equal_bound_ms <= each.equal_ms
         assert each.measured_mean_ms < each.measured_ms
-    for row in changes(found, best):
+    for row in changes(found):
         assert row.bound_ms is None or row.bound_ms <= row.pipeline_ms
-    for schedule in (best.found, best.split, best.divided):
+    for schedule in best.values():
         validate(schedule)
 
 
@@ -68,7 +74,7 @@ def test_a_slow_place_in_the_iteration_is_not_a_long_micro_batch() -> None:
     job = job_of(table(first_is_slow, stages=3, number=6, steps=range(10)))
     found, best = replayed(job, 0.2)
     assert fmean(each.reordered_ms for each in found) == pytest.approx(found[0].simulated_ms)
-    taken = [number for name, number in best.found.order(0) if name == "F0"]
+    taken = [number for name, number in best[ORDER].order(0) if name == "F0"]
     assert taken == sorted(taken)
 
 
@@ -77,19 +83,22 @@ def test_halves_of_backwards_and_equal_stages_are_shorter() -> None:
         return (1.3 if block == 2 else 1) * (0.010 if kind == "F" else 0.020)
 
     job = job_of(table(last_is_slow, stages=3, number=6))
-    found, best = replayed(job, 0.5)
-    rows = {row.change: row for row in changes(found, best)}
-    assert rows["order, backwards in halves"].pipeline_ms < rows["order"].pipeline_ms
-    assert rows["order and division of layers"].pipeline_ms == pytest.approx(1.1 * 30 * 8)
-    assert "order and assignment, times known" not in rows
+    found, _ = replayed(job, 0.5)
+    rows = {row.change: row for row in changes(found)}
+    assert rows[HALVES].pipeline_ms < rows[ORDER].pipeline_ms
+    assert rows[EQUAL].pipeline_ms == pytest.approx(1.1 * 30 * 8)
+    assert REASSIGNED not in rows
 
 
 def test_no_division_beats_its_bound() -> None:
-    even, _ = (replayed(job_of(table(uneven, stages=2, number=2, steps=(0,))), 0.05)[1], None)
-    placement = even.divided.placement
-    work = sum(block.time for block in placement.blocks)
-    # two stages, two micro-batches: 2 a and 2 b + a are equal where a = 2 b
-    assert division_bound(even.divided) == pytest.approx(work * 4 / 3)
+    job = job_of(table(even, stages=2, number=2, steps=(0,)))
+    times = job_pipeline(job).delays.times(job.steps[0][0])
+    # two stages, two micro-batches of 60 ms: 2 a and 2 b + a are equal where a = 2 b
+    assert division_bound_ms(times, job) == pytest.approx(2 * 40)
+
+
+def even(step: int, replica: int, kind: str, block: int, n: int) -> float:
+    return 0.010 if kind == "F" else 0.020
 
 
 def test_the_same_work_gives_the_same_answer() -> None:
@@ -112,14 +121,14 @@ def test_measured_jobs_are_simulated_within_half_a_percent(folder: str) -> None:
 
 def test_a_limit_of_work_is_of_all_iterations_together(monkeypatch: pytest.MonkeyPatch) -> None:
     job, given, real = job_of(table(uneven, replicas=2, steps=(0, 1))), list[float](), module._reassigned
-    pipeline = job_pipeline(job)
-    best = best_orders(job, pipeline, 0.05)
+    made = variants(job, job_pipeline(job))
+    best = best_orders(made, 0.05)
 
     def counted(*of: Any) -> Any:
         given.append(of[3])
         return real(*of[:3], 1e-3, of[4])
 
     monkeypatch.setattr(module, "_reassigned", counted)
-    replay(job, pipeline, best, 2.0)
+    replay(made, best, 2.0)
     assert given[0] == 1.0
     assert given[1] > 1.9, "what one leaves the next has"
