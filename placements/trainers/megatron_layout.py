@@ -13,16 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from placements.trainers.layout import (
-    EMBEDDING,
-    LAYER,
-    LOSS,
-    MAX_PARTS,
-    MTP,
-    PARTS,
-    LayoutError,
-    PipelineLayout,
-)
+from placements.trainers.layout import EMBEDDING, LAYER, LOSS, MTP, PARTS, LayoutError, PipelineLayout
 from placements.trainers.words import given, known
 
 _TYPES = {part: f"LayerType.{'decoder' if part == LAYER else kind}" for part, kind in PARTS.items()}
@@ -30,6 +21,9 @@ _TYPES = {part: f"LayerType.{'decoder' if part == LAYER else kind}" for part, ki
 
 _REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 """A group that is repeated, and one letter; groups come first, and are not nested."""
+
+_MAX_PARTS = 100_000
+"""Parts that a layout may have; more are a mistake in a number."""
 
 _MAX_PERIOD = 16
 """Stages of a pattern that is written once with the number of its repetitions."""
@@ -74,8 +68,10 @@ def read_notation(text: str, num_devices: int, where: str = "layout") -> Pipelin
     unrolled = text.replace(",", "")
     for pattern in _REPEATED:
         repeated = [len(found[1]) * int(found[2][:9]) for found in pattern.finditer(unrolled)]
-        if len(unrolled) + sum(repeated) > MAX_PARTS:
-            raise LayoutError(f"{where}: has more than {MAX_PARTS} parts; check the numbers behind its stars")
+        if len(unrolled) + sum(repeated) > _MAX_PARTS:
+            raise LayoutError(
+                f"{where}: has more than {_MAX_PARTS} parts; check the numbers behind its stars"
+            )
         unrolled = pattern.sub(lambda found: found[1] * int(found[2]), unrolled)
     stages = tuple(unrolled.split("|"))
     for stage in stages:
