@@ -25,8 +25,8 @@ _REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 _MAX_PARTS = 100_000
 """Parts that a layout may have; more are a mistake in a number."""
 
-_MAX_PERIOD = 16
-"""Stages of a pattern that is written once with the number of its repetitions."""
+_PERIODS = [re.compile(rf"((?:[^|]*\|){{{size}}})\1+") for size in range(1, 17)]
+"""Patterns of up to 16 stages, which are written once with the number of their repetitions."""
 
 RANKS = "--pipeline-model-parallel-size"
 LAYERS = "--num-layers"
@@ -100,19 +100,15 @@ def write_notation(layout: PipelineLayout) -> str:
     *words, last = (
         re.sub(r"(.)\1{2,}", lambda run: f"{run[1]}*{len(run[0])}", stage) for stage in layout.stages
     )
-    text, at = "", 0
-    while at < len(words):
-        period, times = 1, 1
-        for size in range(1, min(_MAX_PERIOD, len(words) - at) + 1):
-            count, pattern = 1, words[at : at + size]
-            while words[at + size * count : at + size * (count + 1)] == pattern:
-                count += 1
-            if count > 1 and size * count > period * times:
-                period, times = size, count
-        pattern_text = "".join(f"{word}|" for word in words[at : at + period])
-        if len(repeated := f"({pattern_text})*{times},") >= times * len(pattern_text):
-            repeated, period, times = f"{words[at]}|", 1, 1
-        text, at = text + repeated, at + period * times
+    text, rest = "", "".join(f"{word}|" for word in words)
+    while rest:
+        runs = (run for period in _PERIODS if (run := period.match(rest)))
+        run = max(runs, key=lambda run: run.end(), default=None)
+        if run and len(repeated := f"({run[1]})*{run.end() // len(run[1])},") < run.end():
+            text, rest = text + repeated, rest[run.end() :]
+        else:
+            word, bar, rest = rest.partition("|")
+            text += word + bar
     return (text + last).removesuffix(",")
 
 

@@ -111,8 +111,8 @@ def torch_order(schedule: Schedule) -> TorchOrder:
         for each in schedule.order(device):
             name, n = each
             action, before = Action(stages[name], kinds[name], n), row[-1] if row else None
-            ops = {action.op, before.op if isinstance(before, Action) else action.op}
-            if isinstance(before, Action) and schedule.start_of[each] < end and ops == set("FB"):
+            is_beside = schedule.start_of[each] < end
+            if is_beside and isinstance(before, Action) and {before.op, action.op} == set("FB"):
                 row[-1] = Overlap(tuple(sorted((before, action), key=lambda one: one.op is Op.BACKWARD)))
             else:
                 row.append(action)

@@ -33,7 +33,8 @@ def stream_table(schedule: Schedule) -> str:
     for lane in in_rows(placement.lanes):
         for name, n in schedule.lane_orders[lane]:
             block = placement.by_name[name]
-            device = block.devices[placement.lanes_of(block).index(lane)]
+            owner, _ = placement.lanes[lane]
+            device = owner if owner in block.devices else block.devices[0]
             decided = placement.decision_of.get(name)
             mode = "" if decided is None else placement.decisions[decided].names[schedule.chosen[n][decided]]
             times = placement.ms(schedule.start_of[name, n]), placement.ms(schedule.end_of[name, n])
