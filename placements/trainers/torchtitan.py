@@ -211,7 +211,7 @@ def read(words: Sequence[str]) -> TrainerJob:
         how |= {"recompute": "full", "recomputed_layers": most}
     elif f"{_CHECKPOINT}selective" in words:
         how |= {"recompute": "selective", "recompute_modules": ("operators",)}
-    own = {name: how[name] for name in ("sequence_length", "precision") if name in how}
+    own: dict[str, Any] = {name: how[name] for name in ("sequence_length", "precision") if name in how}
     return TrainerJob(stages=stages, sizes=without_defaults({**sizes, **own}), layout=layout_of(how, stages))
 
 
