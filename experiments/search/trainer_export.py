@@ -129,10 +129,8 @@ def _order_line(schedule: Schedule, trainer: str) -> str:
             own = own or ([] if has_copies else _in_order(base, schedule))
             if own and own[0].lane_orders == schedule.lane_orders:
                 return f"in its own order, {name}"
-            longer = "does not fit, unlike"
-            if own:
-                longer = f"takes {compared(own[0].makespan, schedule.makespan)}"
+            takes = f"takes {compared(own[0].makespan, schedule.makespan)}" if own else "does not fit, unlike"
             if has_copies or len({*schedule.chosen}) > 1:
-                return f"in its own order, {name}, which {longer} that of {path}"
-            return f"in the order of {path}; its own, {name}, {longer} it"
+                return f"in its own order, {name}, which {takes} that of {path}"
+            return f"in the order of {path}; its own, {name}, {takes} it"
     return f"in the order of {path}"

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 
 from placements.block import PlacementError
 from placements.models.parallel import LayerStrategy
-from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.plan import Plan, PlanError, alike
 from placements.planners.hybrid.plan_options import RatedPlan, StageEstimate
 from placements.planners.hybrid.stage_tables import LayerCosts, strategy_costs, transitions_ms
 from placements.planners.stage_solver import StageProblem, weigh
-from placements.trainers.job import TrainerJob
+from placements.trainers.job import TrainerJob, most_recomputed
 from placements.trainers.megatron_layout import group_size
 
 
@@ -73,15 +72,14 @@ class Planned(NamedTuple):
         layers = self.plan.model.layers
         chosen = [alike(strategy, layer) for layer in layers]
         for part in self._parts:
-            for i in [i for i in part if isinstance(layers[i], TransformerLayer)][:num_recomputed]:
+            for i in self.plan.inner_layers(part)[:num_recomputed]:
                 chosen[i] = replace(chosen[i], recompute="full")
         return with_strategies(self.plan, chosen)
 
     def _is_planned(self, strategy: LayerStrategy, in_part: bool) -> bool:
         """Return whether all layers are shared so, but for the first of each chunk, which are recomputed."""
-        pairs = zip(self.plan.model.layers, self.plan.strategies, strict=True)
-        kinds = {how.recompute for layer, how in pairs if isinstance(layer, TransformerLayer)}
-        most = max(sum(self.plan.strategies[i].recompute == "full" for i in part) for part in self._parts)
+        kinds = {self.plan.strategies[i].recompute for i in self.plan.inner_layers()}
+        most = most_recomputed(self.plan, self._parts)
         plain = replace(strategy, recompute="none") if most else strategy
         return (in_part or len(kinds) == 1) and self._shared(plain, most) == self.plan
 

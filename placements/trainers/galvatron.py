@@ -13,13 +13,12 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from pathlib import Path
 from typing import Annotated, Literal
 
 from placements.block import PlacementError
 from placements.cluster import Cluster
 from placements.forms.meaning import Meaning
-from placements.forms.reading import Field, json_file
+from placements.forms.reading import Field
 from placements.models.chain import ModelShape
 from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
@@ -71,21 +70,6 @@ class GalvatronForm:
     vcp: Annotated[Literal[1], Meaning("GPUs that share the context of both")] = 1
     embed_sdp: Annotated[_Flag, Meaning("whether both have ZeRO-3")] = 0
     world_size: Annotated[int | None, Meaning("GPUs in all; required here or as an option", min=1)] = None
-
-
-def read_galvatron(
-    path: str | Path,
-    model: Callable[[int], ModelShape],
-    cluster: Callable[[int], Cluster],
-    world_size: int | None = None,
-) -> Plan:
-    """Read a plan from a JSON file; see `galvatron_plan`.
-
-    Raises:
-        PlanError: The file cannot be read or is wrong; the message begins with its path.
-    """
-    with json_file(path, "a galvatron_config_*.json", PlanError) as data:
-        return galvatron_plan(data.value, model, cluster, world_size)
 
 
 def galvatron_plan(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from inspect import signature
 from typing import Any, Literal, NamedTuple
 
 from placements.models.chain import ModelDetails, ModelShape
@@ -156,6 +157,16 @@ def model_sizes(model: ModelShape, system: str) -> dict[str, Any]:
     )
 
 
+def layout_of(fields: Mapping[str, Any], stages: PipelineLayout) -> Layout:
+    """Return the layout of fields by their names, which have the data-parallel size and the batch."""
+    own = {name: fields[name] for name in signature(Layout).parameters if name in fields}
+    shared = {name: fields[name] for name in signature(Degrees).parameters if name in fields}
+    degrees = Degrees(**shared, pipeline=stages.num_devices, chunks=stages.num_chunks)
+    own["num_micro_batches"] = fields["batch"] // (degrees.data * fields["micro_batch_size"])
+    own["sequence_parallel"] = fields["sequence_parallel"] or degrees.tensor == 1
+    return Layout(degrees, **own)
+
+
 def plan_letters(model: ModelShape) -> list[str]:
     """Return the letter of each layer of a decoder; an empty one for all but the first of a module of MTP."""
     kinds = {EmbeddingLayer: EMBEDDING, TransformerLayer: LAYER, OutputLayer: LOSS}
@@ -190,10 +201,15 @@ def plan_job(plan: Plan, num_micro_batches: int, system: str) -> TrainerJob:
     return TrainerJob(stages=stages, sizes=sizes, layout=layout, modes=tuple(modes))
 
 
+def most_recomputed(plan: Plan, parts: Sequence[range]) -> int:
+    """Return the most layers of one part that are recomputed as a whole."""
+    return max(sum(plan.strategies[i].recompute == "full" for i in part) for part in parts)
+
+
 def plan_uniform(plan: Plan, chunks: Sequence[range] | None = None) -> Layout:
     """Return the layout of a plan whose layers are all shared as most of them."""
     common, parts = plan.common, chunks or [stage.layers for stage in plan.stages]
-    most = max(sum(plan.strategies[i].recompute == "full" for i in part) for part in parts)
+    most = most_recomputed(plan, parts)
     is_selective = any(how.recompute == "selective" for how in plan.strategies)
     is_ring = common.sequence != "ulysses" and common.token_parallel > 1 and common.context == "ring"
     degrees = Degrees(

@@ -22,9 +22,6 @@ PartKind = Literal["embedding", "layer", "mtp", "loss"]
 PARTS: Mapping[str, PartKind] = {EMBEDDING: "embedding", LAYER: "layer", MTP: "mtp", LOSS: "loss"}
 """Kinds of the parts by their letters, in the order of a model."""
 
-MAX_PARTS = 100_000
-"""Parts that a layout may have; more are a mistake in a number."""
-
 
 class LayoutError(PlanError):
     """A layout is wrong, or cannot be said in a framework's terms; one line with the place and the remedy."""

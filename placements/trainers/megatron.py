@@ -9,7 +9,6 @@ arguments see `placements.trainers.megatron_layout`; all others are in `trainer_
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,12 +17,12 @@ from typing import Any
 from placements.models.parallel import LayerStrategy, SequenceSharing
 from placements.models.transformer import TransformerLayer
 from placements.planners.hybrid.plan import PlanError
-from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.trainers.as_run import PlanExport, Planned
 from placements.trainers.job import (
     StageMode,
     TrainerJob,
     decoder_layers,
+    layout_of,
     model_sizes,
     plan_stages,
     plan_uniform,
@@ -126,21 +125,16 @@ def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
     switches = ("overlap_exchanges", "overlap_tensor_parallel", "sends_tokens_once")
     job = TrainerJob(stages=stages, group=group, **{name: how[name] for name in switches})
     if "tensor" in how:
-        shared = {name: how[name] for name in inspect.signature(Degrees).parameters if name in how}
-        data = num_gpus // (shared["tensor"] * shared.get("context", 1) * stages.num_devices)
-        degrees = Degrees(pipeline=stages.num_devices, data=data, chunks=stages.num_chunks, **shared)
-        others: dict[str, Any] = {name: how.get(name) for name in ("zero", "recompute", "recomputed_layers")}
-        size, shares = how["micro_batch_size"], how["sequence_parallel"] or degrees.tensor == 1
-        number = how["batch"] // (data * size)
+        how["data"] = num_gpus // (how["tensor"] * how.get("context", 1) * stages.num_devices)
+        how["recompute_modules"] = tuple(flags.get("--recompute-modules", ()))
         if flags.get("--recompute-method") == ["uniform"] and "--recompute-granularity" in flags:
             if how.get("recomputed_layers", 1) != 1:
                 raise LayoutError("--recompute-num-layers: is not known with uniform; give 1, or block")
-            others |= {"recompute": "full", "recomputed_layers": None}
-        if others["recompute"].startswith("offload"):
+            how |= {"recompute": "full", "recomputed_layers": None}
+        if how["recompute"].startswith("offload"):
             job = replace(job, modes=tuple((StageMode("offload", count),) for count in job.num_layers))
-            others["recompute"] = "none"
-        others["recompute_modules"] = tuple(flags.get("--recompute-modules", ()))
-        layout = Layout(degrees, size, number, sequence_parallel=shares, **others)
+            how["recompute"] = "none"
+        layout = layout_of(how, stages)
     if "--hidden-size" in flags:
         texts = ("window_size", "frequency")
         found = fields_read(flags, {name: ways for name, ways in _MODEL.items() if name not in texts})
@@ -200,13 +194,8 @@ def to_megatron(planned: Planned) -> PlanExport:
         differs.append("biases of experts need --expert-tensor-parallel-size 1; or add --disable-bias-linear")
     if sizes.get("rope_base") is None and not sizes.get("learned_positions", True):
         differs.append(f"positions: the base of {plan.model.name}'s is not known; none are written")
-    job = TrainerJob(
-        stages=plan_stages(run.plan, planned.chunks),
-        group=group,
-        sizes=sizes,
-        layout=layout,
-        **planned.told,
-    )
+    stages = plan_stages(run.plan, planned.chunks)
+    job = TrainerJob(stages=stages, group=group, sizes=sizes, layout=layout, **planned.told)
     head = f"Megatron-LM with megatron-core 0.16, pretrain_gpt.py on {plan.num_gpus} GPUs"
     return PlanExport(write(job, (head, *differs)), run, tuple(differs), job)
 

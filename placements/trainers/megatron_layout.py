@@ -13,16 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from placements.trainers.layout import (
-    EMBEDDING,
-    LAYER,
-    LOSS,
-    MAX_PARTS,
-    MTP,
-    PARTS,
-    LayoutError,
-    PipelineLayout,
-)
+from placements.trainers.layout import EMBEDDING, LAYER, LOSS, MTP, PARTS, LayoutError, PipelineLayout
 from placements.trainers.words import given, known
 
 _TYPES = {part: f"LayerType.{'decoder' if part == LAYER else kind}" for part, kind in PARTS.items()}
@@ -31,8 +22,11 @@ _TYPES = {part: f"LayerType.{'decoder' if part == LAYER else kind}" for part, ki
 _REPEATED = (re.compile(r"\(([^)]+)\)\*(\d+)"), re.compile(r"(.)\*(\d+)"))
 """A group that is repeated, and one letter; groups come first, and are not nested."""
 
-_MAX_PERIOD = 16
-"""Stages of a pattern that is written once with the number of its repetitions."""
+_MAX_PARTS = 100_000
+"""Parts that a layout may have; more are a mistake in a number."""
+
+_PERIODS = [re.compile(rf"((?:[^|]*\|){{{size}}})\1+") for size in range(1, 17)]
+"""Patterns of up to 16 stages, which are written once with the number of their repetitions."""
 
 RANKS = "--pipeline-model-parallel-size"
 LAYERS = "--num-layers"
@@ -74,8 +68,10 @@ def read_notation(text: str, num_devices: int, where: str = "layout") -> Pipelin
     unrolled = text.replace(",", "")
     for pattern in _REPEATED:
         repeated = [len(found[1]) * int(found[2][:9]) for found in pattern.finditer(unrolled)]
-        if len(unrolled) + sum(repeated) > MAX_PARTS:
-            raise LayoutError(f"{where}: has more than {MAX_PARTS} parts; check the numbers behind its stars")
+        if len(unrolled) + sum(repeated) > _MAX_PARTS:
+            raise LayoutError(
+                f"{where}: has more than {_MAX_PARTS} parts; check the numbers behind its stars"
+            )
         unrolled = pattern.sub(lambda found: found[1] * int(found[2]), unrolled)
     stages = tuple(unrolled.split("|"))
     for stage in stages:
@@ -104,19 +100,15 @@ def write_notation(layout: PipelineLayout) -> str:
     *words, last = (
         re.sub(r"(.)\1{2,}", lambda run: f"{run[1]}*{len(run[0])}", stage) for stage in layout.stages
     )
-    text, at = "", 0
-    while at < len(words):
-        period, times = 1, 1
-        for size in range(1, min(_MAX_PERIOD, len(words) - at) + 1):
-            count, pattern = 1, words[at : at + size]
-            while words[at + size * count : at + size * (count + 1)] == pattern:
-                count += 1
-            if count > 1 and size * count > period * times:
-                period, times = size, count
-        pattern_text = "".join(f"{word}|" for word in words[at : at + period])
-        if len(repeated := f"({pattern_text})*{times},") >= times * len(pattern_text):
-            repeated, period, times = f"{words[at]}|", 1, 1
-        text, at = text + repeated, at + period * times
+    text, rest = "", "".join(f"{word}|" for word in words)
+    while rest:
+        runs = (run for period in _PERIODS if (run := period.match(rest)))
+        run = max(runs, key=lambda run: run.end(), default=None)
+        if run and len(repeated := f"({run[1]})*{run.end() // len(run[1])},") < run.end():
+            text, rest = text + repeated, rest[run.end() :]
+        else:
+            word, bar, rest = rest.partition("|")
+            text += word + bar
     return (text + last).removesuffix(",")
 
 

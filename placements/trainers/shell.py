@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import takewhile
 
 from placements.trainers.layout import LayoutError
 
@@ -140,10 +141,9 @@ class _Script:
             found = f"{before} {found}" if is_array else before + found
         if is_branch:
             words, mark = (before.split(), found.split()), self._unknown("", f"${name}", word.line)
-            same = next(
-                (i for i, (a, b) in enumerate(zip(*words, strict=False)) if a != b), min(map(len, words))
-            )
-            found = " ".join([*words[0][:same], *(one + mark for each in words for one in each[same:])])
+            pairs = takewhile(lambda pair: pair[0] == pair[1], zip(*words, strict=False))
+            same = [one for one, _ in pairs]
+            found = " ".join([*same, *(one + mark for each in words for one in each[len(same) :])])
         self.variables[name] = found
 
     def _command(self, words: list[Word]) -> None:

@@ -22,11 +22,11 @@ from placements.models.parallel import LayerStrategy
 from placements.models.transformer import TransformerLayer
 from placements.models.zoo import read_model
 from placements.planners.hybrid.plan import PlanError
-from placements.planners.hybrid.uniform import Degrees, Layout
 from placements.trainers.as_run import PlanExport, Planned
 from placements.trainers.job import (
     TrainerJob,
     decoder_layers,
+    layout_of,
     model_sizes,
     plan_stages,
     plan_uniform,
@@ -197,37 +197,22 @@ def read(words: Sequence[str]) -> TrainerJob:
     if "tensor" not in how:
         return TrainerJob(stages=stages, sizes=sizes)
     tensor, context, expert, shard = (how.get(n, 1) for n in ("tensor", "context", "expert", "shard"))
-    data, size = shard * how.get("copies", 1), how.get("micro", how["local"])
-    degrees = Degrees(
-        tensor,
-        stages.num_devices,
-        data,
-        context,
-        expert,
-        stages.num_chunks,
-        whole_experts=expert > 1 and tensor > 1,
-        context_sharing="ring" if context > 1 else "all_to_all",
-    )
-    zero = 3 if how["is_resharded"] or stages.num_devices == 1 else 1
-    layout = Layout(
-        degrees,
-        size,
-        how["batch"] // (data * size),
-        zero if shard * context > 1 else 0,
-        sequence_parallel=how["sequence_parallel"] or tensor == 1,
-        shard_gpus=shard * context if 1 < shard * context < data * context else None,
-    )
+    data, num_sharing = shard * how.get("copies", 1), shard * context
+    how |= {
+        "data": data,
+        "micro_batch_size": how.get("micro", how["local"]),
+        "whole_experts": expert > 1 and tensor > 1,
+        "context_sharing": "ring" if context > 1 else "all_to_all",
+        "zero": 0 if num_sharing == 1 else 3 if how["is_resharded"] or stages.num_devices == 1 else 1,
+        "shard_gpus": num_sharing if 1 < num_sharing < data * context else None,
+    }
     if f"{_CHECKPOINT}full" in words:
         most = max(stage.count(LAYER) for stage in stages.stages)
-        layout = replace(layout, recompute="full", recomputed_layers=most)
+        how |= {"recompute": "full", "recomputed_layers": most}
     elif f"{_CHECKPOINT}selective" in words:
-        layout = replace(layout, recompute="selective", recompute_modules=("operators",))
+        how |= {"recompute": "selective", "recompute_modules": ("operators",)}
     own: dict[str, Any] = {name: how[name] for name in ("sequence_length", "precision") if name in how}
-    return TrainerJob(
-        stages=stages,
-        sizes=without_defaults({**sizes, **own}),
-        layout=layout,
-    )
+    return TrainerJob(stages=stages, sizes=without_defaults({**sizes, **own}), layout=layout_of(how, stages))
 
 
 def to_torchtitan(planned: Planned) -> PlanExport:
@@ -261,11 +246,8 @@ def to_torchtitan(planned: Planned) -> PlanExport:
     layout = plan_uniform(run.plan, planned.chunks)
     if layout.degrees.data == layout.degrees.context == 1:
         layout = replace(layout, zero=0)
-    job = TrainerJob(
-        stages=stages,
-        sizes=sizes | {"precision": _PRECISIONS.get(precision, "bf16")},
-        layout=layout,
-    )
+    sizes["precision"] = _PRECISIONS.get(precision, "bf16")
+    job = TrainerJob(stages=stages, sizes=sizes, layout=layout)
     head = f"torchtitan 0.3.0, torchtitan.train on {plan.num_gpus} GPUs"
     return PlanExport(write(job, (head, *differs)), run, tuple(differs), job)
 

@@ -8,12 +8,12 @@ table is proved as programs of ours (`runtime.program.deadlock`); the rules of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 from runtime.program.deadlock import check
 from runtime.program.error_grid import ProgramPosition, UnsafeProgramsError, excerpt
 from runtime.program.instructions import Programs
-from runtime.torch_pipelining.lowering import programs_of_table
+from runtime.torch_pipelining.csv import programs_of_table
 from runtime.torch_pipelining.receives import LATE, with_receives
 from runtime.torch_pipelining.table import Op, TorchOrder
 from runtime.torch_pipelining.waits import waits_in_words
@@ -33,12 +33,9 @@ def check_order(order: TorchOrder) -> Programs:
         UnsafeProgramsError: One of these does not hold; the first line says which, the grid below it shows
             the place in brackets.
     """
-    _check_stages(order)
+    _refuse_first(order, _faults_of_stages(order))
     programs = check(programs_of_table(order if order.has_transfers else with_receives(order)))
-    _check_losses(order)
-    if order.has_transfers:
-        _check_no_bubbles(order)
-        _check_stage_actions(order)
+    _refuse_first(order, _faults_of_actions(order))
     return programs
 
 
@@ -71,47 +68,42 @@ def proof_of(order: TorchOrder) -> str:
     return text
 
 
-def _fault(order: TorchOrder, message: str, positions: Sequence[ProgramPosition]) -> UnsafeProgramsError:
-    rows = [["." if cell is None else str(cell) for cell in row] for row in order.cells]
-    return UnsafeProgramsError("\n".join([message, *([excerpt(rows, positions)] if positions else [])]))
+def _refuse_first(order: TorchOrder, faults: Iterable[tuple[str, list[ProgramPosition]]]) -> None:
+    for message, positions in faults:
+        rows = [["." if cell is None else str(cell) for cell in row] for row in order.cells]
+        raise UnsafeProgramsError("\n".join([message, *([excerpt(rows, positions)] if positions else [])]))
 
 
-def _check_stages(order: TorchOrder) -> None:
+def _faults_of_stages(order: TorchOrder) -> Iterator[tuple[str, list[ProgramPosition]]]:
+    """Yield stages that never run, and ranks without a stage."""
     for expected, stage in enumerate(order.rank_of):
         if stage != expected:
-            raise _fault(order, f"stage {expected} never runs, but stage {stage} does", [])
+            yield f"stage {expected} never runs, but stage {stage} does", []
     for rank in range(len(order.cells)):
         if rank not in order.rank_of.values():
-            text = f"rank {rank} (row {rank + 1}) runs no stage; delete the row or give it one"
-            raise _fault(order, text, [])
+            yield f"rank {rank} (row {rank + 1}) runs no stage; delete the row or give it one", []
 
 
-def _check_losses(order: TorchOrder) -> None:
+def _faults_of_actions(order: TorchOrder) -> Iterator[tuple[str, list[ProgramPosition]]]:
+    """Yield losses out of order; of a table with transfers also bubbles, weights and gradients."""
     last = max(order.rank_of)
     forwards = [(p, a) for p, a in order.actions() if (a.stage, a.op) == (last, Op.FORWARD)]
     for expected, (position, action) in enumerate(forwards):
         if action.micro_batch != expected:
-            raise _fault(
-                order,
+            yield (
                 f"rank {position[0]} runs {action} of the last stage before {last}F{expected}: torch would "
                 "silently take one micro-batch's loss for another's; rename the micro-batches in all rows, "
                 f"so that {last}F0, {last}F1, ... come in this order",
                 [position],
             )
-
-
-def _check_no_bubbles(order: TorchOrder) -> None:
+    if not order.has_transfers:
+        return
     for rank, row in enumerate(order.cells):
         if None in row:
             text = f"rank {rank} has an empty cell, which torch refuses beside sends and receives; delete it"
-            raise _fault(order, text, [(rank, row.index(None))])
-
-
-def _check_stage_actions(order: TorchOrder) -> None:
-    """Ensure that sharded weights are there when used, and that each gradient is ended once, at its end."""
+            yield text, [(rank, row.index(None))]
     sharded = {action.stage for _, action in order.actions() if action.op is Op.UNSHARD}
-    fetched: set[int] = set()
-    ended: set[int] = set()
+    fetched, ended = set[int](), set[int]()
     for position, action in order.actions():
         (rank, _), (stage, op, _) = position, action
         problem = ""
@@ -126,8 +118,8 @@ def _check_stage_actions(order: TorchOrder) -> None:
         elif stage in ended and op in (Op.BACKWARD, Op.INPUT, Op.WEIGHT, Op.REDUCE_GRAD):
             problem = f"after {stage}REDUCE_GRAD"
         if problem:
-            raise _fault(order, f"rank {rank} has {action}, {problem}", [position])
+            yield f"rank {rank} has {action}, {problem}", [position]
         ended |= {stage} if op is Op.REDUCE_GRAD else set()
-    if ended and (lacking := sorted(order.rank_of.keys() - ended)):
-        text = f"rank {order.rank_of[lacking[0]]} lacks {lacking[0]}REDUCE_GRAD, which other stages have"
-        raise _fault(order, text, [])
+    for stage, rank in order.rank_of.items():
+        if ended and stage not in ended:
+            yield f"rank {rank} lacks {stage}REDUCE_GRAD, which other stages have", []

@@ -1,4 +1,4 @@
-"""Schedules as tables of torch.distributed.pipelining, and tables as schedules.
+"""Schedules as tables of torch.distributed.pipelining; tables as schedules, and as programs of ours.
 
 torch runs one chain of stages, each on one rank. What a table cannot say is lost: times, memory, clocks,
 modes, streams (see `runtime.torch_pipelining.streams`) and optimizer blocks; torch's user steps the
@@ -7,14 +7,18 @@ optimizer. `runtime.torch_csv` turns one file into the other.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
+from statistics import mode
 
 from placements import Kind, Placement
+from placements.pieces import Piece, blocks_of
 from runtime.program.error_grid import UnsafeProgramsError
 from runtime.program.handover import check_runs
+from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
 from runtime.program.lower import orders_of
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward, tensor_inputs
-from runtime.torch_pipelining.lowering import programs_of_table
 from runtime.torch_pipelining.table import Action, Op, Overlap, TorchCell, TorchOrder
 from schedsearch.schedule import CyclicOrderError, Schedule, ScheduledBlock, as_soon_as_possible
 from schedsearch.validate import validate
@@ -107,8 +111,8 @@ def torch_order(schedule: Schedule) -> TorchOrder:
         for each in schedule.order(device):
             name, n = each
             action, before = Action(stages[name], kinds[name], n), row[-1] if row else None
-            ops = {action.op, before.op if isinstance(before, Action) else action.op}
-            if isinstance(before, Action) and schedule.start_of[each] < end and ops == set("FB"):
+            is_beside = schedule.start_of[each] < end
+            if is_beside and isinstance(before, Action) and {before.op, action.op} == set("FB"):
                 row[-1] = Overlap(tuple(sorted((before, action), key=lambda one: one.op is Op.BACKWARD)))
             else:
                 row.append(action)
@@ -137,7 +141,7 @@ def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
 
     Args:
         order: Order in either form; sends and receives are not looked at.
-        name: Name of the placement; see `runtime.torch_pipelining.lowering.programs_of_table`.
+        name: Name of the placement; see `programs_of_table`.
 
     Raises:
         UnsafeProgramsError: A stage does not compute each micro-batch once, or ranks wait for each other.
@@ -155,6 +159,55 @@ def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
         )
     except CyclicOrderError as error:
         raise UnsafeProgramsError(str(error)) from None
+
+
+def programs_of_table(order: TorchOrder, name: str = "torch_csv") -> Programs:
+    """Return the programs that a table says; they need not be safe, nor have any messages.
+
+    Stage 2 has the blocks F2 and B2, or F2, I2 and W2 where it runs any backward in halves; its whole ones
+    then become two halves, one right after the other. A forward, an input half and a weight half take a tick
+    each and a whole backward two; a forward holds one unit of memory until the end of its backward. Bubbles,
+    overlaps and cells of sharded weights are left out.
+
+    Args:
+        order: Order in either form.
+        name: Name of the placement.
+    """
+    actions = [action for _, action in order.actions()]
+    split = {action.stage for action in actions if action.op in (Op.INPUT, Op.WEIGHT)}
+    forwards = Counter(action.stage for action in actions if action.op is Op.FORWARD)
+    pieces = []
+    for stage, rank in order.rank_of.items():
+        times, memory = ((1, 1, 1), (1, 0, -1)) if stage in split else ((1, 2), (1, -1))
+        pieces.append(Piece(f"F{stage}", (rank,), times, memory))
+    pairs = [
+        [
+            (instruction, str(row[index]))
+            for (_, index), action in order.on(rank)
+            for instruction in _instructions(action, order, split)
+        ]
+        for rank, row in enumerate(order.cells)
+    ]
+    return Programs(
+        Placement(name, len(order.cells), tuple(blocks_of(pieces))),
+        mode(forwards[stage] for stage in order.rank_of),
+        tuple(tuple(instruction for instruction, _ in row) for row in pairs),
+        cells=tuple(tuple(cell for _, cell in row) for row in pairs),
+    )
+
+
+def _instructions(action: Action, order: TorchOrder, split: set[int]) -> Iterator[Instruction]:
+    stage, op, n = action
+    if n is None:
+        return
+    if op.is_compute:
+        for letter in "IW" if op is Op.BACKWARD and stage in split else op:
+            yield Run(f"{letter}{stage}", n)
+        return
+    other, is_forward = action.other_end.stage, op in (Op.SEND_F, Op.RECV_F)
+    own, its = (f"{'F' if is_forward else 'BI'[each in split]}{each}" for each in (stage, other))
+    rank = order.rank_of.get(other, -1)
+    yield Send(own, its, n, rank) if op.is_send else Receive(its, own, n, rank)
 
 
 def _no_form(

@@ -43,7 +43,10 @@ def with_receives(order: TorchOrder, actions_ahead: float = EAGER) -> TorchOrder
     1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE_GRAD,1RESHARD
     """
     schedule, rank_of = schedule_of(order), order.rank_of
-    kept = [[c for c in row if any(not each.op.is_transfer for each in actions_of(c))] for row in order.cells]
+    kept = [
+        [cell for cell in row if any(each.op.is_compute or each.op.is_of_stage for each in actions_of(cell))]
+        for row in order.cells
+    ]
     if not any(action.op.is_of_stage for _, action in order.actions()):
         kept = [list(_with_stage_actions(row, schedule.num_micro_batches)) for row in kept]
     due = {each.taken: i for row in kept for i, cell in enumerate(row) for each in actions_of(cell)}

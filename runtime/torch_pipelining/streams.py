@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 from placements.forms.texts import csv_text
 from placements.streams import in_rows
 from runtime.torch_pipelining.table import Overlap, TorchOrder
@@ -31,7 +33,8 @@ def stream_table(schedule: Schedule) -> str:
     for lane in in_rows(placement.lanes):
         for name, n in schedule.lane_orders[lane]:
             block = placement.by_name[name]
-            device = next(each for each in block.devices if lane in placement.lanes_of(block))
+            owner, _ = placement.lanes[lane]
+            device = owner if owner in block.devices else block.devices[0]
             decided = placement.decision_of.get(name)
             mode = "" if decided is None else placement.decisions[decided].names[schedule.chosen[n][decided]]
             times = placement.ms(schedule.start_of[name, n]), placement.ms(schedule.end_of[name, n])
@@ -59,9 +62,8 @@ def pairs_side_by_side(schedule: Schedule) -> int:
     """Return how many pairs of blocks of one device run at a time, of all devices."""
     found = 0
     for device in range(schedule.placement.num_devices):
-        running: list[int] = []
-        for each in schedule.order(device):
-            running = [end for end in running if end > schedule.start_of[each]]
-            found += len(running)
-            running.append(schedule.end_of[each])
+        order = schedule.order(device)
+        starts = [schedule.start_of[each] for each in order]
+        for i, each in enumerate(order, 1):
+            found += max(0, bisect_left(starts, schedule.end_of[each]) - i)
     return found

@@ -56,11 +56,6 @@ class Op(StrEnum):
         return self in (Op.SEND_F, Op.SEND_B)
 
     @property
-    def is_transfer(self) -> bool:
-        """Whether it sends or receives."""
-        return not (self.is_compute or self.is_of_stage)
-
-    @property
     def is_of_stage(self) -> bool:
         """Whether it is of a stage as a whole, so that no micro-batch is named."""
         return self in (Op.UNSHARD, Op.RESHARD, Op.REDUCE_GRAD)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from experiments.search.kinds.kind import Built, ModelledKind, PlannedRun
 from placements import Profile
 from placements.forms.meaning import REQUIRED, Verbatim, option
+from placements.forms.reading import json_file
 from placements.hardware import Gpu, modelled_profile
 from placements.models.training_figures import IterationWork
 
@@ -43,12 +44,14 @@ class GalvatronPlacement(ModelledKind):
             PlacementError: A size or a rate is out of its range.
         """
         from placements.planners.hybrid.placing.gpt import one_node
-        from placements.trainers.galvatron import read_galvatron
+        from placements.planners.hybrid.plan import PlanError
+        from placements.trainers.galvatron import galvatron_plan
 
         cluster = partial(one_node, gpu, link_efficiency=self.link_efficiency)
-        return read_galvatron(
-            self.path, lambda layers: self.gpt(self.num_layers or layers), cluster, self.world_size
-        )
+        with json_file(self.path, "a galvatron_config_*.json", PlanError) as data:
+            return galvatron_plan(
+                data.value, lambda layers: self.gpt(self.num_layers or layers), cluster, self.world_size
+            )
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
         """Return the placement of the plan."""

@@ -13,13 +13,14 @@ from places import ROOT, SHARED_DATA
 from told import told
 
 from placements import Kind, Placement
+from placements.forms.reading import json_file
 from placements.gpus import GPUS
 from placements.models.costing.options import USUAL, CostOptions
 from placements.planners.hybrid.placing.gpt import gpt_model, one_node
 from placements.planners.hybrid.placing.planned_placement import chunk_pieces, placement_of_pieces
 from placements.planners.hybrid.plan import Plan, PlanError
 from placements.planners.hybrid.shape_costs import ShapeCosts
-from placements.trainers.galvatron import galvatron_fields, galvatron_plan, read_galvatron
+from placements.trainers.galvatron import galvatron_fields, galvatron_plan
 from schedsearch.core.answer import Status
 from schedsearch.proof.memory_need import require_capacity
 from schedsearch.searches.search import search
@@ -57,8 +58,10 @@ def read(
 ) -> Plan:
     """Return a plan for a model with sequences of the whole or half width."""
     sequence = width if width > 100 else width // 2
-    make = read_galvatron if isinstance(data, Path) else galvatron_plan
-    return make(
+    if isinstance(data, Path):
+        with json_file(data, "a galvatron_config_*.json", PlanError) as field:
+            return read(field.value, width, gpu, num_layers, **options)
+    return galvatron_plan(
         data,
         lambda count: gpt_model(num_layers or count, width, 4, 16, sequence),
         lambda number: one_node(gpu, number, 1.0),
@@ -201,8 +204,8 @@ def test_shipped_plans_are_searched(path: Path) -> None:
     """On the GPUs and models that the names of the files tell."""
     llama = "llama2" in path.name
     width = 4096 if llama else 1280 if "1280hidden" in path.name else 1024
-    plan = read_galvatron(
-        path,
+    plan = galvatron_plan(
+        json.loads(path.read_text()),
         lambda count: gpt_model(count, width, 32, 32_000, 2048 if llama else 512),
         lambda number: one_node(A100, number),
         16 if "16gpus" in path.name else 8,

@@ -242,6 +242,7 @@ def test_the_table_has_every_block_where_it_is(schedule: Schedule) -> None:
         streams.setdefault((row["device"], row["stream"]), []).append(float(row["start_ms"]))
     assert all(starts == sorted(starts) for starts in streams.values())
     assert tuple(rows[0]) == COLUMNS
+    assert "\n1,compute,J,0,,1.0,2.0\n" in stream_table(gpipe(k_shape(2), 1)), "once it was of device 0 twice"
 
 
 def test_the_table_has_modes_where_something_is_decided() -> None:

@@ -65,7 +65,8 @@ def tick_by_tick(order: TorchOrder, queue: Queue, times: dict[Action, int]) -> i
             return True
         if any(each.op is Op.RESHARD for each in both) or (computes and queue is not Queue.COMPUTATIONS):
             return False
-        peers = {order.rank_of[each.other_end.stage] if each.op.is_transfer else None for each in both}
+        messages = [each for each in both if not (each.op.is_compute or each.op.is_of_stage)]
+        peers = {order.rank_of[each.other_end.stage] if each in messages else None for each in both}
         return queue is not Queue.PAIR or len(peers) == 1
 
     rows = [[action for _, action in order.on(rank)] for rank in range(len(order.cells))]
