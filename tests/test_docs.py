@@ -20,10 +20,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from places import ROOT, SHARED_DATA
 
-from experiments.config.declaring import commands as declared
-from experiments.config.declaring import tell_hydra
+from experiments.config.declaring import command_of, tell_hydra
 from experiments.config.option_list import CONFIG, chosen_items, kinds_of
 from experiments.config.options import read_record
+from experiments.config.rooms import names
 from experiments.config.words import for_hydra
 from experiments.reproduce.catalogue import ITEMS
 from experiments.reproduce.options import ReproduceAllOptions, ReproduceOptions
@@ -130,7 +130,7 @@ def typed(command: str, options: list[str]) -> object:
     for name, each in values.items():
         if not name.startswith("hydra"):
             OmegaConf.update(config, name, each.value(), force_add=False)
-    record = declared()[command].record
+    record = command_of(command).record
     if command == "reproduce":
         item = next(iter(chosen_items(command, words)), "all")
         record = ReproduceAllOptions if item == "all" else ITEMS[item].options
@@ -154,11 +154,11 @@ def test_a_command_line_of_the_docs_runs_as_it_is_written(line: str) -> None:
 
 
 def test_commands_exist() -> None:
-    names = {words[0]: words[0].removeprefix("experiments.") for words in COMMANDS.values()}
-    assert set(names.values()) >= OF_HYDRA
-    for name, command in names.items():
+    named = {words[0]: words[0].removeprefix("experiments.") for words in COMMANDS.values()}
+    assert set(named.values()) >= OF_HYDRA
+    for name, command in named.items():
         is_module = "." in name and find_spec(name) is not None
-        assert is_module or command in (*declared(), "collect"), f"there is no {command}"
+        assert is_module or command in (*names(), "collect"), f"there is no {command}"
 
 
 @pytest.mark.parametrize("command", sorted(OF_HYDRA))
