@@ -209,8 +209,8 @@ def operations(files: Sequence[TracedFile]) -> Iterator[tuple[str | None, Span]]
             if stage is None and label.text and label.kind not in ("", "optimizer", "data"):
                 if not line and size < file.world:
                     raise TraceError(
-                        f"{file.path}: is of a job of {file.world} ranks, and its labels say no stage; give the "
-                        f"traces of all ranks, not of {size}"
+                        f"{file.path}: is of a job of {file.world} ranks, and its labels say no stage; give "
+                        f"the traces of all ranks, not of {size}"
                     )
                 if place is None:
                     raise TraceError(
