@@ -67,7 +67,7 @@ class Allocation:
     @property
     def power_w(self) -> float:
         """Return the average power of all GPUs in W; GPUs without a job count at idle power."""
-        return self.demand.idle_power_w + float(self.demand.added_power_w @ self.shares)
+        return self.demand.cluster.all_idle_w + float(self.demand.added_power_w @ self.shares)
 
     def used(self, above: float) -> tuple[UsedConfiguration, ...]:
         """Return the configurations whose share is above some rounding, by names, in the demand's order."""

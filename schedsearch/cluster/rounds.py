@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -103,8 +103,9 @@ class RoundScheduler:
         share = np.zeros(0) if allocation is None else allocation.shares
         may_run = (share > MIN_SHARE) | (self.fills_idle_gpus & found.is_alone)
         kept = may_run
-        if found.is_unconsolidated.any():
-            _, way = np.unique(found.ways, axis=0, return_inverse=True)
+        if found.is_unconsolidated.any():  # in few servers or in many, a candidate may become the other
+            ways = np.column_stack([found.jobs, found.gpu_type, found.gpus, found.clock_mhz])
+            _, way = np.unique(ways, axis=0, return_inverse=True)
             kept = (np.bincount(way.reshape(-1), may_run) > 0)[way.reshape(-1)]
         self.candidates = found = found.only(kept)
         self.share = np.where(share > MIN_SHARE, share, 0.0)[kept]
@@ -115,8 +116,7 @@ class RoundScheduler:
         self.deficits_s = {key: owed for key, owed in self.deficits_s.items() if {*key[0]} <= {*names}}
         self.received_s = np.full(len(self.keys), self.round_s / 2)
         self._owed_s = np.array([self.deficits_s.get(key, 0.0) for key in self.keys], dtype=np.float64)
-        idle_w = [self.cluster.idle_power_w.get(gpu_type, 0.0) for gpu_type in self.cluster.gpu_types]
-        self._added_w: list[float] = (found.power_w - np.array(idle_w)[found.gpu_type] * found.gpus).tolist()
+        self._added_w = [] if allocation is None else allocation.demand.added_power_w[kept].tolist()
         self._place = dict(zip(self.keys, range(len(self.keys)), strict=True)) if self.sees_servers else {}
         return float(np.abs(missed).mean()) if len(missed) else np.nan
 
@@ -176,10 +176,7 @@ class RoundScheduler:
         cluster = self.cluster
         left, taken = [*cluster.workers.values()], set[str]()
         chosen: list[list[int]] = [[] for _ in left]
-        idle_w = [
-            cluster.idle_power_w.get(gpu_type, 0.0) * count for gpu_type, count in cluster.workers.items()
-        ]
-        free, spare_w = sum(left), cluster.power_cap_w - sum(idle_w)
+        free, spare_w = sum(left), cluster.power_cap_w - cluster.all_idle_w
         for candidate in queue:
             jobs, number, gpus, *_ = self.keys[candidate]
             has_power = self._added_w[candidate] <= spare_w or not taken
@@ -265,7 +262,5 @@ class FreeGpus:
 
     def _servers(self) -> list[list[int]]:
         """Return the free GPUs of each server that has some."""
-        servers: dict[int, list[int]] = {}
-        for gpu in sorted(self.ids):
-            servers.setdefault(gpu // self._per_server, []).append(gpu)
-        return [*servers.values()]
+        by_server = groupby(sorted(self.ids), lambda gpu: gpu // self._per_server)
+        return [[*gpus] for _, gpus in by_server]

@@ -88,15 +88,8 @@ class Throughputs:
         found = self.pairs.get((other, one, scale_factor), {})
         return {gpu_type: (second, first) for gpu_type, (first, second) in found.items()}
 
-    def demand(
-        self,
-        cluster: GpuCluster,
-        jobs: Sequence[ActiveJob],
-        *,
-        shares_space: bool = False,
-        now_s: float = 0.0,
-    ) -> Demand:
-        """Return the demand of jobs at a time, with configurations of two jobs if they may share GPUs."""
+    def demand(self, cluster: GpuCluster, jobs: Sequence[ActiveJob], *, shares_space: bool = False) -> Demand:
+        """Return the demand of jobs, with configurations of two jobs if they may share GPUs."""
         kinds = [(active.job.type, active.job.scale_factors) for active in jobs]
         numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
         kind_of = np.array([numbers[kind] for kind in kinds], dtype=np.int64)
@@ -107,7 +100,7 @@ class Throughputs:
             pairs = [self._of(cluster, one, other) for one in numbers for other in numbers]
             first, second = np.triu_indices(len(jobs), 1)
             found.append(_of_jobs(pairs, kind_of[first] * len(numbers) + kind_of[second], first, second))
-        return Demand(cluster, tuple(jobs), Configurations.joined(found), now_s)
+        return Demand(cluster, tuple(jobs), Configurations.joined(found))
 
     def _of(self, cluster: GpuCluster, one: _Kind, other: _Kind | None = None) -> Configurations:
         """Return the configurations of jobs of these kinds, made once for a cluster."""

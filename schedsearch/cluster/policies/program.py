@@ -59,7 +59,7 @@ class AllocationProgram:
         self._per_least = np.zeros(len(self._most))
         self._taken = np.flatnonzero(found.is_alone | (len(found) <= _MANY))
         if np.isfinite(demand.cluster.power_cap_w):
-            self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.idle_power_w)
+            self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.cluster.all_idle_w)
 
     def limit(self, coefficients: FloatArray, at_most: float, *, per_least: float = 0.0) -> None:
         """Add a rule: the sum of shares times coefficients is at most `at_most`.

@@ -219,7 +219,7 @@ class LeastEnergy(CheapestAboveFloors):
                 f"policy {self.name}: the throughputs say nothing of powers; give power_w, or take another "
                 "policy"
             )
-        return demand.added_power_w, demand.idle_power_w
+        return demand.added_power_w, demand.cluster.all_idle_w
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class LeastCost(CheapestAboveFloors):
 
     def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
         of_power = self.dollars_per_kwh / 1e3
-        return demand.dollars_per_hour + of_power * demand.added_power_w, of_power * demand.idle_power_w
+        return demand.dollars_per_hour + of_power * demand.added_power_w, of_power * demand.cluster.all_idle_w
 
 
 def _check_margin(policy: str, margin_s: float) -> None:
@@ -289,7 +289,7 @@ def _best_rates(program: AllocationProgram) -> FloatArray:
     demand, found = program.demand, program.demand.configurations
     best, power_w = demand.fastest_steps_per_s.copy(), np.zeros(len(demand.jobs) + 1)
     np.maximum.at(power_w, found.jobs, np.repeat(demand.added_power_w[:, None], 2, axis=1))
-    spare_w = demand.cluster.power_cap_w - demand.idle_power_w
+    spare_w = demand.cluster.power_cap_w - demand.cluster.all_idle_w
     for job in np.flatnonzero(power_w[:-1] > spare_w):  # the cap may not let it run at its best all the time
         of_job = np.where(found.jobs == job, found.steps_per_s, 0.0).sum(axis=1)
         best[job] = of_job @ program.maximize(of_job)
