@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -32,7 +32,39 @@ MIN_ASKED = 1e-6
 
 
 @dataclass(frozen=True)
-class MinCost:
+class SpendingPolicy(ABC):
+    """Takes the best of all allocations that give each job its floor; by itself the floor is 0."""
+
+    name: ClassVar[str]
+    shares_space: ClassVar[bool] = False
+    fills_idle_gpus: ClassVar[bool] = False
+    """A GPU that the program leaves idle is too dear for the jobs."""
+
+    @abstractmethod
+    def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
+        """Return the cost of each configuration at a share of 1, and the fixed cost without any."""
+
+    def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
+        """Set the floor of each job's throughput, and return a note for each requirement left out."""
+        return ()
+
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation of least cost, which is the objective.
+
+        Raises:
+            InfeasibleError: A job has no throughput.
+            ClusterError: The policy needs prices or powers that are not known.
+        """
+        check_runnable(demand, self.name)
+        costs, cost_of_idling = self._costs(demand)
+        program = AllocationProgram(demand)
+        notes = self._set_floors(program)
+        shares = program.maximize(-costs)
+        return Allocation(demand, shares, cost_of_idling + float(costs @ shares), notes)
+
+
+@dataclass(frozen=True)
+class MinCost(SpendingPolicy):
     """Makes many steps per dollar.
 
     The dissertation (Sec. 6.4.2) maximizes the sum over jobs of throughput / cost. That is no
@@ -42,34 +74,20 @@ class MinCost:
     among the usual ones. Jobs of many steps per dollar come first, and a job may get nothing.
     """
 
-    shares_space: ClassVar[bool] = False
-    fills_idle_gpus: ClassVar[bool] = False
-    """A GPU that the program leaves idle is too dear for the jobs."""
     name: ClassVar[str] = "min_cost"
 
-    def allocate(self, demand: Demand) -> Allocation:
-        """Return the allocation; its objective is the sum of steps/s per dollar/hour.
-
-        Raises:
-            InfeasibleError: A job has no throughput.
-            ClusterError: A type of the cluster has no price.
-        """
-        real = demand.without_pairs()
-        check_runnable(real, self.name)
-        for gpu_type in real.cluster.gpu_types:
-            if not real.cluster.price_of(gpu_type) > 0:
+    def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
+        for gpu_type in demand.cluster.gpu_types:
+            if not demand.cluster.price_of(gpu_type) > 0:
                 raise ClusterError(
                     f"policy {self.name}: cluster.dollars_per_hour.{gpu_type} is not above 0; give its price"
                 )
-        program = AllocationProgram(real)
-        notes = self._set_floors(program)
-        per_dollar = real.coefficients(real.scale_factors) / real.dollars_per_hour
-        shares = program.maximize(per_dollar)
-        return Allocation(real, shares, float(per_dollar @ shares), notes)
+        return -demand.coefficients(demand.scale_factors) / demand.dollars_per_hour, 0.0
 
-    def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
-        """Set the floor of each job's throughput, and return a note for each requirement left out."""
-        return ()
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation; its objective is the sum of steps/s per dollar/hour."""
+        found = super().allocate(demand.without_pairs())
+        return replace(found, objective=0.0 - found.objective)
 
 
 @dataclass(frozen=True)
@@ -159,10 +177,10 @@ class MakespanWithinBudget:
 
 
 @dataclass(frozen=True)
-class CheapestAboveFloors(ABC):
-    """Takes the cheapest of all allocations that give each job its floor.
+class LeastEnergy(SpendingPolicy):
+    """Minimizes the average power in W, the objective, under each job's floor.
 
-    A configuration has a clock, so these policies choose speeds too: a job that has time runs slowly, where a
+    A configuration has a clock, so the policy chooses speeds too: a job that has time runs slowly, where a
     step takes less energy. A job without an SLO, or whose SLO nothing can keep any more, must get a share of
     its max-min fair throughput beside the others' SLOs; see `set_floors`.
 
@@ -177,10 +195,7 @@ class CheapestAboveFloors(ABC):
     min_share: float = 0.9
     margin_s: float = 0.0
 
-    name: ClassVar[str]
-    shares_space: ClassVar[bool] = False
-    fills_idle_gpus: ClassVar[bool] = False
-    """An idle GPU costs less than one that runs jobs beyond their floors."""
+    name: ClassVar[str] = "least_energy_slo"
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -188,30 +203,8 @@ class CheapestAboveFloors(ABC):
         require(0 <= share <= 1, f"policy {self.name}: min_share", share, "between 0 and 1; give a share")
         _check_margin(self.name, self.margin_s)
 
-    @abstractmethod
-    def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
-        """Return the cost of each configuration at a share of 1, and the fixed cost without any."""
-
-    def allocate(self, demand: Demand) -> Allocation:
-        """Return the allocation of least cost, which is the objective.
-
-        Raises:
-            InfeasibleError: A job has no throughput.
-            ClusterError: The least power is asked for, and none is known.
-        """
-        costs, cost_of_idling = self._costs(demand)
-        check_runnable(demand, self.name)
-        program = AllocationProgram(demand)
-        notes = set_floors(program, self.margin_s, self.min_share)
-        shares = program.maximize(-costs)
-        return Allocation(demand, shares, cost_of_idling + float(costs @ shares), notes)
-
-
-@dataclass(frozen=True)
-class LeastEnergy(CheapestAboveFloors):
-    """Minimizes the average power in W, the objective, under each job's floor."""
-
-    name: ClassVar[str] = "least_energy_slo"
+    def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
+        return set_floors(program, self.margin_s, self.min_share)
 
     def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
         if demand.jobs and not demand.configurations.power_w.any():
@@ -223,8 +216,8 @@ class LeastEnergy(CheapestAboveFloors):
 
 
 @dataclass(frozen=True)
-class LeastCost(CheapestAboveFloors):
-    """Minimizes the dollars per hour for GPUs in use and electricity, under each job's floor.
+class LeastCost(LeastEnergy):
+    """Minimizes the dollars per hour for GPUs in use and electricity, under the floors of `LeastEnergy`.
 
     The objective is these dollars per hour, with the electricity of idle GPUs.
 
