@@ -77,6 +77,34 @@ class Configurations:
         return cls(ints.reshape(0, 2), ints, ints, floats.reshape(0, 2), floats, ints, ints > 0)
 
     @classmethod
+    def of(
+        cls, cluster: GpuCluster, configurations: Iterable[Configuration], num_jobs: int
+    ) -> Configurations:
+        """Return the configurations of a number of jobs given one by one.
+
+        Configurations in which a job makes no steps are left out, as they only take GPUs, and so are those
+        that need more GPUs of their type than there are.
+
+        Raises:
+            ClusterError: A configuration has a wrong number, or names a type or a job that is not there.
+        """
+        types, rows = cluster.gpu_types, []
+        for one in configurations:
+            if one.gpu_type not in types:
+                raise ClusterError(
+                    f"{one.gpu_type!r} is not a GPU type of the cluster; it has {', '.join(types)}"
+                )
+            is_of_jobs = {*one.jobs} <= {*range(num_jobs)} and len({*one.jobs}) == len(one.steps_per_s) <= 2
+            numbers = (one.gpus - 1, *one.steps_per_s, one.power_w, one.clock_mhz)
+            if not is_of_jobs or not all(0 <= number < math.inf for number in numbers):
+                raise ClusterError(f"{one} is wrong; give one of {num_jobs} jobs, or two, with their steps/s")
+            if one.gpus <= cluster.workers[one.gpu_type] and all(one.steps_per_s):
+                jobs, rates = (*one.jobs, NOBODY)[:2], (*one.steps_per_s, 0.0)[:2]
+                row = jobs, types.index(one.gpu_type), one.gpus, rates, one.power_w, one.clock_mhz
+                rows.append((*row, one.is_unconsolidated))
+        return cls(*map(np.array, zip(*rows, strict=True))) if rows else cls.none()
+
+    @classmethod
     def joined(cls, parts: Sequence[Configurations]) -> Configurations:
         """Return the configurations of all parts, one part after the other."""
         every = [cls.none(), *parts]
@@ -119,33 +147,8 @@ class Demand:
     def of(
         cls, cluster: GpuCluster, jobs: Sequence[ActiveJob], configurations: Iterable[Configuration]
     ) -> Demand:
-        """Return the demand of jobs and configurations given one by one.
-
-        Configurations in which a job makes no steps are left out, as they only take GPUs, and so are those
-        that need more GPUs of their type than there are.
-
-        Raises:
-            ClusterError: A configuration has a wrong number, or names a type or a job that is not there.
-        """
-        types = cluster.gpu_types
-        rows = []
-        for one in configurations:
-            if one.gpu_type not in types:
-                raise ClusterError(
-                    f"{one.gpu_type!r} is not a GPU type of the cluster; it has {', '.join(types)}"
-                )
-            is_of_jobs = {*one.jobs} <= {*range(len(jobs))} and len({*one.jobs}) == len(one.steps_per_s) <= 2
-            numbers = (one.gpus - 1, *one.steps_per_s, one.power_w, one.clock_mhz)
-            if not is_of_jobs or not all(0 <= number < math.inf for number in numbers):
-                raise ClusterError(
-                    f"{one} is wrong; give one of {len(jobs)} jobs, or two, with their steps/s"
-                )
-            if one.gpus <= cluster.workers[one.gpu_type] and all(one.steps_per_s):
-                jobs_of, rates = (*one.jobs, NOBODY)[:2], (*one.steps_per_s, 0.0)[:2]
-                place, power = (types.index(one.gpu_type), one.gpus), (one.power_w, one.clock_mhz)
-                rows.append((jobs_of, *place, rates, *power, one.is_unconsolidated))
-        columns = map(np.array, zip(*rows, strict=True))
-        return cls(cluster, tuple(jobs), Configurations(*columns) if rows else Configurations.none())
+        """Return the demand of jobs and configurations given one by one; see `Configurations.of`."""
+        return cls(cluster, tuple(jobs), Configurations.of(cluster, configurations, len(jobs)))
 
     @cached_property
     def workers(self) -> FloatArray:

@@ -126,9 +126,7 @@ class RoundScheduler:
 
     def remove(self, name: str) -> None:
         """Note that a job is done: its configurations no longer run."""
-        for candidate, key in enumerate(self.keys):
-            if name in key[0]:
-                self._is_there[candidate] = False
+        self._is_there &= np.array([name not in names for names, *_ in self.keys], dtype=np.bool_)
         self.end_lease(name)
 
     def end_lease(self, name: str) -> None:
@@ -160,9 +158,8 @@ class RoundScheduler:
 
     def _queue(self, type_order: Sequence[int] | None) -> list[int]:
         """Return the candidates by turn of GPU types, if any, then by falling priority."""
-        turn = np.argsort(type_order or range(len(self.cluster.workers)))[self.candidates.gpu_type]
-        if type_order is None:
-            turn = np.zeros_like(turn)
+        turn_of = np.argsort(type_order) if type_order else np.zeros(len(self.cluster.workers))
+        turn = turn_of[self.candidates.gpu_type]
         order = np.lexsort((-self.share, -self._owed_s, -self.share / self.received_s, turn))
         queue: list[int] = order[self._is_there[order]].tolist()
         return queue
@@ -210,24 +207,23 @@ class RoundScheduler:
         for size in sorted({self.keys[candidate][2] for candidate in chosen}, reverse=True):
             new = []
             for candidate in (one for one in chosen if self.keys[one][2] == size):
-                kept = self._kept(candidate, free)
-                if kept is None:
-                    new.append(candidate)
-                else:
+                if kept := self._kept(candidate, free):
                     yield from on(candidate, kept)
+                else:
+                    new.append(candidate)
             for candidate in sorted(new, key=lambda one: self.keys[one][-1]):
                 is_apart = self.keys[candidate][-1]
                 yield from on(candidate, free.apart(size) if is_apart else free.best(size))
 
-    def _kept(self, candidate: int, free: FreeGpus) -> tuple[int, ...] | None:
-        """Return the GPUs that one of the jobs had in the last round, if all can be had again."""
+    def _kept(self, candidate: int, free: FreeGpus) -> tuple[int, ...]:
+        """Return the GPUs that one of the jobs had in the last round, if all can be had again; else none."""
         names, number, gpus, *_ = self.keys[candidate]
         for name in names:
             gpu_type, gpu_ids = self.leases.get(name, (-1, ()))
             is_there = gpu_type == number and len(gpu_ids) == gpus and free.ids.issuperset(gpu_ids)
             if is_there and self._placed_as(candidate, gpu_ids) == candidate:
                 return gpu_ids
-        return None
+        return ()
 
     def _placed_as(self, candidate: int, gpu_ids: tuple[int, ...]) -> int | None:
         """Return a candidate's configuration on given GPUs; None if it cannot run in their servers."""

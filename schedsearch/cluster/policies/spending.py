@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -131,13 +131,12 @@ class MakespanWithinBudget:
     shares_space: ClassVar[bool] = False
     fills_idle_gpus: ClassVar[bool] = False
     name: ClassVar[str] = "makespan_budget"
-    _spent_dollars: float = field(default=0.0, init=False, repr=False)
-    _last: dict[str, tuple[float, float]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the budget."""
+        """Check the budget, of which nothing is spent."""
         budget = self.budget_dollars
         require(budget > 0, f"policy {self.name}: budget_dollars", budget, "above 0; give dollars")
+        self._spent_dollars, self._last = 0.0, dict[str, tuple[float, float]]()
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocation; the objective is the makespan from now on, in seconds.
@@ -148,7 +147,7 @@ class MakespanWithinBudget:
         real = demand.without_pairs()
         check_runnable(real, self.name)
         left = {active.name: active.steps_left for active in real.jobs}
-        for name, (steps, dollars) in (self._last or {}).items():
+        for name, (steps, dollars) in self._last.items():
             self._spent_dollars += dollars * max(steps - left.get(name, 0.0), 0.0)
         left_dollars = self.budget_dollars - self._spent_dollars
         job = real.configurations.jobs[:, 0]
@@ -156,7 +155,7 @@ class MakespanWithinBudget:
         cheapest = np.full(len(real.jobs), np.inf)
         np.minimum.at(cheapest, job, per_step)
         least = float(cheapest @ real.steps_left)
-        if self._last is None and least > left_dollars * (1 + EXACT):
+        if not self._last and least > left_dollars * (1 + EXACT):
             raise InfeasibleError(
                 f"{self.name}: the jobs cost at least {least:.2f} dollars, which is above the budget of "
                 f"{left_dollars:.2f}; give budget_dollars={math.ceil(least * 100) / 100:.2f} or more"

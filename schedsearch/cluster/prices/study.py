@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.prices.days import HOURS, DailyPrices, PriceConditions, daily_prices
+from schedsearch.cluster.prices.days import HOURS, DailyPrices, Offer, PriceConditions, Quote, daily_prices
 from schedsearch.cluster.prices.hindsight import min_dollars
-from schedsearch.cluster.prices.market import Market, Offer
 
 HINDSIGHT = "hindsight"
 """Name of the bound among the strategies."""
@@ -175,8 +174,8 @@ class Study:
     @property
     def first_and_last_start(self) -> tuple[date, date]:
         """Return the first and the last day on which jobs start."""
-        first, last = (self.prices.first + timedelta(days=each) for each in (self.starts[0], self.starts[-1]))
-        return first, last
+        first, last = timedelta(days=self.starts[0]), timedelta(days=self.starts[-1])
+        return self.prices.first + first, self.prices.first + last
 
     def reductions(self, days: Iterable[float], *, hindsight: bool = False) -> Iterator[Reduction]:
         """Yield the saving of each strategy, by length, strategy and model.
@@ -199,16 +198,15 @@ class Study:
         speeds = np.array([by_type.get(offer.gpu_type, 0.0) for offer in prices.offers])
         steps = days * 86400 * by_type[self.baseline_gpu]
         if strategy is None:
-            found = [min_dollars(prices, speeds, start, steps, under) for start in self.starts]
-            return float(np.mean(found)), np.nan, np.nan
+            least = [min_dollars(prices, speeds, start, steps, under) for start in self.starts]
+            return float(np.mean(least)), np.nan, np.nan
         chosen = choices(strategy, prices, speeds, self.baseline_gpu)
         runs = [run(strategy, chosen, prices, speeds, start, steps, under) for start in self.starts]
-        dollars, hours, moves = np.mean(runs, axis=0).tolist()
-        return dollars, hours, moves
+        return JobCourse(*np.mean(runs, axis=0).tolist())
 
 
 def study(
-    market: Market,
+    market: Sequence[Quote],
     speeds: Mapping[str, Mapping[str, float]],
     conditions: PriceConditions | None = None,
     *,
@@ -218,7 +216,7 @@ def study(
     """Return a study of a market.
 
     Args:
-        market: Prices.
+        market: Prices, newest first.
         speeds: Steps per second by model and type of GPU.
         conditions: None for those of the published study.
         baseline_gpu: Type of GPU of the baseline.
@@ -242,8 +240,7 @@ def study(
                 f"throughputs.csv: {model!r} has no {baseline_gpu}_steps_per_s, of which the baseline is; "
                 "give it, or another baseline_gpu"
             )
-    quotes = [quote for quote in market.quotes if BASELINE.admits(quote.offer, baseline_gpu)]
-    days = sorted({quote.time.date() for quote in quotes})
+    days = sorted({each.time.date() for each in market if BASELINE.admits(each.offer, baseline_gpu)})
     if not days:
         raise ClusterError("the baseline has no price: no instance of AWS has one GPU of its type; add one")
     if not days[slice(*starts)]:
@@ -253,5 +250,6 @@ def study(
         )
     prices = daily_prices(market, days[-1], under)
     numbers = tuple((day - prices.first).days for day in days[slice(*starts)])
-    possible = tuple(each for each in LADDER if not each.any_cloud or len(market.clouds) > 1)
+    has_others = any(quote.offer.cloud != "aws" for quote in market)
+    possible = tuple(each for each in LADDER if has_others or not each.any_cloud)
     return Study(prices, speeds, numbers, baseline_gpu, under, possible)

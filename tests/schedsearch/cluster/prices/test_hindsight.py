@@ -35,7 +35,7 @@ def prices_of(table: list[tuple[float | None, ...]]) -> Prices:
 
 def table_of(prices: Prices, under: PriceConditions) -> DailyPrices:
     market = market_of(prices)
-    return daily_prices(market, market.quotes[0].time.date(), under)
+    return daily_prices(market, market[0].time.date(), under)
 
 
 def of_path(

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from made_up_prices import AZURE, AZURE_TWO, FIRST, FOUR, SLOW, ZONE_A, ZONE_B, Prices, market_of
 
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.prices.days import PriceConditions, daily_prices
+from schedsearch.cluster.prices.days import PriceConditions, Quote, daily_prices
 from schedsearch.cluster.prices.hindsight import min_dollars
-from schedsearch.cluster.prices.market import Market, Quote
 from schedsearch.cluster.prices.study import (
     BASELINE,
     LADDER,
@@ -35,7 +34,7 @@ def run_of(
     conditions = conditions or PriceConditions()
     (strategy,) = [each for each in LADDER if each.name == name]
     market = market_of(prices)
-    table = daily_prices(market, max(quote.time for quote in market.quotes).date(), conditions)
+    table = daily_prices(market, market[0].time.date(), conditions)
     speeds = np.array([SPEED[offer.gpu_type] for offer in table.offers])
     chosen = choices(strategy, table, speeds, "v100")
     return run(strategy, chosen, table, speeds, start, days * 86400, conditions)
@@ -53,7 +52,7 @@ def test_of_several_prices_of_a_day_the_lowest_is_chosen_and_the_last_is_followe
         Quote(FIRST + timedelta(days=day, hours=hour - 12), ZONE_A, dollars) for day, hour, dollars in times
     ]
     for conditions, paid in ((PriceConditions(), 0.5 + 0.5 + 2.0), (STANDING, 1.0 + 1.0 + 2.0)):
-        table = daily_prices(Market.of(quotes), quotes[-1].time.date(), conditions)
+        table = daily_prices(quotes[::-1], quotes[-1].time.date(), conditions)
         chosen = choices(BASELINE, table, np.ones(1), "v100")
         found = run(BASELINE, chosen, table, np.ones(1), 0, 3 * 86400.0, conditions)
         assert found.dollars == pytest.approx(24 * paid)
