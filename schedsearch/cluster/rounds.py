@@ -6,7 +6,6 @@ The module does not know the policy behind the shares, nor the steps of a round.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 from typing import NamedTuple
 
@@ -43,7 +42,6 @@ class Assignment(NamedTuple):
     placed_as: int
 
 
-@dataclass(eq=False)
 class RoundScheduler:
     """Chooses the jobs of each round (dissertation, Sec. 5.5, Algorithm 2).
 
@@ -70,19 +68,14 @@ class RoundScheduler:
         leases: GPU type and GPUs of the jobs that ran in the last round.
     """
 
-    cluster: GpuCluster
-    round_s: float
-    fills_idle_gpus: bool = False
-    sees_servers: bool = False
-    keys: list[Key] = field(default_factory=list)
-    candidates: Configurations = field(default_factory=Configurations.none)
-    share: FloatArray = field(default_factory=lambda: np.zeros(0))
-    received_s: FloatArray = field(default_factory=lambda: np.zeros(0))
-    deficits_s: dict[Key, float] = field(default_factory=dict)
-    leases: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, cluster: GpuCluster, round_s: float, fills_idle_gpus: bool = False, sees_servers: bool = False
+    ) -> None:
         """Begin without jobs."""
+        self.cluster, self.round_s = cluster, round_s
+        self.fills_idle_gpus, self.sees_servers = fills_idle_gpus, sees_servers
+        self.deficits_s: dict[Key, float] = {}
+        self.leases: dict[str, tuple[int, tuple[int, ...]]] = {}
         self.decide(None, 0.0)
 
     def decide(self, allocation: Allocation | None, elapsed_s: float) -> float:
@@ -97,7 +90,7 @@ class RoundScheduler:
             difference, over all candidates that had or should have had time, nan where there are
             none.
         """
-        missed = self._settle(elapsed_s) if self.keys and elapsed_s > 0 else np.zeros(0)
+        missed = self._settle(elapsed_s) if elapsed_s > 0 else np.zeros(0)
         names = [] if allocation is None else [active.name for active in allocation.demand.jobs]
         found = Configurations.none() if allocation is None else allocation.demand.configurations
         share = np.zeros(0) if allocation is None else allocation.shares

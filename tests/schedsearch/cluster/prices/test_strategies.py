@@ -18,9 +18,9 @@ from schedsearch.cluster.prices.study import (
     LADDER,
     MULTI_CLOUD,
     JobCourse,
+    Study,
     choices,
     run,
-    study,
 )
 
 SPEED = {"v100": 1.0, "k80": 0.25}
@@ -151,16 +151,16 @@ def test_moving_free_of_charge_is_never_dearer_than_staying(
 
 
 def test_strategies_that_need_another_cloud_are_left_out() -> None:
-    found = study(market_of({ZONE_A: [1.0]}), {"net": SPEED}, starts=(0, 1))
+    found = Study(market_of({ZONE_A: [1.0]}), {"net": SPEED}, starts=(0, 1))
     assert [each.name for each in found.strategies] == ["baseline", "gpu_type", "packed"]
-    both = study(market_of({ZONE_A: [1.0], AZURE: [1.0]}), {"net": SPEED}, starts=(0, 1))
+    both = Study(market_of({ZONE_A: [1.0], AZURE: [1.0]}), {"net": SPEED}, starts=(0, 1))
     assert MULTI_CLOUD in both.strategies
 
 
 def test_reductions_are_of_mean_costs() -> None:
     """Two start days: 24 + 48 dollars of the baseline, 24 + 24 of the strategy."""
     market = market_of({ZONE_A: [1.0, 2.0], AZURE: [1.0, 1.0]})
-    found = study(market, {"net": SPEED}, starts=(0, 2))
+    found = Study(market, {"net": SPEED}, starts=(0, 2))
     assert found.first_and_last_start == (FIRST.date(), FIRST.date().replace(day=2))
     ratios = {each.strategy: each.reduction for each in found.reductions([1.0])}
     assert ratios["baseline"] == ratios["packed"] == 1.0
@@ -169,4 +169,4 @@ def test_reductions_are_of_mean_costs() -> None:
 
 def test_what_a_study_cannot_do_is_a_line() -> None:
     with pytest.raises(ClusterError, match="no instance of AWS has one GPU of its type; add one"):
-        study(market_of({SLOW: [1.0]}), {"net": SPEED}, starts=(0, 1))
+        Study(market_of({SLOW: [1.0]}), {"net": SPEED}, starts=(0, 1))
