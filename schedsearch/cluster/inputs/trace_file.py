@@ -88,7 +88,12 @@ def read_trace(
         text = read_csv(path, ClusterError, "a trace of Gavel or a CSV file")
         rows = _gavel_rows(text) if "\t" in text.lstrip().partition("\n")[0] else _csv_rows(text)
         arrivals_s, random = _arrivals_s(rows), Random(seed)
-        fastest, known = _fastest(throughputs), {name for name, _ in throughputs.alone}
+        rates = {
+            kind: max(throughputs.rate(*kind, gpu_type) for gpu_type in row)
+            for kind, row in throughputs.alone.items()
+        }
+        fastest, known = {kind: rate for kind, rate in rates.items() if rate > 0}, {name for name, _ in rates}
+        types_of = {gpus: [name for name, count in fastest if count == gpus] for _, gpus in fastest}
         jobs, skipped, not_run = dict[str, Job](), Counter[tuple[str, int]](), 0
         for place, row in enumerate(rows):
             gpus = math.ceil(_number(row, "GPUs", at_least_0, "a number of GPUs", 0.0))
@@ -97,9 +102,9 @@ def read_trace(
             if not gpus or not (steps or duration_s):
                 not_run += 1
                 continue
-            types = [*fastest.get(gpus, ())] or [""]  # one number is drawn even if there is no choice
+            types = types_of.get(gpus, [""])  # one number is drawn even if there is no choice
             kind = _text(row, "type") or types[int(random.random() * len(types))], gpus
-            if kind[0] not in fastest.get(gpus, ()):
+            if kind not in fastest:
                 if kind[0] and kind[0] not in known:
                     near = get_close_matches(kind[0], known, n=1, cutoff=0.0)[0]
                     raise row.wrong(
@@ -113,12 +118,11 @@ def read_trace(
                     f"{_shown(*kind)} does not run on any type of which the cluster has enough ({has}); "
                     "give it more GPUs, or remove the job"
                 )
-            rate = fastest[gpus][kind[0]]
-            steps = steps or duration_s * rate
+            steps = steps or duration_s * fastest[kind]
             slo_s = _number(row, "SLO", above_0, "a time after the arrival in seconds", math.inf)
             if _SLO_FACTOR in row:
                 factor = above_0(row[_SLO_FACTOR], "a multiple of the job's duration", "give -1 for none")
-                slo_s = factor * steps / rate
+                slo_s = factor * steps / fastest[kind]
             name = _text(row, "name") or str(place)
             if name in jobs:
                 raise row.wrong(f"the name {name!r} is given twice; rename one of the jobs")
@@ -203,13 +207,3 @@ def _number(row: Row, kind: str, read: Callable[[Field, str], float], wanted: st
 
 def _shown(job_type: str, gpus: int) -> str:
     return f"{job_type or 'any type'} on {gpus} GPU{'s' if gpus > 1 else ''}"
-
-
-def _fastest(throughputs: Throughputs) -> dict[int, dict[str, float]]:
-    """Return by scale factor the highest throughput of each type of job that can run."""
-    found: dict[int, dict[str, float]] = {}
-    for (job_type, gpus), row in throughputs.alone.items():
-        rate = max(throughputs.rate(job_type, gpus, gpu_type) for gpu_type in row)
-        if rate > 0:
-            found.setdefault(gpus, {})[job_type] = rate
-    return found

@@ -32,7 +32,6 @@ _OF_OUTCOME = {one.name: one.default for one in fields(JobOutcome) if one.name n
 """Columns of jobs that are also fields of a `JobOutcome`, with their initial values."""
 
 _COLUMNS = {"steps_left": 0.0, "isolated_steps_per_s": math.nan, **_OF_OUTCOME}
-
 _BLANK = np.array(tuple(_COLUMNS.values()), dtype=[(name, type(value)) for name, value in _COLUMNS.items()])
 """The row of a job at first."""
 
