@@ -43,7 +43,7 @@ def random_demand(seed: int, *, cap_share: float = math.inf, max_jobs: int = 5) 
     demand = Demand.of(cluster, jobs, configurations)
     if math.isfinite(cap_share):
         max_w = 500.0 * cluster.num_gpus
-        cap_w = demand.idle_power_w + cap_share * (max_w - demand.idle_power_w)
+        cap_w = demand.cluster.all_idle_w + cap_share * (max_w - demand.cluster.all_idle_w)
         demand = replace(demand, cluster=replace(cluster, power_cap_w=cap_w))
     return demand
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from placements.forms.texts import write_text
-from schedsearch.cluster.prices.market import Market, Offer, Quote
+from schedsearch.cluster.prices.days import Offer, Quote
 
 FIRST = datetime(2020, 3, 1, 12)
 """Time of the first day's prices."""
@@ -23,16 +23,15 @@ Prices = Mapping[Offer, Sequence[float | None]]
 """The price of each offer on each day; None where it did not change."""
 
 
-def market_of(prices: Prices) -> Market:
-    """Return the market of prices, one a day."""
-    return Market.of(
-        [
-            Quote(FIRST + timedelta(days=day), offer, dollars)
-            for offer, of_days in prices.items()
-            for day, dollars in enumerate(of_days)
-            if dollars is not None
-        ]
-    )
+def market_of(prices: Prices) -> list[Quote]:
+    """Return the quotes of prices, one a day, newest first."""
+    quotes = [
+        Quote(FIRST + timedelta(days=day), offer, dollars)
+        for offer, of_days in prices.items()
+        for day, dollars in enumerate(of_days)
+        if dollars is not None
+    ]
+    return sorted(quotes, key=lambda quote: quote.time, reverse=True)
 
 
 AWS = (

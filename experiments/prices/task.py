@@ -13,7 +13,7 @@ from experiments.report.result import Result, Table
 from placements.forms.texts import text_columns
 from schedsearch.cluster.prices.days import PriceConditions
 from schedsearch.cluster.prices.price_files import CLOUDS, read_market, read_speeds
-from schedsearch.cluster.prices.study import DYNAMIC, LADDER, MULTI_CLOUD, Reduction, Study, study
+from schedsearch.cluster.prices.study import DYNAMIC, LADDER, MULTI_CLOUD, Reduction, Study
 
 SPEEDS = "throughputs.csv"
 """The file of a folder with the speeds of models."""
@@ -28,7 +28,7 @@ def task(options: PricesOptions) -> Result:
         require_known("models", model, speeds)
     speeds = {model: speeds[model] for model in options.models or speeds}
     starts = (options.start_days[0], options.start_days[1])
-    found = study(market, speeds, conditions, baseline_gpu=options.baseline_gpu, starts=starts)
+    found = Study(market, speeds, conditions, baseline_gpu=options.baseline_gpu, starts=starts)
     from experiments.prices import drawings  # loads matplotlib
 
     reductions = list(found.reductions(options.days, hindsight=options.hindsight))

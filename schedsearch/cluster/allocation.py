@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schedsearch.cluster.demand import NOBODY, Demand, FloatArray
+from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError
 
 TOLERANCE = 1e-6
@@ -19,14 +19,10 @@ class InfeasibleError(ClusterError):
 
 @dataclass(frozen=True)
 class UsedConfiguration:
-    """A configuration that gets time.
+    """A configuration that gets time: fields as in `Configuration`, but for names of jobs, and its share.
 
     Attributes:
         jobs: Names of the one, or of both, that run in it.
-        gpu_type: Type of its GPUs.
-        gpus: Number of GPUs.
-        clock_mhz: 0 where it is not set.
-        steps_per_s: Speed of each of the jobs while it runs.
         share: Share of the time; above 0.
     """
 
@@ -67,24 +63,19 @@ class Allocation:
     @property
     def power_w(self) -> float:
         """Return the average power of all GPUs in W; GPUs without a job count at idle power."""
-        return self.demand.idle_power_w + float(self.demand.added_power_w @ self.shares)
+        return self.demand.cluster.all_idle_w + float(self.demand.added_power_w @ self.shares)
 
     def used(self, above: float) -> tuple[UsedConfiguration, ...]:
         """Return the configurations whose share is above some rounding, by names, in the demand's order."""
-        found, types = self.demand.configurations, self.demand.cluster.gpu_types
-        names = [active.name for active in self.demand.jobs]
-        return tuple(
-            UsedConfiguration(
-                tuple(names[job] for job in found.jobs[index].tolist() if job != NOBODY),
-                types[found.gpu_type[index]],
-                int(found.gpus[index]),
-                int(found.clock_mhz[index]),
-                tuple(found.steps_per_s[index, found.jobs[index] != NOBODY].tolist()),
-                share,
-            )
-            for index, share in enumerate(self.shares.tolist())
-            if share > above
-        )
+        demand, found = self.demand, self.demand.configurations
+        used = []
+        for index in np.flatnonzero(self.shares > above).tolist():
+            jobs, number, gpus = found[index]
+            names = tuple(demand.jobs[job].name for job in jobs)
+            rates, clock_mhz = found.steps_per_s[index, : len(jobs)].tolist(), int(found.clock_mhz[index])
+            place = demand.cluster.gpu_types[number], gpus, clock_mhz
+            used.append(UsedConfiguration(names, *place, tuple(rates), float(self.shares[index])))
+        return tuple(used)
 
 
 def check_allocation(allocation: Allocation) -> None:

@@ -77,6 +77,34 @@ class Configurations:
         return cls(ints.reshape(0, 2), ints, ints, floats.reshape(0, 2), floats, ints, ints > 0)
 
     @classmethod
+    def of(
+        cls, cluster: GpuCluster, configurations: Iterable[Configuration], num_jobs: int
+    ) -> Configurations:
+        """Return the configurations of a number of jobs given one by one.
+
+        Configurations in which a job makes no steps are left out, as they only take GPUs, and so are those
+        that need more GPUs of their type than there are.
+
+        Raises:
+            ClusterError: A configuration has a wrong number, or names a type or a job that is not there.
+        """
+        types, rows = cluster.gpu_types, []
+        for one in configurations:
+            if one.gpu_type not in types:
+                raise ClusterError(
+                    f"{one.gpu_type!r} is not a GPU type of the cluster; it has {', '.join(types)}"
+                )
+            is_of_jobs = {*one.jobs} <= {*range(num_jobs)} and len({*one.jobs}) == len(one.steps_per_s) <= 2
+            numbers = (one.gpus - 1, *one.steps_per_s, one.power_w, one.clock_mhz)
+            if not is_of_jobs or not all(0 <= number < math.inf for number in numbers):
+                raise ClusterError(f"{one} is wrong; give one of {num_jobs} jobs, or two, with their steps/s")
+            if one.gpus <= cluster.workers[one.gpu_type] and all(one.steps_per_s):
+                jobs, rates = (*one.jobs, NOBODY)[:2], (*one.steps_per_s, 0.0)[:2]
+                row = jobs, types.index(one.gpu_type), one.gpus, rates, one.power_w, one.clock_mhz
+                rows.append((*row, one.is_unconsolidated))
+        return cls(*map(np.array, zip(*rows, strict=True))) if rows else cls.none()
+
+    @classmethod
     def joined(cls, parts: Sequence[Configurations]) -> Configurations:
         """Return the configurations of all parts, one part after the other."""
         every = [cls.none(), *parts]
@@ -84,11 +112,6 @@ class Configurations:
 
     def __len__(self) -> int:
         return len(self.gpus)
-
-    @property
-    def ways(self) -> IntArray:
-        """Return jobs, type, GPUs and clock of each configuration, without its servers; shape (.., 5)."""
-        return np.column_stack([self.jobs, self.gpu_type, self.gpus, self.clock_mhz])
 
     @property
     def is_alone(self) -> BoolArray:
@@ -114,55 +137,18 @@ class Demand:
         cluster: GPUs of the cluster.
         jobs: Jobs that have arrived and are not done.
         configurations: Configurations that fit in the cluster, each with throughputs above 0.
-        now_s: Time of the decision, in seconds of the simulation.
     """
 
     cluster: GpuCluster
     jobs: tuple[ActiveJob, ...]
     configurations: Configurations
-    now_s: float = 0.0
 
     @classmethod
     def of(
-        cls,
-        cluster: GpuCluster,
-        jobs: Sequence[ActiveJob],
-        configurations: Iterable[Configuration],
-        now_s: float = 0.0,
+        cls, cluster: GpuCluster, jobs: Sequence[ActiveJob], configurations: Iterable[Configuration]
     ) -> Demand:
-        """Return the demand of jobs and configurations given one by one.
-
-        Configurations in which a job makes no steps are left out, as they only take GPUs, and so are those
-        that need more GPUs of their type than there are.
-
-        Raises:
-            ClusterError: A configuration has a wrong number, or names a type or a job that is not there.
-        """
-        types = cluster.gpu_types
-        rows = []
-        for one in configurations:
-            if one.gpu_type not in types:
-                raise ClusterError(
-                    f"{one.gpu_type!r} is not a GPU type of the cluster; it has {', '.join(types)}"
-                )
-            is_of_jobs = {*one.jobs} <= {*range(len(jobs))} and len({*one.jobs}) == len(one.steps_per_s) <= 2
-            numbers = (one.gpus - 1, *one.steps_per_s, one.power_w, one.clock_mhz)
-            if not is_of_jobs or not all(0 <= number < math.inf for number in numbers):
-                raise ClusterError(
-                    f"{one} is wrong; give one of {len(jobs)} jobs, or two, with their steps/s"
-                )
-            if one.gpus <= cluster.workers[one.gpu_type] and all(one.steps_per_s):
-                of_both = (*one.jobs, NOBODY)[:2], (*one.steps_per_s, 0.0)[:2]
-                rows.append(
-                    (of_both[0], types.index(one.gpu_type), one.gpus, of_both[1])
-                    + (one.power_w, one.clock_mhz, one.is_unconsolidated)
-                )
-        found = Configurations.none()
-        if rows:
-            kinds = (getattr(found, each.name).dtype for each in fields(found))
-            columns = zip(zip(*rows, strict=True), kinds, strict=True)
-            found = Configurations(*(np.array(column, dtype=kind) for column, kind in columns))
-        return cls(cluster, tuple(jobs), found, now_s)
+        """Return the demand of jobs and configurations given one by one; see `Configurations.of`."""
+        return cls(cluster, tuple(jobs), Configurations.of(cluster, configurations, len(jobs)))
 
     @cached_property
     def workers(self) -> FloatArray:
@@ -201,8 +187,7 @@ class Demand:
     @cached_property
     def alone_steps_per_s(self) -> FloatArray:
         """Return the throughput of each of `fastest_alone`, shape (jobs, types); 0 for none."""
-        rates: FloatArray = np.append(self.configurations.steps_per_s[:, 0], 0.0)[self.fastest_alone]
-        return rates
+        return np.append(self.configurations.steps_per_s[:, 0], 0.0)[self.fastest_alone]
 
     @cached_property
     def fastest_steps_per_s(self) -> FloatArray:
@@ -221,29 +206,19 @@ class Demand:
     def dollars_per_hour(self) -> FloatArray:
         """Return the price of all GPUs of each configuration, in dollars per hour."""
         prices = np.array([self.cluster.price_of(gpu_type) for gpu_type in self.cluster.gpu_types])
-        dollars: FloatArray = prices[self.configurations.gpu_type] * self.configurations.gpus
-        return dollars
+        return prices[self.configurations.gpu_type] * self.configurations.gpus
 
     @cached_property
     def added_power_w(self) -> FloatArray:
         """Return the power of each configuration above the idle power of its GPUs, in W."""
-        idle_w = self.cluster.idle_power_w
-        of_type = np.array([idle_w.get(gpu_type, 0.0) for gpu_type in self.cluster.gpu_types])
-        found = self.configurations
-        added: FloatArray = found.power_w - of_type[found.gpu_type] * found.gpus
-        return added
-
-    @property
-    def idle_power_w(self) -> float:
-        """Return the power of all GPUs of the cluster while idle, in W."""
-        idle_w = self.cluster.idle_power_w.items()
-        return float(sum(watts * self.cluster.workers[name] for name, watts in idle_w))
+        cluster, found = self.cluster, self.configurations
+        idle_w = np.array([cluster.idle_power_w.get(gpu_type, 0.0) for gpu_type in cluster.gpu_types])
+        return found.power_w - idle_w[found.gpu_type] * found.gpus
 
     def rates(self, shares: FloatArray) -> FloatArray:
         """Return the effective throughput of each job in steps per second (dissertation, Sec. 5.3.1)."""
         rates = np.zeros(len(self.jobs) + 1)  # the last one gathers what nobody does
-        found = self.configurations
-        np.add.at(rates, found.jobs, found.steps_per_s * shares[:, None])
+        np.add.at(rates, self.configurations.jobs, self.configurations.steps_per_s * shares[:, None])
         return rates[:-1]
 
     def coefficients(self, factors: FloatArray) -> FloatArray:

@@ -7,6 +7,7 @@ bit for bit, as Gavel's own generator. The module does not know the cluster, nor
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -74,10 +75,9 @@ def generated(
     for job_type, may_be_distributed in types.items():
         for gpus in (1, 2, 4, 8) if options.multi_gpu and may_be_distributed else (1,):
             has_rate = throughputs.rate(job_type, gpus, options.reference) > 0
-            wanted = (
-                f"a type with a throughput on {gpus} {options.reference}; add one, leave the type out, or"
-            )
-            require(has_rate, "trace.types", job_type, f"{wanted} give another trace.reference")
+            wanted = f"a type with a throughput on {gpus} {options.reference}"
+            remedy = "add one, leave the type out, or give another trace.reference"
+            require(has_rate, "trace.types", job_type, f"{wanted}; {remedy}")
     return _drawn(types, throughputs, options)
 
 
@@ -86,7 +86,7 @@ def _drawn(types: Mapping[str, bool], throughputs: Throughputs, options: Generat
     names = list(types)
     arrival_s = 0.0
     for number in count() if options.num_jobs is None else range(options.num_jobs):
-        gpus = _scale_factor(of_jobs.uniform(0, 1))  # drawn even where it is not used
+        gpus = (1, 2, 4, 8)[bisect((0.7, 0.8, 0.95), of_jobs.uniform(0, 1))]  # drawn even where not used
         gpus = gpus if options.multi_gpu else 1
         duration_s = _duration_s(of_jobs, options)
         job_type = of_jobs.choice(names)
@@ -94,14 +94,12 @@ def _drawn(types: Mapping[str, bool], throughputs: Throughputs, options: Generat
             job_type = of_jobs.choice(names)
         steps = duration_s * throughputs.rate(job_type, gpus, options.reference)
         weight = 5.0 if options.priorities and of_jobs.uniform(0, 1) <= 0.2 else 1.0
-        slo_s = _slo_factor(of_slos.uniform(0, 1)) * duration_s if options.slos else math.inf
+        slo_s = math.inf
+        if options.slos:
+            slo_s = (1.2, 2.0, 10.0)[bisect((0.33, 0.67), of_slos.uniform(0, 1))] * duration_s
         yield Job(str(number), job_type, steps, gpus, weight, arrival_s, slo_s)
         if options.lam_s > 0:
             arrival_s -= math.log(1.0 - of_gaps.random()) * options.lam_s
-
-
-def _scale_factor(drawn: float) -> int:
-    return next(gpus for gpus, until in ((1, 0.7), (2, 0.8), (4, 0.95), (8, math.inf)) if drawn < until)
 
 
 def _duration_s(of_jobs: Random, options: GeneratorOptions) -> float:
@@ -109,7 +107,3 @@ def _duration_s(of_jobs: Random, options: GeneratorOptions) -> float:
         return 3600.0 * float(of_jobs.choice(options.durations_h))
     is_long = of_jobs.random() >= 0.8
     return 60 * 10 ** (of_jobs.uniform(3, 4) if is_long else of_jobs.uniform(1.5, 3))
-
-
-def _slo_factor(drawn: float) -> float:
-    return next(factor for factor, until in ((1.2, 0.33), (2.0, 0.67), (10.0, math.inf)) if drawn < until)

@@ -49,12 +49,8 @@ class GpuCluster:
         """Check the numbers."""
         if not self.workers:
             raise ClusterError("cluster.workers is empty; give GPUs of at least one type, as v100: 36")
-        for name, least in (
-            ("workers", 0),
-            ("dollars_per_hour", 0),
-            ("gpus_per_server", 1),
-            ("idle_power_w", 0),
-        ):
+        minima = {"workers": 0, "dollars_per_hour": 0, "gpus_per_server": 1, "idle_power_w": 0}
+        for name, least in minima.items():
             for gpu_type, value in getattr(self, name).items():
                 wanted = f"a GPU type of the cluster; it has {', '.join(self.workers)}"
                 require(gpu_type in self.workers, f"cluster.{name}", gpu_type, wanted)
@@ -63,9 +59,8 @@ class GpuCluster:
                 noun = "a number of GPUs" if name == "workers" else "in range"
                 require(is_right, f"cluster.{name}.{gpu_type}", value, f"{noun}; give {least} or more")
         require(self.power_cap_w > 0, "cluster.power_cap_w", self.power_cap_w, "above 0; give watts")
-        idle_w = sum(self.idle_power_w.get(gpu_type, 0.0) * count for gpu_type, count in self.workers.items())
-        wanted = f"above what idle GPUs alone draw, {idle_w:.6g} W; give more"
-        require(idle_w < self.power_cap_w, "cluster.power_cap_w", self.power_cap_w, wanted)
+        wanted = f"above what idle GPUs alone draw, {self.all_idle_w:.6g} W; give more"
+        require(self.all_idle_w < self.power_cap_w, "cluster.power_cap_w", self.power_cap_w, wanted)
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
@@ -76,6 +71,11 @@ class GpuCluster:
     def num_gpus(self) -> int:
         """Return the number of GPUs of all types."""
         return sum(self.workers.values())
+
+    @property
+    def all_idle_w(self) -> float:
+        """Return the power of all GPUs while idle, in W."""
+        return float(sum(watts * self.workers[gpu_type] for gpu_type, watts in self.idle_power_w.items()))
 
     def price_of(self, gpu_type: str) -> float:
         """Return the price of one GPU in dollars per hour; 0 if the cluster names no price."""

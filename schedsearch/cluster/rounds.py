@@ -6,8 +6,7 @@ The module does not know the policy behind the shares, nor the steps of a round.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +42,6 @@ class Assignment(NamedTuple):
     placed_as: int
 
 
-@dataclass(eq=False)
 class RoundScheduler:
     """Chooses the jobs of each round (dissertation, Sec. 5.5, Algorithm 2).
 
@@ -70,19 +68,14 @@ class RoundScheduler:
         leases: GPU type and GPUs of the jobs that ran in the last round.
     """
 
-    cluster: GpuCluster
-    round_s: float
-    fills_idle_gpus: bool = False
-    sees_servers: bool = False
-    keys: list[Key] = field(default_factory=list)
-    candidates: Configurations = field(default_factory=Configurations.none)
-    share: FloatArray = field(default_factory=lambda: np.zeros(0))
-    received_s: FloatArray = field(default_factory=lambda: np.zeros(0))
-    deficits_s: dict[Key, float] = field(default_factory=dict)
-    leases: dict[str, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, cluster: GpuCluster, round_s: float, fills_idle_gpus: bool = False, sees_servers: bool = False
+    ) -> None:
         """Begin without jobs."""
+        self.cluster, self.round_s = cluster, round_s
+        self.fills_idle_gpus, self.sees_servers = fills_idle_gpus, sees_servers
+        self.deficits_s: dict[Key, float] = {}
+        self.leases: dict[str, tuple[int, tuple[int, ...]]] = {}
         self.decide(None, 0.0)
 
     def decide(self, allocation: Allocation | None, elapsed_s: float) -> float:
@@ -97,14 +90,15 @@ class RoundScheduler:
             difference, over all candidates that had or should have had time, nan where there are
             none.
         """
-        missed = self._settle(elapsed_s) if self.keys and elapsed_s > 0 else np.zeros(0)
+        missed = self._settle(elapsed_s) if elapsed_s > 0 else np.zeros(0)
         names = [] if allocation is None else [active.name for active in allocation.demand.jobs]
         found = Configurations.none() if allocation is None else allocation.demand.configurations
         share = np.zeros(0) if allocation is None else allocation.shares
         may_run = (share > MIN_SHARE) | (self.fills_idle_gpus & found.is_alone)
         kept = may_run
-        if found.is_unconsolidated.any():
-            _, way = np.unique(found.ways, axis=0, return_inverse=True)
+        if found.is_unconsolidated.any():  # in few servers or in many, a candidate may become the other
+            ways = np.column_stack([found.jobs, found.gpu_type, found.gpus, found.clock_mhz])
+            _, way = np.unique(ways, axis=0, return_inverse=True)
             kept = (np.bincount(way.reshape(-1), may_run) > 0)[way.reshape(-1)]
         self.candidates = found = found.only(kept)
         self.share = np.where(share > MIN_SHARE, share, 0.0)[kept]
@@ -115,8 +109,7 @@ class RoundScheduler:
         self.deficits_s = {key: owed for key, owed in self.deficits_s.items() if {*key[0]} <= {*names}}
         self.received_s = np.full(len(self.keys), self.round_s / 2)
         self._owed_s = np.array([self.deficits_s.get(key, 0.0) for key in self.keys], dtype=np.float64)
-        idle_w = [self.cluster.idle_power_w.get(gpu_type, 0.0) for gpu_type in self.cluster.gpu_types]
-        self._added_w: list[float] = (found.power_w - np.array(idle_w)[found.gpu_type] * found.gpus).tolist()
+        self._added_w = [] if allocation is None else allocation.demand.added_power_w[kept].tolist()
         self._place = dict(zip(self.keys, range(len(self.keys)), strict=True)) if self.sees_servers else {}
         return float(np.abs(missed).mean()) if len(missed) else np.nan
 
@@ -126,9 +119,7 @@ class RoundScheduler:
 
     def remove(self, name: str) -> None:
         """Note that a job is done: its configurations no longer run."""
-        for candidate, key in enumerate(self.keys):
-            if name in key[0]:
-                self._is_there[candidate] = False
+        self._is_there &= np.array([name not in names for names, *_ in self.keys], dtype=np.bool_)
         self.end_lease(name)
 
     def end_lease(self, name: str) -> None:
@@ -160,9 +151,8 @@ class RoundScheduler:
 
     def _queue(self, type_order: Sequence[int] | None) -> list[int]:
         """Return the candidates by turn of GPU types, if any, then by falling priority."""
-        turn = np.argsort(type_order or range(len(self.cluster.workers)))[self.candidates.gpu_type]
-        if type_order is None:
-            turn = np.zeros_like(turn)
+        turn_of = np.argsort(type_order) if type_order else np.zeros(len(self.cluster.workers))
+        turn = turn_of[self.candidates.gpu_type]
         order = np.lexsort((-self.share, -self._owed_s, -self.share / self.received_s, turn))
         queue: list[int] = order[self._is_there[order]].tolist()
         return queue
@@ -176,10 +166,7 @@ class RoundScheduler:
         cluster = self.cluster
         left, taken = [*cluster.workers.values()], set[str]()
         chosen: list[list[int]] = [[] for _ in left]
-        idle_w = [
-            cluster.idle_power_w.get(gpu_type, 0.0) * count for gpu_type, count in cluster.workers.items()
-        ]
-        free, spare_w = sum(left), cluster.power_cap_w - sum(idle_w)
+        free, spare_w = sum(left), cluster.power_cap_w - cluster.all_idle_w
         for candidate in queue:
             jobs, number, gpus, *_ = self.keys[candidate]
             has_power = self._added_w[candidate] <= spare_w or not taken
@@ -213,24 +200,23 @@ class RoundScheduler:
         for size in sorted({self.keys[candidate][2] for candidate in chosen}, reverse=True):
             new = []
             for candidate in (one for one in chosen if self.keys[one][2] == size):
-                kept = self._kept(candidate, free)
-                if kept is None:
-                    new.append(candidate)
-                else:
+                if kept := self._kept(candidate, free):
                     yield from on(candidate, kept)
+                else:
+                    new.append(candidate)
             for candidate in sorted(new, key=lambda one: self.keys[one][-1]):
                 is_apart = self.keys[candidate][-1]
                 yield from on(candidate, free.apart(size) if is_apart else free.best(size))
 
-    def _kept(self, candidate: int, free: FreeGpus) -> tuple[int, ...] | None:
-        """Return the GPUs that one of the jobs had in the last round, if all can be had again."""
+    def _kept(self, candidate: int, free: FreeGpus) -> tuple[int, ...]:
+        """Return the GPUs that one of the jobs had in the last round, if all can be had again; else none."""
         names, number, gpus, *_ = self.keys[candidate]
         for name in names:
             gpu_type, gpu_ids = self.leases.get(name, (-1, ()))
             is_there = gpu_type == number and len(gpu_ids) == gpus and free.ids.issuperset(gpu_ids)
             if is_there and self._placed_as(candidate, gpu_ids) == candidate:
                 return gpu_ids
-        return None
+        return ()
 
     def _placed_as(self, candidate: int, gpu_ids: tuple[int, ...]) -> int | None:
         """Return a candidate's configuration on given GPUs; None if it cannot run in their servers."""
@@ -265,7 +251,5 @@ class FreeGpus:
 
     def _servers(self) -> list[list[int]]:
         """Return the free GPUs of each server that has some."""
-        servers: dict[int, list[int]] = {}
-        for gpu in sorted(self.ids):
-            servers.setdefault(gpu // self._per_server, []).append(gpu)
-        return [*servers.values()]
+        by_server = groupby(sorted(self.ids), lambda gpu: gpu // self._per_server)
+        return [[*gpus] for _, gpus in by_server]

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from schedsearch.cluster.demand import NOBODY, Configuration, Configurations, Demand, IntArray
 from schedsearch.cluster.gpu_cluster import GpuCluster
-from schedsearch.cluster.jobs import ActiveJob, Job
+from schedsearch.cluster.jobs import ActiveJob
 
 _Kind = tuple[str, tuple[int, ...]]
 """Type of a job, and the numbers of GPUs that it may run on, the usual one first."""
 
 
-@dataclass(frozen=True)
-class JobOperatingPoint:
+class JobOperatingPoint(NamedTuple):
     """One way to run a type of job on GPUs of one type.
 
     Attributes:
@@ -50,13 +49,12 @@ class Throughputs:
     unconsolidated: Throughputs | None = None
     _known: dict[tuple[Any, ...], Configurations] = field(default_factory=dict, init=False, repr=False)
 
-    def placed(self, cluster: GpuCluster, gpu_type: str, gpus: int) -> Iterator[tuple[Throughputs, bool]]:
-        """Yield the throughputs of each possible placement of a job, and whether it is unconsolidated."""
-        if self.unconsolidated is None:
-            yield from [(self, False)] * (cluster.workers.get(gpu_type, 0) >= gpus)
-            return
-        for is_unconsolidated in cluster.placements(gpu_type, gpus):
-            yield (self.unconsolidated if is_unconsolidated else self), is_unconsolidated
+    def placed(self, cluster: GpuCluster, gpu_type: str, gpus: int) -> list[tuple[Throughputs, bool]]:
+        """Return the throughputs of each possible placement of a job, and whether it is unconsolidated."""
+        placements, apart = cluster.placements(gpu_type, gpus), self.unconsolidated
+        if apart is None:
+            return [(self, False)] if placements else []
+        return [(apart if is_apart else self, is_apart) for is_apart in placements]
 
     def can_run(self, cluster: GpuCluster, job_type: str, gpus: int) -> bool:
         """Return whether a job makes steps on some type of a cluster."""
@@ -73,30 +71,23 @@ class Throughputs:
 
     def slowest(self, job_type: str, scale_factor: int) -> float:
         """Return the lowest throughput above 0 that a job can have, alone or not; infinite if none."""
-        kind = job_type, scale_factor
-        rates = [point.steps_per_s for points in self.alone.get(kind, {}).values() for point in points]
+        points = self.alone.get((job_type, scale_factor), {}).values()
+        rates = [point.steps_per_s for of_type in points for point in of_type]
         for (one, other, gpus), row in self.pairs.items():
             if gpus == scale_factor and job_type in (one, other):
                 rates += [rate for both in row.values() for rate in both]
-        apart = [] if self.unconsolidated is None else [self.unconsolidated.slowest(*kind)]
-        return min([*(rate for rate in rates if rate > 0), *apart], default=math.inf)
+        if self.unconsolidated is not None:
+            rates.append(self.unconsolidated.slowest(job_type, scale_factor))
+        return min((rate for rate in rates if rate > 0), default=math.inf)
 
     def pair(self, one: str, other: str, scale_factor: int) -> Mapping[str, tuple[float, float]]:
         """Return the throughputs of two types of job on each GPU type, `one` first; empty if not shared."""
-        if (one, other, scale_factor) in self.pairs:
-            return self.pairs[one, other, scale_factor]
-        found = self.pairs.get((other, one, scale_factor), {})
-        return {gpu_type: (second, first) for gpu_type, (first, second) in found.items()}
+        swapped = self.pairs.get((other, one, scale_factor), {})
+        found = {gpu_type: (second, first) for gpu_type, (first, second) in swapped.items()}
+        return self.pairs.get((one, other, scale_factor), found)
 
-    def demand(
-        self,
-        cluster: GpuCluster,
-        jobs: Sequence[ActiveJob],
-        *,
-        shares_space: bool = False,
-        now_s: float = 0.0,
-    ) -> Demand:
-        """Return the demand of jobs at a time, with configurations of two jobs if they may share GPUs."""
+    def demand(self, cluster: GpuCluster, jobs: Sequence[ActiveJob], *, shares_space: bool = False) -> Demand:
+        """Return the demand of jobs, with configurations of two jobs if they may share GPUs."""
         kinds = [(active.job.type, active.job.scale_factors) for active in jobs]
         numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
         kind_of = np.array([numbers[kind] for kind in kinds], dtype=np.int64)
@@ -107,24 +98,22 @@ class Throughputs:
             pairs = [self._of(cluster, one, other) for one in numbers for other in numbers]
             first, second = np.triu_indices(len(jobs), 1)
             found.append(_of_jobs(pairs, kind_of[first] * len(numbers) + kind_of[second], first, second))
-        return Demand(cluster, tuple(jobs), Configurations.joined(found), now_s)
+        return Demand(cluster, tuple(jobs), Configurations.joined(found))
 
     def _of(self, cluster: GpuCluster, one: _Kind, other: _Kind | None = None) -> Configurations:
         """Return the configurations of jobs of these kinds, made once for a cluster."""
         key = (*cluster.workers.items(), *cluster.gpus_per_server.items(), one, other)
         if key not in self._known:
             ways = self._alone(cluster, *one) if other is None else self._shared(cluster, one, other)
-            two = [ActiveJob(Job(name, "", 1.0), 1.0) for name in "ab"]
-            self._known[key] = Demand.of(cluster, two, ways).configurations
+            self._known[key] = Configurations.of(cluster, ways, num_jobs=2)
         return self._known[key]
 
     def _alone(self, cluster: GpuCluster, job_type: str, counts: tuple[int, ...]) -> Iterator[Configuration]:
         for gpus in counts:
             for name in self.alone.get((job_type, gpus), {}):
                 for table, is_apart in self.placed(cluster, name, gpus):
-                    for point in table.alone.get((job_type, gpus), {}).get(name, ()):
-                        rates, clock_mhz = (point.steps_per_s,), point.clock_mhz
-                        yield Configuration((0,), name, gpus, rates, point.power_w, clock_mhz, is_apart)
+                    for rate, power_w, clock_mhz in table.alone.get((job_type, gpus), {}).get(name, ()):
+                        yield Configuration((0,), name, gpus, (rate,), power_w, clock_mhz, is_apart)
 
     def _shared(self, cluster: GpuCluster, one: _Kind, other: _Kind) -> Iterator[Configuration]:
         gpus = one[1][0]  # two jobs share GPUs on their usual number only

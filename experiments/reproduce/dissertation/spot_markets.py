@@ -17,7 +17,7 @@ from experiments.reproduce.rows import grouped, listed, rows_with, value_of
 from placements.forms.meaning import Verbatim, option
 from placements.forms.tables import csv_records
 from schedsearch.cluster.prices.price_files import read_market, read_speeds
-from schedsearch.cluster.prices.study import DYNAMIC, study
+from schedsearch.cluster.prices.study import DYNAMIC, Study
 from schedsearch.figures.bars import BarPanel, draw_bars
 
 RESNET = "ResNet-50 (batch size 128)"
@@ -64,7 +64,7 @@ def _rows(options: PriceItemOptions, rows: list[_Published]) -> Iterator[Row]:
     folder, model = Path(str(options.data)), rows[0].model
     published = {(row.job_days_on_v100, row.strategy): row.cost_reduction for row in rows}
     speeds = {model: read_speeds(folder / SPEEDS)[model]}
-    for each in study(read_market(folder), speeds).reductions(DAYS):
+    for each in Study(read_market(folder), speeds).reductions(DAYS):
         label, paper = f"{each.days:g} days, {each.strategy}", published.get((each.days, each.strategy))
         yield Row(label, "cost_reduction", each.reduction, paper, 2, series=each.strategy, at=each.days)
 

@@ -66,7 +66,7 @@ class Trace:
     def skipped_text(self) -> str:
         """Return a one-line note on the skipped jobs and rows; empty if none were skipped."""
         found = sorted(self.skipped.items(), key=lambda item: (-item[1], item[0]))
-        kinds = ", ".join(f"{count} of {_shown(kind)}" for kind, count in found)
+        kinds = ", ".join(f"{count} of {_shown(*kind)}" for kind, count in found)
         number = sum(self.skipped.values())
         texts = [f"{number} jobs have no throughput and are skipped: {kinds}"] if found else []
         texts += [f"{self.not_run} rows used no GPU or no time and are skipped"] if self.not_run else []
@@ -74,11 +74,7 @@ class Trace:
 
 
 def read_trace(
-    path: str | Path,
-    throughputs: Throughputs,
-    *,
-    seed: int = 0,
-    cluster: GpuCluster | None = None,
+    path: str | Path, throughputs: Throughputs, *, seed: int = 0, cluster: GpuCluster | None = None
 ) -> Trace:
     """Return the jobs of a trace file; a seed draws the types of jobs that have none.
 
@@ -92,10 +88,13 @@ def read_trace(
         text = read_csv(path, ClusterError, "a trace of Gavel or a CSV file")
         rows = _gavel_rows(text) if "\t" in text.lstrip().partition("\n")[0] else _csv_rows(text)
         arrivals_s, random = _arrivals_s(rows), Random(seed)
-        fastest = _fastest(throughputs)
-        jobs: dict[str, Job] = {}
-        skipped: Counter[tuple[str, int]] = Counter()
-        not_run = 0
+        rates = {
+            kind: max(throughputs.rate(*kind, gpu_type) for gpu_type in row)
+            for kind, row in throughputs.alone.items()
+        }
+        fastest, known = {kind: rate for kind, rate in rates.items() if rate > 0}, {name for name, _ in rates}
+        types_of = {gpus: [name for name, count in fastest if count == gpus] for _, gpus in fastest}
+        jobs, skipped, not_run = dict[str, Job](), Counter[tuple[str, int]](), 0
         for place, row in enumerate(rows):
             gpus = math.ceil(_number(row, "GPUs", at_least_0, "a number of GPUs", 0.0))
             steps = _number(row, "steps", above_0, "a number of steps", 0.0)
@@ -103,23 +102,27 @@ def read_trace(
             if not gpus or not (steps or duration_s):
                 not_run += 1
                 continue
-            kind = _text(row, "type") or _drawn(fastest.get(gpus, {}), random), gpus
-            if kind[0] not in fastest.get(gpus, ()):
-                _check_type(row, throughputs)
+            types = types_of.get(gpus, [""])  # one number is drawn even if there is no choice
+            kind = _text(row, "type") or types[int(random.random() * len(types))], gpus
+            if kind not in fastest:
+                if kind[0] and kind[0] not in known:
+                    near = get_close_matches(kind[0], known, n=1, cutoff=0.0)[0]
+                    raise row.wrong(
+                        f"the throughputs have no type of job {kind[0]!r}; add it to them, or write {near!r}"
+                    )
                 skipped[kind] += 1
                 continue
             if cluster is not None and not throughputs.can_run(cluster, *kind):
                 has = ", ".join(f"{workers} {gpu_type}" for gpu_type, workers in cluster.workers.items())
                 raise row.wrong(
-                    f"{_shown(kind)} does not run on any type of which the cluster has enough ({has}); "
+                    f"{_shown(*kind)} does not run on any type of which the cluster has enough ({has}); "
                     "give it more GPUs, or remove the job"
                 )
-            rate = fastest[gpus][kind[0]]
-            steps = steps or duration_s * rate
+            steps = steps or duration_s * fastest[kind]
             slo_s = _number(row, "SLO", above_0, "a time after the arrival in seconds", math.inf)
             if _SLO_FACTOR in row:
                 factor = above_0(row[_SLO_FACTOR], "a multiple of the job's duration", "give -1 for none")
-                slo_s = factor * steps / rate
+                slo_s = factor * steps / fastest[kind]
             name = _text(row, "name") or str(place)
             if name in jobs:
                 raise row.wrong(f"the name {name!r} is given twice; rename one of the jobs")
@@ -141,9 +144,7 @@ def _gavel_rows(text: str) -> list[Row]:
                 f"line {line}: has {len(cells)} tab-separated columns; a physical trace of Gavel has "
                 f"{len(_PHYSICAL)}, one of its MSR traces {len(_MSR)}, on all lines alike"
             )
-        named = {
-            name: cell.strip() for name, cell in zip(header, cells, strict=True) if name and cell.strip()
-        }
+        named = {name: text for name, cell in zip(header, cells, strict=True) if (text := cell.strip())}
         row = Row(line, named, ClusterError)
         if _SLO_FACTOR in row and row[_SLO_FACTOR].parsed == _NO_SLO:
             del named[_SLO_FACTOR]
@@ -172,13 +173,12 @@ def _arrivals_s(rows: Sequence[Row]) -> dict[int, float]:
     if any("arrival_s" in row for row in rows):
         remedy = "give 0 or more, or name the column of dates submit_time"
         return {line: at_least_0(cell, "an arrival in seconds", remedy) for line, cell in cells.items()}
-    dates = {line: date_of(cell.value) for line, cell in cells.items()}
-    times, units = {}, set()
+    dates = {line: date for line, cell in cells.items() if (date := date_of(cell.value))}
+    times, units = {line: date.timestamp() for line, date in dates.items()}, set()
     for line, cell in cells.items():
-        if date := dates[line]:
-            times[line] = date.timestamp()
+        if line in dates:
             continue
-        if any(dates.values()):
+        if dates:
             raise cell.wrong("a date as others of the column are", "write all as 2017-10-07 01:11:39")
         number = cell.number("a date as 2017-10-07 01:11:39, or seconds", "write all so", 0)
         # Seconds since 1970 have 9 or 10 digits, milliseconds 3 more, and so on.
@@ -205,31 +205,5 @@ def _number(row: Row, kind: str, read: Callable[[Field, str], float], wanted: st
     return read(cell, wanted) if cell else default
 
 
-def _shown(kind: tuple[str, int]) -> str:
-    job_type, gpus = kind
+def _shown(job_type: str, gpus: int) -> str:
     return f"{job_type or 'any type'} on {gpus} GPU{'s' if gpus > 1 else ''}"
-
-
-def _fastest(throughputs: Throughputs) -> dict[int, dict[str, float]]:
-    """Return by scale factor the highest throughput of each type of job that can run."""
-    found: dict[int, dict[str, float]] = {}
-    for (job_type, gpus), row in throughputs.alone.items():
-        rate = max(throughputs.rate(job_type, gpus, gpu_type) for gpu_type in row)
-        if rate > 0:
-            found.setdefault(gpus, {})[job_type] = rate
-    return found
-
-
-def _drawn(types: Mapping[str, float], random: Random) -> str:
-    """Return one of the types; the function draws one number even if there is no choice."""
-    choices = [*types] or [""]
-    return choices[int(random.random() * len(choices))]
-
-
-def _check_type(row: Row, throughputs: Throughputs) -> None:
-    job_type, known = _text(row, "type"), {name for name, _ in throughputs.alone}
-    if job_type and job_type not in known:
-        near = get_close_matches(job_type, known, n=1, cutoff=0.0)
-        raise row.wrong(
-            f"the throughputs have no type of job {job_type!r}; add it to them, or write {near[0]!r}"
-        )

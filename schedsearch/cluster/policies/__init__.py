@@ -6,8 +6,7 @@ In the order in which to read:
 - `program`: the linear program that they share
 - `fairness`: max-min fairness and the isolated split
 - `water_filling`: max-min fairness whose other jobs are raised too; fairness between entities
-- `finish_time`: makespan and finish-time fairness
-- `throughput`: the largest total throughput, first in first out, shortest job first
+- `single_level`: makespan, finish-time fairness, largest total throughput, first in first out, shortest first
 - `spending`: least cost or energy, with deadlines and within budgets
 - `allox`: least average completion time by matching
 - `gandiva`: sharing of GPUs by trial

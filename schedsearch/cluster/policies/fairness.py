@@ -107,8 +107,7 @@ def fair_factors(demand: Demand, policy: str, is_agnostic: bool = False) -> Floa
     """
     check_runnable(demand, policy)
     normal = demand.alone_steps_per_s.max(axis=1) if is_agnostic else demand.proportional_steps_per_s
-    factors: FloatArray = demand.scale_factors / (demand.weights * normal)
-    return factors
+    return demand.scale_factors / (demand.weights * normal)
 
 
 def isolated_steps_per_s(demand: Demand) -> FloatArray:

@@ -6,7 +6,8 @@ GPUs it puts random pairs together, looks how fast they are, and keeps those tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass
 from random import Random
 from typing import ClassVar
 
@@ -39,30 +40,24 @@ class Gandiva:
     shares_space: ClassVar[bool] = True
     name: ClassVar[str] = "gandiva"
 
-    _random: Random = field(init=False, repr=False)
-    _pairs: list[JobPair] = field(default_factory=list, init=False, repr=False)
-    _bad: set[JobPair] = field(default_factory=set, init=False, repr=False)
-
     def __post_init__(self) -> None:
-        """Seed the random numbers."""
-        self._random = Random(self.seed)
+        """Begin without pairs."""
+        self._random, self._pairs, self._bad = Random(self.seed), list[JobPair](), set[JobPair]()
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the division; the objective is the sum over jobs of throughput / fastest alone."""
         names, worth = [active.name for active in demand.jobs], _worth(demand)
         known, self._pairs = [pair for pair in self._pairs if {*pair} <= {*names}], []
-        for one, two in known:
-            is_good = worth.get((names.index(one), names.index(two)), 0.0) >= 1
-            (self._pairs.append if is_good else self._bad.add)((one, two))
+        for pair in known:
+            (self._pairs.append if worth.get(pair, 0.0) >= 1 else self._bad.add)(pair)
         self._pair_at_random(demand, names, worth)
-        pairs = [(names.index(one), names.index(two)) for one, two in self._pairs]
-        paired = {job for pair in pairs for job in pair}
-        shares = _equal_shares(demand, [*pairs, *((job,) for job in range(len(names)) if job not in paired)])
+        paired = {name for pair in self._pairs for name in pair}
+        shares = _equal_shares(demand, [*self._pairs, *((name,) for name in names if name not in paired)])
         fastest = demand.alone_steps_per_s.max(axis=1)
         normalized = np.divide(demand.rates(shares), fastest, out=np.zeros_like(fastest), where=fastest > 0)
         return Allocation(demand, shares, float(normalized.sum()))
 
-    def _pair_at_random(self, demand: Demand, names: list[str], worth: dict[tuple[int, int], float]) -> None:
+    def _pair_at_random(self, demand: Demand, names: list[str], worth: dict[JobPair, float]) -> None:
         gpus, paired = demand.scale_factors, {name for pair in self._pairs for name in pair}
         needed = gpus.sum() - sum(gpus[names.index(one)] for one, _ in self._pairs)
         candidates = [job for job, name in enumerate(names) if name not in paired]
@@ -70,39 +65,37 @@ class Gandiva:
         while candidates and needed > demand.cluster.num_gpus:
             one = candidates.pop()
             for other in candidates:
-                first, second = sorted((one, other))
-                pair = names[first], names[second]
-                if (first, second) in worth and pair not in self._bad:
+                pair = names[min(one, other)], names[max(one, other)]
+                if pair in worth and pair not in self._bad:
                     candidates.remove(other)
                     self._pairs.append(pair)
                     needed -= gpus[one]
                     break
 
 
-def _worth(demand: Demand) -> dict[tuple[int, int], float]:
+def _worth(demand: Demand) -> dict[JobPair, float]:
     """Return the sum of both normalized throughputs of each pair that can share, averaged over all GPUs."""
-    found = demand.configurations
+    found, names = demand.configurations, [active.name for active in demand.jobs]
     which = np.flatnonzero(~found.is_alone)
     alone = demand.alone_steps_per_s[found.jobs[which], found.gpu_type[which, None]]
     sums = np.divide(found.steps_per_s[which], alone, out=np.zeros(alone.shape), where=alone > 0).sum(axis=1)
     parts = sums * demand.workers[found.gpu_type[which]] / demand.workers.sum()
-    worth: dict[tuple[int, int], float] = {}
-    for (one, two), part in zip(found.jobs[which].tolist(), parts.tolist(), strict=True):
-        pair = (min(one, two), max(one, two))
-        worth[pair] = worth.get(pair, 0.0) + part
+    worth: dict[JobPair, float] = defaultdict(float)
+    for (one, two), part in zip(np.sort(found.jobs[which]).tolist(), parts.tolist(), strict=True):
+        worth[names[one], names[two]] += part
     return worth
 
 
-def _equal_shares(demand: Demand, units: list[tuple[int, ...]]) -> FloatArray:
+def _equal_shares(demand: Demand, units: list[tuple[str, ...]]) -> FloatArray:
     """Return the shares such that each job or pair has an equal number of GPUs of each type on average.
 
     A unit that would so run more than all the time runs all the time, divided among types in the same way.
     """
     found, types = demand.configurations, range(len(demand.workers))
-    fastest: dict[tuple[tuple[int, ...], int], int] = {}
+    fastest: dict[tuple[tuple[str, ...], int], int] = {}
     for index in np.argsort(found.steps_per_s.sum(axis=1), kind="stable").tolist():
         jobs, number, _ = found[index]
-        fastest[tuple(sorted(jobs)), number] = index
+        fastest[tuple(demand.jobs[job].name for job in sorted(jobs)), number] = index
     chosen = [[fastest.get((unit, number), NO_CONFIGURATION) for number in types] for unit in units]
     ways = np.array(chosen, dtype=np.int64).reshape(len(units), len(types))
     is_there = ways != NO_CONFIGURATION

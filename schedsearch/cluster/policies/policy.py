@@ -123,10 +123,10 @@ def check_runnable(demand: Demand, policy: str) -> None:
 def _with_equal_types(demand: Demand) -> Demand:
     """Return the demand of an agnostic policy: each job is as fast on all types as on its first one."""
     is_there = demand.fastest_alone != NO_CONFIGURATION
-    first = is_there.argmax(axis=1) if is_there.size else np.zeros(len(is_there), dtype=np.int64)
-    reference = np.append(demand.alone_steps_per_s[np.arange(len(demand.jobs)), first], 0.0)
+    reference = demand.alone_steps_per_s[np.arange(len(demand.jobs)), is_there.argmax(axis=1)]
     found = demand.configurations
-    return replace(demand, configurations=replace(found, steps_per_s=reference[found.jobs]))
+    equal = np.append(reference, 0.0)[found.jobs]
+    return replace(demand, configurations=replace(found, steps_per_s=equal))
 
 
 def _spread(allocation: Allocation) -> Allocation:

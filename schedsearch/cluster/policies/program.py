@@ -22,6 +22,7 @@ COLUMNS_PER_JOB = 2
 """Taken up at once, at most, for each job as the first and as the second of a pair."""
 TINY = float(np.finfo(np.float64).tiny)
 
+_NO_SHARES = "no shares of the time keep all rules"
 _EXACT = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 _MANY = 2000
 """Columns above which interior points are faster than the simplex, and not all are taken up at once."""
@@ -59,7 +60,7 @@ class AllocationProgram:
         self._per_least = np.zeros(len(self._most))
         self._taken = np.flatnonzero(found.is_alone | (len(found) <= _MANY))
         if np.isfinite(demand.cluster.power_cap_w):
-            self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.idle_power_w)
+            self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.cluster.all_idle_w)
 
     def limit(self, coefficients: FloatArray, at_most: float, *, per_least: float = 0.0) -> None:
         """Add a rule: the sum of shares times coefficients is at most `at_most`.
@@ -121,13 +122,13 @@ class AllocationProgram:
             is_all = len(taken) == num_shares
             shown = self._matrix if is_all else self._matrix[:, taken]
             gains = np.append(objective[taken], np.ones(others.shape[1]))
-            found = _best(gains, _beside(shown, others), most)
-            if found is None:
+            try:
+                values, prices = _best(gains, _beside(shown, others), most)
+            except InfeasibleError:
                 if is_all:
-                    raise InfeasibleError("no shares of the time keep all rules")
+                    raise
                 taken = np.arange(num_shares)
                 continue
-            values, prices = found
             rise = np.zeros(num_shares) if is_all else objective - self._matrix.T @ prices
             rise[taken] = 0.0
             more = self._most_promising(rise)
@@ -157,21 +158,17 @@ def _beside(matrix: sparse.csc_array, others: sparse.csc_array) -> sparse.csc_ar
     return sparse.csc_array((data, indices, starts), (matrix.shape[0], len(starts) - 1))
 
 
-def _best(
-    gains: FloatArray, matrix: sparse.csc_array, most: FloatArray
-) -> tuple[FloatArray, FloatArray] | None:
-    """Return the values of at least 0 with the largest sum of gains, and the price of each row.
-
-    Returns:
-        None where no values keep all rows.
-    """
+def _best(gains: FloatArray, matrix: sparse.csc_array, most: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the values of at least 0 with the largest sum of gains, and the price of each row."""
     if not len(gains):
-        return (np.zeros(0), np.zeros(len(most))) if (most >= 0).all() else None
+        if (most < 0).any():
+            raise InfeasibleError(_NO_SHARES)
+        return np.zeros(0), np.zeros(len(most))
     first, then = ("highs-ipm", "highs-ds") if len(gains) > _MANY else ("highs-ds", "highs-ipm")
     for method, options in ((first, _EXACT), (then, _EXACT), (then, {})):  # where one is not sure, the next
         found = linprog(-gains, matrix, most, method=method, options=options)
         if found.status == 0:
             return np.maximum(found.x, 0.0), np.maximum(-found.ineqlin.marginals, 0.0)
         if found.status == 2:
-            return None
+            raise InfeasibleError(_NO_SHARES)
     raise AssertionError(found.message)

@@ -11,9 +11,15 @@ from functools import partial
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.policies.allox import AlloX
 from schedsearch.cluster.policies.fairness import IsolatedSplit, MaxMinFairness
-from schedsearch.cluster.policies.finish_time import FinishTimeFairness, Makespan
 from schedsearch.cluster.policies.gandiva import Gandiva
 from schedsearch.cluster.policies.policy import Policy, SharesPolicy
+from schedsearch.cluster.policies.single_level import (
+    FinishTimeFairness,
+    FirstInFirstOut,
+    Makespan,
+    MaxTotalThroughput,
+    ShortestJobFirst,
+)
 from schedsearch.cluster.policies.spending import (
     LeastCost,
     LeastEnergy,
@@ -21,7 +27,6 @@ from schedsearch.cluster.policies.spending import (
     MinCost,
     MinCostWithSlos,
 )
-from schedsearch.cluster.policies.throughput import FirstInFirstOut, MaxTotalThroughput, ShortestJobFirst
 from schedsearch.cluster.policies.water_filling import Hierarchical, WaterFilling
 
 

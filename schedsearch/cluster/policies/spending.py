@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -32,7 +32,39 @@ MIN_ASKED = 1e-6
 
 
 @dataclass(frozen=True)
-class MinCost:
+class SpendingPolicy(ABC):
+    """Takes the best of all allocations that give each job its floor; by itself the floor is 0."""
+
+    name: ClassVar[str]
+    shares_space: ClassVar[bool] = False
+    fills_idle_gpus: ClassVar[bool] = False
+    """A GPU that the program leaves idle is too dear for the jobs."""
+
+    @abstractmethod
+    def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
+        """Return the cost of each configuration at a share of 1, and the fixed cost without any."""
+
+    def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
+        """Set the floor of each job's throughput, and return a note for each requirement left out."""
+        return ()
+
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation of least cost, which is the objective.
+
+        Raises:
+            InfeasibleError: A job has no throughput.
+            ClusterError: The policy needs prices or powers that are not known.
+        """
+        check_runnable(demand, self.name)
+        costs, cost_of_idling = self._costs(demand)
+        program = AllocationProgram(demand)
+        notes = self._set_floors(program)
+        shares = program.maximize(-costs)
+        return Allocation(demand, shares, cost_of_idling + float(costs @ shares), notes)
+
+
+@dataclass(frozen=True)
+class MinCost(SpendingPolicy):
     """Makes many steps per dollar.
 
     The dissertation (Sec. 6.4.2) maximizes the sum over jobs of throughput / cost. That is no
@@ -42,34 +74,20 @@ class MinCost:
     among the usual ones. Jobs of many steps per dollar come first, and a job may get nothing.
     """
 
-    shares_space: ClassVar[bool] = False
-    fills_idle_gpus: ClassVar[bool] = False
-    """A GPU that the program leaves idle is too dear for the jobs."""
     name: ClassVar[str] = "min_cost"
 
-    def allocate(self, demand: Demand) -> Allocation:
-        """Return the allocation; its objective is the sum of steps/s per dollar/hour.
-
-        Raises:
-            InfeasibleError: A job has no throughput.
-            ClusterError: A type of the cluster has no price.
-        """
-        real = demand.without_pairs()
-        check_runnable(real, self.name)
-        for gpu_type in real.cluster.gpu_types:
-            if not real.cluster.price_of(gpu_type) > 0:
+    def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
+        for gpu_type in demand.cluster.gpu_types:
+            if not demand.cluster.price_of(gpu_type) > 0:
                 raise ClusterError(
                     f"policy {self.name}: cluster.dollars_per_hour.{gpu_type} is not above 0; give its price"
                 )
-        program = AllocationProgram(real)
-        notes = self._set_floors(program)
-        per_dollar = real.coefficients(real.scale_factors) / real.dollars_per_hour
-        shares = program.maximize(per_dollar)
-        return Allocation(real, shares, float(per_dollar @ shares), notes)
+        return -demand.coefficients(demand.scale_factors) / demand.dollars_per_hour, 0.0
 
-    def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
-        """Set the floor of each job's throughput, and return a note for each requirement left out."""
-        return ()
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation; its objective is the sum of steps/s per dollar/hour."""
+        found = super().allocate(demand.without_pairs())
+        return replace(found, objective=0.0 - found.objective)
 
 
 @dataclass(frozen=True)
@@ -113,13 +131,12 @@ class MakespanWithinBudget:
     shares_space: ClassVar[bool] = False
     fills_idle_gpus: ClassVar[bool] = False
     name: ClassVar[str] = "makespan_budget"
-    _spent_dollars: float = field(default=0.0, init=False, repr=False)
-    _last: dict[str, tuple[float, float]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the budget."""
+        """Check the budget, of which nothing is spent."""
         budget = self.budget_dollars
         require(budget > 0, f"policy {self.name}: budget_dollars", budget, "above 0; give dollars")
+        self._spent_dollars, self._last = 0.0, dict[str, tuple[float, float]]()
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocation; the objective is the makespan from now on, in seconds.
@@ -130,7 +147,7 @@ class MakespanWithinBudget:
         real = demand.without_pairs()
         check_runnable(real, self.name)
         left = {active.name: active.steps_left for active in real.jobs}
-        for name, (steps, dollars) in (self._last or {}).items():
+        for name, (steps, dollars) in self._last.items():
             self._spent_dollars += dollars * max(steps - left.get(name, 0.0), 0.0)
         left_dollars = self.budget_dollars - self._spent_dollars
         job = real.configurations.jobs[:, 0]
@@ -138,7 +155,7 @@ class MakespanWithinBudget:
         cheapest = np.full(len(real.jobs), np.inf)
         np.minimum.at(cheapest, job, per_step)
         least = float(cheapest @ real.steps_left)
-        if self._last is None and least > left_dollars * (1 + EXACT):
+        if not self._last and least > left_dollars * (1 + EXACT):
             raise InfeasibleError(
                 f"{self.name}: the jobs cost at least {least:.2f} dollars, which is above the budget of "
                 f"{left_dollars:.2f}; give budget_dollars={math.ceil(least * 100) / 100:.2f} or more"
@@ -159,10 +176,10 @@ class MakespanWithinBudget:
 
 
 @dataclass(frozen=True)
-class CheapestAboveFloors(ABC):
-    """Takes the cheapest of all allocations that give each job its floor.
+class LeastEnergy(SpendingPolicy):
+    """Minimizes the average power in W, the objective, under each job's floor.
 
-    A configuration has a clock, so these policies choose speeds too: a job that has time runs slowly, where a
+    A configuration has a clock, so the policy chooses speeds too: a job that has time runs slowly, where a
     step takes less energy. A job without an SLO, or whose SLO nothing can keep any more, must get a share of
     its max-min fair throughput beside the others' SLOs; see `set_floors`.
 
@@ -177,10 +194,7 @@ class CheapestAboveFloors(ABC):
     min_share: float = 0.9
     margin_s: float = 0.0
 
-    name: ClassVar[str]
-    shares_space: ClassVar[bool] = False
-    fills_idle_gpus: ClassVar[bool] = False
-    """An idle GPU costs less than one that runs jobs beyond their floors."""
+    name: ClassVar[str] = "least_energy_slo"
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -188,30 +202,8 @@ class CheapestAboveFloors(ABC):
         require(0 <= share <= 1, f"policy {self.name}: min_share", share, "between 0 and 1; give a share")
         _check_margin(self.name, self.margin_s)
 
-    @abstractmethod
-    def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
-        """Return the cost of each configuration at a share of 1, and the fixed cost without any."""
-
-    def allocate(self, demand: Demand) -> Allocation:
-        """Return the allocation of least cost, which is the objective.
-
-        Raises:
-            InfeasibleError: A job has no throughput.
-            ClusterError: The least power is asked for, and none is known.
-        """
-        costs, cost_of_idling = self._costs(demand)
-        check_runnable(demand, self.name)
-        program = AllocationProgram(demand)
-        notes = set_floors(program, self.margin_s, self.min_share)
-        shares = program.maximize(-costs)
-        return Allocation(demand, shares, cost_of_idling + float(costs @ shares), notes)
-
-
-@dataclass(frozen=True)
-class LeastEnergy(CheapestAboveFloors):
-    """Minimizes the average power in W, the objective, under each job's floor."""
-
-    name: ClassVar[str] = "least_energy_slo"
+    def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
+        return set_floors(program, self.margin_s, self.min_share)
 
     def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
         if demand.jobs and not demand.configurations.power_w.any():
@@ -219,12 +211,12 @@ class LeastEnergy(CheapestAboveFloors):
                 f"policy {self.name}: the throughputs say nothing of powers; give power_w, or take another "
                 "policy"
             )
-        return demand.added_power_w, demand.idle_power_w
+        return demand.added_power_w, demand.cluster.all_idle_w
 
 
 @dataclass(frozen=True)
-class LeastCost(CheapestAboveFloors):
-    """Minimizes the dollars per hour for GPUs in use and electricity, under each job's floor.
+class LeastCost(LeastEnergy):
+    """Minimizes the dollars per hour for GPUs in use and electricity, under the floors of `LeastEnergy`.
 
     The objective is these dollars per hour, with the electricity of idle GPUs.
 
@@ -238,7 +230,7 @@ class LeastCost(CheapestAboveFloors):
 
     def _costs(self, demand: Demand) -> tuple[FloatArray, float]:
         of_power = self.dollars_per_kwh / 1e3
-        return demand.dollars_per_hour + of_power * demand.added_power_w, of_power * demand.idle_power_w
+        return demand.dollars_per_hour + of_power * demand.added_power_w, of_power * demand.cluster.all_idle_w
 
 
 def _check_margin(policy: str, margin_s: float) -> None:
@@ -289,7 +281,7 @@ def _best_rates(program: AllocationProgram) -> FloatArray:
     demand, found = program.demand, program.demand.configurations
     best, power_w = demand.fastest_steps_per_s.copy(), np.zeros(len(demand.jobs) + 1)
     np.maximum.at(power_w, found.jobs, np.repeat(demand.added_power_w[:, None], 2, axis=1))
-    spare_w = demand.cluster.power_cap_w - demand.idle_power_w
+    spare_w = demand.cluster.power_cap_w - demand.cluster.all_idle_w
     for job in np.flatnonzero(power_w[:-1] > spare_w):  # the cap may not let it run at its best all the time
         of_job = np.where(found.jobs == job, found.steps_per_s, 0.0).sum(axis=1)
         best[job] = of_job @ program.maximize(of_job)

@@ -142,5 +142,4 @@ def water_levels(program: AllocationProgram, paces: Paces) -> Iterator[FloatArra
 
 
 def _factors(demand: Demand) -> FloatArray:
-    factors: FloatArray = demand.scale_factors / demand.proportional_steps_per_s
-    return factors
+    return demand.scale_factors / demand.proportional_steps_per_s

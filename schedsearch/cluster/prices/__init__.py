@@ -2,9 +2,8 @@
 
 Spot prices change daily and differ among zones (dissertation, Sec. 6.3). In the order in which to read:
 
-- `market`: offers, their prices over time, and the least price of each type of GPU
+- `days`: offers and their prices on each day; restarts, moves and preemptions
 - `price_files`: prices and speeds from CSV files
-- `days`: the prices of each day; restarts, moves and preemptions, which the published study leaves out
 - `hindsight`: a lower bound of the cost for every strategy, also for one that knows all prices ahead
 - `study`: strategies that choose offers, the cost of a job under each, and the savings
 """

@@ -1,4 +1,4 @@
-"""The prices of each day: the prices to choose from, and the later price of a chosen offer.
+"""Offers of clouds, and their prices on each day: those to choose from, and the later price of a chosen one.
 
 Prices change several times a day, and the study looks at them once: a time is cut to its date (dissertation,
 Sec. 6.3.2). The module does not know which strategy chooses.
@@ -7,19 +7,53 @@ Sec. 6.3.2). The module does not know which strategy chooses.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from schedsearch.cluster.prices.market import Market, Offer, in_order
 
 HOURS = 24.0
 """Hours of a day, in which a price is looked at once."""
 
 _MIN_SHARE = 0.01
 """The least useful share of the time: with less a job would take more than a hundred times as long."""
+
+
+class Offer(NamedTuple):
+    """An instance that can be rented.
+
+    Attributes:
+        cloud: Name of the cloud, as ``"aws"``.
+        zone: Zone, or region where prices are the same in all its zones.
+        instance: Its name at the cloud.
+        gpu_type: Type of GPU, as ``"v100"``.
+        num_gpus: GPUs of one instance.
+    """
+
+    cloud: str
+    zone: str
+    instance: str
+    gpu_type: str
+    num_gpus: int
+
+    @property
+    def kind(self) -> tuple[str, str, int]:
+        """Return cloud, type of GPU and number of GPUs, by which offers are sorted first."""
+        return self.cloud, self.gpu_type, self.num_gpus
+
+
+class Quote(NamedTuple):
+    """The price of an offer from a time, in UTC, on; dollars per hour for the whole instance.
+
+    A market is all quotes of all offers, newest first; of equal times the first counts.
+    """
+
+    time: datetime
+    offer: Offer
+    dollars_per_hour: float
 
 
 @dataclass(frozen=True)
@@ -104,11 +138,15 @@ class DailyPrices:
         return len(self.standing)
 
 
-def daily_prices(market: Market, last: date, conditions: PriceConditions) -> DailyPrices:
-    """Return the prices of each day from the oldest quote's to `last`; the market has a quote up to then."""
-    quotes = [quote for quote in market.quotes if quote.time.date() <= last]
+def daily_prices(market: Sequence[Quote], last: date, conditions: PriceConditions) -> DailyPrices:
+    """Return the prices of each day from the oldest quote's to `last`; the market has a quote up to then.
+
+    Offers are sorted; of equally good ones the first is taken.
+    """
+    quotes = [quote for quote in market if quote.time.date() <= last]
     first = quotes[-1].time.date()
-    offers = tuple(in_order(dict.fromkeys(quote.offer for quote in quotes)))
+    names = {quote.offer: (*quote.offer.kind, quote.offer.instance, quote.offer.zone) for quote in quotes}
+    offers = tuple(sorted(names, key=lambda offer: names[offer]))
     number = {offer: index for index, offer in enumerate(offers)}
     paid = np.array([1 if conditions.whole_instance else offer.num_gpus for offer in offers])
     by_instance = [offer.cloud == "azure" and not conditions.rank_per_gpu for offer in offers]

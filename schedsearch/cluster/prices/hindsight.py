@@ -72,10 +72,12 @@ def _moved(fronts: list[Front], clouds: list[str], egress_dollars: float) -> lis
         cloud: _pareto([front for front, other in zip(fronts, clouds, strict=True) if other == cloud])
         for cloud in dict.fromkeys(clouds)
     }
-    arriving = {}
-    for cloud in of_cloud:
-        paid = [pairs + [0.0, egress_dollars * (other != cloud)] for other, pairs in of_cloud.items()]
-        arriving[cloud] = _pareto(paid)
+    arriving = {
+        cloud: _pareto(
+            [pairs + [0.0, egress_dollars * (other != cloud)] for other, pairs in of_cloud.items()]
+        )
+        for cloud in of_cloud
+    }
     return [arriving[cloud] for cloud in clouds]
 
 

@@ -12,7 +12,7 @@ from placements.forms.reading import in_file
 from placements.forms.tables import Row, csv_rows
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.inputs.cells import above_0, date_of
-from schedsearch.cluster.prices.market import Market, Offer, Quote
+from schedsearch.cluster.prices.days import Offer, Quote
 
 AWS_INSTANCES: Mapping[str, tuple[str, int]] = {
     "p2.xlarge": ("k80", 1),
@@ -41,8 +41,10 @@ CLOUDS = tuple(_COLUMNS)
 _ABOVE_0 = ("a number above 0", "give one")
 
 
-def read_market(folder: str | Path, clouds: tuple[str, ...] = ("aws", "azure")) -> Market:
+def read_market(folder: str | Path, clouds: tuple[str, ...] = ("aws", "azure")) -> tuple[Quote, ...]:
     """Read cloud prices of a folder: ``aws_REGION.csv`` files, and ``azure.csv`` and ``gcp.csv`` if present.
+
+    They come newest first; of equal times in the order of the files.
 
     Raises:
         ClusterError: There is no file of AWS, or a line is wrong; the message names file and line.
@@ -59,7 +61,7 @@ def read_market(folder: str | Path, clouds: tuple[str, ...] = ("aws", "azure")) 
         with in_file(path, ClusterError):
             rows = csv_rows(path, "price", ClusterError, _COLUMNS[cloud])
             quotes += [_quote(cloud, row) for row in rows]
-    return Market.of(quotes)
+    return tuple(sorted(quotes, key=lambda quote: quote.time, reverse=True))
 
 
 def read_speeds(path: str | Path) -> dict[str, dict[str, float]]:

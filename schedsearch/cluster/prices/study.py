@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.prices.days import HOURS, DailyPrices, PriceConditions, daily_prices
+from schedsearch.cluster.prices.days import HOURS, DailyPrices, Offer, PriceConditions, Quote, daily_prices
 from schedsearch.cluster.prices.hindsight import min_dollars
-from schedsearch.cluster.prices.market import Market, Offer
 
 HINDSIGHT = "hindsight"
 """Name of the bound among the strategies."""
@@ -152,31 +151,71 @@ class Reduction:
     mean_moves: float
 
 
-@dataclass(frozen=True)
 class Study:
     """Prices, models and conditions, ready for jobs of any length.
 
+    Args:
+        market: Prices, newest first.
+        speeds: Steps per second by model and type of GPU.
+        conditions: Costs of moves and preemptions; None for those of the published study.
+        baseline_gpu: Type of GPU of the baseline, in whose days the length of a job is given.
+        starts: Jobs start on the days with a price of the baseline from one place to another, as in a slice:
+            ``(-35, -5)`` are the 30 days before the last five.
+
     Attributes:
         prices: Prices of each day.
-        speeds: Steps per second by model and type of GPU.
         starts: Numbers of the days on which jobs start.
-        baseline_gpu: Type of GPU of the baseline, in whose days the length of a job is given.
-        conditions: Costs of moves and preemptions.
         strategies: The baseline is the first; those that need another cloud than AWS only where there is one.
+
+    Raises:
+        ClusterError: A model has no speed on the baseline's GPU, the baseline has no price, no day is a start
+            day, or with these preemptions no job gets anywhere.
     """
 
-    prices: DailyPrices
-    speeds: Mapping[str, Mapping[str, float]]
-    starts: tuple[int, ...]
-    baseline_gpu: str
-    conditions: PriceConditions
-    strategies: tuple[OfferStrategy, ...]
+    def __init__(
+        self,
+        market: Sequence[Quote],
+        speeds: Mapping[str, Mapping[str, float]],
+        conditions: PriceConditions | None = None,
+        *,
+        baseline_gpu: str = "v100",
+        starts: tuple[int, int] = PUBLISHED_STARTS,
+    ) -> None:
+        """Check that jobs can start and get somewhere, and put the prices of each day together."""
+        self.speeds, self.baseline_gpu = speeds, baseline_gpu
+        self.conditions = under = conditions or PriceConditions()
+        if not under.makes_progress:
+            raise ClusterError(
+                f"preemptions_per_day: with {under.preemptions_per_day:g} of them, restart_s "
+                f"{under.restart_s:g} and checkpoint_every_s {under.checkpoint_every_s:g}, less than a "
+                "hundredth of the time is of use; lower one of them"
+            )
+        if without := [model for model, of_model in speeds.items() if baseline_gpu not in of_model]:
+            raise ClusterError(
+                f"throughputs.csv: {without[0]!r} has no {baseline_gpu}_steps_per_s, of which the baseline "
+                "is; give it, or another baseline_gpu"
+            )
+        days = sorted({each.time.date() for each in market if BASELINE.admits(each.offer, baseline_gpu)})
+        start_days = days[slice(*starts)]
+        if not days:
+            raise ClusterError(
+                "the baseline has no price: no instance of AWS has one GPU of its type; add one"
+            )
+        if not start_days:
+            raise ClusterError(
+                f"start_days: {list(starts)} has no day among the {len(days)} with a price of the baseline; "
+                "give other places, as [0,1]"
+            )
+        self.prices = daily_prices(market, days[-1], under)
+        self.starts = tuple((day - self.prices.first).days for day in start_days)
+        has_others = any(quote.offer.cloud != "aws" for quote in market)
+        self.strategies = tuple(each for each in LADDER if has_others or not each.any_cloud)
 
     @property
     def first_and_last_start(self) -> tuple[date, date]:
         """Return the first and the last day on which jobs start."""
-        first, last = (self.prices.first + timedelta(days=each) for each in (self.starts[0], self.starts[-1]))
-        return first, last
+        first, last = timedelta(days=self.starts[0]), timedelta(days=self.starts[-1])
+        return self.prices.first + first, self.prices.first + last
 
     def reductions(self, days: Iterable[float], *, hindsight: bool = False) -> Iterator[Reduction]:
         """Yield the saving of each strategy, by length, strategy and model.
@@ -199,59 +238,8 @@ class Study:
         speeds = np.array([by_type.get(offer.gpu_type, 0.0) for offer in prices.offers])
         steps = days * 86400 * by_type[self.baseline_gpu]
         if strategy is None:
-            found = [min_dollars(prices, speeds, start, steps, under) for start in self.starts]
-            return float(np.mean(found)), np.nan, np.nan
+            least = [min_dollars(prices, speeds, start, steps, under) for start in self.starts]
+            return float(np.mean(least)), np.nan, np.nan
         chosen = choices(strategy, prices, speeds, self.baseline_gpu)
         runs = [run(strategy, chosen, prices, speeds, start, steps, under) for start in self.starts]
-        dollars, hours, moves = np.mean(runs, axis=0).tolist()
-        return dollars, hours, moves
-
-
-def study(
-    market: Market,
-    speeds: Mapping[str, Mapping[str, float]],
-    conditions: PriceConditions | None = None,
-    *,
-    baseline_gpu: str = "v100",
-    starts: tuple[int, int] = PUBLISHED_STARTS,
-) -> Study:
-    """Return a study of a market.
-
-    Args:
-        market: Prices.
-        speeds: Steps per second by model and type of GPU.
-        conditions: None for those of the published study.
-        baseline_gpu: Type of GPU of the baseline.
-        starts: Jobs start on the days with a price of the baseline from one place to another, as in a slice:
-            ``(-35, -5)`` are the 30 days before the last five.
-
-    Raises:
-        ClusterError: A model has no speed on the baseline's GPU, the baseline has no price, no day is a start
-            day, or with these preemptions no job gets anywhere.
-    """
-    under = conditions or PriceConditions()
-    if not under.makes_progress:
-        raise ClusterError(
-            f"preemptions_per_day: with {under.preemptions_per_day:g} of them, restart_s "
-            f"{under.restart_s:g} and checkpoint_every_s {under.checkpoint_every_s:g}, less than a "
-            "hundredth of the time is of use; lower one of them"
-        )
-    for model, of_model in speeds.items():
-        if baseline_gpu not in of_model:
-            raise ClusterError(
-                f"throughputs.csv: {model!r} has no {baseline_gpu}_steps_per_s, of which the baseline is; "
-                "give it, or another baseline_gpu"
-            )
-    quotes = [quote for quote in market.quotes if BASELINE.admits(quote.offer, baseline_gpu)]
-    days = sorted({quote.time.date() for quote in quotes})
-    if not days:
-        raise ClusterError("the baseline has no price: no instance of AWS has one GPU of its type; add one")
-    if not days[slice(*starts)]:
-        raise ClusterError(
-            f"start_days: {list(starts)} has no day among the {len(days)} with a price of the baseline; "
-            "give other places, as [0,1]"
-        )
-    prices = daily_prices(market, days[-1], under)
-    numbers = tuple((day - prices.first).days for day in days[slice(*starts)])
-    possible = tuple(each for each in LADDER if not each.any_cloud or len(market.clouds) > 1)
-    return Study(prices, speeds, numbers, baseline_gpu, under, possible)
+        return JobCourse(*np.mean(runs, axis=0).tolist())

@@ -4,6 +4,5 @@ In the order in which to read:
 
 - `options`: options of a simulation
 - `outcome`: the outcome of a simulation, and the figures that follow
-- `arrivals`: the jobs of a trace, each checked as it arrives
-- `simulation`: one round after another
+- `simulation`: the jobs of a trace, checked as they arrive, one round after another
 """

@@ -194,15 +194,13 @@ class Outcome:
         none = np.array([math.nan])
         jcts_s, ratios = (each if len(each) else none for each in (self.jcts_s, self.finish_time_ratios))
         last_s = max((one.finish_s for one in jobs if one.is_done), default=math.nan)
-        idle_j = math.fsum(
-            power_w * (cluster.workers[name] * self.end_s - busy_s[name])
-            for name, power_w in cluster.idle_power_w.items()
-        )
+        idle_s = {name: count * self.end_s - busy_s[name] for name, count in cluster.workers.items()}
+        idle_j = math.fsum(power_w * idle_s[name] for name, power_w in cluster.idle_power_w.items())
         with_slo = sum(math.isfinite(one.job.slo_s) for one in jobs)
         late = sum(self.is_late(one) for one in jobs)
         counts = np.isfinite(self.share_errors)
-        weights = np.diff(np.append(self.decided_s, self.end_s))[counts]
-        is_measured = bool(weights.sum())
+        weights_s = np.diff(np.append(self.decided_s, self.end_s))[counts]
+        errors = (self.share_errors[counts], weights_s) if weights_s.sum() else (none, None)
         return {
             "average_jct_s": float(jcts_s.mean()),
             **{f"jct_p{one}_s": float(np.percentile(jcts_s, one)) for one in PERCENTILES},
@@ -215,16 +213,10 @@ class Outcome:
             "slo_violation_share": late / with_slo if with_slo else 0.0,
             "preemptions": sum(one.preemptions for one in jobs),
             "lease_renewals": sum(one.renewals for one in jobs),
-            "share_error": (
-                float(np.average(self.share_errors[counts], weights=weights)) if is_measured else math.nan
-            ),
+            "share_error": float(np.average(errors[0], weights=errors[1])),
             "max_finish_time_ratio": float(ratios.max()),
         }
 
     def is_late(self, one: JobOutcome) -> bool:
         """Return whether a job ended after its SLO, or is not done although its SLO is over."""
-        return self.end_of(one) - one.job.arrival_s > one.job.slo_s
-
-    def end_of(self, one: JobOutcome) -> float:
-        """Return the time when a job was done, in s; the end of the simulation if the job is not done."""
-        return one.finish_s if one.is_done else self.end_s
+        return (one.finish_s if one.is_done else self.end_s) - one.job.arrival_s > one.job.slo_s

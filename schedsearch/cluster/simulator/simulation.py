@@ -9,7 +9,7 @@ GPUs begin together, and keep the throughputs of the pair until the round ends, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from random import Random
 from typing import NamedTuple
@@ -23,7 +23,6 @@ from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.fairness import isolated_steps_per_s
 from schedsearch.cluster.policies.policy import Policy
 from schedsearch.cluster.rounds import Assignment, RoundScheduler
-from schedsearch.cluster.simulator.arrivals import arriving
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.outcome import JobOutcome, JobRun, Outcome, Round, RoundSeries
 from schedsearch.cluster.throughputs import Throughputs
@@ -33,7 +32,6 @@ _OF_OUTCOME = {one.name: one.default for one in fields(JobOutcome) if one.name n
 """Columns of jobs that are also fields of a `JobOutcome`, with their initial values."""
 
 _COLUMNS = {"steps_left": 0.0, "isolated_steps_per_s": math.nan, **_OF_OUTCOME}
-
 _BLANK = np.array(tuple(_COLUMNS.values()), dtype=[(name, type(value)) for name, value in _COLUMNS.items()])
 """The row of a job at first."""
 
@@ -117,10 +115,11 @@ class ClusterSimulation:
     ) -> None:
         """Begin at time 0."""
         self.cluster, self.throughputs, self.policy, self.options = cluster, throughputs, policy, options
-        self.num_jobs = len(trace) if isinstance(trace, Sequence) else None
-        if self.num_jobs is not None and options.window is not None and options.window[1] > self.num_jobs:
-            raise ClusterError(_short_trace(options.window, self.num_jobs))
-        self._arrivals = arriving(trace, cluster, throughputs)
+        arrivals = _checked(trace, cluster, throughputs)
+        self._known = [*arrivals] if isinstance(trace, Sequence) else []
+        if self._known and options.window is not None and options.window[1] > len(self._known):
+            raise ClusterError(_short_trace(options.window, len(self._known)))
+        self._arrivals = iter(self._known) if isinstance(trace, Sequence) else arrivals
         self.next_job = next(self._arrivals, None)
         fills = options.types_in_turn and bool(getattr(policy, "fills_idle_gpus", True))
         sees_servers = throughputs.unconsolidated is not None
@@ -135,7 +134,8 @@ class ClusterSimulation:
         self.reason = ""
         self.busy_s = np.zeros(len(cluster.workers))
         self._round_rows: list[tuple[float, list[int], int, int]] = []
-        self._decisions: list[tuple[float, float]] = []
+        self._decided_s: list[float] = []
+        self._share_errors: list[float] = []
         self.recorded: list[Round] = []
 
     def run(self, on_progress: Callable[[ClusterProgress], None] | None) -> None:
@@ -147,9 +147,8 @@ class ClusterSimulation:
         while True:
             INTERRUPTS.raise_if_seen()
             if on_progress is not None:
-                window = self.options.window or (0, self.num_jobs or 0)
-                wanted, hours = window[1] - window[0], self.now_s / 3600
-                on_progress(ClusterProgress(self.done, wanted, hours, len(self.index)))
+                hours, active = self.now_s / 3600, len(self.index)
+                on_progress(ClusterProgress(self.done, self._wanted, hours, active))
             while self.next_job is not None and self.next_job.arrival_s <= self.now_s:
                 self._add(self.next_job)
                 self.next_job = next(self._arrivals, None)
@@ -172,19 +171,18 @@ class ClusterSimulation:
         columns = zip(self.jobs, rows["steps_left"].tolist(), rows[[*_OF_OUTCOME]].tolist(), strict=True)
         start_s, busy, active, waiting = [*zip(*self._round_rows, strict=True)] or [()] * 4
         by_type = np.array(busy, dtype=np.int64).reshape(-1, len(self.cluster.workers))
-        decided_s, share_errors = np.array(self._decisions, dtype=np.float64).reshape(-1, 2).T
         return Outcome(
             self.policy.name,
             self.cluster,
             self.options.round_s,
-            self.options.window or (0, self.num_jobs or len(self.jobs)),
+            self.options.window or (0, len(self._known) or len(self.jobs)),
             self.now_s,
             self.reason,
             tuple(JobOutcome(job, job.steps - left, *row) for job, left, row in columns),
             dict(zip(self.cluster.workers, self.busy_s.tolist(), strict=True)),
             RoundSeries(np.array(start_s), by_type, np.array(active, int), np.array(waiting, int)),
-            decided_s,
-            share_errors,
+            np.array(self._decided_s),
+            np.array([*self._share_errors, math.nan][1:]),
             tuple(self.recorded),
         )
 
@@ -197,14 +195,18 @@ class ClusterSimulation:
         self.rows["steps_left"][number] = job.steps
         self.is_stale = True
 
+    @property
+    def _wanted(self) -> int:
+        first, last = self.options.window or (0, len(self._known))
+        return last - first
+
     def _is_done(self) -> bool:
-        window = self.options.window
-        is_over = self.next_job is None and not self.index
+        window, is_over = self.options.window, self.next_job is None and not self.index
         if window is None:
             return is_over
-        if is_over and self.done < window[1] - window[0]:
+        if is_over and self.done < self._wanted:
             raise ClusterError(_short_trace(window, len(self.jobs)))
-        return self.done == window[1] - window[0]
+        return self.done == self._wanted
 
     @property
     def _due_s(self) -> float:
@@ -219,16 +221,12 @@ class ClusterSimulation:
                 ActiveJob(self.jobs[number], steps, self.now_s - self.jobs[number].arrival_s, isolated_s)
                 for number, steps, isolated_s in zip(numbers, left, isolated, strict=True)
             ]
-            shares_space = self.policy.shares_space
-            demand = self.throughputs.demand(
-                self.cluster, active, shares_space=shares_space, now_s=self.now_s
-            )
+            demand = self.throughputs.demand(self.cluster, active, shares_space=self.policy.shares_space)
             allocation = self.policy.allocate(demand)
             self.rows["isolated_steps_per_s"][numbers] = isolated_steps_per_s(demand)
         error = self.rounds.decide(allocation, self.now_s - self.decided_s)
-        if self._decisions:
-            self._decisions[-1] = self._decisions[-1][0], error
-        self._decisions.append((self.now_s, math.nan))
+        self._share_errors.append(error)
+        self._decided_s.append(self.now_s)
         self.decided_s, self.is_stale = self.now_s, False
 
     def _type_order(self) -> list[int] | None:
@@ -272,22 +270,17 @@ class ClusterSimulation:
         self.busy_s += np.bincount(ways.gpu_type, gpu_s, len(self.busy_s))
         self._round_rows.append((start_s, busy.tolist(), len(self.index), len(self.index) - len(job)))
         if options.records_rounds:
-            runs = []
-            for number, one in enumerate(assignments):
-                own = of == number
-                runs.append(
-                    JobRun(
-                        tuple(job[own].tolist()),
-                        one.gpu_type,
-                        one.gpu_ids,
-                        tuple(rate[own].tolist()),
-                        float(ways.power_w[number]),
-                        float(first_step_s[number]),
-                        float(end_s[number]),
-                        tuple(steps[own].tolist()),
-                        one.renewed,
-                    )
+            of_jobs = (
+                [tuple(each.tolist()) for each in np.split(column, np.cumsum(parts)[:-1])]
+                for column in (job, rate, steps)
+            )
+            columns = *of_jobs, ways.power_w.tolist(), first_step_s.tolist(), end_s.tolist()
+            runs = (
+                JobRun(jobs, one.gpu_type, one.gpu_ids, rates, power_w, first_s, last_s, done, one.renewed)
+                for one, jobs, rates, done, power_w, first_s, last_s in zip(
+                    assignments, *columns, strict=True
                 )
+            )
             self.recorded.append(Round(start_s, tuple(runs)))
         self.rounds.receive([one.candidate for one in assignments], seconds)
         rows["renewals"][job] += renewed
@@ -320,3 +313,30 @@ class ClusterSimulation:
 
 def _short_trace(window: tuple[int, int], num_jobs: int) -> str:
     return f"window: {list(window)} is beyond the trace, which has {num_jobs} jobs; end it there or before"
+
+
+def _checked(trace: Iterable[Job], cluster: GpuCluster, throughputs: Throughputs) -> Iterator[Job]:
+    """Yield the jobs of a trace, which may be without end, each checked as it arrives."""
+    names, last_s = set[str](), 0.0
+    for job in trace:
+        if job.name in names:
+            raise ClusterError(f"job {job.name} is there twice in the trace; give each job its own name")
+        if job.arrival_s < last_s:
+            raise ClusterError(
+                f"job {job.name}: arrival_s: {job.arrival_s!r} is before the job above it; sort the trace"
+            )
+        names.add(job.name)
+        last_s = job.arrival_s
+        largest = max(cluster.workers, key=lambda gpu_type: cluster.workers[gpu_type])
+        if job.scale_factor > cluster.workers[largest]:
+            raise ClusterError(
+                f"job {job.name}: scale_factor: {job.scale_factor} GPUs are more than any type has; "
+                f"{largest} has most, {cluster.workers[largest]}; ask for fewer, or give more"
+            )
+        if not throughputs.can_run(cluster, job.type, job.scale_factor):
+            fitting = [name for name, workers in cluster.workers.items() if workers >= job.scale_factor]
+            raise ClusterError(
+                f"job {job.name}: {job.type!r} on {job.scale_factor} GPUs has no throughput on "
+                f"{', '.join(fitting)}; add one, or leave the job out"
+            )
+        yield job

@@ -125,7 +125,7 @@ def test_every_job_runs_at_the_throughput_of_the_servers_that_it_is_in(name: str
     cluster = GpuCluster({"x": 8, "y": 6, "z": 5}, {"x": 3.0, "y": 2.0, "z": 1.0}, {"x": 4, "z": 2})
     near = drawn_throughputs(random, cluster.gpu_types, pairs=True)
     alone = {
-        key: {gpu_type: (replace(points[0], steps_per_s=points[0].steps_per_s * random.uniform(0.1, 1.1)),)}
+        key: {gpu_type: (points[0]._replace(steps_per_s=points[0].steps_per_s * random.uniform(0.1, 1.1)),)}
         for key, row in near.alone.items()
         for gpu_type, points in row.items()
     }

@@ -128,10 +128,10 @@ def test_the_least_is_that_of_a_dense_program(seed: int) -> None:
     for allocation in (energy, cost):
         check_allocation(allocation)
     watts = demand.added_power_w.tolist()
-    wanted = demand.idle_power_w + dense_least(demand, watts, min_share)
+    wanted = demand.cluster.all_idle_w + dense_least(demand, watts, min_share)
     assert energy.objective == pytest.approx(wanted, rel=1e-5)
     dollars = [gpus + 0.2 * w / 1e3 for gpus, w in zip(demand.dollars_per_hour, watts, strict=True)]
-    wanted = 0.2 * demand.idle_power_w / 1e3 + dense_least(demand, dollars, min_share)
+    wanted = 0.2 * demand.cluster.all_idle_w / 1e3 + dense_least(demand, dollars, min_share)
     assert cost.objective == pytest.approx(wanted, rel=1e-5)
 
 

@@ -12,7 +12,7 @@ from made_up_prices import AZURE, SLOW, ZONE_A, ZONE_B, Prices, market_of
 
 from schedsearch.cluster.prices.days import DailyPrices, PriceConditions, daily_prices
 from schedsearch.cluster.prices.hindsight import min_dollars
-from schedsearch.cluster.prices.study import HINDSIGHT, study
+from schedsearch.cluster.prices.study import HINDSIGHT, Study
 
 OFFERS = (ZONE_A, ZONE_B, SLOW, AZURE)
 SPEED = {"v100": 1.0, "k80": 0.4}
@@ -35,7 +35,7 @@ def prices_of(table: list[tuple[float | None, ...]]) -> Prices:
 
 def table_of(prices: Prices, under: PriceConditions) -> DailyPrices:
     market = market_of(prices)
-    return daily_prices(market, market.quotes[0].time.date(), under)
+    return daily_prices(market, market[0].time.date(), under)
 
 
 def of_path(
@@ -76,6 +76,6 @@ def test_no_strategy_beats_it(
     table: list[tuple[float | None, ...]], days: float, under: PriceConditions
 ) -> None:
     market = market_of(prices_of(table))
-    found = list(study(market, {"net": SPEED}, under, starts=(0, 3)).reductions([days], hindsight=True))
+    found = list(Study(market, {"net": SPEED}, under, starts=(0, 3)).reductions([days], hindsight=True))
     (bound,) = [each.mean_dollars for each in found if each.strategy == HINDSIGHT]
     assert all(bound <= each.mean_dollars * (1 + 1e-9) for each in found)

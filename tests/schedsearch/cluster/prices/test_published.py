@@ -10,7 +10,7 @@ from places import SHARED_DATA
 
 from schedsearch.cluster.prices.days import PriceConditions
 from schedsearch.cluster.prices.price_files import read_market, read_speeds
-from schedsearch.cluster.prices.study import study
+from schedsearch.cluster.prices.study import Study
 
 PRICES = SHARED_DATA / "spot_prices"
 
@@ -22,7 +22,7 @@ def ours(conditions: PriceConditions) -> dict[tuple[str, float, str], float]:
     with (PRICES / "published_cost_reduction.csv").open(encoding="utf-8", newline="") as file:
         models = {row["model"] for row in csv.DictReader(file)}
     speeds = {name: each for name, each in read_speeds(PRICES / "throughputs.csv").items() if name in models}
-    found = study(read_market(PRICES), speeds, conditions).reductions([4, 8])
+    found = Study(read_market(PRICES), speeds, conditions).reductions([4, 8])
     return {(each.model, each.days, each.strategy): each.reduction for each in found}
 
 

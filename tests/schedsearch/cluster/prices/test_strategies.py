@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 from made_up_prices import AZURE, AZURE_TWO, FIRST, FOUR, SLOW, ZONE_A, ZONE_B, Prices, market_of
 
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.prices.days import PriceConditions, daily_prices
+from schedsearch.cluster.prices.days import PriceConditions, Quote, daily_prices
 from schedsearch.cluster.prices.hindsight import min_dollars
-from schedsearch.cluster.prices.market import Market, Quote
 from schedsearch.cluster.prices.study import (
     BASELINE,
     LADDER,
     MULTI_CLOUD,
     JobCourse,
+    Study,
     choices,
     run,
-    study,
 )
 
 SPEED = {"v100": 1.0, "k80": 0.25}
@@ -35,7 +34,7 @@ def run_of(
     conditions = conditions or PriceConditions()
     (strategy,) = [each for each in LADDER if each.name == name]
     market = market_of(prices)
-    table = daily_prices(market, max(quote.time for quote in market.quotes).date(), conditions)
+    table = daily_prices(market, market[0].time.date(), conditions)
     speeds = np.array([SPEED[offer.gpu_type] for offer in table.offers])
     chosen = choices(strategy, table, speeds, "v100")
     return run(strategy, chosen, table, speeds, start, days * 86400, conditions)
@@ -53,7 +52,7 @@ def test_of_several_prices_of_a_day_the_lowest_is_chosen_and_the_last_is_followe
         Quote(FIRST + timedelta(days=day, hours=hour - 12), ZONE_A, dollars) for day, hour, dollars in times
     ]
     for conditions, paid in ((PriceConditions(), 0.5 + 0.5 + 2.0), (STANDING, 1.0 + 1.0 + 2.0)):
-        table = daily_prices(Market.of(quotes), quotes[-1].time.date(), conditions)
+        table = daily_prices(quotes[::-1], quotes[-1].time.date(), conditions)
         chosen = choices(BASELINE, table, np.ones(1), "v100")
         found = run(BASELINE, chosen, table, np.ones(1), 0, 3 * 86400.0, conditions)
         assert found.dollars == pytest.approx(24 * paid)
@@ -152,16 +151,16 @@ def test_moving_free_of_charge_is_never_dearer_than_staying(
 
 
 def test_strategies_that_need_another_cloud_are_left_out() -> None:
-    found = study(market_of({ZONE_A: [1.0]}), {"net": SPEED}, starts=(0, 1))
+    found = Study(market_of({ZONE_A: [1.0]}), {"net": SPEED}, starts=(0, 1))
     assert [each.name for each in found.strategies] == ["baseline", "gpu_type", "packed"]
-    both = study(market_of({ZONE_A: [1.0], AZURE: [1.0]}), {"net": SPEED}, starts=(0, 1))
+    both = Study(market_of({ZONE_A: [1.0], AZURE: [1.0]}), {"net": SPEED}, starts=(0, 1))
     assert MULTI_CLOUD in both.strategies
 
 
 def test_reductions_are_of_mean_costs() -> None:
     """Two start days: 24 + 48 dollars of the baseline, 24 + 24 of the strategy."""
     market = market_of({ZONE_A: [1.0, 2.0], AZURE: [1.0, 1.0]})
-    found = study(market, {"net": SPEED}, starts=(0, 2))
+    found = Study(market, {"net": SPEED}, starts=(0, 2))
     assert found.first_and_last_start == (FIRST.date(), FIRST.date().replace(day=2))
     ratios = {each.strategy: each.reduction for each in found.reductions([1.0])}
     assert ratios["baseline"] == ratios["packed"] == 1.0
@@ -170,4 +169,4 @@ def test_reductions_are_of_mean_costs() -> None:
 
 def test_what_a_study_cannot_do_is_a_line() -> None:
     with pytest.raises(ClusterError, match="no instance of AWS has one GPU of its type; add one"):
-        study(market_of({SLOW: [1.0]}), {"net": SPEED}, starts=(0, 1))
+        Study(market_of({SLOW: [1.0]}), {"net": SPEED}, starts=(0, 1))
