@@ -15,7 +15,6 @@ from functools import cached_property
 import numpy as np
 
 from placements import Placement, Profile
-from placements.profiles.operating_point import Clock, config_of
 from schedsearch.energy.graph import Floats, Ints
 
 
@@ -24,29 +23,20 @@ class CostCurve:
     """The options of a block that no other option beats in both time and effective energy.
 
     Attributes:
-        clock_mhz: Clock of each option; shape ``(options,)``.
-        time_ms: Ascending.
+        clocks: Clock of each option, a `Clock` with its configuration if the option has one.
+        time_ms: Ascending; shape ``(options,)``.
         energy_mj: Effective energy on the GPUs of all of the block's devices together; strictly descending.
-        config: Configuration of each option; empty where the block has none.
     """
 
-    clock_mhz: Ints
+    clocks: tuple[int, ...]
     time_ms: Floats
     energy_mj: Floats
-    config: tuple[str, ...] = ()
-
-    @cached_property
-    def clocks(self) -> list[int]:
-        """The clock of each option, a `Clock` with its configuration if the option has one."""
-        plain = self.clock_mhz.tolist()
-        named = zip(plain, self.config, strict=True) if self.config else ()
-        return [Clock(mhz, config) if config else mhz for mhz, config in named] or plain
 
     def only(self, options: Ints | int) -> CostCurve:
         """Return the curve with some options left."""
         kept = np.atleast_1d(options)
-        config = tuple(self.config[option] for option in kept) if self.config else ()
-        return CostCurve(self.clock_mhz[kept], self.time_ms[kept], self.energy_mj[kept], config)
+        clocks = tuple(self.clocks[option] for option in kept)
+        return CostCurve(clocks, self.time_ms[kept], self.energy_mj[kept])
 
     @cached_property
     def hull(self) -> Ints:
@@ -78,10 +68,8 @@ def cost_curve(run: str, num_gpus: int, profile: Profile) -> CostCurve:
     for option in sorted(options):
         if not best or option[1] < best[-1][1]:
             best.append(option)
-    time, energy, clock = zip(*best, strict=True)
-    config = tuple(map(config_of, clock))
-    clock_mhz = np.array(clock, dtype=np.int64)
-    return CostCurve(clock_mhz, np.array(time), np.array(energy), config if any(config) else ())
+    time, energy, clocks = zip(*best, strict=True)
+    return CostCurve(clocks, np.array(time), np.array(energy))
 
 
 def cost_curves(placement: Placement, profile: Profile) -> dict[str, CostCurve]:

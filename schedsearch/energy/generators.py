@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,7 +23,7 @@ from schedsearch.energy.cost import lower_hull
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, LowerBound
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.problem import ClockProblem, ModeTable
-from schedsearch.energy.programs import SolverError, free_timing, min_energy
+from schedsearch.energy.programs import free_timing, min_energy
 from schedsearch.energy.simulation import undominated
 
 TOLERANCE = 1e-10
@@ -231,11 +230,10 @@ def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_m
         return
     mode = np.full(problem.graph.size, -1)
     mode[members] = best
-    with contextlib.suppress(SolverError):  # the other plans are all there are then
-        timing = free_timing(problem.graph, problem.curves).fixed(mode)
-        rest = min_energy(timing, deadline_ms * (1 + TOLERANCE))
-        if rest is not None:
-            yield from rounded(problem, rest.planned_ms[:, None], np.array([deadline_ms]))
+    timing = free_timing(problem.graph, problem.curves).fixed(mode)
+    rest = min_energy(timing, deadline_ms * (1 + TOLERANCE))
+    if rest is not None:  # otherwise the other plans are all there are
+        yield from rounded(problem, rest.planned_ms[:, None], np.array([deadline_ms]))
 
 
 def windows_of(

@@ -56,7 +56,7 @@ class ModeTable:
         """Return the modes of instances, by the names under which the curves have their costs."""
         names = {name: row for row, name in enumerate(curves)}
         shape = (len(names), max(len(curve.time_ms) for curve in curves.values()))
-        clock = np.zeros(shape, dtype=object if any(curve.config for curve in curves.values()) else np.int64)
+        clock = np.zeros(shape, dtype=object)
         time, energy = np.full((2, *shape), np.inf)
         for row, curve in enumerate(curves.values()):
             count = len(curve.time_ms)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from schedsearch.energy.cost import CostCurve
-from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints
+from schedsearch.energy.graph import Floats, InstanceGraph, Ints
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -28,23 +28,18 @@ _MODEL_ERROR = "(HiGHS Status 2:"
 """Part of scipy's message if HiGHS refused the program; scipy gives this the status of an infeasible one."""
 
 
-class SolverError(EnergyError):
-    """HiGHS ended without an answer, so neither an optimum nor infeasibility is known."""
-
-
 def minimized(
     cost: Floats, bounds: tuple[Floats, Floats], matrix: csr_array, limit: Floats
 ) -> OptimizeResult | None:
-    """Return scipy's optimum of a linear program; None if the program is infeasible.
+    """Return scipy's optimum of a linear program; None without: it is infeasible, or the solver failed.
+
+    A failure, after which neither an optimum nor infeasibility is known, is logged as a warning.
 
     Args:
         cost: Cost of each column; their sum is to be least.
         bounds: Lower and upper bound of each column.
         matrix: Inequalities: each row is at most its limit; shape ``(rows, columns)``.
         limit: Right-hand side of each row.
-
-    Raises:
-        SolverError: The solver failed (a warning is logged): neither an optimum nor infeasibility is known.
     """
     from scipy.optimize import linprog
 
@@ -62,10 +57,9 @@ def minimized(
     )
     if answer.status == 0 and answer.x is not None:
         return answer
-    if answer.status == 2 and _MODEL_ERROR not in answer.message:
-        return None
-    log.warning("HiGHS failed, so its bound is left out: %s", answer.message)
-    raise SolverError(f"schedule: the solver failed ({answer.message}); ask for another time")
+    if answer.status != 2 or _MODEL_ERROR in answer.message:
+        log.warning("HiGHS failed, so its bound is left out: %s", answer.message)
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +143,9 @@ class RelaxedTimes:
 def min_energy(
     timing: Timing, deadline_ms: float | None, limits: Sequence[EnergyLimit] = ()
 ) -> RelaxedTimes | None:
-    """Return the relaxed plan of least energy that keeps the deadline, or None if no plan does.
+    """Return the relaxed plan of least energy that keeps the deadline; None if no plan is found.
+
+    Callers have another plan or bound then: it does not prove that there is none (see `minimized`).
 
     The columns are the start of each node, the use of each segment of the curves, the period, and the length
     of the iteration. Times are in units of the median time and energies of the median energy, so that
@@ -159,9 +155,6 @@ def min_energy(
         timing: Waits between instances.
         deadline_ms: None for the plan of the shortest iteration.
         limits: Limits that it keeps.
-
-    Raises:
-        SolverError: The solver failed, so neither an optimum nor infeasibility is known.
     """
     from scipy.sparse import block_array, csr_array, eye_array
 

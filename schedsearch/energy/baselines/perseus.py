@@ -174,4 +174,4 @@ def _in_units(curve: CostCurve, unit_ms: float, energy_of: EnergyOf) -> CostCurv
     energy = energy_of(np.maximum(units * unit_ms, curve.time_ms[0]))
     steps = np.maximum.accumulate(np.maximum(energy[:-1] - energy[1:], 0.0)[::-1])
     convex = energy[-1] + np.append(0.0, steps.cumsum())[::-1]
-    return CostCurve(units, units.astype(np.float64), convex)
+    return CostCurve(tuple(units.tolist()), units.astype(np.float64), convex)

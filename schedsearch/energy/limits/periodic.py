@@ -16,7 +16,6 @@ if devices waited at the least, and the plan is counted as they do.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ from schedsearch.energy.limits.folding import ClockGroup, Folded, PeriodicSchedu
 from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.limits.switched import min_effective_mj
 from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, SwitchingProblem
-from schedsearch.energy.programs import RelaxedTimes, SolverError, Timing, min_energy
+from schedsearch.energy.programs import RelaxedTimes, Timing, min_energy
 from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
 from schedsearch.schedule import Instance, micro_batches_of, require_plain
 
@@ -139,7 +138,7 @@ def periodic_plan(
         near = _neighbors(timing.curves[group].time_ms, float(relaxed.planned_ms[group]))
         ways = []
         for fixed[group] in near:
-            found = relaxed if len(near) == 1 else _min_energy(timing.fixed(fixed), deadline_ms)
+            found = relaxed if len(near) == 1 else min_energy(timing.fixed(fixed), deadline_ms)
             if found is not None:
                 ways.append((found.energy_mj, int(fixed[group]), found))
         fixed[group] = -1
@@ -147,8 +146,7 @@ def periodic_plan(
             _, fixed[group], relaxed = min(ways, key=lambda way: way[0])
     modes = _reclaimed(timing, relaxed, deadline_ms, by_energy)
     clocks = {
-        group: int(curve.clock_mhz[i])
-        for group, curve, i in zip(folded.groups, timing.curves, modes, strict=True)
+        group: curve.clocks[i] for group, curve, i in zip(folded.groups, timing.curves, modes, strict=True)
     }
     period_ms = relaxed.period_ms if folded.is_folded else None
     return PeriodicPlan(periodic, profile, clocks, num_micro_batches, deadline_ms, period_ms)
@@ -200,7 +198,7 @@ def _relaxed(
     settling, is_folded = SETTLING_ROUNDS, True
     while is_folded:
         folded = fold(periodic, curves, num_micro_batches, settling)
-        relaxed = _min_energy(folded.timing, deadline_ms)
+        relaxed = min_energy(folded.timing, deadline_ms)
         if relaxed is not None:
             return folded, relaxed
         settling, is_folded = 2 * settling, folded.is_folded
@@ -215,13 +213,6 @@ def _relaxed(
             f"takes {shortest_ms:.6g} ms; give at least that"
         )
     return folded, RelaxedTimes(time, 0.0, shortest_ms, 0.0)
-
-
-def _min_energy(timing: Timing, deadline_ms: float) -> RelaxedTimes | None:
-    """Return the relaxed times; None if infeasible or the solver failed, as callers have a fallback."""
-    with contextlib.suppress(SolverError):
-        return min_energy(timing, deadline_ms)
-    return None
 
 
 def _neighbors(time_ms: Floats, planned_ms: float) -> list[int]:

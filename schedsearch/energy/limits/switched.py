@@ -14,7 +14,6 @@ iterations is left out.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from itertools import pairwise
 
@@ -25,7 +24,7 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
 from schedsearch.energy.graph import Floats
 from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, SwitchingProblem
-from schedsearch.energy.programs import SolverError, free_timing, min_energy
+from schedsearch.energy.programs import free_timing, min_energy
 from schedsearch.schedule import Schedule, require_one_stream
 
 SHARES = (1.0, 0.985, 0.97, 0.85)
@@ -58,11 +57,10 @@ def min_effective_mj(problem: SwitchingProblem) -> float:
     Some plan keeps the problem's `latest_ms`.
     """
     bounds = [float(problem.arrays.energy_mj.min(axis=1)[problem.arrays.row].sum())]
-    timing, prices = free_timing(problem.graph, problem.curves), []
-    for share in SHARES:
-        with contextlib.suppress(SolverError):
-            relaxed = min_energy(timing, max(share * problem.latest_ms, problem.span_ms[0]))
-            prices += [] if relaxed is None else [relaxed.edge_price]
+    timing = free_timing(problem.graph, problem.curves)
+    lengths_ms = (max(share * problem.latest_ms, problem.span_ms[0]) for share in SHARES)
+    relaxed = (min_energy(timing, ms) for ms in lengths_ms)
+    prices = [times.edge_price for times in relaxed if times is not None]
     means = [np.mean(prices[:count], axis=0) for count in range(2, len(prices) + 1)]
     bounds += [bound_at_prices(problem, each) for each in (*prices, *means)]
     return max(bounds)
