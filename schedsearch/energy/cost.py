@@ -16,6 +16,7 @@ import numpy as np
 
 from placements import Placement, Profile
 from schedsearch.energy.graph import Floats, Ints
+from schedsearch.energy.simulation import undominated
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,16 +61,11 @@ def lower_hull(time: Floats, energy: Floats) -> Ints:
 
 def cost_curve(run: str, num_gpus: int, profile: Profile) -> CostCurve:
     """Return the cost curve of a block in one of its modes, on `num_gpus` GPUs that all run at one clock."""
-    power = profile.min_blocking_power_w
-    options = (
-        (p.time_ms, num_gpus * (p.energy_mj - power * p.time_ms), p.clock) for p in profile.points[run]
-    )
-    best: list[tuple[float, float, int]] = []
-    for option in sorted(options):
-        if not best or option[1] < best[-1][1]:
-            best.append(option)
-    time, energy, clocks = zip(*best, strict=True)
-    return CostCurve(clocks, np.array(time), np.array(energy))
+    points = profile.points[run]
+    time, energy = np.array([(point.time_ms, point.energy_mj) for point in points]).T
+    effective = num_gpus * (energy - profile.min_blocking_power_w * time)
+    best = undominated(time, effective)
+    return CostCurve(tuple(points[i].clock for i in best), time[best], effective[best])
 
 
 def cost_curves(placement: Placement, profile: Profile) -> dict[str, CostCurve]:

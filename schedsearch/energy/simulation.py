@@ -218,7 +218,7 @@ def all_maximum_clocks(schedule: Schedule, profile: Profile) -> dict[str, tuple[
     }
 
 
-def undominated(time_ms: Floats, energy_mj: Floats, after_w: Floats) -> Ints:
+def undominated(time_ms: Floats, energy_mj: Floats, after_w: Floats | None = None) -> Ints:
     """Return the plans that no other beats at every deadline that both keep, by increasing time.
 
     Until a deadline a plan uses its energy, and a power after its end. A plan that ends no later, uses no
@@ -228,11 +228,12 @@ def undominated(time_ms: Floats, energy_mj: Floats, after_w: Floats) -> Ints:
     Args:
         time_ms: End of each plan; shape ``(plans,)``.
         energy_mj: Energy until then, above the energy of waiting at the least power all the time.
-        after_w: Power from then on, above the least.
+        after_w: Power from then on, above the least; None for the least.
 
     Returns:
         Indices, without equals; of plans that end together the one of least energy first.
     """
+    after_w = np.zeros(len(time_ms)) if after_w is None else after_w
     order = np.lexsort((after_w, energy_mj, time_ms))
     if not after_w.any():
         energy = energy_mj[order]

@@ -60,7 +60,7 @@ def _hulls(placement: Placement, profile: Profile) -> dict[str, tuple[Floats, Fl
         is_left_out = any(not each.time for each in placement.alternatives(block.name))
         time = np.concatenate([*(curve.time_ms for curve in of), [0.0] * is_left_out])
         energy = np.concatenate([*(curve.energy_mj for curve in of), [0.0] * is_left_out])
-        best = undominated(time, energy, np.zeros(len(time)))
+        best = undominated(time, energy)
         best = best[lower_hull(time[best], energy[best])]
         hulls[block.name] = time[best], energy[best]
     return hulls
