@@ -54,15 +54,13 @@ class ModeTable:
     @classmethod
     def of(cls, runs: Sequence[str], curves: Mapping[str, CostCurve]) -> ModeTable:
         """Return the modes of instances, by the names under which the curves have their costs."""
-        names = {name: row for row, name in enumerate(curves)}
-        shape = (len(names), max(len(curve.time_ms) for curve in curves.values()))
-        clock = np.zeros(shape, dtype=object)
-        time, energy = np.full((2, *shape), np.inf)
+        rows = {name: row for row, name in enumerate(curves)}
+        shape = (len(rows), max(len(curve.time_ms) for curve in curves.values()))
+        clock, (time, energy) = np.zeros(shape, dtype=object), np.full((2, *shape), np.inf)
         for row, curve in enumerate(curves.values()):
-            count = len(curve.time_ms)
-            clock[row, :count] = curve.clocks
-            time[row, :count], energy[row, :count] = curve.time_ms, curve.energy_mj
-        return cls(np.array([names[name] for name in runs]), clock, time, energy)
+            own = row, slice(len(curve.time_ms))
+            clock[own], time[own], energy[own] = curve.clocks, curve.time_ms, curve.energy_mj
+        return cls(np.array([rows[name] for name in runs]), clock, time, energy)
 
     @cached_property
     def clock_mhz(self) -> Ints:
@@ -187,14 +185,6 @@ class ClockProblem:
             np.array([0.0 if plan.waiting_w is None else plan.waiting_w - min_w for plan in plans]),
         )
         return tuple(plans[i] for i in kept.tolist())
-
-    def for_every_micro_batch(self, clock_of: Mapping[str, int]) -> Clocks:
-        """Return one clock for each block, in each of its modes, as clocks of all its micro-batches."""
-        run_name = self.schedule.run_name
-        return {
-            name: tuple(clock_of[run_name(name, n)] for n in runs)
-            for name, runs in self.schedule.runs_of.items()
-        }
 
 
 def clocks_by_block(graph: InstanceGraph, clock: NDArray[Any] | Ints) -> list[dict[str, tuple[int, ...]]]:

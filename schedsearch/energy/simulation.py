@@ -212,8 +212,13 @@ def _not_known(clock: int, points: Sequence[OperatingPoint]) -> str:
 
 def all_maximum_clocks(schedule: Schedule, profile: Profile) -> dict[str, tuple[int, ...]]:
     """Return each block's highest clock for every micro-batch."""
+    return clocks_of(schedule, {run: profile.fastest(run).clock for run in schedule.placement.runs})
+
+
+def clocks_of(schedule: Schedule, clock_mhz: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Return one clock for each block, in each of its modes, as clocks of all its micro-batches."""
     return {
-        name: tuple(profile.fastest(schedule.run_name(name, n)).clock for n in runs)
+        name: tuple(clock_mhz[schedule.run_name(name, n)] for n in runs)
         for name, runs in schedule.runs_of.items()
     }
 

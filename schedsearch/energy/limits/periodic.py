@@ -28,7 +28,7 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.limits.folding import ClockGroup, Folded, PeriodicSchedule, fold
 from schedsearch.energy.limits.plan import LimitedPlan
-from schedsearch.energy.limits.switched import min_effective_mj
+from schedsearch.energy.limits.switched import plan_under_limits
 from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, SwitchingProblem
 from schedsearch.energy.programs import RelaxedTimes, Timing, min_energy
 from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
@@ -177,11 +177,9 @@ def switched_periodic_plan(
     groups = [periodic.groups(instance, number)[-1] for instance in problem.graph.instances]
     numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     problem = replace(problem, group=np.array([numbers[group] for group in groups]))
-    column = problem.columns(alone.unrolled(number).clock_mhz)
-    column, best = problem.plan_from(column, free, deadline_ms, 0.0, "no plan that repeats and was found")
+    column, best = plan_under_limits(problem, alone.unrolled(number).clock_mhz, free, deadline_ms, 0.0)
     clocks = dict(zip(groups, problem.clock_mhz[column].tolist(), strict=True))
-    bound_mj = min_effective_mj(problem) + problem.waiting_w * deadline_ms
-    return replace(alone, clock_mhz=clocks, period_ms=None), best.above(bound_mj)
+    return replace(alone, clock_mhz=clocks, period_ms=None), best
 
 
 def _relaxed(

@@ -20,11 +20,19 @@ from itertools import pairwise
 import numpy as np
 
 from placements import Profile
-from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
-from schedsearch.energy.graph import Floats
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier, proved
+from schedsearch.energy.graph import EnergyError, Floats, Ints
 from schedsearch.energy.limits.plan import LimitedPlan
-from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, SwitchingProblem
+from schedsearch.energy.limits.switching import (
+    ClockChanges,
+    SwitchingLimits,
+    SwitchingProblem,
+    changes_per_iteration,
+    num_clock_changes,
+)
+from schedsearch.energy.problem import Clocks, clocks_by_block
 from schedsearch.energy.programs import free_timing, min_energy
+from schedsearch.energy.simulation import simulated_plan
 from schedsearch.schedule import Schedule, require_one_stream
 
 SHARES = (1.0, 0.985, 0.97, 0.85)
@@ -46,9 +54,52 @@ def switched_plan(
     latest_ms = deadline_ms * (1 + TIME_TOLERANCE)
     problem = SwitchingProblem(schedule, profile, frontier.relaxed, limits, latest_ms)
     price_w = problem.bound.price_w(deadline_ms)
-    column = problem.columns(free.clock_mhz)
-    _, best = problem.plan_from(column, free, deadline_ms, price_w, "no plan that was found")
-    return best.above(min_effective_mj(problem) + problem.waiting_w * deadline_ms)
+    return plan_under_limits(problem, free.clock_mhz, free, deadline_ms, price_w)[1]
+
+
+def plan_under_limits(
+    problem: SwitchingProblem, clock_mhz: Clocks, free: FrequencyPlan, deadline_ms: float, price_w: float
+) -> tuple[Ints, LimitedPlan[SwitchingLimits, ClockChanges]]:
+    """Return the plan of least energy found under the limits, and the column of each instance's clock.
+
+    Simulated annealing changes the clocks of stretches, from the plan without limits, and from one clock for
+    all blocks.
+
+    Args:
+        problem: Where it has clock groups, plans are sought in which each group has one clock.
+        clock_mhz: Clocks of a plan without limits; as one clock for each group.
+        free: The plan of the frontier.
+        deadline_ms: Deadline that both keep.
+        price_w: Shadow price of time there.
+
+    Raises:
+        EnergyError: None was found that keeps the limits.
+    """
+    from schedsearch.energy.limits.annealing import annealed
+
+    limits, waiting_mj = problem.limits, problem.waiting_w * deadline_ms
+    kept, tried = [], [problem.columns(clock_mhz)]
+    if not limits.are_none:
+        tried.append(problem.at_one_clock())
+        tried += annealed(problem.arrays, tried, price_w)
+    for column in tried:
+        found, over_ms = problem.simulated(column)
+        if over_ms <= 0:
+            kept.append((found.energy_mj - problem.waiting_w * found.time_ms, column, found))
+    if not kept:
+        which = "no plan that was found" if problem.group is None else "no plan that repeats and was found"
+        raise EnergyError(
+            f"deadline_ms: {deadline_ms:.12g} is kept by {which} under a dwell of {limits.dwell_ms:g} ms and "
+            f"{limits.latency_ms:g} ms per change of clock; give more time"
+        )
+    effective_mj, column, found = min(kept, key=lambda each: each[0])
+    (clocks,) = clocks_by_block(problem.graph, problem.clock_mhz[column][:, None])
+    plan = simulated_plan(clocks, found, problem.bound.at(found.time_ms))
+    schedule, energy_mj = problem.schedule, effective_mj + waiting_mj
+    changes = num_clock_changes(schedule, clocks), changes_per_iteration(schedule, clocks)
+    bound_mj = proved(min_effective_mj(problem) + waiting_mj, energy_mj)
+    outcome = ClockChanges(found, *changes)
+    return column, LimitedPlan(plan, limits, outcome, free, deadline_ms, energy_mj, bound_mj)
 
 
 def min_effective_mj(problem: SwitchingProblem) -> float:
