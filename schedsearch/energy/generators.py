@@ -23,6 +23,7 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, LowerBoun
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.problem import ClockProblem, ModeTable
 from schedsearch.energy.programs import free_timing, min_energy
+from schedsearch.energy.relaxation import RelaxedPlan
 from schedsearch.energy.simulation import undominated
 
 TOLERANCE = 1e-10
@@ -186,8 +187,8 @@ MAX_LABELS = 64
 """Labels that are kept, evenly among all."""
 
 
-def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_ms: float) -> Iterator[Ints]:
-    """Yield plans for a deadline with the clocks of one device fixed: the others rounded from new times.
+def fixed(problem: ClockProblem, relaxed: RelaxedPlan) -> Iterator[Ints]:
+    """Yield plans with the clocks of one device fixed, for a relaxed plan's deadline: others rounded anew.
 
     Where one device is busy all the time, a neighbour has just as long for each micro-batch: it cannot save
     up what rounding leaves unused. Its clocks must then fit a row of windows in time as well as they can, and
@@ -195,10 +196,8 @@ def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_m
     the device that the relaxed plan slows down least, of those whose planned times are not modes' times
     already, choose the best clocks for it within the windows that the others leave, solve the relaxed problem
     of the rest again, and round it.
-
-    Times and shadow prices (mJ per ms) are those of each instance in the relaxed plan; shape
-    ``(instances,)``.
     """
+    deadline_ms, planned_ms = relaxed.time_ms, relaxed.planned_ms
     table, slip_ms = problem.table, TOLERANCE * deadline_ms
     floor = table.slowest_within(planned_ms[:, None] + slip_ms)
     is_open = planned_ms - table.times(floor)[:, 0] > slip_ms
@@ -210,7 +209,7 @@ def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_m
     time_ms = planned_ms - YIELDING * slowdown
     time_ms[members] = planned_ms[members]
     rows = table.row[members]
-    paid_mj = PAID * price_w[members, None] * np.nan_to_num(table.time_ms[rows], posinf=0.0)
+    paid_mj = PAID * relaxed.price_w[members, None] * np.nan_to_num(table.time_ms[rows], posinf=0.0)
     windows = windows_of(problem, members, time_ms, deadline_ms)
     best = best_within(*windows, table.time_ms[rows], table.energy_mj[rows] + paid_mj)
     if best is None:

@@ -154,9 +154,8 @@ class ClockProblem:
         """The lower bound of every plan's energy: the relaxed frontier."""
         if self.known_bound is not None:
             return self.known_bound
-        points = [(point.time_ms, point.energy_mj) for point in breakpoints(self.graph, self.curves)]
-        time, energy = np.array(points[::-1]).T
-        return LowerBound(time, energy, self.waiting_w)
+        points = breakpoints(self.graph, self.curves)
+        return LowerBound.of([(point.time_ms, point.energy_mj) for point in points], self.waiting_w)
 
     @cached_property
     def span_ms(self) -> tuple[float, float]:
