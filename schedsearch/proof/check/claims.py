@@ -176,27 +176,27 @@ def _validate_rounds(repetend: Repetend) -> None:
 
 def _check_refutation(certificate: Certificate, refutation: Refutation, time_limit_s: float) -> CheckedClaim:
     """Check a refutation: ask Z3 again whether a repetend of its period exists."""
-    limits, placement = certificate.limits, certificate.limits.on(certificate.placement)
-    size, period = refutation.micro_batches, refutation.period
+    limits, size, period = certificate.limits, refutation.micro_batches, refutation.period
     if size < 1:
         raise CertificateError(f"refutation: {_counted(size)} is not at least 1")
     text = (
         f"refutation by {refutation.solver or 'a solver'}: no repetend of "
-        f"{_counted(size)}{limits.in_words(placement)} has a period of "
+        f"{_counted(size)}{limits.in_words(certificate.placement)} has a period of "
         f"{certificate.in_ms(period)}{' or less' if limits.keep_monotone else ''}"
     )
-    return _claim(text, _is_refuted(placement, size, period, time_limit_s, limits.span, limits.latency))
+    return _claim(text, _is_refuted(certificate.placement, size, period, limits, time_limit_s))
 
 
 def _is_refuted(
-    placement: Placement, size: int, period: int, time_limit_s: float, span: int | None, latency: int | None
+    placement: Placement, size: int, period: int, limits: RepetendLimits, time_limit_s: float
 ) -> bool | None:
     """Return Z3's answer, None where a question is too large; a repetend found is shown to be one."""
+    placement = limits.on(placement)
     if time_limit_s <= 0 or size * len(placement.blocks) > _MAX_INSTANCES:
         return None
     from schedsearch.proof.check.refutation import find_starts  # loads Z3
 
-    found, first, chosen = find_starts(placement, size, period, time_limit_s, span, latency)
+    found, first, chosen = find_starts(placement, size, period, time_limit_s, limits.span, limits.latency)
     if found:
         _validate_rounds(Repetend.from_first_starts(placement, size, period, first, chosen))
     return None if found is None else not found
@@ -281,8 +281,8 @@ def check_span_bound(certificate: Certificate, bound: int, time_limit_s: float) 
         return CheckedClaim(f"{text}; by adding up")
     own = RepetendLimits(latency=repetend.latency, memory=max(repetend.peak_memory))
     for limits, condition in ((certificate.limits, ""), (own, ", with as little memory and latency")):
-        placement, size = limits.on(certificate.placement), repetend.micro_batches
-        shown = _is_refuted(placement, size, repetend.period, time_limit_s / 2, bound - 1, limits.latency)
+        shorter, size = replace(limits, span=bound - 1), repetend.micro_batches
+        shown = _is_refuted(certificate.placement, size, repetend.period, shorter, time_limit_s / 2)
         if shown is not False:
             return CheckedClaim(f"{text}{condition}", holds=shown is True)
     raise CertificateError(f"{text}, but there is one")
