@@ -16,7 +16,6 @@ import numpy as np
 
 from placements import Placement, Profile
 from schedsearch.energy.graph import Floats, Ints
-from schedsearch.energy.simulation import undominated
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +56,34 @@ def lower_hull(time: Floats, energy: Floats) -> Ints:
             kept.pop()
         kept.append(i)
     return np.array(kept)
+
+
+def undominated(time_ms: Floats, energy_mj: Floats, after_w: Floats | None = None) -> Ints:
+    """Return the plans that no other beats at every deadline that both keep, by increasing time.
+
+    Until a deadline a plan uses its energy, and a power after its end. A plan that ends no later, uses no
+    more until the other's end, and draws no more then, beats the other. Where no plan draws more than the
+    least afterwards, these are the plans that no other beats in both time and energy.
+
+    Args:
+        time_ms: End of each plan; shape ``(plans,)``.
+        energy_mj: Energy until then, above the energy of waiting at the least power all the time.
+        after_w: Power from then on, above the least; None for the least.
+
+    Returns:
+        Indices, without equals; of plans that end together the one of least energy first.
+    """
+    after_w = np.zeros(len(time_ms)) if after_w is None else after_w
+    order = np.lexsort((after_w, energy_mj, time_ms))
+    if not after_w.any():
+        energy = energy_mj[order]
+        return order[energy < np.append(np.inf, np.minimum.accumulate(energy)[:-1])]
+    kept = order[:0]
+    for i in order:
+        until = energy_mj[kept] + after_w[kept] * (time_ms[i] - time_ms[kept])
+        if not ((until <= energy_mj[i]) & (after_w[kept] <= after_w[i])).any():
+            kept = np.append(kept, i)
+    return kept
 
 
 def cost_curve(run: str, num_gpus: int, profile: Profile) -> CostCurve:

@@ -18,13 +18,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.energy.cost import lower_hull
+from schedsearch.energy.cost import lower_hull, undominated
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, LowerBound
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.problem import ClockProblem, ModeTable
 from schedsearch.energy.programs import free_timing, min_energy
 from schedsearch.energy.relaxation import RelaxedPlan
-from schedsearch.energy.simulation import undominated
 
 TOLERANCE = 1e-10
 """Share of the deadline by which rounding errors may make an instance late."""
@@ -202,7 +201,7 @@ def fixed(problem: ClockProblem, relaxed: RelaxedPlan) -> Iterator[Ints]:
     floor = table.slowest_within(planned_ms[:, None] + slip_ms)
     is_open = planned_ms - table.times(floor)[:, 0] > slip_ms
     slowdown = planned_ms - table.time_ms[table.row, 0]
-    open_orders = [order for order in problem.orders if is_open[order].any()]
+    open_orders = [order for order in problem.waiting.orders if is_open[order].any()]
     if not open_orders:
         return
     members = min(open_orders, key=lambda order: float(slowdown[order].sum()))

@@ -96,13 +96,11 @@ class InstanceGraph:
         Milliseconds from the begin of the iteration, and how long each runs, have the shape ``(size,
         plans)``.
         """
-        end: Floats = deadline_ms - self.reversed.earliest_start(time_ms[::-1])[::-1]
-        return end
+        return deadline_ms - self.reversed.earliest_start(time_ms[::-1])[::-1]
 
     def makespan(self, time_ms: Floats) -> Floats:
         """Return the length of the iteration of each plan; shape ``(plans,)``."""
-        makespan: Floats = (self.earliest_start(time_ms) + time_ms).max(axis=0)
-        return makespan
+        return np.max(self.earliest_start(time_ms) + time_ms, axis=0)
 
 
 def instance_graph(schedule: Schedule) -> InstanceGraph:

@@ -18,17 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Profile
-from schedsearch.energy.cost import CostCurve, cost_curves
+from schedsearch.energy.cost import CostCurve, cost_curves, undominated
 from schedsearch.energy.frontier import FrequencyPlan, LowerBound
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints, instance_graph
 from schedsearch.energy.relaxation import breakpoints
-from schedsearch.energy.simulation import (
-    WaitingPower,
-    simulate_at_clocks,
-    simulated_plan,
-    undominated,
-    waiting_w,
-)
+from schedsearch.energy.simulation import WaitingPower, simulate_at_clocks, simulated_plan, waiting_w
 from schedsearch.schedule import Schedule
 
 Clocks = Mapping[str, tuple[int, ...]]
@@ -69,19 +63,16 @@ class ModeTable:
 
     def times(self, choice: Ints) -> Floats:
         """Return the time of each instance in the chosen modes, in ms; shape ``(instances, plans)``."""
-        times: Floats = self.time_ms[self.row[:, None], choice]
-        return times
+        return self.time_ms[self.row[:, None], choice]
 
     def energy(self, choice: Ints) -> Floats:
         """Return the effective energy of all instances together; shape ``(plans,)``."""
-        energy: Floats = self.energy_mj[self.row[:, None], choice].sum(axis=0)
-        return energy
+        return np.sum(self.energy_mj[self.row[:, None], choice], axis=0)
 
     @cached_property
     def last(self) -> Ints:
         """The slowest mode of each instance, its mode of least energy; shape ``(instances,)``."""
-        last: Ints = np.isfinite(self.time_ms).sum(axis=1)[self.row] - 1
-        return last
+        return np.count_nonzero(np.isfinite(self.time_ms), axis=1)[self.row] - 1
 
     def slowest_within(self, allowed_ms: Floats) -> Ints:
         """Return the slowest modes that take no longer, or the fastest; shape ``(instances, plans)``."""
@@ -116,11 +107,6 @@ class ClockProblem:
     def graph(self) -> InstanceGraph:
         """The graph of the schedule's instances and their waits."""
         return instance_graph(self.schedule)
-
-    @cached_property
-    def orders(self) -> tuple[Ints, ...]:
-        """The indices of each device's instances, in its order."""
-        return self.waiting.orders
 
     @cached_property
     def curves(self) -> dict[str, CostCurve]:

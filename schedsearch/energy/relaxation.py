@@ -126,8 +126,7 @@ def breakpoints(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Iterat
 def _powers_w(curve: CostCurve) -> Floats:
     """Return the power in W needed to go from each hull option to the next faster one, slowest first."""
     time, energy = curve.time_ms[curve.hull][::-1], curve.energy_mj[curve.hull][::-1]
-    powers: Floats = np.diff(energy) / -np.diff(time)
-    return powers
+    return np.diff(energy) / -np.diff(time)
 
 
 class RelaxedPlan(NamedTuple):

@@ -134,15 +134,15 @@ def bound_at_prices(problem: SwitchingProblem, edge_price_w: Floats) -> float:
     found = float(edge_price_w @ graph.delay_ms) - problem.latest_ms * float(until_end.sum())
     found += float((price - inflow) @ earliest)
     times = np.nan_to_num(arrays.time_ms[arrays.row], posinf=0.0)
-    shares = np.bincount(np.concatenate(problem.orders), minlength=size)
+    shares = np.bincount(np.concatenate(problem.waiting.orders), minlength=size)
     each = (arrays.energy_mj[arrays.row] + price[:, None] * times) / np.maximum(shares, 1)[:, None]
     # what the quickest change between neighbours costs, shared among the devices where they are neighbours
     others = ~np.eye(len(problem.clock_mhz), dtype=np.bool_)
     latency_ms = arrays.latency_ms[others].min(initial=problem.limits.latency_ms)
     longer = np.maximum(latency_ms - graph.delay_ms, 0.0) * edge_price_w
     dear = dict(zip(zip(graph.tail.tolist(), graph.head.tolist(), strict=True), longer.tolist(), strict=True))
-    number = Counter(pair for order in problem.orders for pair in pairwise(order.tolist()))
-    for order in problem.orders:
+    number = Counter(pair for order in problem.waiting.orders for pair in pairwise(order.tolist()))
+    for order in problem.waiting.orders:
         if len(order):
             change = [dear.get(pair, 0.0) / number[pair] for pair in pairwise(order.tolist())]
             windows = earliest[order], latest[order], problem.limits.dwell_ms * (1 - TIME_TOLERANCE)

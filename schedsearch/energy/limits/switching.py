@@ -136,7 +136,7 @@ class SwitchingProblem(ClockProblem):
                 column = np.searchsorted(clocks, p.clock_mhz)
                 time[row, column], energy[row, column] = p.time_ms, placement.gpus_of(block) * effective_mj
         rows = {name: row for row, name in enumerate(placement.runs)}
-        pairs = {pair for order in self.orders for pair in pairwise(order.tolist())}
+        pairs = {pair for order in self.waiting.orders for pair in pairwise(order.tolist())}
         edges = zip(graph.tail.tolist(), graph.head.tolist(), strict=True)
         group = np.arange(graph.size) if self.group is None else self.group
         latency = np.where(clocks[:, None] == clocks, 0.0, limits.latency_ms)
@@ -151,8 +151,8 @@ class SwitchingProblem(ClockProblem):
             graph.tail,
             graph.delay_ms,
             np.array([edge in pairs for edge in edges], dtype=np.bool_),
-            np.concatenate(self.orders),
-            np.cumsum([0, *map(len, self.orders)]),
+            np.concatenate(self.waiting.orders),
+            np.cumsum([0, *map(len, self.waiting.orders)]),
             group,
             np.argsort(group, kind="stable"),
             np.cumsum([0, *np.bincount(group)]),

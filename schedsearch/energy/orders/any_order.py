@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from placements import Placement, Profile
-from schedsearch.energy.cost import cost_curves, lower_hull
+from schedsearch.energy.cost import cost_curves, lower_hull, undominated
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import Floats
-from schedsearch.energy.simulation import undominated, waiting_w
+from schedsearch.energy.simulation import waiting_w
 from schedsearch.schedule import Schedule, micro_batches_of
 
 
