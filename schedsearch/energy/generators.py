@@ -94,7 +94,8 @@ class PlanPool:
 
     def _all(self) -> tuple[Floats, NDArray[np.int16]]:
         """Return the figures and modes of all plans; the modes have the shape ``(instances, plans)``."""
-        self._figures[:], self._choices[:] = [np.hstack(self._figures)], [np.hstack(self._choices)]
+        if len(self._choices) > 1:
+            self._figures[:], self._choices[:] = [np.hstack(self._figures)], [np.hstack(self._choices)]
         return self._figures[0], self._choices[0]
 
 

@@ -100,7 +100,8 @@ class InstanceGraph:
 
     def makespan(self, time_ms: Floats) -> Floats:
         """Return the length of the iteration of each plan; shape ``(plans,)``."""
-        return np.max(self.earliest_start(time_ms) + time_ms, axis=0)
+        makespan: Floats = (self.earliest_start(time_ms) + time_ms).max(axis=0)
+        return makespan
 
 
 def instance_graph(schedule: Schedule) -> InstanceGraph:

@@ -67,12 +67,14 @@ class ModeTable:
 
     def energy(self, choice: Ints) -> Floats:
         """Return the effective energy of all instances together; shape ``(plans,)``."""
-        return np.sum(self.energy_mj[self.row[:, None], choice], axis=0)
+        energy: Floats = self.energy_mj[self.row[:, None], choice].sum(axis=0)
+        return energy
 
     @cached_property
     def last(self) -> Ints:
         """The slowest mode of each instance, its mode of least energy; shape ``(instances,)``."""
-        return np.count_nonzero(np.isfinite(self.time_ms), axis=1)[self.row] - 1
+        last: Ints = np.isfinite(self.time_ms).sum(axis=1)[self.row] - 1
+        return last
 
     def slowest_within(self, allowed_ms: Floats) -> Ints:
         """Return the slowest modes that take no longer, or the fastest; shape ``(instances, plans)``."""

@@ -16,7 +16,6 @@ if devices waited at the least, and the plan is counted as they do.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -25,7 +24,7 @@ import numpy as np
 from placements import Profile
 from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
-from schedsearch.energy.graph import EnergyError, Floats
+from schedsearch.energy.graph import EnergyError, Floats, instance_graph
 from schedsearch.energy.limits.folding import ClockGroup, Folded, PeriodicSchedule, fold
 from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.limits.switched import plan_under_limits
@@ -200,17 +199,15 @@ def _relaxed(
         if relaxed is not None:
             return folded, relaxed
         settling, is_folded = 2 * settling, folded.is_folded
-    timing = folded.timing
-    time = np.array([curve.time_ms[0] for curve in timing.curves])
-    start = _starts(timing, time, 0.0, math.inf)
-    assert start is not None, "without a period there are no cycles"
-    shortest_ms = float((start + time[timing.group]).max())
+    graph = instance_graph(periodic.schedule(num_micro_batches))
+    shortest_ms = float(graph.makespan(np.array([[curves[run].time_ms[0]] for run in graph.runs]))[0])
     if not shortest_ms <= deadline_ms * (1 + TIME_TOLERANCE):
         raise EnergyError(
             f"deadline_ms: {deadline_ms:.12g} cannot be kept by a plan that repeats, the shortest iteration "
             f"takes {shortest_ms:.6g} ms; give at least that"
         )
-    return folded, RelaxedTimes(time, 0.0, shortest_ms, 0.0)
+    fastest_ms = np.array([curve.time_ms[0] for curve in folded.timing.curves])
+    return folded, RelaxedTimes(fastest_ms, 0.0, shortest_ms, 0.0)
 
 
 def _neighbors(time_ms: Floats, planned_ms: float) -> list[int]:
@@ -263,7 +260,7 @@ def _starts(
     weight = time[timing.tail] + timing.delay_ms + timing.rounds * period_ms
     start = np.zeros(len(time)) if since_ms is None else since_ms.copy()
     heads, first = np.unique(timing.head, return_index=True)
-    slip = ROUNDING * deadline_ms if deadline_ms < math.inf else 0.0
+    slip = ROUNDING * deadline_ms
     for _ in range(len(start) + 1):
         if (start + time > deadline_ms + slip).any():
             return None
