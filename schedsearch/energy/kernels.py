@@ -7,9 +7,12 @@ Instances are in topological order.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from schedsearch.energy.graph import Floats, Ints
 from schedsearch.graph.compiled import compiled
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 NO_LIMIT = np.iinfo(np.int64).max
 
