@@ -15,7 +15,6 @@ from functools import cached_property
 import numpy as np
 
 from placements import Placement, Profile
-from placements.profiles.operating_point import Clock, config_of
 from schedsearch.energy.graph import Floats, Ints
 
 
@@ -24,29 +23,20 @@ class CostCurve:
     """The options of a block that no other option beats in both time and effective energy.
 
     Attributes:
-        clock_mhz: Clock of each option; shape ``(options,)``.
-        time_ms: Ascending.
+        clocks: Clock of each option, a `Clock` with its configuration if the option has one.
+        time_ms: Ascending; shape ``(options,)``.
         energy_mj: Effective energy on the GPUs of all of the block's devices together; strictly descending.
-        config: Configuration of each option; empty where the block has none.
     """
 
-    clock_mhz: Ints
+    clocks: tuple[int, ...]
     time_ms: Floats
     energy_mj: Floats
-    config: tuple[str, ...] = ()
-
-    @cached_property
-    def clocks(self) -> list[int]:
-        """The clock of each option, a `Clock` with its configuration if the option has one."""
-        plain = self.clock_mhz.tolist()
-        named = zip(plain, self.config, strict=True) if self.config else ()
-        return [Clock(mhz, config) if config else mhz for mhz, config in named] or plain
 
     def only(self, options: Ints | int) -> CostCurve:
         """Return the curve with some options left."""
         kept = np.atleast_1d(options)
-        config = tuple(self.config[option] for option in kept) if self.config else ()
-        return CostCurve(self.clock_mhz[kept], self.time_ms[kept], self.energy_mj[kept], config)
+        clocks = tuple(self.clocks[option] for option in kept)
+        return CostCurve(clocks, self.time_ms[kept], self.energy_mj[kept])
 
     @cached_property
     def hull(self) -> Ints:
@@ -68,20 +58,41 @@ def lower_hull(time: Floats, energy: Floats) -> Ints:
     return np.array(kept)
 
 
+def undominated(time_ms: Floats, energy_mj: Floats, after_w: Floats | None = None) -> Ints:
+    """Return the plans that no other beats at every deadline that both keep, by increasing time.
+
+    Until a deadline a plan uses its energy, and a power after its end. A plan that ends no later, uses no
+    more until the other's end, and draws no more then, beats the other. Where no plan draws more than the
+    least afterwards, these are the plans that no other beats in both time and energy.
+
+    Args:
+        time_ms: End of each plan; shape ``(plans,)``.
+        energy_mj: Energy until then, above the energy of waiting at the least power all the time.
+        after_w: Power from then on, above the least; None for the least.
+
+    Returns:
+        Indices, without equals; of plans that end together the one of least energy first.
+    """
+    after_w = np.zeros(len(time_ms)) if after_w is None else after_w
+    order = np.lexsort((after_w, energy_mj, time_ms))
+    if not after_w.any():
+        energy = energy_mj[order]
+        return order[energy < np.append(np.inf, np.minimum.accumulate(energy)[:-1])]
+    kept = order[:0]
+    for i in order:
+        until = energy_mj[kept] + after_w[kept] * (time_ms[i] - time_ms[kept])
+        if not ((until <= energy_mj[i]) & (after_w[kept] <= after_w[i])).any():
+            kept = np.append(kept, i)
+    return kept
+
+
 def cost_curve(run: str, num_gpus: int, profile: Profile) -> CostCurve:
     """Return the cost curve of a block in one of its modes, on `num_gpus` GPUs that all run at one clock."""
-    power = profile.min_blocking_power_w
-    options = (
-        (p.time_ms, num_gpus * (p.energy_mj - power * p.time_ms), p.clock) for p in profile.points[run]
-    )
-    best: list[tuple[float, float, int]] = []
-    for option in sorted(options):
-        if not best or option[1] < best[-1][1]:
-            best.append(option)
-    time, energy, clock = zip(*best, strict=True)
-    config = tuple(map(config_of, clock))
-    clock_mhz = np.array(clock, dtype=np.int64)
-    return CostCurve(clock_mhz, np.array(time), np.array(energy), config if any(config) else ())
+    points = profile.points[run]
+    time, energy = np.array([(point.time_ms, point.energy_mj) for point in points]).T
+    effective = num_gpus * (energy - profile.min_blocking_power_w * time)
+    best = undominated(time, effective)
+    return CostCurve(tuple(points[i].clock for i in best), time[best], effective[best])
 
 
 def cost_curves(placement: Placement, profile: Profile) -> dict[str, CostCurve]:

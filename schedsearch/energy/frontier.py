@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -73,6 +73,12 @@ class LowerBound:
     time_ms: Floats
     effective_mj: Floats
     waiting_w: float
+
+    @classmethod
+    def of(cls, falling: Sequence[tuple[float, float]], waiting_w: float) -> LowerBound:
+        """Return the bound of breakpoints (ms, mJ), longest iteration first."""
+        time_ms, effective_mj = np.array(falling[::-1]).T
+        return cls(time_ms, effective_mj, waiting_w)
 
     def at(self, time_ms: float) -> float:
         """Return the energy in millijoules, waiting included, below which no iteration this long can go."""

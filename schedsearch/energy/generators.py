@@ -12,47 +12,34 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.energy.cost import lower_hull
+from schedsearch.energy.cost import lower_hull, undominated
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, LowerBound
 from schedsearch.energy.graph import Floats, Ints
 from schedsearch.energy.problem import ClockProblem, ModeTable
-from schedsearch.energy.programs import SolverError, free_timing, min_energy
-from schedsearch.energy.simulation import undominated
+from schedsearch.energy.programs import free_timing, min_energy
+from schedsearch.energy.relaxation import RelaxedPlan
 
 TOLERANCE = 1e-10
 """Share of the deadline by which rounding errors may make an instance late."""
 
 
-class _Simulated(NamedTuple):
-    """Simulated plans: the end, energy and modes of each.
-
-    Attributes:
-        time_ms: When each plan ends; shape ``(plans,)``.
-        energy_mj: Effective energy until then.
-        after_w: Power of all devices after the end, above the least blocking power.
-        choice: Modes; shape ``(instances, plans)``.
-    """
-
-    time_ms: Floats
-    energy_mj: Floats
-    after_w: Floats
-    choice: NDArray[np.int16]
-
-
 @dataclass(frozen=True, eq=False)
 class PlanPool:
-    """Every plan that was made for a problem, with its simulated time and energy."""
+    """Every plan that was made for a problem, with its simulated time and energy.
+
+    The figures of each plan are its end in ms, its effective energy until then in mJ, and the power of all
+    devices after the end in W, above the least blocking power; shape ``(3, plans)``.
+    """
 
     problem: ClockProblem
-    _parts: list[_Simulated] = field(default_factory=list)
+    _figures: list[Floats] = field(default_factory=list)
+    _choices: list[NDArray[np.int16]] = field(default_factory=list)
 
     def add(self, *choices: Ints) -> None:
         """Simulate plans and keep them; shape ``(instances, plans)`` each."""
@@ -63,7 +50,8 @@ class PlanPool:
             clock = choice if waiting.is_even else table.clock_mhz[table.row[:, None], choice]
             above_mj, after_w = waiting.of_all(start, time_ms, clock)
             end_ms = (start + time_ms).max(axis=0)
-            self._parts.append(_Simulated(end_ms, energy_mj + above_mj, after_w, choice.astype(np.int16)))
+            self._figures.append(np.array([end_ms, energy_mj + above_mj, after_w]))
+            self._choices.append(choice.astype(np.int16))
 
     def best(self, deadlines: Floats | None, bound: LowerBound) -> tuple[FrequencyPlan, ...]:
         """Return the plans that are best for one of the given deadlines, or, without these, for any deadline.
@@ -72,26 +60,26 @@ class PlanPool:
         are by strictly increasing time and strictly decreasing effective energy; where the blocking power
         depends on the clock, by time, and of them are all that no other beats at every deadline.
         """
-        every, is_even = self._all(), self.problem.waiting.is_even
-        order = undominated(every.time_ms, every.energy_mj, every.after_w)
+        (time, energy, after_w), choice = self._all()
+        is_even, order = self.problem.waiting.is_even, undominated(time, energy, after_w)
         if deadlines is not None and is_even:
             until_ms = deadlines * (1 + TIME_TOLERANCE)
-            order = order[np.unique(np.searchsorted(every.time_ms[order], until_ms, side="right") - 1)]
-        clocks = self.problem.clocks(every.choice[:, order].astype(np.int64))
+            order = order[np.unique(np.searchsorted(time[order], until_ms, side="right") - 1)]
+        clocks = self.problem.clocks(choice[:, order].astype(np.int64))
         return tuple(
             FrequencyPlan(
                 clock_mhz,
-                time_ms := float(every.time_ms[i]),
-                float(every.energy_mj[i]) + bound.waiting_w * time_ms,
+                time_ms := float(time[i]),
+                float(energy[i]) + bound.waiting_w * time_ms,
                 bound.at(time_ms),
-                None if is_even else bound.waiting_w + float(every.after_w[i]),
+                None if is_even else bound.waiting_w + float(after_w[i]),
             )
             for i, clock_mhz in zip(order.tolist(), clocks, strict=True)
         )
 
     def best_for(self, deadline_ms: float) -> tuple[Ints, float]:
         """Return modes and effective energy until the deadline of the best plan that keeps this deadline."""
-        time, energy, after_w, choice = self._all()
+        (time, energy, after_w), choice = self._all()
         until = energy + after_w * np.maximum(deadline_ms - time, 0.0)
         until = np.where(time <= deadline_ms * (1 + TIME_TOLERANCE), until, np.inf)
         best = int(until.argmin())
@@ -99,17 +87,16 @@ class PlanPool:
 
     def envelope(self) -> tuple[Floats, Ints]:
         """Return time and modes of the plans on the lower convex hull of time and effective energy."""
-        time, energy, _, choice = self._all()
-        order = undominated(time, energy, np.zeros(len(time)))
+        (time, energy, _), choice = self._all()
+        order = undominated(time, energy)
         kept = order[lower_hull(time[order], energy[order])]
         return time[kept], choice[:, kept].astype(np.int64)
 
-    def _all(self) -> _Simulated:
-        if len(self._parts) > 1:
-            self._parts[:] = [
-                _Simulated(*(np.concatenate(each, axis=-1) for each in zip(*self._parts, strict=True)))
-            ]
-        return self._parts[0]
+    def _all(self) -> tuple[Floats, NDArray[np.int16]]:
+        """Return the figures and modes of all plans; the modes have the shape ``(instances, plans)``."""
+        if len(self._choices) > 1:
+            self._figures[:], self._choices[:] = [np.hstack(self._figures)], [np.hstack(self._choices)]
+        return self._figures[0], self._choices[0]
 
 
 def rounded(
@@ -200,8 +187,8 @@ MAX_LABELS = 64
 """Labels that are kept, evenly among all."""
 
 
-def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_ms: float) -> Iterator[Ints]:
-    """Yield plans for a deadline with the clocks of one device fixed: the others rounded from new times.
+def fixed(problem: ClockProblem, relaxed: RelaxedPlan) -> Iterator[Ints]:
+    """Yield plans with the clocks of one device fixed, for a relaxed plan's deadline: others rounded anew.
 
     Where one device is busy all the time, a neighbour has just as long for each micro-batch: it cannot save
     up what rounding leaves unused. Its clocks must then fit a row of windows in time as well as they can, and
@@ -209,33 +196,30 @@ def fixed(problem: ClockProblem, planned_ms: Floats, price_w: Floats, deadline_m
     the device that the relaxed plan slows down least, of those whose planned times are not modes' times
     already, choose the best clocks for it within the windows that the others leave, solve the relaxed problem
     of the rest again, and round it.
-
-    Times and shadow prices (mJ per ms) are those of each instance in the relaxed plan; shape
-    ``(instances,)``.
     """
+    deadline_ms, planned_ms = relaxed.time_ms, relaxed.planned_ms
     table, slip_ms = problem.table, TOLERANCE * deadline_ms
     floor = table.slowest_within(planned_ms[:, None] + slip_ms)
     is_open = planned_ms - table.times(floor)[:, 0] > slip_ms
     slowdown = planned_ms - table.time_ms[table.row, 0]
-    open_orders = [order for order in problem.orders if is_open[order].any()]
+    open_orders = [order for order in problem.waiting.orders if is_open[order].any()]
     if not open_orders:
         return
     members = min(open_orders, key=lambda order: float(slowdown[order].sum()))
     time_ms = planned_ms - YIELDING * slowdown
     time_ms[members] = planned_ms[members]
     rows = table.row[members]
-    paid_mj = PAID * price_w[members, None] * np.nan_to_num(table.time_ms[rows], posinf=0.0)
+    paid_mj = PAID * relaxed.price_w[members, None] * np.nan_to_num(table.time_ms[rows], posinf=0.0)
     windows = windows_of(problem, members, time_ms, deadline_ms)
     best = best_within(*windows, table.time_ms[rows], table.energy_mj[rows] + paid_mj)
     if best is None:
         return
     mode = np.full(problem.graph.size, -1)
     mode[members] = best
-    with contextlib.suppress(SolverError):  # the other plans are all there are then
-        timing = free_timing(problem.graph, problem.curves).fixed(mode)
-        rest = min_energy(timing, deadline_ms * (1 + TOLERANCE))
-        if rest is not None:
-            yield from rounded(problem, rest.planned_ms[:, None], np.array([deadline_ms]))
+    timing = free_timing(problem.graph, problem.curves).fixed(mode)
+    rest = min_energy(timing, deadline_ms * (1 + TOLERANCE))
+    if rest is not None:  # otherwise the other plans are all there are
+        yield from rounded(problem, rest.planned_ms[:, None], np.array([deadline_ms]))
 
 
 def windows_of(
@@ -279,7 +263,7 @@ def best_within(release_ms: Floats, due_ms: Floats, time_ms: Floats, cost_mj: Fl
         if not len(label):
             return None
         ends, sums = ends[label, mode], cost[label] + costs[mode]
-        order = undominated(ends, sums, np.zeros(len(ends)))
+        order = undominated(ends, sums)
         order = order[np.unique(np.linspace(0, len(order) - 1, min(len(order), MAX_LABELS)).astype(np.int64))]
         end, cost = ends[order], sums[order]
         steps.append((label[order], mode[order]))

@@ -96,8 +96,7 @@ class InstanceGraph:
         Milliseconds from the begin of the iteration, and how long each runs, have the shape ``(size,
         plans)``.
         """
-        end: Floats = deadline_ms - self.reversed.earliest_start(time_ms[::-1])[::-1]
-        return end
+        return deadline_ms - self.reversed.earliest_start(time_ms[::-1])[::-1]
 
     def makespan(self, time_ms: Floats) -> Floats:
         """Return the length of the iteration of each plan; shape ``(plans,)``."""

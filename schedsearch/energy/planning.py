@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from placements import Profile
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier, OnProgress
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier, LowerBound, OnProgress
 from schedsearch.energy.generators import PlanPool, fixed, rounded, spliced
 from schedsearch.energy.graph import EnergyError, Floats, Ints
 from schedsearch.energy.improving import MAX_INSTANCES, Improvement
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.relaxation import RelaxedPlans, breakpoints, relaxed_plans
+from schedsearch.energy.relaxation import Breakpoint, breakpoints, relaxed_plans
 from schedsearch.energy.simulation import all_maximum_clocks
 from schedsearch.schedule import Schedule
 
@@ -68,12 +68,9 @@ def compute_frontier(
     asked = [] if deadline_ms is None else np.atleast_1d(deadline_ms).tolist()
     deadlines = _deadlines(problem, num_plans, [all_maximum.time_ms, *asked])
     wanted = np.unique(np.searchsorted(deadlines, [deadlines[0], *asked]).clip(max=len(deadlines) - 1))
-    relaxed = relaxed_plans(
-        breakpoints(problem.graph, problem.curves), deadlines, problem.waiting_w, on_progress
-    )
-    plans, is_interrupted = _plans(problem, relaxed, deadlines, wanted, work_limit, on_progress)
-    all_maximum = replace(all_maximum, lower_bound_mj=relaxed.bound.at(all_maximum.time_ms))
-    return Frontier.of(plans, all_maximum, schedule.placement, profile, relaxed.bound, is_interrupted)
+    plans, bound, is_interrupted = _plans(problem, deadlines, wanted, work_limit, on_progress)
+    all_maximum = replace(all_maximum, lower_bound_mj=bound.at(all_maximum.time_ms))
+    return Frontier.of(plans, all_maximum, schedule.placement, profile, bound, is_interrupted)
 
 
 def plan_for(problem: ClockProblem, deadline_ms: float, work_limit: float = 0.0) -> FrequencyPlan | None:
@@ -84,20 +81,37 @@ def plan_for(problem: ClockProblem, deadline_ms: float, work_limit: float = 0.0)
     until = np.array([deadline_ms * (1 + TIME_TOLERANCE)])
     if problem.span_ms[0] > until[0]:
         return None
-    relaxed = relaxed_plans(breakpoints(problem.graph, problem.curves), until, problem.waiting_w)
-    return _plans(problem, relaxed, until, np.array([0]), work_limit, None)[0][-1]
+    return _plans(problem, until, np.array([0]), work_limit)[0][-1]
 
 
 def _plans(
     problem: ClockProblem,
-    relaxed: RelaxedPlans,
     deadlines: Floats,
     wanted: Ints,
     work_limit: float,
-    on_progress: OnProgress | None,
-) -> tuple[tuple[FrequencyPlan, ...], bool]:
-    """Return the best plans for deadlines, some of them wanted most, and whether Ctrl-C ended the search."""
-    pool, graph = PlanPool(problem), problem.graph
+    on_progress: OnProgress | None = None,
+) -> tuple[tuple[FrequencyPlan, ...], LowerBound, bool]:
+    """Return the best plans for ascending deadlines, their lower bound, and whether Ctrl-C ended the search.
+
+    None of the deadlines is below the shortest iteration; `wanted` are the indices of those that matter most.
+    """
+    pool, graph, ends, relaxed = PlanPool(problem), problem.graph, list[tuple[float, float]](), []
+
+    def tell(step: str, done: int, most: int) -> None:
+        if on_progress is not None:
+            on_progress(step, done, most)
+
+    def noted() -> Iterator[Breakpoint]:
+        for point in breakpoints(graph, problem.curves):
+            ends.append((point.time_ms, point.energy_mj))
+            yield point
+
+    for plan in relaxed_plans(noted(), deadlines[::-1].tolist()):
+        relaxed.append(plan)
+        tell("relaxing", len(relaxed), len(deadlines))
+    relaxed.reverse()
+    bound = LowerBound.of(ends, problem.waiting_w)
+    planned_ms = np.column_stack([plan.planned_ms for plan in relaxed])
     as_fast_ms = np.array([[problem.profile.fastest(name).time_ms] for name in graph.runs])
     no_slower = problem.table.slowest_within(as_fast_ms)
     # the fastest modes keep every deadline, also where a higher clock is slower, as measured ones may be
@@ -105,26 +119,22 @@ def _plans(
     firsts = range(0, len(deadlines), _DEADLINES_AT_ONCE)
     parts = [slice(first, first + _DEADLINES_AT_ONCE) for first in firsts]
 
-    def tell(done: int) -> None:
-        if on_progress is not None:
-            on_progress("rounding", done, 2 * len(parts))
-
     for i, part in enumerate(parts):
-        pool.add(*rounded(problem, relaxed.planned_ms[:, part], deadlines[part]))
-        tell(i + 1)
+        pool.add(*rounded(problem, planned_ms[:, part], deadlines[part]))
+        tell("rounding", i + 1, 2 * len(parts))
     for i in wanted:
-        pool.add(*fixed(problem, relaxed.planned_ms[:, i], relaxed.price_w[:, i], float(deadlines[i])))
+        pool.add(*fixed(problem, relaxed[i]))
     envelope = pool.envelope()
     for i, part in enumerate(parts):
         pool.add(*spliced(problem, envelope, deadlines[part]))
-        tell(len(parts) + i + 1)
+        tell("rounding", len(parts) + i + 1, 2 * len(parts))
     aimed = deadlines[wanted]
     if work_limit > 0:  # what is best now stays the best for some deadline, or something better does
-        deadlines = np.union1d(deadlines, [plan.time_ms for plan in pool.best(deadlines, relaxed.bound)])
-    improvement = Improvement(pool, relaxed.bound, deadlines if graph.size <= MAX_INSTANCES else aimed)
+        deadlines = np.union1d(deadlines, [plan.time_ms for plan in pool.best(deadlines, bound)])
+    improvement = Improvement(pool, bound, deadlines if graph.size <= MAX_INSTANCES else aimed)
     improvement.run(work_limit, on_progress)
-    plans = tuple(map(improvement.bounded, pool.best(deadlines, relaxed.bound)))
-    return plans, improvement.is_interrupted
+    plans = tuple(map(improvement.bounded, pool.best(deadlines, bound)))
+    return plans, bound, improvement.is_interrupted
 
 
 def _deadlines(problem: ClockProblem, num_plans: int, extra_ms: list[float]) -> Floats:

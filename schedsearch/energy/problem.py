@@ -18,17 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placements import Profile
-from schedsearch.energy.cost import CostCurve, cost_curves
+from schedsearch.energy.cost import CostCurve, cost_curves, undominated
 from schedsearch.energy.frontier import FrequencyPlan, LowerBound
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints, instance_graph
 from schedsearch.energy.relaxation import breakpoints
-from schedsearch.energy.simulation import (
-    WaitingPower,
-    simulate_at_clocks,
-    simulated_plan,
-    undominated,
-    waiting_w,
-)
+from schedsearch.energy.simulation import WaitingPower, simulate_at_clocks, simulated_plan, waiting_w
 from schedsearch.schedule import Schedule
 
 Clocks = Mapping[str, tuple[int, ...]]
@@ -54,15 +48,13 @@ class ModeTable:
     @classmethod
     def of(cls, runs: Sequence[str], curves: Mapping[str, CostCurve]) -> ModeTable:
         """Return the modes of instances, by the names under which the curves have their costs."""
-        names = {name: row for row, name in enumerate(curves)}
-        shape = (len(names), max(len(curve.time_ms) for curve in curves.values()))
-        clock = np.zeros(shape, dtype=object if any(curve.config for curve in curves.values()) else np.int64)
-        time, energy = np.full((2, *shape), np.inf)
+        rows = {name: row for row, name in enumerate(curves)}
+        shape = (len(rows), max(len(curve.time_ms) for curve in curves.values()))
+        clock, (time, energy) = np.zeros(shape, dtype=object), np.full((2, *shape), np.inf)
         for row, curve in enumerate(curves.values()):
-            count = len(curve.time_ms)
-            clock[row, :count] = curve.clocks
-            time[row, :count], energy[row, :count] = curve.time_ms, curve.energy_mj
-        return cls(np.array([names[name] for name in runs]), clock, time, energy)
+            own = row, slice(len(curve.time_ms))
+            clock[own], time[own], energy[own] = curve.clocks, curve.time_ms, curve.energy_mj
+        return cls(np.array([rows[name] for name in runs]), clock, time, energy)
 
     @cached_property
     def clock_mhz(self) -> Ints:
@@ -71,8 +63,7 @@ class ModeTable:
 
     def times(self, choice: Ints) -> Floats:
         """Return the time of each instance in the chosen modes, in ms; shape ``(instances, plans)``."""
-        times: Floats = self.time_ms[self.row[:, None], choice]
-        return times
+        return self.time_ms[self.row[:, None], choice]
 
     def energy(self, choice: Ints) -> Floats:
         """Return the effective energy of all instances together; shape ``(plans,)``."""
@@ -120,11 +111,6 @@ class ClockProblem:
         return instance_graph(self.schedule)
 
     @cached_property
-    def orders(self) -> tuple[Ints, ...]:
-        """The indices of each device's instances, in its order."""
-        return self.waiting.orders
-
-    @cached_property
     def curves(self) -> dict[str, CostCurve]:
         """The cost curve of each block in each of its modes."""
         return cost_curves(self.schedule.placement, self.profile)
@@ -156,9 +142,8 @@ class ClockProblem:
         """The lower bound of every plan's energy: the relaxed frontier."""
         if self.known_bound is not None:
             return self.known_bound
-        points = [(point.time_ms, point.energy_mj) for point in breakpoints(self.graph, self.curves)]
-        time, energy = np.array(points[::-1]).T
-        return LowerBound(time, energy, self.waiting_w)
+        points = breakpoints(self.graph, self.curves)
+        return LowerBound.of([(point.time_ms, point.energy_mj) for point in points], self.waiting_w)
 
     @cached_property
     def span_ms(self) -> tuple[float, float]:
@@ -187,14 +172,6 @@ class ClockProblem:
             np.array([0.0 if plan.waiting_w is None else plan.waiting_w - min_w for plan in plans]),
         )
         return tuple(plans[i] for i in kept.tolist())
-
-    def for_every_micro_batch(self, clock_of: Mapping[str, int]) -> Clocks:
-        """Return one clock for each block, in each of its modes, as clocks of all its micro-batches."""
-        run_name = self.schedule.run_name
-        return {
-            name: tuple(clock_of[run_name(name, n)] for n in runs)
-            for name, runs in self.schedule.runs_of.items()
-        }
 
 
 def clocks_by_block(graph: InstanceGraph, clock: NDArray[Any] | Ints) -> list[dict[str, tuple[int, ...]]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from schedsearch.energy.cost import CostCurve
-from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints
+from schedsearch.energy.graph import Floats, InstanceGraph, Ints
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -28,58 +28,26 @@ _MODEL_ERROR = "(HiGHS Status 2:"
 """Part of scipy's message if HiGHS refused the program; scipy gives this the status of an infeasible one."""
 
 
-class SolverError(EnergyError):
-    """HiGHS ended without an answer, so neither an optimum nor infeasibility is known."""
-
-
-class Rows:
-    """Rows of a linear program, collected in groups and numbered in the order added.
-
-    Attributes:
-        limit: Right-hand side of each row, by group.
-    """
-
-    def __init__(self) -> None:
-        self.limit: list[Floats] = []
-        self._parts: list[tuple[Ints, Ints, Floats]] = []
-        self._count = 0
-
-    def add(self, limit: Floats, *parts: tuple[Ints, Ints, Floats]) -> None:
-        """Add a group of rows with these right-hand sides; a part is (row in the group, column, value)."""
-        self._parts += [(row + self._count, column, value) for row, column, value in parts]
-        self.limit.append(limit)
-        self._count += len(limit)
-
-    def matrix(self, num_columns: int) -> csr_array:
-        """Return all rows."""
-        from scipy.sparse import coo_array
-
-        row, column, value = (np.concatenate([part[i] for part in self._parts]) for i in range(3))
-        return coo_array((value, (row, column)), shape=(self._count, num_columns)).tocsr()
-
-
 def minimized(
-    cost: Floats, upper: Floats, rows: Rows, *, lower: Floats | None = None
+    cost: Floats, bounds: tuple[Floats, Floats], matrix: csr_array, limit: Floats
 ) -> OptimizeResult | None:
-    """Return scipy's optimum of a linear program; None if the program is infeasible.
+    """Return scipy's optimum of a linear program; None without: it is infeasible, or the solver failed.
+
+    A failure, after which neither an optimum nor infeasibility is known, is logged as a warning.
 
     Args:
         cost: Cost of each column; their sum is to be least.
-        upper: Bound of each column.
-        rows: Inequalities: each row is at most its limit.
-        lower: Bound of each column; 0 by default.
-
-    Raises:
-        SolverError: The solver failed (a warning is logged): neither an optimum nor infeasibility is known.
+        bounds: Lower and upper bound of each column.
+        matrix: Inequalities: each row is at most its limit; shape ``(rows, columns)``.
+        limit: Right-hand side of each row.
     """
     from scipy.optimize import linprog
 
-    least = np.zeros(len(cost)) if lower is None else lower
     answer = linprog(
         cost,
-        A_ub=rows.matrix(len(cost)),
-        b_ub=np.concatenate(rows.limit),
-        bounds=np.column_stack([least, upper]),
+        A_ub=matrix,
+        b_ub=limit,
+        bounds=np.column_stack(bounds),
         method="highs",
         options={
             "presolve": False,  # takes longer than it saves
@@ -89,10 +57,9 @@ def minimized(
     )
     if answer.status == 0 and answer.x is not None:
         return answer
-    if answer.status == 2 and _MODEL_ERROR not in answer.message:
-        return None
-    log.warning("HiGHS failed, so its bound is left out: %s", answer.message)
-    raise SolverError(f"schedule: the solver failed ({answer.message}); ask for another time")
+    if answer.status != 2 or _MODEL_ERROR in answer.message:
+        log.warning("HiGHS failed, so its bound is left out: %s", answer.message)
+    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +143,9 @@ class RelaxedTimes:
 def min_energy(
     timing: Timing, deadline_ms: float | None, limits: Sequence[EnergyLimit] = ()
 ) -> RelaxedTimes | None:
-    """Return the relaxed plan of least energy that keeps the deadline, or None if no plan does.
+    """Return the relaxed plan of least energy that keeps the deadline; None if no plan is found.
+
+    Callers have another plan or bound then: it does not prove that there is none (see `minimized`).
 
     The columns are the start of each node, the use of each segment of the curves, the period, and the length
     of the iteration. Times are in units of the median time and energies of the median energy, so that
@@ -186,10 +155,9 @@ def min_energy(
         timing: Waits between instances.
         deadline_ms: None for the plan of the shortest iteration.
         limits: Limits that it keeps.
-
-    Raises:
-        SolverError: The solver failed, so neither an optimum nor infeasibility is known.
     """
+    from scipy.sparse import block_array, csr_array, eye_array
+
     hulls = [(curve.time_ms[curve.hull], curve.energy_mj[curve.hull]) for curve in timing.curves]
     unit_ms = float(np.median([time[0] for time, _ in hulls]))
     spans = [float(energy[0] - energy[-1]) for _, energy in hulls if len(energy) > 1]
@@ -198,36 +166,20 @@ def min_energy(
     most = np.array([energy[0] for _, energy in hulls]) / unit_mj
     length = np.concatenate([np.diff(time) for time, _ in hulls]) / unit_ms
     slope = np.concatenate([np.diff(energy) for _, energy in hulls]) / unit_mj / length
-    num_of = np.array([len(time) - 1 for time, _ in hulls])
-    owner, first = np.repeat(np.arange(len(hulls)), num_of), np.cumsum(num_of) - num_of
-    nodes = len(timing.group)
+    owner = np.repeat(np.arange(len(hulls)), [len(time) - 1 for time, _ in hulls])
+    nodes, tail, head, group = len(timing.group), timing.tail, timing.head, timing.group
     period, end = nodes + len(owner), nodes + len(owner) + 1
-
-    def with_times_of(which: Ints, limit: Floats, *parts: tuple[Ints, Ints, Floats]) -> None:
-        """Add rows in which the times of some nodes are added to other parts."""
-        groups = timing.group[which]
-        repeat = num_of[groups]
-        position = np.repeat(np.arange(len(which)), repeat)
-        within = np.arange(len(position)) - np.repeat(np.cumsum(repeat) - repeat, repeat)
-        segment = nodes + first[groups[position]] + within
-        rows.add(limit - fastest[groups], *parts, (position, segment, np.ones(len(segment))))
-
-    rows = Rows()
-    edge, node = np.arange(len(timing.tail)), np.arange(nodes)
-    one, ones = np.ones(len(edge)), np.ones(nodes)
-    with_times_of(
-        timing.tail,
-        -timing.delay_ms / unit_ms,
-        (edge, timing.tail, one),
-        (edge, timing.head, -one),
-        (edge, np.full(len(edge), period), timing.rounds.astype(np.float64)),
-    )
-    with_times_of(node, np.zeros(nodes), (node, node, ones), (node, np.full(nodes, end), -ones))
+    start = eye_array(nodes, format="csr")
+    segments = np.ones(len(owner)), (owner, np.arange(len(owner)))
+    used = csr_array(segments, shape=(len(hulls), len(owner)))[group]  # segments of each node's time
+    rounds, until_end = csr_array(timing.rounds[:, None]), csr_array(-np.ones((nodes, 1)))
+    rows = [[start[tail] - start[head], used[tail], rounds, None], [start, used, None, until_end]]
+    right = [-timing.delay_ms / unit_ms - fastest[group[tail]], -fastest[group]]
     for limit in limits:
         scale = 1 / max(float(limit.weight.sum()), 1.0)
-        columns = np.append(np.arange(nodes, period), end)
-        value = scale * np.append(limit.weight[owner] * slope, -limit.power_w * unit_ms / unit_mj)
-        rows.add(np.array([-scale * float(limit.weight @ most)]), (np.zeros_like(columns), columns, value))
+        energy = csr_array([scale * (limit.weight[owner] * slope)])
+        rows.append([None, energy, None, csr_array([[scale * (-limit.power_w * unit_ms / unit_mj)]])])
+        right.append(np.array([-scale * float(limit.weight @ most)]))
     lower, upper, objective = np.zeros(end + 1), np.full(end + 1, np.inf), np.zeros(end + 1)
     upper[nodes:period] = length
     if deadline_ms is None:
@@ -235,17 +187,18 @@ def min_energy(
     else:
         lower[end] = upper[end] = deadline_ms / unit_ms
         objective[nodes:period] = timing.count[owner] * slope
-    answer = minimized(objective, upper, rows, lower=lower)
+    matrix = block_array(rows, format="csr")
+    answer = minimized(objective, (lower, upper), matrix, np.concatenate(right))
     if answer is None:
         return None
-    used = answer.x[nodes:period]
-    planned = fastest + np.bincount(owner, used, minlength=len(hulls))
-    energy = most + np.bincount(owner, used * slope, minlength=len(hulls))
+    shares = answer.x[nodes:period]
+    planned = fastest + np.bincount(owner, shares, minlength=len(hulls))
+    energy = most + np.bincount(owner, shares * slope, minlength=len(hulls))
     unit = 1.0 if deadline_ms is None else unit_mj / unit_ms
     return RelaxedTimes(
         planned * unit_ms,
         float(answer.x[period]) * unit_ms,
         float(answer.x[end]) * unit_ms,
         float(timing.count @ energy) * unit_mj,
-        np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(edge)] * unit, 0.0),
+        np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(tail)] * unit, 0.0),
     )

@@ -30,7 +30,6 @@ from typing import NamedTuple
 import numpy as np
 
 from schedsearch.energy.cost import CostCurve
-from schedsearch.energy.frontier import LowerBound, OnProgress
 from schedsearch.energy.graph import Floats, InstanceGraph, Ints
 
 TICKS_PER_ITERATION = 2**44
@@ -127,78 +126,47 @@ def breakpoints(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Iterat
 def _powers_w(curve: CostCurve) -> Floats:
     """Return the power in W needed to go from each hull option to the next faster one, slowest first."""
     time, energy = curve.time_ms[curve.hull][::-1], curve.energy_mj[curve.hull][::-1]
-    powers: Floats = np.diff(energy) / -np.diff(time)
-    return powers
+    return np.diff(energy) / -np.diff(time)
 
 
-class RelaxedPlans(NamedTuple):
-    """The relaxed frontier, and its plans for some deadlines.
+class RelaxedPlan(NamedTuple):
+    """The best plan for a length of the iteration, in which blocks take any time between their options.
 
     Attributes:
-        bound: The relaxed frontier as a lower bound of every plan.
-        planned_ms: Best time of each instance for each deadline, or more where it has slack beyond its
-            slowest option; shape ``(instances, deadlines)``.
-        price_w: Energy in mJ that one ms more for each instance saves; in the same shape.
+        time_ms: Length of the iteration.
+        energy_mj: Least effective energy at this length.
+        planned_ms: Best time of each instance, or more where it has slack beyond its slowest option; shape
+            ``(instances,)``.
+        price_w: As of the next shorter `Breakpoint`.
+        edge_price_w: Likewise.
     """
 
-    bound: LowerBound
+    time_ms: float
+    energy_mj: float
     planned_ms: Floats
     price_w: Floats
+    edge_price_w: Floats
 
 
-def relaxed_plans(
-    points: Iterable[Breakpoint],
-    deadline_ms: Floats,
-    waiting_w: float,
-    on_progress: OnProgress | None = None,
-) -> RelaxedPlans:
-    """Return the relaxed frontier and its plans for the deadlines.
+def relaxed_plans(points: Iterable[Breakpoint], falling_ms: Iterable[float]) -> Iterator[RelaxedPlan]:
+    """Yield the relaxed plan for each deadline; beyond the ends of the frontier that of the nearest end.
 
-    Args:
-        points: The breakpoints, longest iteration first; only two are held at a time.
-        deadline_ms: Ascending, none below the shortest iteration; shape ``(deadlines,)``.
-        waiting_w: Power of all devices while they wait.
-        on_progress: Called with the number of planned deadlines.
-    """
-    ends, planned, prices = [], [], []
-
-    def noted() -> Iterator[Breakpoint]:
-        for point in points:
-            ends.append((point.time_ms, point.energy_mj))
-            yield point
-
-    falling = deadline_ms[::-1].tolist()
-    for ms, (longer, shorter) in zip(falling, around(noted(), falling), strict=True):
-        planned.append(planned_between(longer, shorter, ms))
-        prices.append(shorter.price_w)
-        if on_progress is not None:
-            on_progress("relaxing", len(planned), len(falling))
-    time, energy = np.array(ends[::-1]).T
-    bound = LowerBound(time, energy, waiting_w)
-    return RelaxedPlans(bound, np.column_stack(planned[::-1]), np.column_stack(prices[::-1]))
-
-
-def around(
-    points: Iterable[Breakpoint], falling_ms: Iterable[float]
-) -> Iterator[tuple[Breakpoint, Breakpoint]]:
-    """Yield for each deadline the next longer and next shorter breakpoint; beyond the ends one twice.
-
-    Both are given longest first; all breakpoints are taken if all deadlines are.
+    Breakpoints and deadlines are given longest first. Only two breakpoints are held at a time; all are taken
+    if all deadlines are.
     """
     longer: Breakpoint | None = None
     deadlines = deque(falling_ms)
     for point in points:
         while deadlines and deadlines[0] >= point.time_ms:
-            deadlines.popleft()
-            yield longer or point, point
+            yield _between(longer or point, point, deadlines.popleft())
         longer = point
     assert longer is not None, "a frontier has at least one breakpoint"
-    for _ in deadlines:
-        yield longer, longer
+    for deadline_ms in deadlines:
+        yield _between(longer, longer, deadline_ms)
 
 
-def planned_between(longer: Breakpoint, shorter: Breakpoint, deadline_ms: float) -> Floats:
-    """Return best times of the instances for a deadline between two breakpoints.
+def _between(longer: Breakpoint, shorter: Breakpoint, deadline_ms: float) -> RelaxedPlan:
+    """Return the relaxed plan for a deadline between two breakpoints.
 
     From one breakpoint to the next every event moves by at most the difference of the two lengths. Moving
     each event by its full way, but by no more than the deadline asks, is as good as moving all in
@@ -207,5 +175,7 @@ def planned_between(longer: Breakpoint, shorter: Breakpoint, deadline_ms: float)
     """
     moved = longer.event_ms - shorter.event_ms
     event = longer.event_ms - np.minimum(moved, max(longer.time_ms - deadline_ms, 0.0))
-    planned: Floats = event[:, 1] - event[:, 0]
-    return planned
+    ends = (shorter.time_ms, longer.time_ms), (shorter.energy_mj, longer.energy_mj)
+    energy_mj = float(np.interp(deadline_ms, *ends))
+    planned = event[:, 1] - event[:, 0]
+    return RelaxedPlan(deadline_ms, energy_mj, planned, shorter.price_w, shorter.edge_price_w)

@@ -212,34 +212,12 @@ def _not_known(clock: int, points: Sequence[OperatingPoint]) -> str:
 
 def all_maximum_clocks(schedule: Schedule, profile: Profile) -> dict[str, tuple[int, ...]]:
     """Return each block's highest clock for every micro-batch."""
+    return clocks_of(schedule, {run: profile.fastest(run).clock for run in schedule.placement.runs})
+
+
+def clocks_of(schedule: Schedule, clock_mhz: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Return one clock for each block, in each of its modes, as clocks of all its micro-batches."""
     return {
-        name: tuple(profile.fastest(schedule.run_name(name, n)).clock for n in runs)
+        name: tuple(clock_mhz[schedule.run_name(name, n)] for n in runs)
         for name, runs in schedule.runs_of.items()
     }
-
-
-def undominated(time_ms: Floats, energy_mj: Floats, after_w: Floats) -> Ints:
-    """Return the plans that no other beats at every deadline that both keep, by increasing time.
-
-    Until a deadline a plan uses its energy, and a power after its end. A plan that ends no later, uses no
-    more until the other's end, and draws no more then, beats the other. Where no plan draws more than the
-    least afterwards, these are the plans that no other beats in both time and energy.
-
-    Args:
-        time_ms: End of each plan; shape ``(plans,)``.
-        energy_mj: Energy until then, above the energy of waiting at the least power all the time.
-        after_w: Power from then on, above the least.
-
-    Returns:
-        Indices, without equals; of plans that end together the one of least energy first.
-    """
-    order = np.lexsort((after_w, energy_mj, time_ms))
-    if not after_w.any():
-        energy = energy_mj[order]
-        return order[energy < np.append(np.inf, np.minimum.accumulate(energy)[:-1])]
-    kept = order[:0]
-    for i in order:
-        until = energy_mj[kept] + after_w[kept] * (time_ms[i] - time_ms[kept])
-        if not ((until <= energy_mj[i]) & (after_w[kept] <= after_w[i])).any():
-            kept = np.append(kept, i)
-    return kept

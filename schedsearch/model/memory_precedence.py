@@ -9,7 +9,7 @@ import functools
 from typing import NamedTuple
 
 from placements import Placement
-from schedsearch.proof.memory_need import min_in_use
+from schedsearch.proof.memory_need import DeviceMemory
 
 
 class Precedence(NamedTuple):
@@ -54,7 +54,9 @@ def precedences(placement: Placement, device: int, name: str, room: int) -> list
     started; later ones use no less than 0. The sum must fit in the room. The releasing blocks that have
     started by then belong to the first micro-batches, and on the same device they have ended.
     """
-    least = min_in_use(placement, device, {name}, set(placement.successors[name]))
+    later = set(placement.successors[name])
+    memory = DeviceMemory(placement, device, {name, *later})
+    least = memory.min_in_use({name}, later)
     earlier, missing = set[str](), [name]
     while missing:
         new = set(placement.by_name[missing.pop()].after) - earlier
@@ -63,8 +65,8 @@ def precedences(placement: Placement, device: int, name: str, room: int) -> list
     found = []
     for block in placement.on(device):
         if block.memory_on(device) < 0 and block.name != name and block.name not in earlier:
-            without = min_in_use(placement, device, {name}, {block.name})
-            released = without - min_in_use(placement, device, {name, block.name}, set())
+            without = memory.min_in_use({name}, {block.name})
+            released = without - memory.min_in_use({name, block.name}, set())
             if released > 0:
                 found.append(Precedence(block.name, room - least, without, released))
     return found

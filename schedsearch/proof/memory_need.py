@@ -37,24 +37,9 @@ def minimum_memory(placement: Placement, device: int) -> int:
     """
     needs = [block for block in placement.on(device) if block.memory_on(device) > 0 or block.transient > 0]
     missing = {block.name: set(placement.successors[block.name]) for block in needs}
-    course = _Course(placement, device, set(missing).union(*missing.values()))
+    course = DeviceMemory(placement, device, set(missing).union(*missing.values()))
     in_use = (b.transient + course.min_in_use({b.name}, missing[b.name]) for b in needs)
     return max(in_use, default=0)
-
-
-def min_in_use(placement: Placement, device: int, started: set[str], missing: set[str]) -> int:
-    """Return the least memory that one micro-batch can have in use on a device at some point of its course.
-
-    Proof: what has started is closed under dependencies, and project selection (a minimum cut) finds the
-    choice among the other blocks that releases most.
-
-    Args:
-        placement: What runs where.
-        device: Device whose memory it is.
-        started: Blocks that have started by then, and so all that they are after.
-        missing: Blocks that have not, and so none that is after them; no block of `started` is.
-    """
-    return _Course(placement, device, started | missing).min_in_use(started, missing)
 
 
 def require_capacity(placement: Placement) -> None:
@@ -76,7 +61,7 @@ def require_capacity(placement: Placement) -> None:
         as_run = [placement.as_run(tuple(min(number, each) for each in last)) for number in numbers]
     for each in as_run:
         for device in range(placement.num_devices):
-            course = _Course(each, device)
+            course = DeviceMemory(each, device)
             if (early := course.max_released(course.memory)) > 0:
                 raise CapacityError(
                     f"blocks: one micro-batch may release {early} of memory on device {device} before it "
@@ -104,7 +89,7 @@ def _shown(placement: Placement, units: int) -> str:
     return f"{units}" if placement.memory_unit_mib is None else f"{placement.mib(units):.10g} MiB"
 
 
-class _Course:
+class DeviceMemory:
     """The blocks of one micro-batch that change a device's memory, with their predecessors.
 
     Dependencies over other devices are followed, but a cut is made through these few blocks only: where
@@ -129,7 +114,15 @@ class _Course:
                 upto[block.name] |= {block.name}
 
     def min_in_use(self, started: set[str], missing: set[str]) -> int:
-        """See the function `min_in_use`; all blocks named here must have been asked for at the start."""
+        """Return the least memory that one micro-batch can have in use on the device at some point.
+
+        Proof: what has started is closed under dependencies, and project selection (a minimum cut) finds the
+        choice among the other blocks that releases most.
+
+        Args:
+            started: Blocks that have started by then, and so all that they are after; of the blocks taken.
+            missing: Blocks that have not, and so none that is after them; likewise, and not in `started`.
+        """
         before = started.union(*(self.before[name] for name in started))
         free = self.memory.keys() - before - missing
         can = [name for name in self.memory if name in free and not self.before[name] & missing]

@@ -36,7 +36,7 @@ def lowtime_clocks(graph: InstanceGraph, curves: Mapping[str, CostCurve], unit_m
         raise ValueError("graph: has delays, which lowtime does not know")
     specs = {}
     for name, curve in curves.items():
-        points = zip(curve.time_ms.tolist(), curve.energy_mj.tolist(), curve.clock_mhz.tolist(), strict=True)
+        points = zip(curve.time_ms.tolist(), curve.energy_mj.tolist(), curve.clocks, strict=True)
         options = [
             ExecutionOption(real_time=ms / 1e3, unit_time=unit_ms / 1e3, cost=mj / 1e3, knob=mhz)
             for ms, mj, mhz in points  # in seconds and joules

@@ -37,8 +37,8 @@ def envpipe(problem: ClockProblem) -> Clocks:
     curves = {}
     for name, points in problem.profile.points.items():
         rows = sorted((point.time_ms, -point.clock_mhz, point.energy_mj) for point in points)
-        time, minus_clock, energy = np.array(rows).T
-        curves[name] = CostCurve((-minus_clock).astype(np.int64), time, energy)
+        time, minus_clock, energy = zip(*rows, strict=True)
+        curves[name] = CostCurve(tuple(-clock for clock in minus_clock), np.array(time), np.array(energy))
     table = ModeTable.of(graph.runs, curves)
     index = {each: i for i, each in enumerate(graph.instances)}
     neighbors = {(index[a], index[b]) for order in schedule.lane_orders for a, b in pairwise(order)}

@@ -17,7 +17,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier, LowerBound, On
 from schedsearch.energy.generators import PlanPool
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.relaxation import around, breakpoints, planned_between
+from schedsearch.energy.relaxation import RelaxedPlan, breakpoints, relaxed_plans
 from schedsearch.energy.simulation import all_maximum_clocks
 from schedsearch.schedule import Schedule
 
@@ -112,28 +111,16 @@ def exponential(curve: CostCurve) -> EnergyOf:
     )
 
 
-class EnergySchedule(NamedTuple):
-    """A planned time for each instance (Perseus, Sec. 3.2), before rounding to clocks.
-
-    Attributes:
-        planned_ms: Planned time of each instance: whole units, or exactly its time of least effective energy;
-            shape ``(instances,)``.
-        time_ms: Planned length of the iteration.
-        effective_mj: Planned effective energy.
-    """
-
-    planned_ms: Floats
-    time_ms: float
-    effective_mj: float
-
-
 def energy_schedules(
     problem: ClockProblem,
     unit_ms: float,
     on_progress: OnProgress | None = None,
     fit: Callable[[CostCurve], EnergyOf] = exponential,
-) -> Iterator[EnergySchedule]:
+) -> Iterator[RelaxedPlan]:
     """Yield the energy schedules from least energy to least time, one unit apart (Perseus, Algorithm 1).
+
+    Their planned times (Perseus, Sec. 3.2), before rounding to clocks, are whole units, or exactly an
+    instance's time of least effective energy.
 
     Raises:
         EnergyError: See `perseus_frontier`.
@@ -154,13 +141,12 @@ def energy_schedules(
     fastest = np.array([[curves[name].time_ms[0]] for name in graph.runs])
     longest, shortest = (round(float(graph.makespan(each)[0])) for each in (slowest[:, None], fastest))
     lengths = range(longest, shortest - 1, -1)
-    for length, pair in zip(lengths, around(breakpoints(graph, curves), lengths), strict=False):
-        planned = np.minimum(np.rint(planned_between(*pair, length)), slowest)
+    for length, plan in zip(lengths, relaxed_plans(breakpoints(graph, curves), lengths), strict=False):
+        planned = np.minimum(np.rint(plan.planned_ms), slowest)
         planned_ms = np.where(planned == slowest, slowest_ms, planned * unit_ms)
-        ends, energies = zip(*((point.time_ms, point.energy_mj) for point in reversed(pair)), strict=True)
         if on_progress is not None and longest > shortest:
             on_progress("cutting", longest - length, longest - shortest)
-        yield EnergySchedule(planned_ms, length * unit_ms, float(np.interp(length, ends, energies)))
+        yield plan._replace(planned_ms=planned_ms, time_ms=length * unit_ms)
 
 
 def _in_units(curve: CostCurve, unit_ms: float, energy_of: EnergyOf) -> CostCurve:
@@ -174,4 +160,4 @@ def _in_units(curve: CostCurve, unit_ms: float, energy_of: EnergyOf) -> CostCurv
     energy = energy_of(np.maximum(units * unit_ms, curve.time_ms[0]))
     steps = np.maximum.accumulate(np.maximum(energy[:-1] - energy[1:], 0.0)[::-1])
     convex = energy[-1] + np.append(0.0, steps.cumsum())[::-1]
-    return CostCurve(units, units.astype(np.float64), convex)
+    return CostCurve(tuple(units.tolist()), units.astype(np.float64), convex)

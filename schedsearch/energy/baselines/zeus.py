@@ -6,19 +6,19 @@ profiled at the clock of its device runs at its highest clock below it, or else 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from placements import Kind, OperatingPoint
 from placements.block import COMPUTE
 from schedsearch.energy.problem import ClockProblem, Clocks
+from schedsearch.energy.simulation import clocks_of
 
 
 def zeus_global(problem: ClockProblem) -> Iterator[Clocks]:
     """Yield plans with one clock for all blocks on all devices, from the highest downwards (ZeusGlobal)."""
     names = list(problem.schedule.placement.runs)
     for limit in _clocks_of(problem, names):
-        clocks = {name: _at_most(problem, name, limit).clock_mhz for name in names}
-        yield problem.for_every_micro_batch(clocks)
+        yield _clocks_within(problem, dict.fromkeys(names, limit))
 
 
 def zeus_per_stage(problem: ClockProblem) -> Iterator[Clocks]:
@@ -53,13 +53,14 @@ def zeus_per_stage(problem: ClockProblem) -> Iterator[Clocks]:
             nearest = min(reversed(steps[device]), key=lambda clock: abs(times[clock] - target_ms))
             limits[device] = nearest if any(times.values()) else steps[device][0]
         limits[heaviest] = limit
-        clocks = {
-            name: _at_most(
-                problem, name, min(limits.get(device, limit) for device in block.devices)
-            ).clock_mhz
-            for name, block in runs.items()
-        }
-        yield problem.for_every_micro_batch(clocks)
+        of_runs = {name: min(limits.get(d, limit) for d in block.devices) for name, block in runs.items()}
+        yield _clocks_within(problem, of_runs)
+
+
+def _clocks_within(problem: ClockProblem, limit_mhz: Mapping[str, int]) -> Clocks:
+    """Return the clocks of all micro-batches under a limit on each block's clock."""
+    chosen = {name: _at_most(problem, name, limit).clock_mhz for name, limit in limit_mhz.items()}
+    return clocks_of(problem.schedule, chosen)
 
 
 def _clocks_of(problem: ClockProblem, names: Iterable[str]) -> list[int]:

@@ -16,8 +16,6 @@ if devices waited at the least, and the plan is counted as they do.
 
 from __future__ import annotations
 
-import contextlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -26,12 +24,12 @@ import numpy as np
 from placements import Profile
 from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
-from schedsearch.energy.graph import EnergyError, Floats
+from schedsearch.energy.graph import EnergyError, Floats, instance_graph
 from schedsearch.energy.limits.folding import ClockGroup, Folded, PeriodicSchedule, fold
 from schedsearch.energy.limits.plan import LimitedPlan
-from schedsearch.energy.limits.switched import min_effective_mj
+from schedsearch.energy.limits.switched import plan_under_limits
 from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, SwitchingProblem
-from schedsearch.energy.programs import RelaxedTimes, SolverError, Timing, min_energy
+from schedsearch.energy.programs import RelaxedTimes, Timing, min_energy
 from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
 from schedsearch.schedule import Instance, micro_batches_of, require_plain
 
@@ -139,7 +137,7 @@ def periodic_plan(
         near = _neighbors(timing.curves[group].time_ms, float(relaxed.planned_ms[group]))
         ways = []
         for fixed[group] in near:
-            found = relaxed if len(near) == 1 else _min_energy(timing.fixed(fixed), deadline_ms)
+            found = relaxed if len(near) == 1 else min_energy(timing.fixed(fixed), deadline_ms)
             if found is not None:
                 ways.append((found.energy_mj, int(fixed[group]), found))
         fixed[group] = -1
@@ -147,8 +145,7 @@ def periodic_plan(
             _, fixed[group], relaxed = min(ways, key=lambda way: way[0])
     modes = _reclaimed(timing, relaxed, deadline_ms, by_energy)
     clocks = {
-        group: int(curve.clock_mhz[i])
-        for group, curve, i in zip(folded.groups, timing.curves, modes, strict=True)
+        group: curve.clocks[i] for group, curve, i in zip(folded.groups, timing.curves, modes, strict=True)
     }
     period_ms = relaxed.period_ms if folded.is_folded else None
     return PeriodicPlan(periodic, profile, clocks, num_micro_batches, deadline_ms, period_ms)
@@ -179,11 +176,9 @@ def switched_periodic_plan(
     groups = [periodic.groups(instance, number)[-1] for instance in problem.graph.instances]
     numbers = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     problem = replace(problem, group=np.array([numbers[group] for group in groups]))
-    column = problem.columns(alone.unrolled(number).clock_mhz)
-    column, best = problem.plan_from(column, free, deadline_ms, 0.0, "no plan that repeats and was found")
+    column, best = plan_under_limits(problem, alone.unrolled(number).clock_mhz, free, deadline_ms, 0.0)
     clocks = dict(zip(groups, problem.clock_mhz[column].tolist(), strict=True))
-    bound_mj = min_effective_mj(problem) + problem.waiting_w * deadline_ms
-    return replace(alone, clock_mhz=clocks, period_ms=None), best.above(bound_mj)
+    return replace(alone, clock_mhz=clocks, period_ms=None), best
 
 
 def _relaxed(
@@ -200,28 +195,19 @@ def _relaxed(
     settling, is_folded = SETTLING_ROUNDS, True
     while is_folded:
         folded = fold(periodic, curves, num_micro_batches, settling)
-        relaxed = _min_energy(folded.timing, deadline_ms)
+        relaxed = min_energy(folded.timing, deadline_ms)
         if relaxed is not None:
             return folded, relaxed
         settling, is_folded = 2 * settling, folded.is_folded
-    timing = folded.timing
-    time = np.array([curve.time_ms[0] for curve in timing.curves])
-    start = _starts(timing, time, 0.0, math.inf)
-    assert start is not None, "without a period there are no cycles"
-    shortest_ms = float((start + time[timing.group]).max())
+    graph = instance_graph(periodic.schedule(num_micro_batches))
+    shortest_ms = float(graph.makespan(np.array([[curves[run].time_ms[0]] for run in graph.runs]))[0])
     if not shortest_ms <= deadline_ms * (1 + TIME_TOLERANCE):
         raise EnergyError(
             f"deadline_ms: {deadline_ms:.12g} cannot be kept by a plan that repeats, the shortest iteration "
             f"takes {shortest_ms:.6g} ms; give at least that"
         )
-    return folded, RelaxedTimes(time, 0.0, shortest_ms, 0.0)
-
-
-def _min_energy(timing: Timing, deadline_ms: float) -> RelaxedTimes | None:
-    """Return the relaxed times; None if infeasible or the solver failed, as callers have a fallback."""
-    with contextlib.suppress(SolverError):
-        return min_energy(timing, deadline_ms)
-    return None
+    fastest_ms = np.array([curve.time_ms[0] for curve in folded.timing.curves])
+    return folded, RelaxedTimes(fastest_ms, 0.0, shortest_ms, 0.0)
 
 
 def _neighbors(time_ms: Floats, planned_ms: float) -> list[int]:
@@ -274,7 +260,7 @@ def _starts(
     weight = time[timing.tail] + timing.delay_ms + timing.rounds * period_ms
     start = np.zeros(len(time)) if since_ms is None else since_ms.copy()
     heads, first = np.unique(timing.head, return_index=True)
-    slip = ROUNDING * deadline_ms if deadline_ms < math.inf else 0.0
+    slip = ROUNDING * deadline_ms
     for _ in range(len(start) + 1):
         if (start + time > deadline_ms + slip).any():
             return None

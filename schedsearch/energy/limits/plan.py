@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from schedsearch.energy.frontier import FrequencyPlan, proved
+from schedsearch.energy.frontier import FrequencyPlan
 
 Limits = TypeVar("Limits")
 Outcome = TypeVar("Outcome")
@@ -46,7 +46,3 @@ class LimitedPlan(Generic[Limits, Outcome]):
         if self.min_ms > 0:
             return self.plan.time_ms / self.min_ms - 1
         return self.energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan
-
-    def above(self, lower_bound_mj: float) -> LimitedPlan[Limits, Outcome]:
-        """Return the plan with an energy until the deadline that no plan under the limits is below."""
-        return replace(self, lower_bound_mj=proved(lower_bound_mj, self.energy_mj))

@@ -15,7 +15,6 @@ it waits is counted, and a plan whose last clocks wait at more than the limit ca
 
 from __future__ import annotations
 
-import contextlib
 import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -28,7 +27,7 @@ from schedsearch.energy.generators import rounded
 from schedsearch.energy.graph import EnergyError, Floats
 from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.problem import ClockProblem, Clocks
-from schedsearch.energy.programs import EnergyLimit, SolverError, free_timing, min_energy
+from schedsearch.energy.programs import EnergyLimit, free_timing, min_energy
 from schedsearch.energy.simulation import at_clocks
 from schedsearch.schedule import Schedule
 
@@ -134,12 +133,11 @@ def _relaxed(problem: ClockProblem, above: PowerCap) -> tuple[float, list[Clocks
         share = {block.name: 1 / placement.gpus_of(block) for block in placement.on(device)}
         weight = np.array([share.get(name, 0.0) for name, _ in problem.graph.instances])
         limits.append(EnergyLimit(weight, above.device_w or 0.0))
-    min_ms, plans = problem.span_ms[0], []
-    with contextlib.suppress(SolverError):
-        shortest = min_energy(timing, None, limits)
-        if shortest is not None:
-            min_ms = shortest.time_ms
-            plans = [min_energy(timing, min_ms * stretch, limits) for stretch in STRETCHES]
+    shortest = min_energy(timing, None, limits)
+    if shortest is None:
+        return problem.span_ms[0], []
+    min_ms = shortest.time_ms
+    plans = [min_energy(timing, min_ms * stretch, limits) for stretch in STRETCHES]
     kept = [(plan.planned_ms, plan.time_ms) for plan in plans if plan is not None]
     if not kept:
         return min_ms, []

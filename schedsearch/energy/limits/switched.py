@@ -14,18 +14,25 @@ iterations is left out.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from itertools import pairwise
 
 import numpy as np
 
 from placements import Profile
-from schedsearch.energy.frontier import TIME_TOLERANCE, Frontier
-from schedsearch.energy.graph import Floats
+from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier, proved
+from schedsearch.energy.graph import EnergyError, Floats, Ints
 from schedsearch.energy.limits.plan import LimitedPlan
-from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, SwitchingProblem
-from schedsearch.energy.programs import SolverError, free_timing, min_energy
+from schedsearch.energy.limits.switching import (
+    ClockChanges,
+    SwitchingLimits,
+    SwitchingProblem,
+    changes_per_iteration,
+    num_clock_changes,
+)
+from schedsearch.energy.problem import Clocks, clocks_by_block
+from schedsearch.energy.programs import free_timing, min_energy
+from schedsearch.energy.simulation import simulated_plan
 from schedsearch.schedule import Schedule, require_one_stream
 
 SHARES = (1.0, 0.985, 0.97, 0.85)
@@ -47,9 +54,52 @@ def switched_plan(
     latest_ms = deadline_ms * (1 + TIME_TOLERANCE)
     problem = SwitchingProblem(schedule, profile, frontier.relaxed, limits, latest_ms)
     price_w = problem.bound.price_w(deadline_ms)
-    column = problem.columns(free.clock_mhz)
-    _, best = problem.plan_from(column, free, deadline_ms, price_w, "no plan that was found")
-    return best.above(min_effective_mj(problem) + problem.waiting_w * deadline_ms)
+    return plan_under_limits(problem, free.clock_mhz, free, deadline_ms, price_w)[1]
+
+
+def plan_under_limits(
+    problem: SwitchingProblem, clock_mhz: Clocks, free: FrequencyPlan, deadline_ms: float, price_w: float
+) -> tuple[Ints, LimitedPlan[SwitchingLimits, ClockChanges]]:
+    """Return the plan of least energy found under the limits, and the column of each instance's clock.
+
+    Simulated annealing changes the clocks of stretches, from the plan without limits, and from one clock for
+    all blocks.
+
+    Args:
+        problem: Where it has clock groups, plans are sought in which each group has one clock.
+        clock_mhz: Clocks of a plan without limits; as one clock for each group.
+        free: The plan of the frontier.
+        deadline_ms: Deadline that both keep.
+        price_w: Shadow price of time there.
+
+    Raises:
+        EnergyError: None was found that keeps the limits.
+    """
+    from schedsearch.energy.limits.annealing import annealed
+
+    limits, waiting_mj = problem.limits, problem.waiting_w * deadline_ms
+    kept, tried = [], [problem.columns(clock_mhz)]
+    if not limits.are_none:
+        tried.append(problem.at_one_clock())
+        tried += annealed(problem.arrays, tried, price_w)
+    for column in tried:
+        found, over_ms = problem.simulated(column)
+        if over_ms <= 0:
+            kept.append((found.energy_mj - problem.waiting_w * found.time_ms, column, found))
+    if not kept:
+        which = "no plan that was found" if problem.group is None else "no plan that repeats and was found"
+        raise EnergyError(
+            f"deadline_ms: {deadline_ms:.12g} is kept by {which} under a dwell of {limits.dwell_ms:g} ms and "
+            f"{limits.latency_ms:g} ms per change of clock; give more time"
+        )
+    effective_mj, column, found = min(kept, key=lambda each: each[0])
+    (clocks,) = clocks_by_block(problem.graph, problem.clock_mhz[column][:, None])
+    plan = simulated_plan(clocks, found, problem.bound.at(found.time_ms))
+    schedule, energy_mj = problem.schedule, effective_mj + waiting_mj
+    changes = num_clock_changes(schedule, clocks), changes_per_iteration(schedule, clocks)
+    bound_mj = proved(min_effective_mj(problem) + waiting_mj, energy_mj)
+    outcome = ClockChanges(found, *changes)
+    return column, LimitedPlan(plan, limits, outcome, free, deadline_ms, energy_mj, bound_mj)
 
 
 def min_effective_mj(problem: SwitchingProblem) -> float:
@@ -58,11 +108,10 @@ def min_effective_mj(problem: SwitchingProblem) -> float:
     Some plan keeps the problem's `latest_ms`.
     """
     bounds = [float(problem.arrays.energy_mj.min(axis=1)[problem.arrays.row].sum())]
-    timing, prices = free_timing(problem.graph, problem.curves), []
-    for share in SHARES:
-        with contextlib.suppress(SolverError):
-            relaxed = min_energy(timing, max(share * problem.latest_ms, problem.span_ms[0]))
-            prices += [] if relaxed is None else [relaxed.edge_price]
+    timing = free_timing(problem.graph, problem.curves)
+    lengths_ms = (max(share * problem.latest_ms, problem.span_ms[0]) for share in SHARES)
+    relaxed = (min_energy(timing, ms) for ms in lengths_ms)
+    prices = [times.edge_price for times in relaxed if times is not None]
     means = [np.mean(prices[:count], axis=0) for count in range(2, len(prices) + 1)]
     bounds += [bound_at_prices(problem, each) for each in (*prices, *means)]
     return max(bounds)
@@ -85,15 +134,15 @@ def bound_at_prices(problem: SwitchingProblem, edge_price_w: Floats) -> float:
     found = float(edge_price_w @ graph.delay_ms) - problem.latest_ms * float(until_end.sum())
     found += float((price - inflow) @ earliest)
     times = np.nan_to_num(arrays.time_ms[arrays.row], posinf=0.0)
-    shares = np.bincount(np.concatenate(problem.orders), minlength=size)
+    shares = np.bincount(np.concatenate(problem.waiting.orders), minlength=size)
     each = (arrays.energy_mj[arrays.row] + price[:, None] * times) / np.maximum(shares, 1)[:, None]
     # what the quickest change between neighbours costs, shared among the devices where they are neighbours
     others = ~np.eye(len(problem.clock_mhz), dtype=np.bool_)
     latency_ms = arrays.latency_ms[others].min(initial=problem.limits.latency_ms)
     longer = np.maximum(latency_ms - graph.delay_ms, 0.0) * edge_price_w
     dear = dict(zip(zip(graph.tail.tolist(), graph.head.tolist(), strict=True), longer.tolist(), strict=True))
-    number = Counter(pair for order in problem.orders for pair in pairwise(order.tolist()))
-    for order in problem.orders:
+    number = Counter(pair for order in problem.waiting.orders for pair in pairwise(order.tolist()))
+    for order in problem.waiting.orders:
         if len(order):
             change = [dear.get(pair, 0.0) / number[pair] for pair in pairwise(order.tolist())]
             windows = earliest[order], latest[order], problem.limits.dwell_ms * (1 - TIME_TOLERANCE)

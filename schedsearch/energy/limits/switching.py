@@ -25,11 +25,10 @@ import numpy as np
 
 from placements import Profile
 from placements.hardware import ClockLatency
-from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
+from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import EnergyError, Ints
-from schedsearch.energy.limits.plan import LimitedPlan
-from schedsearch.energy.problem import ClockProblem, clocks_by_block
-from schedsearch.energy.simulation import ClockedIteration, all_maximum_clocks, at_clocks, simulated_plan
+from schedsearch.energy.problem import ClockProblem
+from schedsearch.energy.simulation import ClockedIteration, all_maximum_clocks, at_clocks
 from schedsearch.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class SwitchingProblem(ClockProblem):
                 column = np.searchsorted(clocks, p.clock_mhz)
                 time[row, column], energy[row, column] = p.time_ms, placement.gpus_of(block) * effective_mj
         rows = {name: row for row, name in enumerate(placement.runs)}
-        pairs = {pair for order in self.orders for pair in pairwise(order.tolist())}
+        pairs = {pair for order in self.waiting.orders for pair in pairwise(order.tolist())}
         edges = zip(graph.tail.tolist(), graph.head.tolist(), strict=True)
         group = np.arange(graph.size) if self.group is None else self.group
         latency = np.where(clocks[:, None] == clocks, 0.0, limits.latency_ms)
@@ -152,8 +151,8 @@ class SwitchingProblem(ClockProblem):
             graph.tail,
             graph.delay_ms,
             np.array([edge in pairs for edge in edges], dtype=np.bool_),
-            np.concatenate(self.orders),
-            np.cumsum([0, *map(len, self.orders)]),
+            np.concatenate(self.waiting.orders),
+            np.cumsum([0, *map(len, self.waiting.orders)]),
             group,
             np.argsort(group, kind="stable"),
             np.cumsum([0, *np.bincount(group)]),
@@ -195,48 +194,6 @@ class SwitchingProblem(ClockProblem):
             if self.simulated(columns)[1] <= 0:
                 return columns
         return self.columns(all_maximum_clocks(self.schedule, self.profile))
-
-    def plan_from(
-        self, column: Ints, free: FrequencyPlan, deadline_ms: float, price_w: float, kept_by: str
-    ) -> tuple[Ints, LimitedPlan[SwitchingLimits, ClockChanges]]:
-        """Return the plan of least energy found under the limits, and the column of each instance's clock.
-
-        Simulated annealing changes the clocks of stretches, from the plan without limits, and from one clock
-        for all blocks.
-
-        Args:
-            column: Clock of each instance in a plan without limits.
-            free: The plan of the frontier.
-            deadline_ms: Deadline that both keep.
-            price_w: Shadow price of time there.
-            kept_by: Name, in the error message, of the plans that do not keep the deadline.
-
-        Raises:
-            EnergyError: None was found that keeps the limits.
-        """
-        from schedsearch.energy.limits.annealing import annealed
-
-        kept, tried = [], [column]
-        if not self.limits.are_none:
-            tried.append(self.at_one_clock())
-            tried += annealed(self.arrays, tried, price_w)
-        for each in tried:
-            found, over_ms = self.simulated(each)
-            if over_ms <= 0:
-                kept.append((found.energy_mj - self.waiting_w * found.time_ms, each, found))
-        if not kept:
-            raise EnergyError(
-                f"deadline_ms: {deadline_ms:.12g} is kept by {kept_by} under a dwell of "
-                f"{self.limits.dwell_ms:g} ms and {self.limits.latency_ms:g} ms per change of clock; "
-                "give more time"
-            )
-        effective_mj, column, found = min(kept, key=lambda each: each[0])
-        (clocks,) = clocks_by_block(self.graph, self.clock_mhz[column][:, None])
-        plan = simulated_plan(clocks, found, self.bound.at(found.time_ms))
-        changes = num_clock_changes(self.schedule, clocks), changes_per_iteration(self.schedule, clocks)
-        energy_mj = effective_mj + self.waiting_w * deadline_ms
-        outcome = ClockChanges(found, *changes)
-        return column, LimitedPlan(plan, self.limits, outcome, free, deadline_ms, energy_mj)
 
 
 def simulate_switching(

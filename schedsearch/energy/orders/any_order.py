@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from placements import Placement, Profile
-from schedsearch.energy.cost import cost_curves, lower_hull
+from schedsearch.energy.cost import cost_curves, lower_hull, undominated
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import Floats
-from schedsearch.energy.simulation import undominated, waiting_w
+from schedsearch.energy.simulation import waiting_w
 from schedsearch.schedule import Schedule, micro_batches_of
 
 
@@ -60,7 +60,7 @@ def _hulls(placement: Placement, profile: Profile) -> dict[str, tuple[Floats, Fl
         is_left_out = any(not each.time for each in placement.alternatives(block.name))
         time = np.concatenate([*(curve.time_ms for curve in of), [0.0] * is_left_out])
         energy = np.concatenate([*(curve.energy_mj for curve in of), [0.0] * is_left_out])
-        best = undominated(time, energy, np.zeros(len(time)))
+        best = undominated(time, energy)
         best = best[lower_hull(time[best], energy[best])]
         hulls[block.name] = time[best], energy[best]
     return hulls

@@ -13,15 +13,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from placements import Profile
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, OnProgress, proved
 from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.orders.any_order import any_order_mj
 from schedsearch.energy.planning import plan_for
 from schedsearch.energy.problem import ClockProblem
-from schedsearch.energy.relaxation import around, breakpoints
+from schedsearch.energy.relaxation import breakpoints, relaxed_plans
 from schedsearch.schedule import CyclicOrderError, Instance, Schedule, as_soon_as_possible
 from schedsearch.solver.effort import Effort
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -117,12 +115,11 @@ def relaxed(
     problem = ClockProblem(schedule, profile)
     if problem.span_ms[0] > deadline_ms * (1 + TIME_TOLERANCE):
         return math.inf, {}
-    pair = next(around(breakpoints(problem.graph, problem.curves), [deadline_ms]))
-    times, energies = zip(*((point.time_ms, point.energy_mj) for point in reversed(pair)), strict=True)
-    energy_mj = float(np.interp(deadline_ms, times, energies)) + problem.waiting_w * deadline_ms
-    each, prices = problem.graph.instances, pair[1].edge_price_w.tolist()
-    edges = zip(problem.graph.tail.tolist(), problem.graph.head.tolist(), prices, strict=True)
-    return energy_mj, {(each[tail], each[head]): price for tail, head, price in edges}
+    plan = next(relaxed_plans(breakpoints(problem.graph, problem.curves), [deadline_ms]))
+    each, graph = problem.graph.instances, problem.graph
+    edges = zip(graph.tail.tolist(), graph.head.tolist(), plan.edge_price_w.tolist(), strict=True)
+    price = {(each[tail], each[head]): price for tail, head, price in edges}
+    return plan.energy_mj + problem.waiting_w * deadline_ms, price
 
 
 def best_order(

@@ -7,18 +7,17 @@ claim is reported as not rechecked.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placements import Placement
-from placements.modes import Chosen
 from schedsearch.device_span import device_spans
 from schedsearch.proof.check.certificate import Certificate, CertificateError, Refutation, RepetendLimits
 from schedsearch.proof.ends import device_span_bound
 from schedsearch.proof.load_and_path import critical_path
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.proof.memory_need import CapacityError, require_capacity
-from schedsearch.schedule import Instance, Schedule, ScheduledBlock
+from schedsearch.repetend import Repetend
+from schedsearch.schedule import Schedule, ScheduledBlock
 from schedsearch.validate import InvalidScheduleError, validate
 
 _MAX_BLOCKS = 200_000
@@ -151,63 +150,55 @@ def _check_repetend(certificate: Certificate) -> CheckedClaim:
     there, every other block has run in N + 1 rounds or up to F fewer or more, which is from 0 to all of
     them.
     """
-    repetend, rounds = certificate.repetend, 3 * certificate.repetend.in_flight
+    repetend = certificate.repetend
     facts = f"{_counted(repetend.micro_batches)} in {certificate.in_ms(repetend.period)}"
-    if rounds * repetend.micro_batches * len(repetend.start) > _MAX_BLOCKS:
+    if 3 * repetend.in_flight * repetend.micro_batches * len(repetend.start) > _MAX_BLOCKS:
         return CheckedClaim(f"repetend: {facts}; it spans too many rounds to unroll", holds=False)
-    placement, first = certificate.limits.on(certificate.placement), dict(repetend.first_starts)
     try:
-        _validate_rounds(placement, repetend.micro_batches, repetend.period, first, rounds, repetend.chosen)
+        _validate_rounds(replace(repetend, placement=certificate.limits.on(certificate.placement)))
     except InvalidScheduleError as error:
         raise CertificateError(f"repetend: is not valid; {error.reason}") from None
     each = certificate.in_ms(certificate.period)
     return CheckedClaim(f"repetend: {facts}, {each} each; every round is valid")
 
 
-def _validate_rounds(
-    placement: Placement,
-    number: int,
-    period: int,
-    first: Mapping[Instance, int],
-    rounds: int,
-    chosen: tuple[Chosen, ...],
-) -> None:
-    """Check `rounds` rounds in which each instance of round 0 comes again every period."""
+def _validate_rounds(repetend: Repetend) -> None:
+    """Check three times as many rounds as are in flight, in which each instance comes again every period."""
+    first, rounds, number = repetend.first_starts, 3 * repetend.in_flight, repetend.micro_batches
     origin = min(first.values())
     blocks = (
-        ScheduledBlock(ticks - origin + n * period, n * number + micro_batch, name)
+        ScheduledBlock(ticks - origin + n * repetend.period, n * number + micro_batch, name)
         for (name, micro_batch), ticks in first.items()
         for n in range(rounds)
     )
-    validate(Schedule(placement, rounds * number, tuple(blocks), chosen * rounds))
+    validate(Schedule(repetend.placement, rounds * number, tuple(blocks), repetend.chosen * rounds))
 
 
 def _check_refutation(certificate: Certificate, refutation: Refutation, time_limit_s: float) -> CheckedClaim:
     """Check a refutation: ask Z3 again whether a repetend of its period exists."""
-    limits, placement = certificate.limits, certificate.limits.on(certificate.placement)
-    size, period = refutation.micro_batches, refutation.period
+    limits, size, period = certificate.limits, refutation.micro_batches, refutation.period
     if size < 1:
         raise CertificateError(f"refutation: {_counted(size)} is not at least 1")
     text = (
         f"refutation by {refutation.solver or 'a solver'}: no repetend of "
-        f"{_counted(size)}{limits.in_words(placement)} has a period of "
+        f"{_counted(size)}{limits.in_words(certificate.placement)} has a period of "
         f"{certificate.in_ms(period)}{' or less' if limits.keep_monotone else ''}"
     )
-    return _claim(text, _is_refuted(placement, size, period, time_limit_s, limits.span, limits.latency))
+    return _claim(text, _is_refuted(certificate.placement, size, period, limits, time_limit_s))
 
 
 def _is_refuted(
-    placement: Placement, size: int, period: int, time_limit_s: float, span: int | None, latency: int | None
+    placement: Placement, size: int, period: int, limits: RepetendLimits, time_limit_s: float
 ) -> bool | None:
     """Return Z3's answer, None where a question is too large; a repetend found is shown to be one."""
+    placement = limits.on(placement)
     if time_limit_s <= 0 or size * len(placement.blocks) > _MAX_INSTANCES:
         return None
     from schedsearch.proof.check.refutation import find_starts  # loads Z3
 
-    found, first, chosen = find_starts(placement, size, period, time_limit_s, span, latency)
+    found, first, chosen = find_starts(placement, size, period, time_limit_s, limits.span, limits.latency)
     if found:
-        rounds = 3 * ((max(first.values()) - min(first.values())) // period + 2)
-        _validate_rounds(placement, size, period, first, rounds, chosen)
+        _validate_rounds(Repetend.from_first_starts(placement, size, period, first, chosen))
     return None if found is None else not found
 
 
@@ -290,8 +281,8 @@ def check_span_bound(certificate: Certificate, bound: int, time_limit_s: float) 
         return CheckedClaim(f"{text}; by adding up")
     own = RepetendLimits(latency=repetend.latency, memory=max(repetend.peak_memory))
     for limits, condition in ((certificate.limits, ""), (own, ", with as little memory and latency")):
-        placement, size = limits.on(certificate.placement), repetend.micro_batches
-        shown = _is_refuted(placement, size, repetend.period, time_limit_s / 2, bound - 1, limits.latency)
+        shorter, size = replace(limits, span=bound - 1), repetend.micro_batches
+        shown = _is_refuted(certificate.placement, size, repetend.period, shorter, time_limit_s / 2)
         if shown is not False:
             return CheckedClaim(f"{text}{condition}", holds=shown is True)
     raise CertificateError(f"{text}, but there is one")

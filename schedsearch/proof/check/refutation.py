@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import z3
@@ -18,6 +19,8 @@ import z3
 from placements import Block, Placement
 from placements.modes import Chosen
 from schedsearch.schedule import Instance
+
+_ticks, _transient = attrgetter("time"), attrgetter("transient")
 
 Digits = tuple[Any, Any]
 """A time as the number ``first * T + second`` with ``0 <= second < T``; both are Z3's terms."""
@@ -232,14 +235,6 @@ class _Encoding:
         tick_c, tick_b, ticks = self.start[c][1], self.start[b][1], self._value(c, _ticks)
         just_so = z3.And(tick_c <= tick_b, tick_b < tick_c + ticks)
         return z3.If(z3.Or(just_so, tick_b + self.period < tick_c + ticks), 1, 0)
-
-
-def _ticks(run: Block) -> int:
-    return run.time
-
-
-def _transient(run: Block) -> int:
-    return run.transient
 
 
 def _at_most(a: Digits, b: Digits) -> z3.BoolRef:

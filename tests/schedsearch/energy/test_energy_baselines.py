@@ -160,7 +160,7 @@ def test_perseus_meets_the_linear_program_in_whole_units(data: st.DataObject, un
         assert before.time_ms - after.time_ms == pytest.approx(unit_ms)
     for step in {0: steps[0], 1: steps[len(steps) // 3], 2: steps[len(steps) // 2], 3: steps[-1]}.values():
         optimum = relaxed_optimum(schedule, profile, step.time_ms * (1 + 1e-9))
-        assert step.effective_mj == pytest.approx(optimum, rel=1e-5, abs=1e-2)
+        assert step.energy_mj == pytest.approx(optimum, rel=1e-5, abs=1e-2)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_perseus_plans_the_shortest_time_that_is_published() -> None:
     schedule = one_f_one_b(profile.times_for(v_shape(8)), 12)
     *_, shortest = energy_schedules(ClockProblem(schedule, profile), 1.0)
     assert shortest.time_ms == pytest.approx(1e3 * float(last["time"]))
-    energy_mj = shortest.effective_mj + 8 * profile.blocking_power_w * shortest.time_ms
+    energy_mj = shortest.energy_mj + 8 * profile.blocking_power_w * shortest.time_ms
     assert energy_mj == pytest.approx(1e3 * float(last["energy"]), rel=5e-3)
 
 
