@@ -51,8 +51,8 @@ perseus.savings: perseus_table3 perseus_table4 perseus_table6
 perseus.divisions: perseus_table7
 dissertation.configurations: dissertation_table2_2
 dissertation.spot_markets: dissertation_figure6_5
-gavel.policies: gavel_physical gavel_las gavel_finish_time gavel_makespan
-gavel.policies: gavel_fifo gavel_cost gavel_space_sharing
+gavel.study: gavel_physical gavel_las gavel_finish_time gavel_makespan
+gavel.study: gavel_fifo gavel_cost gavel_space_sharing
 gavel.hierarchical: gavel_hierarchical
 ahead.closed_forms: stp operator_level
 ahead.unequal_layers: adaptis
