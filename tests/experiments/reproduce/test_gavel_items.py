@@ -13,15 +13,17 @@ from places import SHARED_DATA
 
 from experiments.config.options import OptionError
 from experiments.reproduce.catalogue import ITEMS as EVERY
-from experiments.reproduce.gavel.options import (
+from experiments.reproduce.gavel.study import (
+    BAND,
     JOB_TYPES,
     PHYSICAL_THROUGHPUTS,
     THROUGHPUTS,
+    Factor,
+    FactorSpread,
     cluster_of,
     gavel_throughputs,
     gavel_types,
 )
-from experiments.reproduce.gavel.study import BAND, Factor, FactorSpread
 from experiments.reproduce.item import Item
 from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.jobs import Job
