@@ -43,8 +43,7 @@ tessel.search_times: tessel_figure9
 tessel.bubbles: tessel_figure11
 tessel.large_vocabularies: tessel_figure13
 model_sizes: galvatron_table1
-galvatron.tables: galvatron_trends
-galvatron.partitions: galvatron_table5
+galvatron.tables: galvatron_trends galvatron_table5
 measured.zero_bubble: zero_bubble
 measured.vocabulary_parallelism: vocabulary_parallelism
 perseus.savings: perseus_table3 perseus_table4 perseus_table6

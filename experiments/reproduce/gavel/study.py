@@ -87,16 +87,11 @@ class ShorterTraceOptions(TraceOptions):
     jobs: int = option(500, "number of jobs that are simulated with each seed", min=5)
 
 
-@lru_cache(maxsize=2)
-def gavel_throughputs(path: Path) -> Throughputs:
-    """Return Gavel's measured throughputs."""
-    return read_throughputs(path)
+gavel_throughputs = lru_cache(maxsize=2)(read_throughputs)
+"""Reads Gavel's measured throughputs."""
 
-
-@lru_cache(maxsize=1)
-def gavel_types(path: Path) -> Mapping[str, bool]:
-    """Return whether each type of job may run on more than one GPU."""
-    return read_job_types(path)
+gavel_types = lru_cache(maxsize=1)(read_job_types)
+"""Reads whether each type of job may run on more than one GPU."""
 
 
 def cluster_of(gpus_per_type: int) -> GpuCluster:
