@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import schedsearch
-from experiments.reproduce.measured.stage_times import StageTimes
+from experiments.reproduce.measured.zero_bubble import StageTimes
 from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.metrics import peak_memory
 

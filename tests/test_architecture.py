@@ -70,6 +70,7 @@ OWNERS = {
         "schedsearch/energy/programs.py",
         "schedsearch/unequal/replica_bound.py",
         "experiments/reproduce/galvatron/tables.py",
+        "experiments/reproduce/gavel/study.py",
         "placements/models/machine/machine_rates.py",
         "placements/profiles/length_rules.py",
     ],

@@ -7,8 +7,7 @@ writes one table, and compares it with another one. So a new case is a line, and
 
 - `frame`: cases, rows and tables
 - `command`: chooses cases, runs them, and goes on after an interruption
-- `comparison`: ours over a peer's, and what is missing here
-- `timing`: CPU seconds, and solvers loaded before
+- `timing`: CPU seconds, ours over a peer's, and solvers loaded before
 - `measures`: functions of cases, a file for each group
 - `inputs`: placements, profiles and batches that measures are about
 - `others`: peers, and programs of our own that stand for them

@@ -7,7 +7,8 @@ part says of ``with`` (arguments), ``reach`` (conditions), ``needs`` and ``name`
 
 from __future__ import annotations
 
-import importlib
+import importlib.metadata
+import importlib.util
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,10 +19,12 @@ from statistics import mean
 from types import ModuleType
 from typing import Any
 
-from experiments.benchmarks.comparison import lacking
-from experiments.benchmarks.timing import CpuClock
+from experiments.benchmarks.timing import timed
 from placements.forms.reading import Field, in_file
 from placements.forms.texts import markdown_table, read_json, read_yaml, write_json, write_text
+
+SHARED_DATA = Path(__file__).parents[3] / "shared" / "data"
+"""Beside the project: measurements of others, which are no part of it."""
 
 CASES = Path(__file__).parent / "cases"
 
@@ -165,13 +168,27 @@ def _of_part(name: str, part: Field, measures: ModuleType) -> Iterator[Case]:
             is_first = False
 
 
+def lacking(need: str) -> str:
+    """Return why something is not to be had here; empty where it is.
+
+    It is a file of `SHARED_DATA` by its path there, or a package, with its version after ``==``.
+    """
+    if "/" in need:
+        path = SHARED_DATA / need
+        return "" if path.is_file() else f"{path.name} is not there"
+    package, _, version = need.partition("==")
+    if importlib.util.find_spec(package) is None:
+        return f"{package} is not installed; pip install {need}"
+    installed = importlib.metadata.version(package) if version else ""
+    return "" if installed == version else f"{package} is {installed}; pip install {need}"
+
+
 def measured(case: Case, **more: Any) -> Row:
     """Run a case, with more arguments than its own; its figures have the CPU seconds of all, or its own."""
     if reason := next(filter(None, map(lacking, case.needs)), ""):
         return Row(case.part, case.name, {}, case.reach, skipped=reason)
-    clock = CpuClock()
-    figures = case.measure(**case.arguments, **more)
-    figures = {"cpu_s": round(clock.seconds, 3), **figures}
+    figures, seconds = timed(lambda: case.measure(**case.arguments, **more))
+    figures = {"cpu_s": round(seconds, 3), **figures}
     missed = tuple(condition for condition in case.reach if not holds(condition, figures))
     return Row(case.part, case.name, figures, case.reach, missed)
 

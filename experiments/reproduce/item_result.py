@@ -70,12 +70,10 @@ def manifest(made: MadeItem, size: str) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA_VERSION,
         "item": item.name,
-        "source": item.source,
-        "title": item.title,
-        "claim": item.claim.value,
-        "tolerance": item.tolerance,
-        "margin": item.margin,
-        "because": item.because,
+        **{
+            name: getattr(item, name)
+            for name in ("source", "title", "claim", "tolerance", "margin", "because")
+        },
         "size": size,
         "options": {key: value for key, value in made.of["options"].items() if key != "data"},
         "inputs_sha256": made.of["inputs"],

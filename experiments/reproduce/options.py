@@ -43,16 +43,15 @@ tessel.search_times: tessel_figure9
 tessel.bubbles: tessel_figure11
 tessel.large_vocabularies: tessel_figure13
 model_sizes: galvatron_table1
-galvatron.tables: galvatron_trends
-galvatron.partitions: galvatron_table5
+galvatron.tables: galvatron_trends galvatron_table5
 measured.zero_bubble: zero_bubble
 measured.vocabulary_parallelism: vocabulary_parallelism
 perseus.savings: perseus_table3 perseus_table4 perseus_table6
 perseus.divisions: perseus_table7
 dissertation.configurations: dissertation_table2_2
 dissertation.spot_markets: dissertation_figure6_5
-gavel.policies: gavel_physical gavel_las gavel_finish_time gavel_makespan
-gavel.policies: gavel_fifo gavel_cost gavel_space_sharing
+gavel.study: gavel_physical gavel_las gavel_finish_time gavel_makespan
+gavel.study: gavel_fifo gavel_cost gavel_space_sharing
 gavel.hierarchical: gavel_hierarchical
 ahead.closed_forms: stp operator_level
 ahead.unequal_layers: adaptis

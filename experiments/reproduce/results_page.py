@@ -34,18 +34,8 @@ CLAIMS = {
 COUNTED = ("as claimed", "trends that hold", "shown beside trends")
 """Heads of the counts of an item; see `_counts`."""
 
-_INTRODUCTION = """# Results
-
-Tables and figures of papers, made again by [`schedsearch reproduce`](commands/reproduce.md) and compared with the printed values. A test holds this page and the kept results together.
-
-What an item claims is counted:
-
-- **As claimed**: the paper prints the value, and ours does not begin with it. It is as printed to the last digit, or within the tolerance that the item names.
-- **Trends that hold**: what the paper concludes. Where it gives a factor, ours is within the band that the item names.
-- **Shown beside trends**: values that the paper prints, which are not claimed; those within a tenth are counted.
-
-What [is not made](commands/reproduce.md#what-is-not-made) has a table. What does not hold stays in the tables, with a reason that a test supports, or the sentence "Not understood".
-"""  # noqa: E501 - a paragraph is a line
+INTRODUCTION = Path(__file__).with_suffix(".md")
+"""First paragraphs of the page."""
 
 
 def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
@@ -58,7 +48,10 @@ def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
     for item in items:
         by_paper.setdefault(item.paper, []).append((item, read_recorded(item.name, "full", folder)))
     summary = (_summary(paper, kept) for paper, kept in by_paper.items())
-    parts = [_INTRODUCTION, markdown_table(["paper", "items", *COUNTED, "where it differs"], summary)]
+    parts = [
+        INTRODUCTION.read_text(encoding="utf-8"),
+        markdown_table(["paper", "items", *COUNTED, "where it differs"], summary),
+    ]
     for paper, kept in by_paper.items():
         parts += [f"## {paper}", *(part for item, found in kept for part in _section(item, found))]
     return "\n\n".join(part.strip() for part in parts) + "\n"

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from experiments.reproduce.item import Row, Trend
 from placements.forms.tables import csv_records
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.figures.panels import CurvePoint, Panel, draw_panels
+from schedsearch.solver.interrupts import INTERRUPTS
 
 Key = Callable[[Row], str]
 """Name of a row's group, panel, curve or bar."""
@@ -124,25 +125,14 @@ def listed(values: Mapping[str, float], form: str = ".2f", unit: str = " times")
     return ", ".join(f"{name} {value:{form}}{unit}" for name, value in values.items())
 
 
-Answered = TypeVar("Answered", bound="Interruptible")
-
-
-class Interruptible(Protocol):
-    """Result of a search."""
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether the keyboard ended the search."""
+Answered = TypeVar("Answered")
+Record = TypeVar("Record")
 
 
 def uninterrupted(answer: Answered) -> Answered:
-    """Return the result of a search; raise KeyboardInterrupt where that ended it."""
-    if answer.interrupted:
-        raise KeyboardInterrupt
+    """Return the result of a search; raise KeyboardInterrupt where a Ctrl-C ended it."""
+    INTERRUPTS.raise_if_seen()
     return answer
-
-
-Record = TypeVar("Record")
 
 
 def published_table(module: str, name: str, kind: type[Record]) -> list[Record]:

@@ -128,10 +128,10 @@ def dependences(item: Item, options: Any) -> dict[str, Any]:
 
 @cache
 def code_hash() -> str:
-    """Return the SHA-256 of all modules and tables of the layers."""
+    """Return the SHA-256 of all modules, tables and YAML files of the layers."""
     files = (path for layer in LAYERS for path in (PROJECT / layer).rglob("*.*"))
     return _hash_of(
-        PROJECT, (path for path in files if path.suffix in (".py", ".csv") and path.parent != FOLDER)
+        PROJECT, (path for path in files if path.suffix in (".py", ".csv", ".yaml") and path.parent != FOLDER)
     )
 
 

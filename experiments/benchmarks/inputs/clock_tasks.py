@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.comparison import SHARED_DATA
+from experiments.benchmarks.frame import SHARED_DATA
 from experiments.benchmarks.inputs.made_placements import placement_of
 from placements import Kind, OperatingPoint, Placement, Profile
 from placements.gpus import GPUS

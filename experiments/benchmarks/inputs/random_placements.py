@@ -1,4 +1,8 @@
-"""Placements from seeds: 4 to 16 devices, blocks of hundreds of ticks, tight to ample memory."""
+"""Placements from seeds: directed acyclic graphs, and families of shapes in tight to ample memory.
+
+The same seed gives the same placement in any version of Python: only ``random()`` is drawn from, which Python
+keeps as it is.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,69 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from experiments.benchmarks.instances.random_dag import random_dag
-from placements import Placement
+from placements import Block, Kind, Placement
+from placements.block import PlacementError
 from placements.shapes import k_shape, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.proof.memory_need import minimum_memory
+
+
+def random_dag(
+    num_devices: int = 4,
+    num_blocks: int = 8,
+    seed: int = 0,
+    max_inputs: int = 2,
+    shared_percent: int = 0,
+    split_backward: bool = False,
+) -> Placement:
+    """Return forward blocks after random earlier ones, on random devices, and their backward in reverse.
+
+    Each device has a block before any has two more than it. A forward takes 500 to 1500 ticks, its backward
+    1.5 to 2.5 times as long (split: one half of it each), and it holds 1 to 4 units until then.
+
+    Args:
+        num_devices: Devices.
+        num_blocks: Forward blocks; at least as many as devices.
+        seed: Seed of the random choices.
+        max_inputs: Most inputs of a block, among the four before it; with 1 each is after the one before
+            it: a chain.
+        shared_percent: How many of 100 blocks run on two devices together.
+        split_backward: Whether a backward is two blocks, of which nothing waits for the second.
+    """
+    if num_blocks < num_devices:
+        raise PlacementError(f"num_blocks: {num_blocks} is fewer than {num_devices} devices; give more")
+    draws = random.Random(seed)
+
+    def below(number: int) -> int:
+        return int(draws.random() * number)
+
+    blocks: list[Block] = []
+    devices: list[int] = []
+    for i in range(num_blocks):
+        if not devices:
+            devices = list(range(num_devices))
+        here = {devices.pop(below(len(devices)))}
+        if below(100) < shared_percent:
+            here.add(below(num_devices))
+        near = range(max(0, i - 4), i)
+        inputs = {i - 1} if max_inputs == 1 else {near[below(len(near))] for _ in range(max_inputs) if near}
+        after = tuple(f"F{j}" for j in sorted(inputs) if j >= 0)
+        blocks.append(
+            Block(f"F{i}", Kind.F, tuple(here), 500 + below(1001), memory=1 + below(4), after=after)
+        )
+    for i in reversed(range(num_blocks)):
+        forward = blocks[i]
+        ticks = forward.time * (150 + below(101)) // 100
+        waiting = [
+            f"{'I' if split_backward else 'B'}{j}" for j in range(num_blocks) if f"F{i}" in blocks[j].after
+        ]
+        back = replace(forward, after=(f"F{i}", *waiting), memory=-forward.memory_on(forward.devices[0]))
+        if split_backward:
+            blocks.append(replace(back, name=f"I{i}", kind=Kind.I, time=ticks - ticks // 2, memory=0))
+            blocks.append(replace(back, name=f"W{i}", kind=Kind.W, time=ticks // 2, after=(f"I{i}",)))
+        else:
+            blocks.append(replace(back, name=f"B{i}", kind=Kind.B, time=ticks))
+    return Placement("random_dag", num_devices, tuple(blocks))
+
 
 FAMILIES: dict[str, Callable[[int, int], Placement]] = {
     "chains": lambda devices, seed: random_dag(devices, devices * (1 + seed % 4), seed, max_inputs=1),
@@ -25,7 +88,7 @@ FAMILIES: dict[str, Callable[[int, int], Placement]] = {
 
 
 def random_placement(family: str, number: int) -> Placement:
-    """Return a placement of a family: its devices, times and memory are drawn; the number is the seed.
+    """Return a placement of a family on 4 to 16 devices; times and memory are drawn too, with a seed.
 
     Each block of a shape takes 60 to 140 ticks for each tick of it. The memory is between what one
     micro-batch needs and what one for each device does, each factor between them as likely.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from experiments.benchmarks.instances.random_dag import random_dag
+from experiments.benchmarks.inputs.random_placements import random_dag
 from placements import Placement, PlacementError
 from placements.forms.reading import Field, in_file
 from placements.forms.texts import read_yaml

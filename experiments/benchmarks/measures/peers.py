@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.comparison import MedianRatio, beside_peer, in_turn
 from experiments.benchmarks.inputs.clock_tasks import clock_task
 from experiments.benchmarks.inputs.made_placements import placement_of
 from experiments.benchmarks.measures.frontier import prepare, shares_above
 from experiments.benchmarks.others.lowtime_plans import lowtime_clocks
-from experiments.benchmarks.timing import CpuClock, timed
+from experiments.benchmarks.timing import MedianRatio, beside_peer, cpu_s, in_turn, timed
 from placements import Placement
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
@@ -70,17 +69,17 @@ def _ours(placement: Placement, micro_batches: int) -> tuple[Answer, float, floa
 
 def _tessels(placement: Placement, micro_batches: int, limit_s: float) -> tuple[Answer, float, float]:
     """Return Tessel's schedule, and the CPU seconds of its sweep over repetends and of all of it."""
-    clock = CpuClock()
-    sweep_s: list[float] = []
+    began_s, sweep_ends_s = cpu_s(), list[float]()
 
     def note(progress: SearchProgress) -> None:
-        if progress.phase.startswith("completion") and not sweep_s:
-            sweep_s.append(clock.seconds)
+        if progress.phase.startswith("completion"):
+            sweep_ends_s.append(cpu_s())
 
     result = tessel_search(placement, micro_batches, time_limit_s=limit_s, on_progress=note)
     if result.interrupted:
         raise KeyboardInterrupt
-    return result, sweep_s[0] if sweep_s else clock.seconds, clock.seconds
+    ended_s = cpu_s()
+    return result, [*sweep_ends_s, ended_s][0] - began_s, ended_s - began_s
 
 
 def lowtime(*, unit_ms: float, rounds: int = _ROUNDS, **of: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from experiments.reproduce.item import Row, Trend
+from experiments.reproduce.item import CaseOptions, Row, Trend
 from experiments.reproduce.rows import in_all, rows_with, uninterrupted
 from placements import Placement
 from placements.forms.meaning import option
@@ -26,10 +26,9 @@ SEARCHED = "searched"
 
 
 @dataclass(frozen=True)
-class AheadOptions:
+class AheadOptions(CaseOptions):
     """Options of these items."""
 
-    only: tuple[str, ...] = option((), "cases to make, by name; empty: all")
     work_limit: float = option(5.0, "work limit of each search, in units of about 1 s", above=0)
 
 

@@ -1,4 +1,4 @@
-"""Tables II to VI of Galvatron-BMW by our planner, column by column.
+"""Tables II to VI of Galvatron-BMW by our planner, column by column, and the divisions of Table V.
 
 ``published_columns.csv`` has the paper's cells: samples per second and batches of all rows that a method here
 has a name for. Table V repeats Table III's bi-objective rows.
@@ -7,7 +7,7 @@ has a name for. Table V repeats Table III's bi-objective rows.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import fmean
 from typing import NamedTuple
@@ -17,14 +17,17 @@ from scipy.stats import spearmanr
 from experiments.reproduce.galvatron.best_batches import (
     MEMORY_BALANCED,
     METHODS,
+    RESERVE_GIB,
     RememberedCosts,
     best_batches,
 )
 from experiments.reproduce.item import CaseOptions, Row, Trend, described
-from experiments.reproduce.rows import grouped, in_all, published_table, rows_with
+from experiments.reproduce.rows import grouped, in_all, published_table, rows_with, uninterrupted, value_of
 from placements.cluster import CLUSTERS
 from placements.forms.meaning import option
+from placements.models.transformer import TransformerLayer
 from placements.models.zoo import MODELS
+from placements.planners.hybrid.search.plan_search import search_plans
 
 TABLES = ("II", "III", "IV", "V", "VI")
 """Numbers in the paper."""
@@ -32,20 +35,16 @@ TABLES = ("II", "III", "IV", "V", "VI")
 PURE = ("DP", "TP", "PP", "SDP")
 """One kind of parallelism alone."""
 
-LARGER = (
-    ("Galvatron-BMW", "1F1B+Bi-obj"),
-    ("Galvatron-BMW", "Galvatron-Base"),
-    ("1F1B+Bi-obj", "1F1B+Time"),
-    ("1F1B+Bi-obj", "Galvatron"),
-    ("Galvatron-Base", "Galvatron"),
-    ("Galvatron", "DP+TP"),
-    ("Galvatron", "DP+PP"),
-    ("Galvatron", "SDP"),
-    ("DP+TP", "DP"),
-    ("DP+TP", "TP"),
-    ("DP+PP", "DP"),
-    ("DP+PP", "PP"),
-)
+_CONTAINED = {
+    "Galvatron-BMW": ("1F1B+Bi-obj", "Galvatron-Base"),
+    "1F1B+Bi-obj": ("1F1B+Time", "Galvatron"),
+    "Galvatron-Base": ("Galvatron",),
+    "Galvatron": ("DP+TP", "DP+PP", "SDP"),
+    "DP+TP": ("DP", "TP"),
+    "DP+PP": ("DP", "PP"),
+}
+
+LARGER = [(larger, smaller) for larger, others in _CONTAINED.items() for smaller in others]
 """Pairs of methods of which the first may choose all that the second may."""
 
 MIN_RANK_CORRELATION = 0.8
@@ -153,6 +152,64 @@ def _winner(rates: Mapping[str, float]) -> str | None:
     return winner if rates.get(winner) else None
 
 
+_DIVIDING = (MEMORY_BALANCED, "1F1B+Time", "1F1B+Bi-obj")
+_BOTH_OBJECTIVES = _DIVIDING[-1]
+
+
+class PublishedPartition(NamedTuple):
+    """Layers of each stage of a plan of Table V."""
+
+    model: str
+    memory_gb: int
+    method: str
+    stage_layers: tuple[int, ...]
+
+
+PARTITIONS = {
+    row[:3]: row.stage_layers for row in published_table(__file__, "partitions.csv", PublishedPartition)
+}
+
+NEAR = 0.1
+"""Part of all layers by which a partition may differ from the paper's."""
+
+_LAYERS, _MOVED = "layers", "moved_layers"
+
+
+def _partition_rows(_: CaseOptions, cells: Sequence[Cell]) -> Iterator[Row]:
+    """Yield the plan of each method with the paper's batch and number of stages."""
+    for cell in sorted(cells, key=lambda cell: _DIVIDING.index(cell.method)):
+        method, published = cell.method, PARTITIONS[cell.model, cell.memory_gb, cell.method]
+        options = replace(METHODS[method], memory_gib=cell.memory_gb, reserve_gib=RESERVE_GIB)
+        options = replace(options, num_stages=(len(published),))
+        assert cell.batch is not None, "the paper has a plan"
+        plans = uninterrupted(search_plans(cell.costs, CLUSTERS[cell.cluster], cell.batch, options)).plans
+        if not plans:
+            yield Row(method, _MOVED, None, note="nothing fits with the paper's batch and stages")
+            continue
+        plan, layers = plans[0].plan, cell.costs.model.layers
+        counts = [sum(isinstance(layers[i], TransformerLayer) for i in stage.layers) for stage in plan.stages]
+        pairs = [*zip(counts, published, strict=True)]
+        for number, (ours, printed) in enumerate(pairs, 1):
+            yield Row(f"{method}, stage {number}", _LAYERS, ours, printed, 0, series=method)
+        moved, whole = sum(abs(ours - printed) for ours, printed in pairs) / 2, sum(published)
+        yield Row(method, _MOVED, moved, note=f"of {whole} layers", series=method, bound=whole)
+        yield Row(method, _RATE, plans[0].samples_per_s, cell.samples_per_s, 2, series=method)
+
+
+def _partition_trends(rows: Sequence[Row]) -> Iterator[Trend]:
+    for method in _DIVIDING:
+        moved = rows_with(rows, metric=_MOVED, series=method)
+        near = [row.ours <= NEAR * (row.bound or 0) for row in moved if row.ours is not None]
+        says = f"{method}: at most {NEAR:.0%} of the layers are in another stage"
+        yield in_all(says, near, "plans", start="")
+    rate = value_of(rows_with(rows, metric=_RATE), "series", "case")
+    cases = [case for method, case in rate if method == _BOTH_OBJECTIVES]
+    for other in _DIVIDING[:2]:
+        pairs = [(rate[_BOTH_OBJECTIVES, case], rate[other, case]) for case in cases if (other, case) in rate]
+        better = [both >= one * (1 - 1e-9) for both, one in pairs]
+        yield in_all(f"both objectives are not slower than {other}", better, "columns", start="")
+
+
 TRENDS = described(
     "galvatron_trends",
     lambda options: published_columns(options.tables),
@@ -161,4 +218,13 @@ TRENDS = described(
     small=TableOptions(("VI, GPT3-65B, galvatron_a100_32, 80 GB",), tables=("VI",)),
 )
 
-ITEMS = (TRENDS,)
+ITEMS = (
+    TRENDS,
+    described(
+        "galvatron_table5",
+        published_columns(("V",), _DIVIDING),
+        _partition_rows,
+        _partition_trends,
+        small=CaseOptions(only=("V, BERT-Huge-32, galvatron_a100_16, 8 GB",)),
+    ),
+)

@@ -9,15 +9,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from experiments.reproduce.gavel.options import (
+from experiments.reproduce.gavel.study import (
+    BAND,
     JOB_TYPES,
     THROUGHPUTS,
+    FactorSpread,
     SeedOptions,
     cluster_of,
     gavel_throughputs,
     gavel_types,
 )
-from experiments.reproduce.gavel.study import BAND, FactorSpread
 from experiments.reproduce.item import Row, Trend, described
 from experiments.reproduce.rows import draw_curves, grouped, in_all, numbers, rows_with
 from schedsearch.cluster.demand import Demand, FloatArray

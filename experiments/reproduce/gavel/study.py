@@ -1,48 +1,114 @@
 """Policies that schedule the same jobs, simulated beside each other, and the factors between them.
 
-A case is a study with a seed: all policies schedule the same jobs. Conclusions are of all seeds together.
+The options are those of every item that simulates a cluster, with the files of Gavel's data. A case is a
+study with a seed: all policies schedule the same jobs. Conclusions are of all seeds together.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.reproduce.gavel.options import (
-    JOB_TYPES,
-    PHYSICAL_THROUGHPUTS,
-    THROUGHPUTS,
-    SeedOptions,
-    cluster_of,
-    gavel_throughputs,
-    gavel_types,
-)
-from experiments.reproduce.item import Item, Row, Trend, described
+from scipy.special import stdtrit
+
+from experiments.config.options import OptionError
+from experiments.reproduce.item import CaseOptions, Item, Row, Trend, described
 from experiments.reproduce.rows import numbers, rows_with
+from placements.forms.meaning import Verbatim, option
+from placements.forms.reading import Field
+from placements.forms.texts import read_yaml
 from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.inputs.throughput_file import read_job_types, read_throughputs
 from schedsearch.cluster.inputs.trace_file import read_trace
 from schedsearch.cluster.jobs import Job
-from schedsearch.cluster.policies.policy import Policy
+from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.cluster.throughputs import Throughputs
 from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.solver.interrupts import INTERRUPTS
 
+THROUGHPUTS = "simulation_throughputs.json"
+PHYSICAL_THROUGHPUTS = "physical_cluster_throughputs.json"
+JOB_TYPES = "job_types.csv"
+"""Files in the folder of Gavel's data; the last has the types from which jobs are drawn."""
+
+DOLLARS_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
+"""Google Cloud's prices of one GPU on demand, us-central1, 2020; the dissertation prints none."""
+
+
+@dataclass(frozen=True)
+class SeedOptions(CaseOptions):
+    """Options of an item with a case for each seed."""
+
+    data: Verbatim | None = option(
+        None,
+        "folder of Gavel's throughputs, job_types.csv, and traces where the item is of the physical cluster",
+    )
+    seeds: tuple[int, ...] = option((0, 1, 2), "seeds of what is drawn; each is a case", min=0)
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file of Gavel's data.
+
+        Raises:
+            OptionError: The folder is not given, or has no such file.
+        """
+        if not self.data:
+            raise OptionError(
+                f"data: has no value; give the folder of Gavel's {THROUGHPUTS}, as in data=FOLDER"
+            )
+        path = Path(self.data) / name
+        if not path.exists():
+            raise OptionError(f"data: {self.data} has no {name}; give the folder of Gavel's data")
+        return path
+
+    def cases(self, workloads: Iterable[str]) -> dict[str, tuple[str, int]]:
+        """Return the cases by name: each workload with each seed."""
+        return {f"{workload}_seed{seed}": (workload, seed) for workload in workloads for seed in self.seeds}
+
+
+@dataclass(frozen=True)
+class TraceOptions(SeedOptions):
+    """Options of an item that simulates a cluster; a fifth of the jobs counts."""
+
+    jobs: int = option(5000, "number of jobs that are simulated with each seed", min=5)
+
+
+@dataclass(frozen=True)
+class ShorterTraceOptions(TraceOptions):
+    """Options of an item with fewer jobs by default."""
+
+    jobs: int = option(500, "number of jobs that are simulated with each seed", min=5)
+
+
+gavel_throughputs = lru_cache(maxsize=2)(read_throughputs)
+"""Reads Gavel's measured throughputs."""
+
+gavel_types = lru_cache(maxsize=1)(read_job_types)
+"""Reads whether each type of job may run on more than one GPU."""
+
+
+def cluster_of(gpus_per_type: int) -> GpuCluster:
+    """Return a cluster of as many V100s as P100s and K80s, with prices."""
+    return GpuCluster(dict.fromkeys(DOLLARS_PER_HOUR, gpus_per_type), DOLLARS_PER_HOUR)
+
+
 _HOUR_S = 3600.0
 
 BAND = 0.2
 """Largest difference of a factor from the dissertation's, as a part of it, where it is said to hold."""
 
-JCT, FINISH_TIME_RATIO = "average_jct_h", "average_finish_time_ratio"
+CASE_SEED = "of the case"
+"""Seed of a policy that draws by the seed of each case."""
 
-_STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
-"""Quantiles of Student's t for a two-sided interval of 95 %, by degrees of freedom; 1.96 for more."""
+PHYSICAL_CLUSTER = GpuCluster({"v100": 8, "p100": 16, "k80": 24})
+"""The cluster that Gavel ran on, whose traces are simulated again (Table 5.3)."""
 
 
 class FactorSpread(NamedTuple):
@@ -70,7 +136,7 @@ class FactorSpread(NamedTuple):
         if count == 1:
             return cls(values[0], values[0], values[0], 1)
         mean = statistics.fmean(logarithms)
-        half = _STUDENT.get(count - 1, 1.96) * statistics.stdev(logarithms) / math.sqrt(count)
+        half = float(stdtrit(count - 1, 0.975)) * statistics.stdev(logarithms) / math.sqrt(count)
         return cls(math.exp(mean), math.exp(mean - half), math.exp(mean + half), count)
 
     def is_near(self, published: float) -> bool:
@@ -111,12 +177,12 @@ class Factor(NamedTuple):
 
 @dataclass(frozen=True)
 class GavelStudy:
-    """Jobs, the cluster that they come to, and policies that schedule them.
+    """Jobs, the cluster that they come to, and policies that schedule them; an entry of ``studies.yaml``.
 
     Attributes:
         name: Name of its cases.
         title: In words.
-        policies: Makers of the policies from a seed, by name.
+        policies: Arguments of `policy_of` for each policy; a seed may be `CASE_SEED`.
         metrics: Metrics of each policy; times in hours end with ``_h``.
         factors: Between policies.
         trace: File of Gavel's data with the jobs, whose throughputs are of the physical cluster; where there
@@ -124,7 +190,7 @@ class GavelStudy:
         jobs_per_hour: Jobs that are drawn, on average; 0 where all are there from the start.
         is_steady: Only the last fifth of the jobs counts, and jobs go on coming until these are done, as the
             last 1000 of 5000 do in the dissertation (Sec. 5.7.1); otherwise all count, and no others come.
-        cluster: GPUs of each type, and their prices.
+        gpus_per_type: GPUs of each type where jobs are drawn.
         generator: Options of what is drawn; its seed, load and number of jobs are those of the case.
         types: Types of jobs that are drawn; all of Gavel's where none are given.
         published: The dissertation's values by policy.
@@ -132,13 +198,13 @@ class GavelStudy:
 
     name: str
     title: str
-    policies: Mapping[str, Callable[[int], Policy]]
+    policies: Mapping[str, Mapping[Any, Any]]
     metrics: tuple[str, ...]
     factors: tuple[Factor, ...]
     trace: str = ""
     jobs_per_hour: float = 0.0
     is_steady: bool = False
-    cluster: GpuCluster = field(default_factory=partial(cluster_of, 36))
+    gpus_per_type: int = 36
     generator: GeneratorOptions = field(default_factory=GeneratorOptions)
     types: tuple[str, ...] = ()
     published: Mapping[str, float] = field(default_factory=dict)
@@ -161,37 +227,25 @@ class GavelStudy:
         )
         return generated({name: types[name] for name in self.types or types}, throughputs, generator)
 
-
-def study_item(name: str, small: SeedOptions, *studies: GavelStudy) -> Item:
-    """Return the item of studies, each with a name of its own; with `small` it takes seconds."""
-    by_name = {study.name: study for study in studies}
-
-    def cases(options: SeedOptions) -> dict[str, tuple[GavelStudy, int]]:
-        for study in studies:
-            for file in filter(None, (study.throughputs, study.trace)):
-                options.file(file)
-        return {case: (by_name[own], seed) for case, (own, seed) in options.cases(by_name).items()}
-
-    return described(name, cases, _rows, partial(_trends, studies), partial(_draw, studies), small)
-
-
-def _measured(study: GavelStudy, make: Callable[[int], Policy], options: Any, seed: int) -> dict[str, float]:
-    """Return a policy's metrics; jobs and rounds have the seed."""
-    window = (options.jobs - options.jobs // 5, options.jobs) if study.is_steady else None
-    simulation = SimulationOptions(seed=seed, skips_to_arrivals=True, window=window)
-    throughputs = gavel_throughputs(options.file(study.throughputs))
-    jobs = study.jobs(options, throughputs, seed)
-    figures = simulate_cluster(jobs, study.cluster, throughputs, make(seed), simulation).figures
-    INTERRUPTS.raise_if_seen()  # or figures would be of a part of the jobs
-    return {
-        metric: figures[f"{metric[:-2]}_s"] / _HOUR_S if metric.endswith("_h") else figures[metric]
-        for metric in study.metrics
-    }
+    def measured(self, policy: Mapping[str, Any], options: Any, seed: int) -> dict[str, float]:
+        """Return a policy's metrics; jobs and rounds have the seed."""
+        window = (options.jobs - options.jobs // 5, options.jobs) if self.is_steady else None
+        simulation = SimulationOptions(seed=seed, skips_to_arrivals=True, window=window)
+        cluster = PHYSICAL_CLUSTER if self.trace else cluster_of(self.gpus_per_type)
+        throughputs = gavel_throughputs(options.file(self.throughputs))
+        made = policy_of(**{key: seed if value == CASE_SEED else value for key, value in policy.items()})
+        jobs = self.jobs(options, throughputs, seed)
+        figures = simulate_cluster(jobs, cluster, throughputs, made, simulation).figures
+        INTERRUPTS.raise_if_seen()  # or figures would be of a part of the jobs
+        return {
+            metric: figures[f"{metric[:-2]}_s"] / _HOUR_S if metric.endswith("_h") else figures[metric]
+            for metric in self.metrics
+        }
 
 
 def _rows(options: SeedOptions, case: tuple[GavelStudy, int]) -> Iterator[Row]:
     study, seed = case
-    found = {name: _measured(study, make, options, seed) for name, make in study.policies.items()}
+    found = {name: study.measured(policy, options, seed) for name, policy in study.policies.items()}
     for name, values in found.items():
         for metric, value in values.items():
             yield Row(name, metric, value, study.published.get(name), 1, series=study.name, at=seed)
@@ -224,3 +278,31 @@ def _draw(studies: Sequence[GavelStudy], rows: Sequence[Row]) -> Any:
         for study, factor, spread in _spreads(studies, rows)
     }
     return draw_bars([BarPanel("How many times as much", groups)], "factor", width=7.0)
+
+
+def _study_item(name: str, small: SeedOptions, entries: Field) -> Item:
+    """Return the item of studies, each with a name of its own; with `small` it takes seconds."""
+    studies = entries.typed(tuple[GavelStudy, ...])
+
+    def cases(options: SeedOptions) -> dict[str, tuple[GavelStudy, int]]:
+        for study in studies:
+            for file in filter(None, (study.throughputs, study.trace)):
+                options.file(file)
+        by_name = {study.name: study for study in studies}
+        return {case: (by_name[own], seed) for case, (own, seed) in options.cases(by_name).items()}
+
+    return described(name, cases, _rows, partial(_trends, studies), partial(_draw, studies), small)
+
+
+_LONG, _SHORT = TraceOptions(jobs=40, seeds=(0,)), ShorterTraceOptions(jobs=40, seeds=(0,))
+
+_SMALL = {
+    "gavel_physical": SeedOptions(seeds=(0,)),
+    **dict.fromkeys(("gavel_las", "gavel_finish_time", "gavel_fifo"), _LONG),
+    **dict.fromkeys(("gavel_makespan", "gavel_cost"), _SHORT),
+    "gavel_space_sharing": replace(_SHORT, jobs=20),
+}
+
+_STUDIES = Field(read_yaml(Path(__file__).with_name("studies.yaml"), ValueError), "", ValueError)
+
+ITEMS = tuple(_study_item(name, small, _STUDIES[name]) for name, small in _SMALL.items())

@@ -1,7 +1,6 @@
 """Published measurements, and our schedules of the same times.
 
-- `stage_times`: the measured blocks of zero bubble's runs
-- `zero_bubble`: bubble rates of its schedules, and of searched ones
+- `zero_bubble`: the measured blocks of its runs, bubble rates of its schedules, and of searched ones
 - `vocabulary_parallelism`: iterations of pipelines whose last stage has the output layer
 """
 

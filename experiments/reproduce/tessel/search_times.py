@@ -7,19 +7,19 @@ so.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
+from experiments.benchmarks.timing import timed
 from experiments.reproduce.item import CaseOptions, Row, Trend, described
 from experiments.reproduce.rows import by_series, draw_metric, grouped, in_all, numbers, rows_with
 from experiments.reproduce.tessel.bubbles import FIGURE_SHAPES, MAX_MICRO_BATCHES, NUM_DEVICES, shape_title
 from placements.forms.meaning import option
 from placements.shapes import SHAPES
-from schedsearch.core.answer import Answer, Status
+from schedsearch.core.answer import Status
 from schedsearch.metrics import bubble_rate
 from schedsearch.tessel import tessel, time_optimal
 
@@ -44,33 +44,20 @@ class SearchTimeOptions(CaseOptions):
     time_limit_s: float = option(120.0, "time limit of each time-optimal search, in s", above=0)
 
 
-class _Search(NamedTuple):
-    """Result of a search, its CPU seconds, and whether it ended within its limit."""
-
-    result: Answer
-    cpu_s: float
-    ended: bool
-
-    def row(self, label: str, limit_s: float, at: float | None = None) -> Row:
-        """Return the row of its time, without a value where it did not end."""
-        note = "" if self.ended else f"more than {self.cpu_s:.3g} s, which it had of {limit_s:g} s"
-        return Row(label, _SEARCH_S, self.cpu_s if self.ended else None, digits=1, note=note, at=at)
-
-
-def _measured(call: Callable[[], Answer], has_ended: Callable[[Answer], bool]) -> _Search:
-    began = time.process_time()
-    result = call()
-    return _Search(result, time.process_time() - began, has_ended(result))
+def _time_row(label: str, cpu_s: float, ended: bool, limit_s: float, at: float | None = None) -> Row:
+    """Return the row of a search's time, without a value where it did not end within its limit."""
+    note = "" if ended else f"more than {cpu_s:.3g} s, which it had of {limit_s:g} s"
+    return Row(label, _SEARCH_S, cpu_s if ended else None, digits=1, note=note, at=at)
 
 
 def _rows(options: SearchTimeOptions, case: str) -> Iterator[Row]:
     placement, limit_s, most = SHAPES[case](NUM_DEVICES), options.time_limit_s, MAX_MICRO_BATCHES
     tessel_limit_s = options.tessel_time_limit_s
-    theirs = _measured(
-        partial(tessel, placement, most, max_in_flight=most, time_limit_s=tessel_limit_s),
-        lambda result: result.seconds < _NEARLY_ALL * tessel_limit_s,
+    theirs, tessel_s = timed(
+        partial(tessel, placement, most, max_in_flight=most, time_limit_s=tessel_limit_s)
     )
-    yield theirs.row("Tessel", tessel_limit_s)
+    tessel_ends = theirs.seconds < _NEARLY_ALL * tessel_limit_s
+    yield _time_row("Tessel", tessel_s, tessel_ends, tessel_limit_s)
     published = {most: NN_SHAPE_BUBBLE_RATE} if case == "nn_shape" else {}
     ends = True
     for number in sorted(options.micro_batches):
@@ -80,23 +67,19 @@ def _rows(options: SearchTimeOptions, case: str) -> Iterator[Row]:
             note = "not tried, as fewer took too long"
             yield Row(label, _SEARCH_S, None, note=note, series=bar, at=number)
             continue
-        optimal = _measured(
-            partial(time_optimal, placement, number, time_limit_s=limit_s),
-            lambda result: result.status is Status.OPTIMAL,
-        )
-        ends = optimal.ended
-        yield optimal.row(label, limit_s, at=number)
-        if theirs.ended:
-            ratio = optimal.cpu_s / theirs.cpu_s
+        optimal, cpu_s = timed(partial(time_optimal, placement, number, time_limit_s=limit_s))
+        ends = optimal.status is Status.OPTIMAL
+        yield _time_row(label, cpu_s, ends, limit_s, at=number)
+        if tessel_ends:
+            ratio = cpu_s / tessel_s
             ours, bound = (ratio, None) if ends else (None, ratio)
             note = "" if ends else f"more than {ratio:.3g}"
             yield Row(label, _OVER_TESSEL, ours, digits=2, note=note, series=bar, at=number, bound=bound)
-        if optimal.result.schedule is not None:  # warmup and cooldown included
+        if optimal.schedule is not None:  # warmup and cooldown included
             note = "" if ends else "the best until the time was over"
-            rate = bubble_rate(optimal.result.schedule)
+            rate = bubble_rate(optimal.schedule)
             yield Row(label, "bubble_rate", rate, published.get(number), digits=2, note=note, at=number)
-    schedule = theirs.result.schedule
-    own_rate = None if schedule is None else bubble_rate(schedule)
+    own_rate = None if theirs.schedule is None else bubble_rate(theirs.schedule)
     yield Row(f"Tessel, {most} micro-batches", "found_bubble_rate", own_rate, published.get(most), digits=2)
 
 

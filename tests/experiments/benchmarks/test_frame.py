@@ -9,20 +9,21 @@ from typing import Any
 
 import pytest
 
-from experiments.benchmarks import command, comparison, frame
+from experiments.benchmarks import command, frame
 from experiments.benchmarks.command import main
-from experiments.benchmarks.comparison import MedianRatio, lacking
 from experiments.benchmarks.frame import (
     GROUPS,
     BenchmarkError,
     Case,
     Row,
     beside,
+    lacking,
     measured,
     read_cases,
     read_rows,
     write_rows,
 )
+from experiments.benchmarks.timing import MedianRatio
 
 LINES = """
 small:
@@ -183,8 +184,8 @@ def test_a_wrong_command_line_is_one_line(
 
 
 def test_an_optional_package_is_named_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison.importlib.util, "find_spec", lambda _: object())
-    monkeypatch.setattr(comparison.importlib.metadata, "version", lambda _: "1.0")
+    monkeypatch.setattr(frame.importlib.util, "find_spec", lambda _: object())
+    monkeypatch.setattr(frame.importlib.metadata, "version", lambda _: "1.0")
     assert lacking("lowtime==1.0") == lacking("lowtime") == ""
     assert lacking("lowtime==0.3.0") == "lowtime is 1.0; pip install lowtime==0.3.0"
     assert lacking("gavel/none.json") == "none.json is not there"

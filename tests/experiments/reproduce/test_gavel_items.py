@@ -13,15 +13,17 @@ from places import SHARED_DATA
 
 from experiments.config.options import OptionError
 from experiments.reproduce.catalogue import ITEMS as EVERY
-from experiments.reproduce.gavel.options import (
+from experiments.reproduce.gavel.study import (
+    BAND,
     JOB_TYPES,
     PHYSICAL_THROUGHPUTS,
     THROUGHPUTS,
+    Factor,
+    FactorSpread,
     cluster_of,
     gavel_throughputs,
     gavel_types,
 )
-from experiments.reproduce.gavel.study import BAND, Factor, FactorSpread
 from experiments.reproduce.item import Item
 from schedsearch.cluster.generator import GeneratorOptions, generated
 from schedsearch.cluster.jobs import Job
@@ -91,8 +93,8 @@ def test_a_spread_is_that_of_logarithms() -> None:
     """Half the interval of three values is 4.303 standard deviations over the root of three."""
     found = FactorSpread.of([1.0, math.e, math.e**2])
     assert found.mean == pytest.approx(math.e)
-    assert math.log(found.high) == pytest.approx(1 + 4.303 / math.sqrt(3))
-    assert math.log(found.low) == pytest.approx(1 - 4.303 / math.sqrt(3))
+    assert math.log(found.high) == pytest.approx(1 + 4.303 / math.sqrt(3), rel=1e-3)
+    assert math.log(found.low) == pytest.approx(1 - 4.303 / math.sqrt(3), rel=1e-3)
 
 
 def test_a_published_factor_holds_within_its_band_only() -> None:

@@ -8,8 +8,13 @@ import pytest
 from places import SHARED_DATA
 
 from experiments.config.options import OptionError
-from experiments.reproduce.measured.stage_times import SCHEDULES, StageTimes
-from experiments.reproduce.measured.zero_bubble import ITEMS, ZeroBubbleOptions, by_hand
+from experiments.reproduce.measured.zero_bubble import (
+    ITEMS,
+    SCHEDULES,
+    StageTimes,
+    ZeroBubbleOptions,
+    by_hand,
+)
 from placements.profiles.operating_point import ProfileError
 
 PUBLISHED = SHARED_DATA / "zero_bubble"
