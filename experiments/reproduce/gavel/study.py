@@ -233,7 +233,8 @@ class GavelStudy:
         simulation = SimulationOptions(seed=seed, skips_to_arrivals=True, window=window)
         cluster = PHYSICAL_CLUSTER if self.trace else cluster_of(self.gpus_per_type)
         throughputs = gavel_throughputs(options.file(self.throughputs))
-        made = policy_of(**{key: seed if value == CASE_SEED else value for key, value in policy.items()})
+        given: dict[str, Any] = {key: seed if value == CASE_SEED else value for key, value in policy.items()}
+        made = policy_of(**given)
         jobs = self.jobs(options, throughputs, seed)
         figures = simulate_cluster(jobs, cluster, throughputs, made, simulation).figures
         INTERRUPTS.raise_if_seen()  # or figures would be of a part of the jobs
