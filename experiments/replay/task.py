@@ -281,8 +281,8 @@ def _timelines(each: _Replayed) -> dict[str, Schedule]:
     for change, (job, pipeline) in each.made.items():
         better, changed = orders_in(each.best[change]), job.steps[replayed.step][replica]
         if change != ORDER or list(map(list, better)) != own:
-            rows[change.replace(",", "")] = as_replayed(job, pipeline, changed, better)
-    title = "{}, iteration {}: {:,.6g} ms"
+            rows[change] = as_replayed(job, pipeline, changed, better)
+    title = "{}: iteration {}, {:,.6g} ms"
     return {title.format(name, replayed.step, row.makespan * TICK_MS): row for name, row in rows.items()}
 
 
@@ -293,7 +293,7 @@ def _draw_causes(title: str, parts: Sequence[tuple[str, float]], path: Path) -> 
 
 def _write_trace(each: _Replayed, path: Path) -> None:
     """Write a typical iteration for ui.perfetto.dev."""
-    write_perfetto(path, {title.partition(",")[0]: row for title, row in _timelines(each).items()})
+    write_perfetto(path, {title.partition(":")[0]: row for title, row in _timelines(each).items()})
 
 
 def _draw_timelines(each: _Replayed, path: Path) -> None:
