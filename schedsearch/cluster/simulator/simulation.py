@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
+from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
@@ -270,9 +271,10 @@ class ClusterSimulation:
         self.busy_s += np.bincount(ways.gpu_type, gpu_s, len(self.busy_s))
         self._round_rows.append((start_s, busy.tolist(), len(self.index), len(self.index) - len(job)))
         if options.records_rounds:
+            ends = [0, *np.cumsum(parts).tolist()]
             of_jobs = (
-                [tuple(each.tolist()) for each in np.split(column, np.cumsum(parts)[:-1])]
-                for column in (job, rate, steps)
+                [tuple(column[first:end]) for first, end in pairwise(ends)]
+                for column in (job.tolist(), rate.tolist(), steps.tolist())
             )
             columns = *of_jobs, ways.power_w.tolist(), first_step_s.tolist(), end_s.tolist()
             runs = (

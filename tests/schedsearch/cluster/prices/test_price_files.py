@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -11,18 +10,14 @@ from made_up_prices import AWS, AZURE_FILE, SPEEDS, write_prices
 from told import told
 
 from schedsearch.cluster.gpu_cluster import ClusterError
-from schedsearch.cluster.prices.days import Offer, Quote
+from schedsearch.cluster.prices.days import Offer
 from schedsearch.cluster.prices.price_files import read_market, read_speeds
-
-
-def clouds_of(market: Sequence[Quote]) -> set[str]:
-    return {quote.offer.cloud for quote in market}
 
 
 def test_a_folder_is_read_newest_first(tmp_path: Path) -> None:
     market = read_market(write_prices(tmp_path))
     assert len(market) == 8
-    assert clouds_of(market) == {"aws", "azure"}
+    assert {quote.offer.cloud for quote in market} == {"aws", "azure"}
     newest = market[0]
     assert newest.offer == Offer("aws", "eu-1b", "p3.2xlarge", "v100", 1)
     assert (newest.time, newest.dollars_per_hour) == (datetime(2020, 3, 4, 10), 1.2)
@@ -30,9 +25,9 @@ def test_a_folder_is_read_newest_first(tmp_path: Path) -> None:
 
 def test_only_the_clouds_that_are_asked_for_are_read(tmp_path: Path) -> None:
     folder = write_prices(tmp_path, {"azure.csv": None})
-    assert clouds_of(read_market(folder)) == {"aws"}
+    assert {quote.offer.cloud for quote in read_market(folder)} == {"aws"}
     market = read_market(folder, ("aws", "azure", "gcp"))
-    assert clouds_of(market) == {"aws", "gcp"}
+    assert {quote.offer.cloud for quote in market} == {"aws", "gcp"}
     offers = {quote.offer for quote in market}
     assert Offer("gcp", "us-west1-b", "2x v100", "v100", 2) in offers
 
