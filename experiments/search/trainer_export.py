@@ -107,7 +107,7 @@ def _beside(near: Schedule, schedule: Schedule, problem: SearchProblem) -> str:
     where = f"{names[0]} everywhere" if len({*names}) == 1 else f"{', '.join(names)} on its stages"
     peak, most = (int(peak_memory(each).max()) for each in (near, schedule))
     return (
-        f"{where}, {compared(near.makespan, schedule.makespan, 'time')} the searched ({ms:.6g} ms), "
+        f"{where}, {compared(near.makespan, schedule.makespan, 'time')} the searched ({ms:,.6g} ms), "
         f"{compared(peak, max(most, 1), 'memory')} the searched ({peak:,} {problem.memory_unit or 'units'})"
         f"{', which does not fit' * (near.placement != schedule.placement)}"
     )

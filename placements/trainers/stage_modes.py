@@ -65,9 +65,10 @@ def recomputed_layers(job: TrainerJob) -> list[int]:
 
 def require_recompute(job: TrainerJob) -> None:
     """Raise a `ModeError` where a stage neither keeps activations nor recomputes whole layers."""
+    is_mixed = len({mode.kind for row in job.stage_modes for mode in row}) > 1
     for kind in ("selective", "offload"):
         if own := [i for i, row in enumerate(job.stage_modes) if any(mode.kind == kind for mode in row)]:
-            raise ModeError(f"cannot {_VERBS[kind]} in {_stages(own)}")
+            raise ModeError(f"cannot {_VERBS[kind]} in {_stages(own)}{' beside other modes' * is_mixed}")
 
 
 def _stages(numbers: Sequence[int]) -> str:

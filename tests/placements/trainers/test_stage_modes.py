@@ -110,9 +110,9 @@ NOT_SAID = (
     ("megatron", [(ALL, KEEP), (KEEP,)], "cannot choose by micro-batch, as in stage 0"),
     ("megatron", [(ALL,), (KEEP,)], "cannot recompute in stage 0 alone"),
     ("megatron", [(ALL,), (TWO,)], "cannot recompute 3, 2 layers of its stages, but as many in each"),
-    ("flagscale", [(ALL,), (PARTS,)], "cannot recompute parts of layers in stage 1"),
+    ("flagscale", [(ALL,), (PARTS,)], "cannot recompute parts of layers in stage 1 beside other modes"),
     ("primus", [(ALL, KEEP), (KEEP,)], "cannot choose by micro-batch, as in stage 0"),
-    ("primus", [(KEEP,), (HOST,)], "cannot offload in stage 1"),
+    ("primus", [(KEEP,), (HOST,)], "cannot offload in stage 1 beside other modes"),
     ("torchtitan", [(HOST,), (HOST,)], "cannot offload in stages 0 and 1"),
 )
 
