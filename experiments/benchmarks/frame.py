@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import itertools
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from operator import eq, ge, gt, le, lt
 from pathlib import Path
 from statistics import mean
 from types import ModuleType
@@ -33,13 +33,7 @@ GROUPS = tuple(sorted(path.stem for path in CASES.glob("*.yaml")))
 Figures = Mapping[str, Any]
 """Figures of a measure: numbers and words by name; None for a missing one."""
 
-_SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-    "==": operator.eq,
-}
+_SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {"<=": le, ">=": ge, "<": lt, ">": gt, "==": eq}
 
 _OF_PART = ("measure", "cases", "each", "with", "reach", "needs", "name", "quick")
 _OF_CASE = ("name", "reach", "needs")

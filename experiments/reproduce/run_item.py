@@ -105,15 +105,10 @@ def _made_case(item: Item, options: Any, name: str, of: dict[str, Any]) -> MadeC
 
     Solvers answer a Ctrl-C with the best so far. No row is made of that: the case ends as interrupted.
     """
-    began_s = _cpu_s()
+    began_s = sum(os.times()[:4])  # of this process and of its children that have ended
     with INTERRUPTS.watched():
         rows = item.rows(options, name)
-    return MadeCase(name, _cpu_s() - began_s, rows)
-
-
-def _cpu_s() -> float:
-    """Return the CPU seconds of this process and of its children that have ended."""
-    return sum(os.times()[:4])
+    return MadeCase(name, sum(os.times()[:4]) - began_s, rows)
 
 
 def dependences(item: Item, options: Any) -> dict[str, Any]:

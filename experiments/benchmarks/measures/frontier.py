@@ -15,12 +15,7 @@ from experiments.benchmarks.inputs.made_placements import placement_of
 from experiments.benchmarks.timing import cpu_s, load_solvers, timed
 from placements.gpus import GPUS
 from placements.hardware import modelled_profile
-from schedsearch.energy import (
-    all_maximum_clocks,
-    best_order,
-    instance_graph,
-    simulate_at_clocks,
-)
+from schedsearch.energy import all_maximum_clocks, best_order, instance_graph, simulate_at_clocks
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.energy.graph import Floats
 from schedsearch.procedures.alternatives import schedules_of_equal_period
@@ -86,11 +81,7 @@ def shares_above(task: ClockTask, theirs: Floats) -> dict[str, float]:
     plans = [ours.at(deadline) for deadline in time.tolist()]
     best = np.array([plan.energy_mj - task.waiting_w * plan.time_ms for plan in plans])
     share = 100 * (energy - task.waiting_w * time - best) / energy
-    return {
-        "min_more": float(share.min()),
-        "max_more": float(share.max()),
-        "mean_more": float(share.mean()),
-    }
+    return {"min_more": float(share.min()), "max_more": float(share.max()), "mean_more": float(share.mean())}
 
 
 def orders(*, slowdown: float, seeds: int, micro_batches: int, **made: Any) -> dict[str, Any]:

@@ -132,11 +132,10 @@ class FactorSpread(NamedTuple):
     @classmethod
     def of(cls, values: Sequence[float]) -> FactorSpread:
         """Return the spread of values above 0."""
-        logarithms, count = [math.log(value) for value in values], len(values)
-        if count == 1:
-            return cls(values[0], values[0], values[0], 1)
+        logarithms, count, half = [math.log(value) for value in values], len(values), 0.0
         mean = statistics.fmean(logarithms)
-        half = float(stdtrit(count - 1, 0.975)) * statistics.stdev(logarithms) / math.sqrt(count)
+        if count > 1:
+            half = float(stdtrit(count - 1, 0.975)) * statistics.stdev(logarithms) / math.sqrt(count)
         return cls(math.exp(mean), math.exp(mean - half), math.exp(mean + half), count)
 
     def is_near(self, published: float) -> bool:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from experiments.reproduce.item import CaseOptions, Row, Trend, described
 from experiments.reproduce.rows import (
-    cases_in,
     draw_metric,
+    grouped,
     listed,
     published_table,
     rows_with,
@@ -177,7 +177,7 @@ def _throughput_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     plain = {case: ratio for (label, case), ratio in over.items() if label == PLAIN}
     says = "more throughput than 1F1B for every model"
     yield Trend(says, min(plain.values(), default=0) > 1, listed(plain))
-    several = [case for case in cases_in(rows) if len({*CASES[case].cluster.node_of}) > 1]
+    several = [case for case in grouped(rows) if len({*CASES[case].cluster.node_of}) > 1]
     if pairs := {case: over[PLAIN, case] / over[PLUS, case] for case in several if (PLUS, case) in over}:
         holds = min(pairs.values()) > 1
         yield Trend("over several servers 1F1B+ has more throughput than 1F1B", holds, listed(pairs))
