@@ -220,12 +220,11 @@ def read_rows(path: Path) -> list[Row]:
         return rows
 
 
-def by_part(rows: Iterable[Row]) -> dict[str, list[Row]]:
+def by_part(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Return rows by their part, in the order that they have."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.part, []).append(row)
-    return found
+    return {
+        part: [row for row in rows if row.part == part] for part in dict.fromkeys(row.part for row in rows)
+    }
 
 
 def beside(rows: Sequence[Row], earlier: Iterable[Row]) -> str:

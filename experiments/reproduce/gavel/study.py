@@ -232,9 +232,9 @@ class GavelStudy:
         simulation = SimulationOptions(seed=seed, skips_to_arrivals=True, window=window)
         cluster = PHYSICAL_CLUSTER if self.trace else cluster_of(self.gpus_per_type)
         throughputs = gavel_throughputs(options.file(self.throughputs))
-        made = policy_of(**{key: seed if value == CASE_SEED else value for key, value in policy.items()})
+        named: dict[str, Any] = {key: seed if it == CASE_SEED else it for key, it in policy.items()}
         jobs = self.jobs(options, throughputs, seed)
-        figures = simulate_cluster(jobs, cluster, throughputs, made, simulation).figures
+        figures = simulate_cluster(jobs, cluster, throughputs, policy_of(**named), simulation).figures
         INTERRUPTS.raise_if_seen()  # or figures would be of a part of the jobs
         return {
             metric: figures[f"{metric[:-2]}_s"] / _HOUR_S if metric.endswith("_h") else figures[metric]

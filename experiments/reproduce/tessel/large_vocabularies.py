@@ -128,10 +128,8 @@ def scheduled(case: LargeVocabularyCase, work_limit: float) -> dict[str, tuple[f
         capacities_gib, tick_ms = [capacity_gib] * plan.num_stages, None if vocabulary else _PLAIN_TICK_MS
         placed = placement_of_pieces("planned", plan, pieces, capacities_gib, tick_ms).per_micro_batch
         schedule = _schedule(system, replace(placed, transfer=()), plan.num_micro_batches, work_limit)
-        if schedule is None:
-            systems[system] = None, _NO_SCHEDULE
-        else:
-            systems[system] = placed.ms(schedule.makespan) / 1e3, _in_words(plan)
+        seconds = None if schedule is None else placed.ms(schedule.makespan) / 1e3
+        systems[system] = seconds, _NO_SCHEDULE if seconds is None else _in_words(plan)
     return systems
 
 
