@@ -65,10 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(
-    group: str,
-    cases: Sequence[Case],
-    options: argparse.Namespace,
-    prepare: Callable[[], None] = load_solvers,
+    group: str, cases: Sequence[Case], options: argparse.Namespace, prepare: Callable[[], None] = load_solvers
 ) -> int:
     """Measure cases one by one, write the rows so far after each, and print how they compare.
 

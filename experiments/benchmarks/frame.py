@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import itertools
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from operator import eq, ge, gt, le, lt
 from pathlib import Path
 from statistics import mean
 from types import ModuleType
@@ -33,13 +33,7 @@ GROUPS = tuple(sorted(path.stem for path in CASES.glob("*.yaml")))
 Figures = Mapping[str, Any]
 """Figures of a measure: numbers and words by name; None for a missing one."""
 
-_SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-    "==": operator.eq,
-}
+_SIGNS: Mapping[str, Callable[[Any, Any], bool]] = {"<=": le, ">=": ge, "<": lt, ">": gt, "==": eq}
 
 _OF_PART = ("measure", "cases", "each", "with", "reach", "needs", "name", "quick")
 _OF_CASE = ("name", "reach", "needs")
@@ -226,12 +220,11 @@ def read_rows(path: Path) -> list[Row]:
         return rows
 
 
-def by_part(rows: Iterable[Row]) -> dict[str, list[Row]]:
+def by_part(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Return rows by their part, in the order that they have."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.part, []).append(row)
-    return found
+    return {
+        part: [row for row in rows if row.part == part] for part in dict.fromkeys(row.part for row in rows)
+    }
 
 
 def beside(rows: Sequence[Row], earlier: Iterable[Row]) -> str:

@@ -49,11 +49,7 @@ def _galvatron_rows(_: CaseOptions, size: PublishedSize) -> Iterator[Row]:
 
 
 ITEMS = (
-    described(
-        "tessel_table3",
-        published_sizes("Tessel"),
-        _tessel_rows,
-    ),
+    described("tessel_table3", published_sizes("Tessel"), _tessel_rows),
     described(
         "galvatron_table1",
         published_sizes("Galvatron-BMW"),

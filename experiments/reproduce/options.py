@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omegaconf import DictConfig
-
 from experiments.config.declaring import Command
 from placements.forms.meaning import Verbatim, option
 
@@ -70,16 +68,11 @@ ALL = "all"
 """A value of ``experiment``: every item, one after the other."""
 
 
-def _of_item(config: DictConfig, record: type) -> DictConfig:
-    """Leave the options to the task, which knows the item's."""
-    return config
-
-
 COMMAND = Command(
     "reproduce",
     ReproduceOptions,
     task="experiments.reproduce.task",
-    read=_of_item,
+    read=lambda config, _: config,  # left to the task, which knows the options of the item
     first="experiment size record",
     items=(*MODULE_OF, ALL),
     catalogue="experiments.reproduce.catalogue",

@@ -30,23 +30,18 @@ def rows_with(rows: Iterable[Row], **fields: Any) -> list[Row]:
     return [row for row in rows if all(getattr(row, name) == value for name, value in fields.items())]
 
 
-def cases_in(rows: Iterable[Row]) -> list[str]:
-    """Return the cases of rows, in their order."""
-    return list(dict.fromkeys(row.case for row in rows))
-
-
 def numbers(rows: Iterable[Row]) -> list[float]:
     """Return our values of rows that have one."""
     return [row.ours for row in rows if row.ours is not None]
 
 
 def value_of(rows: Iterable[Row], *fields: str) -> dict[Any, float]:
-    """Return our values by one field or by several; without fields by case, label and metric.
+    """Return our values by one field or by several.
 
     >>> value_of([Row("ours", "batch", 8.0, case="BERT")], "case", "label")
     {('BERT', 'ours'): 8.0}
     """
-    key = attrgetter(*(fields or ("case", "label", "metric")))
+    key = attrgetter(*fields)
     return {key(row): row.ours for row in rows if row.ours is not None}
 
 

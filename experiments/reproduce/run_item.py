@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,8 @@ from joblib import Memory
 
 from experiments.reproduce.item import Item, Row, Trend
 from experiments.reproduce.recorded import FOLDER, PROJECT
+from placements.forms.reading import plain
 from schedsearch.solver.interrupts import INTERRUPTS
-
-Report = Callable[[str, int, int], None]
-"""Told the case that is made now, how many are done, and of how many."""
 
 LAYERS = ("placements", "schedsearch", "runtime", "experiments")
 """Folders of the code that makes rows."""
@@ -65,11 +63,6 @@ class MadeItem:
         return tuple(row for case in self.cases for row in case.rows)
 
     @property
-    def cpu_s(self) -> float:
-        """CPU seconds of all cases, an earlier run's too."""
-        return sum(case.cpu_s for case in self.cases)
-
-    @property
     def trends(self) -> tuple[Trend, ...]:
         """The paper's conclusions; none of an item of which only a part is made."""
         return self.item.trends(self.rows) if self.is_whole and self.rows else ()
@@ -80,8 +73,10 @@ class MadeItem:
         return tuple(row for row in self.rows if not self.item.is_as_claimed(row))
 
 
-def run_item(item: Item, options: Any, folder: Path, report: Report) -> MadeItem:
+def run_item(item: Item, options: Any, folder: Path, report: Callable[[str, int, int], None]) -> MadeItem:
     """Make the cases of an item that are not in its folder yet; Ctrl-C ends it after those that are made.
+
+    The report is told the case that is made now, how many are done, and of how many.
 
     Raises:
         ValueError: An option or an input is wrong.
@@ -105,22 +100,15 @@ def _made_case(item: Item, options: Any, name: str, of: dict[str, Any]) -> MadeC
 
     Solvers answer a Ctrl-C with the best so far. No row is made of that: the case ends as interrupted.
     """
-    began_s = _cpu_s()
+    began_s = sum(os.times()[:4])  # of this process and of its children that have ended
     with INTERRUPTS.watched():
         rows = item.rows(options, name)
-    return MadeCase(name, _cpu_s() - began_s, rows)
-
-
-def _cpu_s() -> float:
-    """Return the CPU seconds of this process and of its children that have ended."""
-    return sum(os.times()[:4])
+    return MadeCase(name, sum(os.times()[:4]) - began_s, rows)
 
 
 def dependences(item: Item, options: Any) -> dict[str, Any]:
     """Return options, hashes of inputs and of the code, on which an item's rows depend, as plain data."""
-    given = {
-        name: list(value) if isinstance(value, tuple) else value for name, value in asdict(options).items()
-    }
+    given = plain(options)
     data = Path(str(given["data"])) if item.data and given.get("data") else None
     inputs = {} if data is None else {"data": _hash_of(data, data.rglob("*") if data.is_dir() else [data])}
     return {"item": item.name, "options": given, "inputs": inputs, "code": code_hash()}

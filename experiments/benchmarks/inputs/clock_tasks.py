@@ -20,7 +20,6 @@ from placements.gpus import GPUS
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
 from schedsearch.energy import ClockProblem, Frontier, compute_frontier
-from schedsearch.energy.simulation import waiting_w
 from schedsearch.schedule import Schedule
 
 _PERSEUS = SHARED_DATA / "perseus"
@@ -35,11 +34,6 @@ class ClockTask:
 
     schedule: Schedule
     profile: Profile
-
-    @property
-    def waiting_w(self) -> float:
-        """Power of all devices while they wait."""
-        return waiting_w(self.schedule.placement, self.profile)
 
     @cached_property
     def problem(self) -> ClockProblem:

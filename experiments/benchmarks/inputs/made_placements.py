@@ -92,9 +92,7 @@ def expert_layers(num_devices: int, layers: int, slower: float = 1.0) -> Placeme
     return placement if slower == 1 else replace(placement, slowdown=(slowdown,))
 
 
-MAKERS: Mapping[str, Callable[..., Placement]] = {
-    "recomputing": recomputing,
-    "offloading": offloading,
-    "expert_layers": expert_layers,
-}
+_OWN: tuple[Callable[..., Placement], ...] = (recomputing, offloading, expert_layers)
+
+MAKERS = {maker.__name__: maker for maker in _OWN}
 """Makers of placements beside `SHAPES`, by name."""

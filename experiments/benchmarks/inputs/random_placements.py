@@ -59,12 +59,11 @@ def random_dag(
         blocks.append(
             Block(f"F{i}", Kind.F, tuple(here), 500 + below(1001), memory=1 + below(4), after=after)
         )
+    backward = "I" if split_backward else "B"
     for i in reversed(range(num_blocks)):
         forward = blocks[i]
         ticks = forward.time * (150 + below(101)) // 100
-        waiting = [
-            f"{'I' if split_backward else 'B'}{j}" for j in range(num_blocks) if f"F{i}" in blocks[j].after
-        ]
+        waiting = [f"{backward}{j}" for j in range(num_blocks) if f"F{i}" in blocks[j].after]
         back = replace(forward, after=(f"F{i}", *waiting), memory=-forward.memory_on(forward.devices[0]))
         if split_backward:
             blocks.append(replace(back, name=f"I{i}", kind=Kind.I, time=ticks - ticks // 2, memory=0))
@@ -96,12 +95,8 @@ def random_placement(family: str, number: int) -> Placement:
     draws = random.Random(f"{family} {number}")
     placement = FAMILIES[family](4 + int(draws.random() * 13), number)
     if family not in ("chains", "graphs"):
-        placement = replace(
-            placement,
-            blocks=tuple(
-                replace(block, time=block.time * (60 + int(draws.random() * 81)))
-                for block in placement.blocks
-            ),
-        )
+        times = [block.time * (60 + int(draws.random() * 81)) for block in placement.blocks]
+        blocks = [replace(block, time=ticks) for block, ticks in zip(placement.blocks, times, strict=True)]
+        placement = replace(placement, blocks=tuple(blocks))
     least = max(minimum_memory(placement, device) for device in range(placement.num_devices))
     return placement.with_memory(round(least * placement.num_devices ** draws.random()))

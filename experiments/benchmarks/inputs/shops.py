@@ -25,9 +25,7 @@ def published_shop(name: str) -> Problem:
         for place in range(places)
     ]
     blocks = tuple(
-        Block(
-            each, Kind.F, (int(each.rpartition("_")[2]),), 1, after=tuple(names[place - 1] if place else ())
-        )
+        Block(each, Kind.F, (int(each.rpartition("_")[2]),), 1, after=(*names[place - 1],) if place else ())
         for place, here in enumerate(names)
         for each in here
     )

@@ -109,16 +109,13 @@ def _instance(group: str, entry: Field) -> Instance:
         placement = (_explicit if "blocks" in entry.mapping() else _of_shape)(entry)
     except PlacementError as error:
         raise InstanceError(f"{entry.where}.{error}") from None
-    quick = entry.get("quick", False)
-    if type(quick.value) is not bool:
-        raise quick.wrong("true or false")
     return Instance(
         name,
         group,
         replace(placement, name=name),
         entry["micro_batches"].whole("a number of micro-batches", "give a whole number of 1 or more", 1),
         entry["source"].text("a source", "say where the times come from"),
-        quick.value,
+        entry.get("quick", False).typed(bool),
     )
 
 
@@ -137,11 +134,7 @@ def _of_shape(entry: Field) -> Placement:
     shape = MAKERS[entry["shape"].choice(list(MAKERS))]
     known = options_of(shape)
     entry.only(_REQUIRED, (*_OPTIONAL, "shape", "times", *known))
-    given = {name: entry[name] for name in known if name in entry.value}
-    for name, option in given.items():
-        if type(option.value) is not known[name].kind:
-            raise option.wrong("true or false" if known[name].kind is bool else "a whole number")
-    placement = shape(**{name: option.value for name, option in given.items()})
+    placement = shape(**{name: entry[name].typed(known[name].kind) for name in known if name in entry.value})
     times = {
         f"{letter}{i}": ticks.whole("a time", "give whole ticks of 1 or more", 1)
         for letter in entry.get("times", {}).mapping()

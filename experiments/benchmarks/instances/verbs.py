@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -13,18 +13,13 @@ from typing import Any
 
 from experiments.benchmarks.command import add_options, run
 from experiments.benchmarks.frame import BenchmarkError, Case
-from experiments.benchmarks.instances.answers import (
-    AnswerError,
-    Library,
-)
+from experiments.benchmarks.instances.answers import AnswerError, Library
 from experiments.benchmarks.instances.instance_file import FOLDER, Instance, InstanceError, read_instances
 from experiments.benchmarks.measures.search import result_figures
 from experiments.config.machine import commit
 from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.searches.search import search
 from schedsearch.validate import validate
-
-NAMES_HELP = "groups or instances; default: all"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,22 +31,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of instances and answers (%(default)s)")
     verbs = parser.add_subparsers(metavar="verb", required=True)
 
-    def verb(name: str, do: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
-        added = verbs.add_parser(name, help=text, description=text)
-        added.set_defaults(do=do)
-        return added
-
-    searching = verb("search", _search, "search instances, and say how far the answers are from the best")
-    searching.add_argument("instances", nargs="*", metavar="name", help=NAMES_HELP)
-    add_options(searching)
-    searching.add_argument(
-        "--limit", type=float, default=20.0, metavar="S", help="seconds each (%(default)g)"
-    )
-    searching.add_argument("--work", type=float, metavar="UNITS", help="counted work each, and no --limit")
-    searching.add_argument("--seeds", type=int, default=1, metavar="N", help="seeds 0 to N - 1 (%(default)s)")
-    searching.add_argument("--update", action="store_true", help="keep answers better than the best known")
-    checking = verb("check", _check, "rebuild every stored answer and compare it with best_known.csv")
-    checking.add_argument("instances", nargs="*", metavar="name", help=NAMES_HELP)
+    for name, do, text in (
+        ("search", _search, "search instances, and say how far the answers are from the best"),
+        ("check", _check, "rebuild every stored answer and compare it with best_known.csv"),
+    ):
+        verb = verbs.add_parser(name, help=text, description=text)
+        verb.set_defaults(do=do)
+        verb.add_argument("instances", nargs="*", metavar="name", help="groups or instances; default: all")
+        if name == "search":
+            add_options(verb)
+            verb.add_argument(
+                "--limit", type=float, default=20.0, metavar="S", help="seconds each (%(default)g)"
+            )
+            verb.add_argument("--work", type=float, metavar="UNITS", help="counted work each, and no --limit")
+            verb.add_argument(
+                "--seeds", type=int, default=1, metavar="N", help="seeds 0 to N - 1 (%(default)s)"
+            )
+            verb.add_argument("--update", action="store_true", help="keep answers better than the best known")
     options = parser.parse_args(arguments)
     for name in ("limit", "work", "seeds"):
         value = getattr(options, name, None)

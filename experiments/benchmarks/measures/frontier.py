@@ -15,19 +15,12 @@ from experiments.benchmarks.inputs.made_placements import placement_of
 from experiments.benchmarks.timing import cpu_s, load_solvers, timed
 from placements.gpus import GPUS
 from placements.hardware import modelled_profile
-from schedsearch.energy import (
-    all_maximum_clocks,
-    best_order,
-    instance_graph,
-    simulate_at_clocks,
-)
+from schedsearch.energy import all_maximum_clocks, best_order, instance_graph, simulate_at_clocks
 from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.energy.graph import Floats
+from schedsearch.energy.simulation import waiting_w
 from schedsearch.procedures.alternatives import schedules_of_equal_period
 from schedsearch.searches.search import search
-
-_ALMOST = 1e-9
-"""Share by which rounding errors may make a time or an energy larger."""
 
 _SEARCH_WORK, _ORDER_WORK = 5.0, 5.0
 """Work for the search whose order is chosen, and for the choice."""
@@ -82,15 +75,12 @@ def shares_above(task: ClockTask, theirs: Floats) -> dict[str, float]:
     Their plans are rows of time in ms and energy in mJ. Our frontier has a plan for each of the times.
     """
     time, energy = theirs.T
+    power_w = waiting_w(task.schedule.placement, task.profile)
     ours = task.frontier(time.tolist())
     plans = [ours.at(deadline) for deadline in time.tolist()]
-    best = np.array([plan.energy_mj - task.waiting_w * plan.time_ms for plan in plans])
-    share = 100 * (energy - task.waiting_w * time - best) / energy
-    return {
-        "min_more": float(share.min()),
-        "max_more": float(share.max()),
-        "mean_more": float(share.mean()),
-    }
+    best = np.array([plan.energy_mj - power_w * plan.time_ms for plan in plans])
+    share = 100 * (energy - power_w * time - best) / energy
+    return {"min_more": float(share.min()), "max_more": float(share.max()), "mean_more": float(share.mean())}
 
 
 def orders(*, slowdown: float, seeds: int, micro_batches: int, **made: Any) -> dict[str, Any]:

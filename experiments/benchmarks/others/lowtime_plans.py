@@ -46,8 +46,7 @@ def lowtime_clocks(graph: InstanceGraph, curves: Mapping[str, CostCurve], unit_m
         specs[name] = OperationSpec(options=candidates, cost_model=model)
     operations = [Operation(spec=specs[name]) for name, _ in graph.instances]
     dag = DiGraph()
-    for i, operation in enumerate(operations):
-        dag.add_node(i, op=operation)
+    dag.add_nodes_from((i, {"op": operation}) for i, operation in enumerate(operations))
     dag.add_edges_from((a, b) for a, b, _ in graph.edges)
     add_source_node(dag, -1)
     add_sink_node(dag, -2)

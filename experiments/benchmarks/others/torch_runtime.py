@@ -91,22 +91,15 @@ def run_beside_torch(
 
 
 def _measure(device: int, scripts: list[Script], table: Path, rounds: int) -> None:
-    """Write the costs of a device and the error of its gradients beside the table, as one process of many."""
+    """Write the costs of a device and the error of its gradients beside the table, as one process of many.
+
+    Costs are ms and CPU seconds, for each round and runtime.
+    """
     torch.set_num_threads(1)
     meeting, timeout = f"file://{table.with_name('meeting')}", timedelta(seconds=_TIMEOUT_S)
     dist.init_process_group(
         "gloo", init_method=meeting, rank=device, world_size=len(scripts), timeout=timeout
     )
-    costs = _in_turn(scripts, table, rounds, device)
-    table.with_name(f"{device}.pkl").write_bytes(pickle.dumps(costs))
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-def _in_turn(
-    scripts: list[Script], table: Path, rounds: int, device: int
-) -> tuple[list[list[tuple[float, float]]], float]:
-    """Return for each round and runtime the ms and CPU seconds of a device, and the error of gradients."""
     ours, gradients, parameters = _ours(scripts[device], device)
     theirs, their_gradients = _torchs(scripts[device], device, table, parameters)
     costs: list[list[tuple[float, float]]] = []
@@ -116,7 +109,10 @@ def _in_turn(
             began_s = time.process_time()
             costs[-1][which] = run(), time.process_time() - began_s
     pairs = zip(gradients(), their_gradients(), strict=True)
-    return costs, max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+    error = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+    table.with_name(f"{device}.pkl").write_bytes(pickle.dumps((costs, error)))
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 def _ours(script: Script, device: int) -> tuple[*_Runner, list[Tensor]]:

@@ -22,7 +22,6 @@ from placements.trainers.layers import ModelLayer, ModelLayers
 from placements.trainers.layout import EMBEDDING, LAYER, LOSS, PARTS
 from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b, zb_v
 from schedsearch.layouts.layouts import layout
-from schedsearch.schedule import Schedule
 from schedsearch.searches.search import search
 
 _INTERLEAVED = "interleaved 1F1B, even"
@@ -94,13 +93,9 @@ def _make(options: AheadOptions, case: Case) -> Iterator[Row]:
             answer = uninterrupted(search(placement, number, work_limit=options.work_limit))
             note = f"{shape}, layers of each chunk: {','.join(map(str, row.found.sizes))}; {answer.proved}"
             found += [] if answer.schedule is None else [(answer.schedule, note)]
-    best, note = min(found, key=lambda each: _ms(each[0]))
+    best, note = min(found, key=lambda each: each[0].placement.ms(each[0].makespan))
     work_ms = sum(each.forward_ms + each.backward_ms for each in layers.layers)
     yield from schedule_rows(SEARCHED, best, note=note, bound=number * work_ms / devices)
-
-
-def _ms(schedule: Schedule) -> float:
-    return schedule.placement.ms(schedule.makespan)
 
 
 def _trends(rows: Sequence[Row]) -> Iterator[Trend]:

@@ -50,9 +50,8 @@ def _cases(options: PriceItemOptions) -> dict[str, list[_Published]]:
     if options.data is None:
         raise OptionError("data: has no value; give the folder of spot prices, as in data=FOLDER")
     folder, cases = Path(options.data), dict[str, list[_Published]]()
-    table = csv_records(
-        folder / "published_cost_reduction.csv", "reduction", OptionError, _Published, others=True
-    )
+    path = folder / "published_cost_reduction.csv"
+    table = csv_records(path, "reduction", OptionError, _Published, others=True)
     speeds = read_speeds(folder / SPEEDS)
     for _, row in table:
         if row.model in speeds:

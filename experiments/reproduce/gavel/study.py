@@ -132,11 +132,10 @@ class FactorSpread(NamedTuple):
     @classmethod
     def of(cls, values: Sequence[float]) -> FactorSpread:
         """Return the spread of values above 0."""
-        logarithms, count = [math.log(value) for value in values], len(values)
-        if count == 1:
-            return cls(values[0], values[0], values[0], 1)
+        logarithms, count, half = [math.log(value) for value in values], len(values), 0.0
         mean = statistics.fmean(logarithms)
-        half = float(stdtrit(count - 1, 0.975)) * statistics.stdev(logarithms) / math.sqrt(count)
+        if count > 1:
+            half = float(stdtrit(count - 1, 0.975)) * statistics.stdev(logarithms) / math.sqrt(count)
         return cls(math.exp(mean), math.exp(mean - half), math.exp(mean + half), count)
 
     def is_near(self, published: float) -> bool:
@@ -233,10 +232,9 @@ class GavelStudy:
         simulation = SimulationOptions(seed=seed, skips_to_arrivals=True, window=window)
         cluster = PHYSICAL_CLUSTER if self.trace else cluster_of(self.gpus_per_type)
         throughputs = gavel_throughputs(options.file(self.throughputs))
-        given: dict[str, Any] = {key: seed if value == CASE_SEED else value for key, value in policy.items()}
-        made = policy_of(**given)
+        named: dict[str, Any] = {key: seed if it == CASE_SEED else it for key, it in policy.items()}
         jobs = self.jobs(options, throughputs, seed)
-        figures = simulate_cluster(jobs, cluster, throughputs, made, simulation).figures
+        figures = simulate_cluster(jobs, cluster, throughputs, policy_of(**named), simulation).figures
         INTERRUPTS.raise_if_seen()  # or figures would be of a part of the jobs
         return {
             metric: figures[f"{metric[:-2]}_s"] / _HOUR_S if metric.endswith("_h") else figures[metric]

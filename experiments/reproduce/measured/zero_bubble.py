@@ -10,7 +10,7 @@ All stages of a run are alike. Their activations follow from the model's hidden 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from math import gcd
 from typing import Annotated
 
@@ -62,8 +62,7 @@ class StageTimes:
     @property
     def published(self) -> Mapping[str, float | None]:
         """Published bubble rates by the name of the schedule."""
-        rates = (self.one_f_one_b, self.zb_h1, self.zb_h2, self.zb_1p, self.zb_2p)
-        return dict(zip(SCHEDULES, rates, strict=True))
+        return dict(zip(SCHEDULES, astuple(self)[-len(SCHEDULES) :], strict=True))
 
     @property
     def work_us(self) -> int:
@@ -125,15 +124,6 @@ class ZeroBubbleOptions(MeasuredOptions):
     )
 
 
-def work_limit(times: StageTimes) -> float:
-    """Return the units of work that a search of a run gets: 5 for each device, more of many blocks.
-
-    The heuristic's own schedules, with which a search begins, take 25 CPU seconds of 32 devices and 256
-    micro-batches.
-    """
-    return max(5.0 * times.num_stages, times.num_stages * times.num_micro_batches / 32)
-
-
 def _cases(options: ZeroBubbleOptions) -> dict[str, StageTimes]:
     path = options.path_of("measured_times.csv")
     rows = csv_records(path, "run", ProfileError, StageTimes, others=True)[: options.max_rows]
@@ -141,11 +131,13 @@ def _cases(options: ZeroBubbleOptions) -> dict[str, StageTimes]:
 
 
 def _make(options: ZeroBubbleOptions, times: StageTimes) -> Iterator[Row]:
-    work, hand_made = options.work_limit or work_limit(times), by_hand(times)
-    for name in SCHEDULES:
-        ours = searched(times, name, work) if name in SEARCHED else hand_made[name]
+    # The heuristic's own schedules, with which a search begins, take 25 CPU seconds of 32 devices and 256
+    # micro-batches.
+    work = options.work_limit or times.num_stages * max(5.0, times.num_micro_batches / 32)
+    rates = by_hand(times) | {name: searched(times, name, work) for name in SEARCHED}
+    for name, published in times.published.items():
         note = "searched; the published value is a heuristic's" if name in SEARCHED else ""
-        yield Row(name, _METRIC, ours, times.published[name], _DIGITS, note=note)
+        yield Row(name, _METRIC, rates[name], published, _DIGITS, note=note)
 
 
 def by_hand(times: StageTimes) -> dict[str, float]:

@@ -75,17 +75,11 @@ def _rows(_: CaseOptions, divisions: Sequence[PublishedDivision]) -> Iterator[Ro
         stage_layers = min_imbalance(flops, number)
         stages = stage_times(flops, stage_layers)
         published = "not given" if division.stage_layers is None else _shown(division.stage_layers)
+        label = f"{model.title}, {GPU_TITLES[division.gpu]}, {number} stages"
+        note = f"layers of the stages {_shown(stage_layers)}, published {published}"
         is_large_product = division.gpu == "a100" and model.family == "GPT-3"
-        yield Row(
-            f"{model.title}, {GPU_TITLES[division.gpu]}, {number} stages",
-            METRIC,
-            max(stages) / min(stages),
-            division.ratio,
-            digits=2,
-            note=f"layers of the stages {_shown(stage_layers)}, published {published}",
-            claim=Claim.WITHIN if is_large_product else None,
-            at=number,
-        )
+        claim, ratio = Claim.WITHIN if is_large_product else None, max(stages) / min(stages)
+        yield Row(label, METRIC, ratio, division.ratio, digits=2, note=note, claim=claim, at=number)
 
 
 def _shown(stage_layers: Sequence[int]) -> str:

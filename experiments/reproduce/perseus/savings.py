@@ -8,12 +8,11 @@ Published savings are in ``savings.csv``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, NamedTuple
 
-from experiments.reproduce.item import Claim, Item, Row, Trend, described
+from experiments.reproduce.item import Claim, Row, Trend, described
 from experiments.reproduce.perseus.divisions import GPU_TITLES
 from experiments.reproduce.perseus.workloads import (
     EMULATED,
@@ -27,7 +26,6 @@ from experiments.reproduce.perseus.workloads import (
     data_folder,
 )
 from experiments.reproduce.rows import (
-    cases_in,
     falls,
     grouped,
     in_all,
@@ -115,33 +113,7 @@ def envpipe_energy_j(folder: Path, workload: Workload, num_micro_batches: int) -
     return found[0][1].energy if found else None
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """Our frontier of a workload, and EnvPipe's plan."""
-
-    costs: Costed
-    frontier: Frontier
-    envpipe: FrequencyPlan
-
-    @property
-    def longest_ms(self) -> float:
-        """Time of all blocks at their highest clocks."""
-        return self.frontier.all_maximum.time_ms
-
-    def percent(self, plan: FrequencyPlan, slowdown: float = 1.0) -> float:
-        """Return a plan's saving next to a straggler of a slowdown, 1 for none."""
-        return 100 * self.frontier.saving(plan, slowdown * self.longest_ms)
-
-    def best_percent(self, slowdown: float) -> float:
-        """Return the frontier's saving next to a straggler."""
-        return self.percent(self.frontier.at(slowdown * self.longest_ms), slowdown)
-
-    def slower_percent(self, plan: FrequencyPlan) -> float:
-        """Return by how much a plan is slower than all blocks at their highest clocks."""
-        return 100 * (plan.time_ms / self.longest_ms - 1)
-
-
-def tuned(costs: Costed, slowdowns: Sequence[float] = ()) -> Tuned:
+def tuned(costs: Costed, slowdowns: Sequence[float] = ()) -> tuple[Frontier, FrequencyPlan]:
     """Return the frontier of a workload, with plans for some stragglers, and EnvPipe's plan."""
     schedule, profile = costs.schedule, costs.profile
     longest_ms = simulate_at_clocks(schedule, profile, all_maximum_clocks(schedule, profile)).time_ms
@@ -149,31 +121,38 @@ def tuned(costs: Costed, slowdowns: Sequence[float] = ()) -> Tuned:
         schedule, profile, NUM_PLANS, [slowdown * longest_ms for slowdown in slowdowns]
     )
     envpipe = compute_baselines(["envpipe"], schedule, profile, bound=frontier.relaxed)["envpipe"]
-    return Tuned(costs, frontier, envpipe[0])
+    return frontier, envpipe[0]
+
+
+def _saved_percent(frontier: Frontier, plan: FrequencyPlan, slowdown: float = 1.0) -> float:
+    """Return a plan's saving next to a straggler of a slowdown, 1 for none."""
+    return 100 * frontier.saving(plan, slowdown * frontier.all_maximum.time_ms)
 
 
 def _table_3_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
     costs = costed(workload, options.data)
-    result = tuned(costs)
-    plans = {OURS: result.frontier.shortest, ENVPIPE: result.envpipe}
+    frontier, envpipe = tuned(costs)
+    longest_ms, last = frontier.all_maximum.time_ms, frontier.plans[-1]
     jitter = f"{costs.note}; simulated, without what transfers and other jitter add to a measured iteration"
+    plans = {OURS: frontier.shortest, ENVPIPE: envpipe}
+    saved = {name: _saved_percent(frontier, plan) for name, plan in plans.items()}
+    slower = {name: 100 * (plan.time_ms / longest_ms - 1) for name, plan in plans.items()}
     for table, metric, percent, note, claim in (
-        ("3", SAVING, result.percent, costs.note, costs.claim),
-        ("3 slower", SLOWER, result.slower_percent, jitter, Claim.TREND),
+        ("3", SAVING, saved, costs.note, costs.claim),
+        ("3 slower", SLOWER, slower, jitter, Claim.TREND),
     ):
         published = SAVINGS[table, workload.gpu, workload.model]
         for name, paper in ((OURS, published.perseus[0]), (ENVPIPE, published.envpipe[0])):
-            label, ours = f"{workload.title}, {name}", percent(plans[name])
-            yield Row(label, metric, ours, paper, 1, note=note, claim=claim, series=name)
-    last = result.frontier.plans[-1]
-    share = result.percent(result.frontier.shortest) / result.percent(last, last.time_ms / result.longest_ms)
+            label = f"{workload.title}, {name}"
+            yield Row(label, metric, percent[name], paper, 1, note=note, claim=claim, series=name)
+    share = saved[OURS] / _saved_percent(frontier, last, last.time_ms / longest_ms)
     note = "of what all blocks at the clocks of least effective energy save (Sec. 6.2.3)"
     yield Row(f"{workload.title}, {OURS}", REALISED_SHARE, 100 * share, note=note, series=OURS)
 
 
 def _table_3_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     value = value_of(rows, "series", "metric", "case")
-    cases = cases_in(rows)
+    cases = list(grouped(rows))
     saved = [value[OURS, SAVING, case] for case in cases]
     max_slower = max(value[OURS, SLOWER, case] for case in cases)
     yield Trend(
@@ -203,13 +182,14 @@ def _table_3_trends(rows: Sequence[Row]) -> Iterator[Trend]:
 
 def _table_4_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
     costs, slowdowns = costed(workload, options.data), TABLE_4_SLOWDOWNS
-    result, published = tuned(costs, slowdowns), SAVINGS["4", workload.gpu, workload.model]
+    (frontier, envpipe), published = tuned(costs, slowdowns), SAVINGS["4", workload.gpu, workload.model]
     look: dict[str, Any] = {"digits": 1, "note": costs.note, "claim": costs.claim}
-    for slowdown, perseus, envpipe in zip(slowdowns, published.perseus, published.envpipe, strict=True):
-        ours = result.best_percent(slowdown), result.percent(result.envpipe, slowdown)
-        for name, value, paper in zip((OURS, ENVPIPE), ours, (perseus, envpipe), strict=True):
+    for slowdown, *papers in zip(slowdowns, published.perseus, published.envpipe, strict=True):
+        plans = frontier.at(slowdown * frontier.all_maximum.time_ms), envpipe
+        for name, plan, paper in zip((OURS, ENVPIPE), plans, papers, strict=True):
             label = f"{workload.title}, straggler {slowdown:g}, {name}"
-            yield Row(label, SAVING, value, paper, series=name, at=slowdown, **look)
+            saved = _saved_percent(frontier, plan, slowdown)
+            yield Row(label, SAVING, saved, paper, series=name, at=slowdown, **look)
 
 
 def _table_4_trends(rows: Sequence[Row]) -> Iterator[Trend]:
@@ -237,8 +217,7 @@ _TABLE_6_CASES = {
 def _table_6_rows(options: PerseusOptions, case: tuple[Workload, int]) -> Iterator[Row]:
     (workload, count), folder = case, data_folder(options.data)
     costs = costed(workload, folder, count)
-    result = tuned(costs)
-    frontier, all_maximum = result.frontier, result.frontier.all_maximum
+    frontier, envpipe = tuned(costs)
     assert frontier.relaxed is not None, "computed, and not read from a file"
     published = SAVINGS["6", workload.gpu, workload.model].perseus[MICRO_BATCHES.index(count)]
 
@@ -249,36 +228,33 @@ def _table_6_rows(options: PerseusOptions, case: tuple[Workload, int]) -> Iterat
         claim = None if paper is None else costs.claim
         return Row(label, metric, ours, paper, digits, note=note, claim=claim, series=method, at=count)
 
-    yield row(OURS, result.percent(frontier.shortest), published, costs.note)
-    bound = 1 - frontier.relaxed.at(all_maximum.time_ms) / all_maximum.energy_mj
+    yield row(OURS, _saved_percent(frontier, frontier.shortest), published, costs.note)
+    bound = 1 - frontier.relaxed.at(frontier.all_maximum.time_ms) / frontier.all_maximum.energy_mj
     yield row(BOUND, 100 * bound, note="no plan of that time saves more")
     if count <= MAX_FOR_PERSEUS:
         plan = perseus_frontier(costs.schedule, costs.profile, UNIT_MS).shortest
         note = f"as printed, in steps of {UNIT_MS:g} ms, its clocks simulated"
-        yield row(PERSEUS, result.percent(plan), published, note)
-    yield row(ENVPIPE, result.percent(result.envpipe))
+        yield row(PERSEUS, _saved_percent(frontier, plan), published, note)
+    yield row(ENVPIPE, _saved_percent(frontier, envpipe))
     if folder is not None and (energy_j := envpipe_energy_j(folder, workload, count)):
         note = "published in the authors' file of results"
-        yield row(ENVPIPE, result.envpipe.energy_mj / 1e3, energy_j, note, ENERGY)
+        yield row(ENVPIPE, envpipe.energy_mj / 1e3, energy_j, note, ENERGY)
 
 
 def _table_6_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     saved = value_of(rows_with(rows, metric=SAVING), "series", "case")
-    by_workload: dict[str, list[float]] = {}
-    for case in cases_in(rows):
-        by_workload.setdefault(_TABLE_6_CASES[case][0].case, []).append(saved[OURS, case])
-    falling = [falls(curve) for curve in by_workload.values()]
+    ours = rows_with(rows, metric=SAVING, series=OURS)
+    by_workload = grouped(ours, lambda row: _TABLE_6_CASES[row.case][0].case)
+    falling = [falls(numbers(curve)) for curve in by_workload.values()]
     yield in_all("more micro-batches save less", falling, "models and GPUs", start="for ")
-    better = [saved[OURS, case] >= saved[ENVPIPE, case] for case in cases_in(rows)]
+    better = [saved[OURS, case] >= saved[ENVPIPE, case] for case in grouped(rows)]
     yield in_all("EnvPipe saves less", better, "cases")
 
 
-def _item(name: str, known: dict[str, Any], make: Any, conclude: Any, small: str) -> Item:
-    return described(f"perseus_{name}", known, make, conclude, small=PerseusOptions((small,)))
-
+_SMALL, _SMALL_6 = PerseusOptions(("a100_bert_huge",)), PerseusOptions(("a100_gpt3_175b_12",))
 
 ITEMS = (
-    _item("table3", EXPERIMENTS, _table_3_rows, _table_3_trends, "a100_bert_huge"),
-    _item("table4", EXPERIMENTS, _table_4_rows, _table_4_trends, "a100_bert_huge"),
-    _item("table6", _TABLE_6_CASES, _table_6_rows, _table_6_trends, "a100_gpt3_175b_12"),
+    described("perseus_table3", EXPERIMENTS, _table_3_rows, _table_3_trends, small=_SMALL),
+    described("perseus_table4", EXPERIMENTS, _table_4_rows, _table_4_trends, small=_SMALL),
+    described("perseus_table6", _TABLE_6_CASES, _table_6_rows, _table_6_trends, small=_SMALL_6),
 )

@@ -96,17 +96,15 @@ EXPERIMENTS = {case: workload for case, workload in WORKLOADS.items() if case no
 
 @dataclass(frozen=True)
 class Costed:
-    """A workload's 1F1B, the profile of its blocks, and the origin of the profile in a few words."""
+    """A workload's 1F1B, the profile of its blocks, and the origin of the profile in a few words.
+
+    Rows claim what the item does where costs were measured, else trends only.
+    """
 
     schedule: Schedule
     profile: Profile
-    is_measured: bool
     note: str
-
-    @property
-    def claim(self) -> Claim | None:
-        """Claim of rows: the item's where costs were measured, else trends only."""
-        return None if self.is_measured else Claim.TREND
+    claim: Claim | None
 
 
 def data_folder(data: str | Path | None) -> Path | None:
@@ -137,10 +135,8 @@ def costed(workload: Workload, data: str | Path | None, num_micro_batches: int |
     """
     folder, gpu = data_folder(data), GPUS[workload.gpu]
     path = folder / workload.profile if folder and workload.profile else None
-    is_measured = path is not None and path.is_file()
-    if path is not None and is_measured:
-        scale = workload.profile_scale
-        watts = gpu.blocking_power_w
+    if path is not None and path.is_file():
+        scale, watts, claim = workload.profile_scale, gpu.blocking_power_w, None
         profile = Profile.from_csv(
             path, device=gpu.name, blocking_power_w=watts, time_scale=scale, energy_scale=scale
         )
@@ -148,12 +144,12 @@ def costed(workload: Workload, data: str | Path | None, num_micro_batches: int |
         if workload.profile.startswith("rebuilt/"):
             note = "measured times and energies that were regressed from measured iterations"
     else:
-        profile = _modelled(workload)
+        profile, claim = _modelled(workload), Claim.TREND
         note = f"layers by their shapes and the power model of {_POWER_MODEL_OF[workload.gpu]}"
     num_gpus = (workload.tensor_parallel,) * workload.num_stages
     placement = replace(profile.times_for(v_shape(workload.num_stages)), num_gpus=num_gpus)
     schedule = one_f_one_b(placement, num_micro_batches or workload.num_micro_batches)
-    return Costed(schedule, profile, is_measured, note)
+    return Costed(schedule, profile, note, claim)
 
 
 def _modelled(workload: Workload) -> Profile:

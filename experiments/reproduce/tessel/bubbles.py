@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from experiments.reproduce.item import CaseOptions, Row, Trend, described
 from experiments.reproduce.rows import (
-    cases_in,
     curves,
     draw_curves,
+    grouped,
     published_table,
     rows_with,
     uninterrupted,
@@ -143,7 +143,7 @@ def _table_rows(options: BubbleOptions, model: PublishedBubbles) -> Iterator[Row
 
 def _table_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     peak = value_of(rows_with(rows, metric=_PEAK), "case", "series")
-    both = [case for case in cases_in(rows) if {(case, _OURS), (case, _TESSEL)} <= peak.keys()]
+    both = [case for case in grouped(rows) if {(case, _OURS), (case, _TESSEL)} <= peak.keys()]
     pairs = [(peak[case, _OURS], peak[case, _TESSEL]) for case in both]
     yield Trend(
         "not in the paper: our search needs no more activations than Tessel's for the same bubble rate",

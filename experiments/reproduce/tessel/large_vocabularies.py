@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from experiments.reproduce.item import CaseOptions, Row, Trend, described
 from experiments.reproduce.rows import (
-    cases_in,
     draw_metric,
+    grouped,
     listed,
     published_table,
     rows_with,
@@ -128,10 +128,8 @@ def scheduled(case: LargeVocabularyCase, work_limit: float) -> dict[str, tuple[f
         capacities_gib, tick_ms = [capacity_gib] * plan.num_stages, None if vocabulary else _PLAIN_TICK_MS
         placed = placement_of_pieces("planned", plan, pieces, capacities_gib, tick_ms).per_micro_batch
         schedule = _schedule(system, replace(placed, transfer=()), plan.num_micro_batches, work_limit)
-        if schedule is None:
-            systems[system] = None, _NO_SCHEDULE
-        else:
-            systems[system] = placed.ms(schedule.makespan) / 1e3, _in_words(plan)
+        seconds = None if schedule is None else placed.ms(schedule.makespan) / 1e3
+        systems[system] = seconds, _NO_SCHEDULE if seconds is None else _in_words(plan)
     return systems
 
 
@@ -177,7 +175,7 @@ def _throughput_trends(rows: Sequence[Row]) -> Iterator[Trend]:
     plain = {case: ratio for (label, case), ratio in over.items() if label == PLAIN}
     says = "more throughput than 1F1B for every model"
     yield Trend(says, min(plain.values(), default=0) > 1, listed(plain))
-    several = [case for case in cases_in(rows) if len({*CASES[case].cluster.node_of}) > 1]
+    several = [case for case in grouped(rows) if len({*CASES[case].cluster.node_of}) > 1]
     if pairs := {case: over[PLAIN, case] / over[PLUS, case] for case in several if (PLUS, case) in over}:
         holds = min(pairs.values()) > 1
         yield Trend("over several servers 1F1B+ has more throughput than 1F1B", holds, listed(pairs))

@@ -7,19 +7,19 @@ so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from experiments.benchmarks.timing import timed
 from experiments.reproduce.item import CaseOptions, Row, Trend, described
 from experiments.reproduce.rows import by_series, draw_metric, grouped, in_all, numbers, rows_with
 from experiments.reproduce.tessel.bubbles import FIGURE_SHAPES, MAX_MICRO_BATCHES, NUM_DEVICES, shape_title
 from placements.forms.meaning import option
 from placements.shapes import SHAPES
-from schedsearch.core.answer import Status
+from schedsearch.core.answer import Answer, Status
 from schedsearch.metrics import bubble_rate
 from schedsearch.tessel import tessel, time_optimal
 
@@ -44,6 +44,12 @@ class SearchTimeOptions(CaseOptions):
     time_limit_s: float = option(120.0, "time limit of each time-optimal search, in s", above=0)
 
 
+def _timed(search: Callable[[], Answer]) -> tuple[Answer, float]:
+    """Return the result of a search, and its CPU seconds."""
+    began_s = time.process_time()
+    return search(), time.process_time() - began_s
+
+
 def _time_row(label: str, cpu_s: float, ended: bool, limit_s: float, at: float | None = None) -> Row:
     """Return the row of a search's time, without a value where it did not end within its limit."""
     note = "" if ended else f"more than {cpu_s:.3g} s, which it had of {limit_s:g} s"
@@ -53,7 +59,7 @@ def _time_row(label: str, cpu_s: float, ended: bool, limit_s: float, at: float |
 def _rows(options: SearchTimeOptions, case: str) -> Iterator[Row]:
     placement, limit_s, most = SHAPES[case](NUM_DEVICES), options.time_limit_s, MAX_MICRO_BATCHES
     tessel_limit_s = options.tessel_time_limit_s
-    theirs, tessel_s = timed(
+    theirs, tessel_s = _timed(
         partial(tessel, placement, most, max_in_flight=most, time_limit_s=tessel_limit_s)
     )
     tessel_ends = theirs.seconds < _NEARLY_ALL * tessel_limit_s
@@ -67,7 +73,7 @@ def _rows(options: SearchTimeOptions, case: str) -> Iterator[Row]:
             note = "not tried, as fewer took too long"
             yield Row(label, _SEARCH_S, None, note=note, series=bar, at=number)
             continue
-        optimal, cpu_s = timed(partial(time_optimal, placement, number, time_limit_s=limit_s))
+        optimal, cpu_s = _timed(partial(time_optimal, placement, number, time_limit_s=limit_s))
         ends = optimal.status is Status.OPTIMAL
         yield _time_row(label, cpu_s, ends, limit_s, at=number)
         if tessel_ends:
