@@ -15,14 +15,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
 from runtime.clocks.clock import ClockBackend, ClockError, NvmlClock
-from runtime.clocks.latency_file import Change, MeasuredLatency
+from runtime.clocks.latency_file import Change, write_clock_latency
 from runtime.clocks.nvml import NvmlError, NvmlGpu
 
 IN_A_ROW = 5
@@ -208,6 +207,6 @@ def run(parsed: argparse.Namespace) -> int:
         f"median of {parsed.repeats} changes for each pair of {len(clocks_mhz)} clocks, by "
         f"{probe.description}"
     )
-    path = MeasuredLatency(gpu.name, how, changes).save(Path(parsed.output))
+    path = write_clock_latency(parsed.output, gpu.name, how, changes)
     print(f"{path}; use it with: profile.clock_latency={path} energy.dwell_ms=auto energy.switch_ms=auto")  # noqa: T201
     return 0

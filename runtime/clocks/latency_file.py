@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Annotated, NamedTuple
@@ -30,21 +29,14 @@ class Change(NamedTuple):
     ]
 
 
-@dataclass(frozen=True)
-class MeasuredLatency:
-    """Latencies of a GPU, by every pair of clocks that was tried; `measured` is the method, in one line."""
-
-    gpu: str
-    measured: str
-    changes: Sequence[Change]
-
-    def save(self, path: str | Path) -> Path:
-        """Write the file; return its path."""
-        return write_json(path, {"schema_version": LATENCY_SCHEMA_VERSION, **vars(self)})
+def write_clock_latency(path: str | Path, gpu: str, measured: str, changes: Sequence[Change]) -> Path:
+    """Write the changes of every pair of a GPU's clocks; `measured` is the method, in one line."""
+    facts = {"gpu": gpu, "measured": measured, "changes": changes}
+    return write_json(path, {"schema_version": LATENCY_SCHEMA_VERSION, **facts})
 
 
 def read_clock_latency(path: str | Path) -> ClockLatency:
-    """Return the table that plans and scripts use, from a file that `MeasuredLatency.save` wrote.
+    """Return the table that plans and scripts use, from a file that `write_clock_latency` wrote.
 
     A change takes its median; to a clock from one that was not tried, as long as from the clock from
     which it takes longest. The dwell is assumed, as for the other tables.
