@@ -17,7 +17,7 @@ from runtime.launching.processes import POLL_S, Processes, report_failure
 from runtime.loops.train import run_device
 from runtime.transport.in_memory import NETWORK_OF, MemoryTransport
 from runtime.transport.protocol import Transport
-from runtime.transport.turns import StoppedError, run_in_turns
+from runtime.transport.turns import StoppedError
 
 
 class InProcess(Processes):
@@ -51,7 +51,7 @@ class InProcess(Processes):
     def _run(self, parts: list[partial[None]]) -> None:
         """Run all devices; the first that fails has reported why."""
         with suppress(BaseException):
-            run_in_turns(self._network.turns, self._network.device, parts)
+            self._network.run(parts)
             self._status = 0
 
     def _be(self, script: Script, process: Process) -> None:

@@ -196,7 +196,7 @@ def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measu
         first_iteration=first["first_iteration"],
         time_ms=tuple(map(max, zip(*of_devices("time_ms"), strict=True))),
         losses=tuple(losses_of_run(case, summaries, index) for index in range(len(first["losses"]))),
-        comparison=compare(results, case) if extent.verify != "none" else None,
+        comparison=compare(results, summaries, case) if extent.verify != "none" else None,
         clock_requests=dict(enumerate(map(tuple, of_devices("clock_requests")))),
         clock_backend=first["clock_backend"],
         device_names=of_devices("device_name"),

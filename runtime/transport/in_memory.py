@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.communicators import teams_of_blocks
 from runtime.transport.protocol import Channel, Pending, Team, Transport, shards_and_groups
 from runtime.transport.shards import Shards
-from runtime.transport.turns import Turns, run_in_turns
+from runtime.transport.turns import Turns, backward_in_own_thread
 
 T = TypeVar("T")
 
@@ -108,9 +109,33 @@ class Network:
         self._counts: dict[tuple[str, Team, int], int] = defaultdict(int)
 
     def run(self, parts: Sequence[Callable[[], T]]) -> list[T]:
-        """Run each device's part, all in turns, and return their results; see `run_in_turns`."""
-        self.turns = Turns(self.num_devices)
-        return run_in_turns(self.turns, self.device, parts)
+        """Run each device's part in a thread of its own, all in turns, and return their results, by device.
+
+        Raises:
+            DeadlockError: None of the devices can go on.
+        """
+        turns, found, errors = self.turns, dict[int, T](), list[BaseException]()
+        num_threads = torch.get_num_threads()
+
+        def run(device: int) -> None:
+            turns.begin(device)
+            torch.set_num_threads(num_threads)  # OpenMP keeps it for each thread, and results depend on it.
+            try:
+                with backward_in_own_thread(self.device):
+                    found[device] = parts[device]()
+            except BaseException as error:
+                errors.append(error)
+            turns.end(device, device not in found)
+
+        threads = [threading.Thread(target=run, args=(device,), daemon=True) for device in range(len(parts))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.turns = Turns(self.num_devices)  # of the next run
+        if errors:
+            raise errors[0]
+        return [found[device] for device in range(len(parts))]
 
     def send(self, tensor: Tensor, channel: Channel) -> Pending:
         """Begin a send."""
@@ -200,10 +225,6 @@ class MemoryTransport(Transport):
     def device(self) -> torch.device:
         """Return where the network's tensors are."""
         return self.network.device
-
-    def has(self, channel: Channel) -> bool:
-        """Tell whether there is such a channel."""
-        return channel in self.channels
 
     def receive(self, buffer: Tensor, channel: Channel) -> Pending:
         """Post a receive."""

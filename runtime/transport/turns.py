@@ -7,13 +7,10 @@ order of the devices. So a run is deterministic, and when none can go on, that i
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 import torch
-
-T = TypeVar("T")
 
 
 class DeadlockError(RuntimeError):
@@ -86,33 +83,3 @@ def backward_in_own_thread(device: torch.device) -> Iterator[None]:
         torch.cuda.set_device(device)
     with torch.autograd.set_multithreading_enabled(False):
         yield
-
-
-def run_in_turns(turns: Turns, where: torch.device, parts: Sequence[Callable[[], T]]) -> list[T]:
-    """Run each device's part in a thread of its own, and return their results, by device.
-
-    Raises:
-        DeadlockError: None of the devices can go on.
-    """
-    found: dict[int, T] = {}
-    errors: list[BaseException] = []
-    num_threads = torch.get_num_threads()
-
-    def run(device: int) -> None:
-        turns.begin(device)
-        torch.set_num_threads(num_threads)  # OpenMP keeps it for each thread, and results depend on it.
-        try:
-            with backward_in_own_thread(where):
-                found[device] = parts[device]()
-        except BaseException as error:
-            errors.append(error)
-        turns.end(device, device not in found)
-
-    threads = [threading.Thread(target=run, args=(device,), daemon=True) for device in range(len(parts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return [found[device] for device in range(len(parts))]
