@@ -14,8 +14,16 @@ from small_runs import launched
 from placements import ProfileError
 from placements.hardware import ClockLatency
 from placements.shapes import v_shape
-from runtime.clocks.latency import BLOCK_MS, LatencyError, Probe, ProbeAnswer, measure
-from runtime.clocks.latency_file import Change, read_clock_latency, write_clock_latency
+from runtime.clocks.latency import (
+    BLOCK_MS,
+    Change,
+    LatencyError,
+    Probe,
+    ProbeAnswer,
+    measure,
+    read_clock_latency,
+    write_clock_latency,
+)
 from runtime.codegen.codegen import generate
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
