@@ -15,7 +15,7 @@ from runtime.check import check_file, main
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import programs_of, read_script, read_scripts
-from runtime.launching.following import LaunchError
+from runtime.launching.launch import LaunchError
 from runtime.profiling.profiler import Sweep
 from runtime.program.calls import ScriptError
 from runtime.program.lower import lower
