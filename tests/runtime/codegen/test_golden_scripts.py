@@ -12,8 +12,7 @@ from small_runs import SYNTHETIC, blocks_of, comparison_of, launched
 
 from placements.shapes import v_shape
 from runtime.check import check_file
-from runtime.codegen.codegen import generate
-from runtime.codegen.header import PICTURE_WIDTH
+from runtime.codegen.codegen import PICTURE_WIDTH, generate
 from runtime.program.lower import lower
 from schedsearch.baselines import one_f_one_b
 from schedsearch.picture import fitted
