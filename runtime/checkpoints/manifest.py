@@ -140,9 +140,8 @@ def manifests(folder: Path) -> tuple[list[Manifest], list[str]]:
         is_known = isinstance(data, dict) and data.get("schema_version") == SCHEMA_VERSION
         has_all = is_known and all(type(data.get(name)) is kind for name, kind in _FIELDS.items())
         if has_all and METADATA in data["files"]:
-            readable.append(
-                Manifest(path.parent, data["iterations"], data["num_devices"], data, data["files"])
-            )
+            numbers = data["iterations"], data["num_devices"]
+            readable.append(Manifest(path.parent, *numbers, data, data["files"]))
         else:
             passed_over.append(f"{path.parent} is passed over, its file {path.name} cannot be read")
     return readable, passed_over

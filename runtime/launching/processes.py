@@ -34,9 +34,8 @@ from runtime.models.blocks import warm_up
 from runtime.program.calls import ScriptError
 from runtime.transport.agreement import PipelineError
 from runtime.transport.contact import is_alive
-from runtime.transport.in_memory import NETWORK_OF, MemoryTransport
+from runtime.transport.in_memory import NETWORK_OF, MemoryTransport, StoppedError
 from runtime.transport.protocol import Transport
-from runtime.transport.turns import StoppedError
 from schedsearch import import_paths
 
 _LAUNCH_PID = "SCHEDSEARCH_LAUNCH_PID"

@@ -117,12 +117,8 @@ def test_wrong_arguments_are_named() -> None:
 
 
 def test_a_table_takes_medians_and_the_slowest_way_to_a_clock(tmp_path: Path) -> None:
-    changes = [
-        Change(600, 1200, (4.0, 5.0, 60.0)),
-        Change(900, 1200, (7.0,)),
-        Change(1200, 600, (20.0, 22.0)),
-    ]
-    path = write_clock_latency(tmp_path / "latency.json", "a GPU", "by hand", changes)
+    rows = (600, 1200, (4.0, 5.0, 60.0)), (900, 1200, (7.0,)), (1200, 600, (20.0, 22.0))
+    path = write_clock_latency(tmp_path / "latency.json", "a GPU", "by hand", [Change(*row) for row in rows])
     assert read_clock_latency(path) == ClockLatency(
         7.0,
         42.0,
