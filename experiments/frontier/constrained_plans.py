@@ -19,7 +19,7 @@ from experiments.search.problem import SearchProblem
 from experiments.search.results import SearchStepResult
 from placements import Placement
 from placements.hardware import ClockLatency
-from runtime.clocks.latency_file import read_clock_latency
+from runtime.clocks.latency import read_clock_latency
 from schedsearch.baselines import HAND_MADE
 from schedsearch.energy import (
     EnergyError,

@@ -19,8 +19,7 @@ from experiments.search.results import SearchStepResult
 from placements.copies.replicas import as_stages, copies_in, orders_of_stages
 from placements.forms.texts import write_json
 from runtime.clocks.periodic_clocks import ScriptClocks, clocks_of_rounds, unrolled_clocks
-from runtime.codegen.codegen import generate
-from runtime.codegen.header import PICTURE_WIDTH
+from runtime.codegen.codegen import PICTURE_WIDTH, generate
 from runtime.codegen.script import programs_of, read_scripts
 from runtime.models import GIVEN_MODEL, Blocks, Model, ModelOptions
 from runtime.plans.planned import PlannedIteration

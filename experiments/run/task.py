@@ -104,7 +104,7 @@ def _checkpoints(folder: str | None, model: ModelOptions) -> Path | None:
     if not any(path.glob("iteration_*/manifest.json")):
         wanted = "give the output directory or the checkpoints of a run"
         raise OptionError(f"runtime.resume: {folder} holds no whole checkpoint; {wanted}")
-    for manifest in manifests(path)[:1]:
+    for manifest in manifests(path)[0][:1]:
         ensure_same_model(manifest, model)
     return path
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from runtime.checkpoints.manifest import Manifest, changes, manifests, moves, unreadable_manifests
+from runtime.checkpoints.manifest import Manifest, changes, manifests, moves
 from runtime.checkpoints.optimizer_states import OptimizerStates
 from runtime.checkpoints.training_state import Item, TensorPlace, TrainingState, places_of
 from runtime.models.user.seeds import set_random_states
@@ -68,18 +68,16 @@ def load_checkpoint(
     def first(values: list[Any]) -> Any:
         return next(filter(None, values), None)
 
-    told = transport.collect((manifests(folder), unreadable_manifests(folder)) if device == 0 else None)
+    told = transport.collect(manifests(folder) if device == 0 else None)
     num_devices, readable, passed_over = len(told), told[0][0], list(told[0][1])
     places = places_of(state.parameters, transport.collect)
-    manifest = _newest_whole(
-        folder,
-        readable,
-        passed_over,
-        lambda each: first(transport.collect(each.wrong_file(device, num_devices))),
-    )
+
+    def wrong_file(manifest: Manifest) -> Any:
+        return first(transport.collect(manifest.wrong_file(device, num_devices)))
+
+    manifest = _newest_whole(folder, readable, passed_over, wrong_file)
     found = _resumed(manifest, facts, max_iterations, passed_over)
-    of_all = transport.collect([shard.name for shard in state.parameters])
-    names = {name for each in of_all for name in each}
+    names = set().union(*transport.collect([shard.name for shard in state.parameters]))
     reader = _reader(manifest)
     if reason := first(transport.collect(_why_other(reader, state, places, names))):
         raise ScriptError(f"resume: {manifest.folder} was made with another model ({reason})")
@@ -101,14 +99,14 @@ def check_resume(folder: Path, facts: Mapping[str, Any], max_iterations: int | N
     Raises:
         ScriptError: It cannot, or there is no whole checkpoint.
     """
-    passed_over = unreadable_manifests(folder)
-    manifest = _newest_whole(folder, manifests(folder), passed_over)
+    readable, passed_over = manifests(folder)
+    manifest = _newest_whole(folder, readable, passed_over)
     return _resumed(manifest, facts, max_iterations, passed_over)
 
 
 def has_whole(folder: Path) -> bool:
     """Tell whether a folder holds a whole checkpoint."""
-    return any(manifest.wrong_file() is None for manifest in manifests(folder))
+    return any(manifest.wrong_file() is None for manifest in manifests(folder)[0])
 
 
 def read_parameters(folder: Path) -> dict[str, Tensor]:
@@ -117,7 +115,7 @@ def read_parameters(folder: Path) -> dict[str, Tensor]:
     Raises:
         ScriptError: There is no whole checkpoint.
     """
-    reader, items = _reader(_newest_whole(folder, manifests(folder), [])), []
+    reader, items = _reader(_newest_whole(folder, manifests(folder)[0], [])), []
     for key in reader.contents:
         whole = reader.size_and_dtype(key)
         if key.startswith("parameters/") and whole is not None:

@@ -124,33 +124,27 @@ def moves(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
     return [f"placement ({detail})"]
 
 
-def manifests(folder: Path) -> list[Manifest]:
-    """Return the checkpoints of a folder that have a manifest, the newest first."""
-    return [each for each in _all_in(folder) if isinstance(each, Manifest)]
+def manifests(folder: Path) -> tuple[list[Manifest], list[str]]:
+    """Return the checkpoints of a folder that have a manifest, the newest first.
 
-
-def unreadable_manifests(folder: Path) -> list[str]:
-    """Return a line for each manifest of a folder that was changed or is of a later version, newest first."""
-    paths = [each for each in _all_in(folder) if isinstance(each, Path)]
-    return [f"{path.parent} is passed over, its file {path.name} cannot be read" for path in paths]
-
-
-def _all_in(folder: Path) -> list[Manifest | Path]:
-    paths = [_folder(folder, n) / "manifest.json" for n in _numbers(folder, "iteration_*/manifest.json")]
-    return [_read(path) or path for path in paths]
-
-
-def _read(path: Path) -> Manifest | None:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(data, dict) or data.get("schema_version") != SCHEMA_VERSION:
-        return None
-    has_all = all(type(data.get(name)) is kind for name, kind in _FIELDS.items())
-    if not has_all or METADATA not in data["files"]:
-        return None
-    return Manifest(path.parent, data["iterations"], data["num_devices"], data, data["files"])
+    Beside them there is a line for each whose manifest was changed or is of a later version.
+    """
+    readable, passed_over = list[Manifest](), list[str]()
+    for path in _manifest_paths(folder).values():
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError, RecursionError):
+            data = None
+        is_known = isinstance(data, dict) and data.get("schema_version") == SCHEMA_VERSION
+        has_all = is_known and all(type(data.get(name)) is kind for name, kind in _FIELDS.items())
+        if has_all and METADATA in data["files"]:
+            numbers = data["iterations"], data["num_devices"]
+            readable.append(Manifest(path.parent, *numbers, data, data["files"]))
+        else:
+            passed_over.append(f"{path.parent} is passed over, its file {path.name} cannot be read")
+    return readable, passed_over
 
 
 def write_manifest(
@@ -191,12 +185,10 @@ def prune(checkpoints: Path, newest: int, num_kept: int) -> None:
     """
     if not num_kept:
         return
-    numbers, whole = (
-        [number for number in _numbers(checkpoints, pattern) if number <= newest]
-        for pattern in ("iteration_*", "iteration_*/manifest.json")
-    )
-    for number in set(numbers) - set(whole[:num_kept]):
-        remove_checkpoint(_folder(checkpoints, number))
+    paths = [path for number, path in _manifest_paths(checkpoints).items() if number <= newest]
+    whole = [path for path in paths if path.exists()]
+    for path in set(paths) - set(whole[:num_kept]):
+        remove_checkpoint(path.parent)
 
 
 def digest_of(path: Path) -> str | None:
@@ -208,12 +200,8 @@ def digest_of(path: Path) -> str | None:
         return None
 
 
-def _folder(checkpoints: Path, number: int) -> Path:
-    return checkpoints / f"iteration_{number}"
-
-
-def _numbers(folder: Path, pattern: str) -> list[int]:
-    """Return the numbers in the names of a folder's folders, the greatest first."""
-    names = (path.relative_to(folder).parts[0] for path in folder.glob(pattern))
-    found = (name.removeprefix("iteration_") for name in names)
-    return sorted((int(number) for number in found if number.isdecimal()), reverse=True)
+def _manifest_paths(folder: Path) -> dict[int, Path]:
+    """Return where the manifest of each checkpoint is or would be, by iterations, the greatest first."""
+    found = {path.name.removeprefix("iteration_"): path for path in folder.glob("iteration_*")}
+    by_number = {int(number): path / "manifest.json" for number, path in found.items() if number.isdecimal()}
+    return dict(sorted(by_number.items(), reverse=True))

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from runtime.clocks.controller import CLOCK, READY, REPAIR
 from schedsearch import import_paths
@@ -45,44 +45,38 @@ class ClockError(RuntimeError):
     """The GPU's clock cannot be controlled; the message says why."""
 
 
-class ClockBackend(Protocol):
-    """Interface through which a script asks for clocks."""
+class ClockBackend:
+    """Base of all ways to ask for clocks: it writes requests down, and a subclass carries them out.
 
-    @property
-    def description(self) -> str:
-        """Return one line: whether requests are carried out, by whom, or why not."""
+    Attributes:
+        description: One line: whether requests are carried out, by whom, or why not.
+        requests: Every clock asked for so far, in order; MHz.
+    """
 
-    @property
-    def requests(self) -> list[int]:
-        """Return every clock asked for so far, in order; MHz."""
+    def __init__(self, description: str) -> None:
+        self.description = description
+        self.requests: list[int] = []
 
     def set(self, clock_mhz: int) -> None:
         """Ask for a clock, without waiting until the GPU runs at it."""
+        self.requests.append(clock_mhz)
 
     def reset(self) -> None:
         """Give the clock back to the driver; nothing can be set afterwards."""
 
 
-class RecordingClock:
+class RecordingClock(ClockBackend):
     """Write requests down and set nothing, for a reason that the description gives."""
 
     def __init__(self, reason: str = "no GPU is controlled") -> None:
-        self.description = f"clocks are recorded only: {reason}"
-        self.requests: list[int] = []
-
-    def set(self, clock_mhz: int) -> None:
-        """Write a request down."""
-        self.requests.append(clock_mhz)
-
-    def reset(self) -> None:
-        """Do nothing."""
+        super().__init__(f"clocks are recorded only: {reason}")
 
 
-class _ControlledClock:
+class _ControlledClock(ClockBackend):
     """Clock that a controller process locks: requests go out through one file, lines come back by another."""
 
-    def __init__(self, name: str, write: int, read: int) -> None:
-        self.requests: list[int] = []
+    def __init__(self, description: str, name: str, write: int, read: int) -> None:
+        super().__init__(description)
         self._name, self._write, self._read = name, write, read
 
     def _refusal(self) -> str:
@@ -97,7 +91,7 @@ class _ControlledClock:
         Raises:
             ClockError: The controller has ended, and the GPU's clock is given back; or it takes no requests.
         """
-        self.requests.append(clock_mhz)
+        super().set(clock_mhz)
         try:
             os.write(self._write, CLOCK.pack(clock_mhz))
         except BlockingIOError:
@@ -120,11 +114,11 @@ class NvmlClock(_ControlledClock):
 
     def __init__(self, gpu: str, dwell_ms: float = 0.0) -> None:
         """Start the controller and wait until it says that it can lock clocks."""
-        self.description = f"clocks of GPU {gpu} are locked through NVML; if one stays locked, run: {REPAIR}"
+        line = f"clocks of GPU {gpu} are locked through NVML; if one stays locked, run: {REPAIR}"
         process = start_controller(gpu, os.getpid(), dwell_ms, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin is not None and process.stdout is not None
         self._process, self.controller_pid = process, process.pid
-        super().__init__("the clock controller", process.stdin.fileno(), process.stdout.fileno())
+        super().__init__(line, "the clock controller", process.stdin.fileno(), process.stdout.fileno())
         if reason := self._refusal():
             process.kill()  # It has locked nothing: it has had no request.
             self.reset()
@@ -155,10 +149,10 @@ class HelperClock(_ControlledClock):
 
     def __init__(self, gpu: str, path: str | Path, dwell_ms: float = 0.0) -> None:
         """Ask the helper for the GPU and wait until its controller can lock clocks."""
-        self.description = f"clocks of GPU {gpu} are locked by the helper at {path}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(START_TIMEOUT_S)
-        super().__init__(f"the clock helper at {path}", self._socket.fileno(), self._socket.fileno())
+        line, file = f"clocks of GPU {gpu} are locked by the helper at {path}", self._socket.fileno()
+        super().__init__(line, f"the clock helper at {path}", file, file)
         try:
             self._socket.connect(str(path))
             with contextlib.suppress(OSError):  # one that refuses the user may have gone; its line says why

@@ -18,7 +18,7 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,28 +36,8 @@ class RefusedError(ValueError):
     """The helper refuses a request; the message says why, and what would do."""
 
 
-class AllowList(dict[int, frozenset[str] | None]):
-    """For each user id the UUIDs of its GPUs; None for all GPUs. All else is refused by a `RefusedError`."""
-
-    def gpus(self, all_gpus: Callable[[], set[str]]) -> set[str]:
-        """Return the UUIDs of the GPUs of all users; `all_gpus` is called if one has all."""
-        own = [gpus for gpus in self.values() if gpus is not None]
-        return set().union(*own) if len(own) == len(self) else all_gpus()
-
-    def check_user(self, uid: int) -> None:
-        """Refuse a user who is not in the list."""
-        if uid not in self:
-            raise RefusedError(
-                f"user {uid} may not set clocks; have the helper started with --allow {uid} as well"
-            )
-
-    def check_gpu(self, uid: int, uuid: str) -> None:
-        """Refuse a GPU that a user of the list may not set."""
-        gpus = self[uid]
-        if gpus is not None and uuid not in gpus:
-            raise RefusedError(
-                f"user {uid} may not set the clock of GPU {uuid}; use {' or '.join(sorted(gpus))}"
-            )
+AllowList = Mapping[int, frozenset[str] | None]
+"""For each user id the UUIDs of the GPUs whose clocks it may set; None for all GPUs."""
 
 
 def read_allow_list(users: Sequence[str]) -> AllowList:
@@ -71,10 +51,13 @@ def read_allow_list(users: Sequence[str]) -> AllowList:
         RefusedError: A user cannot be read.
         NvmlError: There is no such GPU.
     """
-    allowed = AllowList()
+    allowed: dict[int, frozenset[str] | None] = {}
     for each in users or [str(os.geteuid())]:
         name, colon, gpus = each.partition(":")
-        uid = _uid(name)
+        try:
+            uid = int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid
+        except KeyError:
+            raise RefusedError(f"--allow {name}: is no user of this machine; give a name or an id") from None
         if colon and not all(gpus.split(",")):
             raise RefusedError(
                 f"--allow {each}: names no GPU after the colon; give {name}:0, or {name} alone"
@@ -83,13 +66,6 @@ def read_allow_list(users: Sequence[str]) -> AllowList:
         before = allowed.get(uid, frozenset())
         allowed[uid] = None if own is None or before is None else own | before
     return allowed
-
-
-def _uid(name: str) -> int:
-    try:
-        return int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid
-    except KeyError:
-        raise RefusedError(f"--allow {name}: is no user of this machine; give a name or an id") from None
 
 
 def serve_client(client: socket.socket, allowed: AllowList) -> None:
@@ -101,10 +77,15 @@ def serve_client(client: socket.socket, allowed: AllowList) -> None:
         try:
             credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             process, user, _ = _CREDENTIALS.unpack(credentials)
-            allowed.check_user(user)
+            if user not in allowed:
+                remedy = f"have the helper started with --allow {user} as well"
+                raise RefusedError(f"user {user} may not set clocks; {remedy}")
             gpu, dwell_ms = _wanted(read_line(client.fileno(), REQUEST_S))
             device = NvmlGpu(gpu)
-            allowed.check_gpu(user, device.uuid)
+            gpus = allowed[user]
+            if gpus is not None and device.uuid not in gpus:
+                refused = f"user {user} may not set the clock of GPU {device.uuid}"
+                raise RefusedError(f"{refused}; use {' or '.join(sorted(gpus))}")
             controller = start_controller(device.uuid, process, dwell_ms, stdin=client, stdout=client)
             if controller.wait() != 0:  # it was killed, and has given nothing back
                 device.unlock()
@@ -145,7 +126,9 @@ def run(parsed: argparse.Namespace) -> int:
     try:
         allowed = read_allow_list(parsed.allow)
         # What a helper that was killed may have left locked is unlocked, which also shows whether it may.
-        for uuid in sorted(allowed.gpus(lambda: {NvmlGpu(str(index)).uuid for index in range(num_gpus())})):
+        indices = range(num_gpus()) if None in allowed.values() else ()
+        uuids = {NvmlGpu(str(index)).uuid for index in indices}
+        for uuid in sorted(uuids.union(*(gpus or () for gpus in allowed.values()))):
             NvmlClock(uuid).reset()
         path.parent.mkdir(exist_ok=True)
         clear(path)

@@ -46,7 +46,7 @@ class _Block:
     begun_s: float | None = None
 
 
-class StreamClock:
+class StreamClock(ClockBackend):
     """A backend that passes clocks on as the stream reaches their blocks, of several due only the latest.
 
     Attributes:
@@ -66,8 +66,7 @@ class StreamClock:
         lead_s: Callable[[int], float] = lambda clock_mhz: 0.0,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.description = clock.description
-        self.requests: list[int] = []
+        super().__init__(clock.description)
         self._clock, self._lead_s, self._now_s = clock, lead_s, now_s
         self._blocks: deque[_Block] = deque()
         self._length_s: dict[tuple[str, int | None], float] = {}
@@ -80,7 +79,7 @@ class StreamClock:
 
     def set(self, clock_mhz: int) -> None:
         """Ask for a clock at once."""
-        self.requests.append(clock_mhz)
+        super().set(clock_mhz)
         self.on_passed(clock_mhz)
         self._clock.set(clock_mhz)
 

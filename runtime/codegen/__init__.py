@@ -1,6 +1,5 @@
 """Programs as Python scripts, one for each device, and such scripts read again.
 
 It does not know how a script's calls are carried out. Read `job` (``job.json``, shared by all scripts),
-`header` (a script's docstring), `iteration_text` (its calls, clocks and loops), `codegen` (all of it), then
-`script`: the only reader of scripts.
+`iteration_text` (a script's calls, clocks and loops), `codegen` (all of a script), `script` (reads scripts).
 """

@@ -91,7 +91,7 @@ class Script(ScriptJob):
     @property
     def is_flushed(self) -> bool:
         """Whether there is one update of the weights, after all micro-batches."""
-        return WeightMode(self.model_data.get("weight_versions", WeightMode.FLUSH)) is WeightMode.FLUSH
+        return bool(self.model_data.get("weight_versions", WeightMode.FLUSH) == WeightMode.FLUSH)
 
     @cached_property
     def calls(self) -> Calls:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.gpu_clock import open_gpu_clock
-from runtime.clocks.latency_file import read_clock_latency
+from runtime.clocks.latency import read_clock_latency
 from runtime.codegen.script import Script, check_specs
 from runtime.execution.arrivals import RequestArrivals
 from runtime.execution.clock_requests import ClockRequests

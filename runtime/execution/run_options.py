@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 
 from placements.forms.meaning import option, without_none
 from placements.forms.texts import read_json, write_json
-from runtime.clocks.latency_file import read_clock_latency
+from runtime.clocks.latency import read_clock_latency
 from runtime.options.run import UserRunOptions
 from runtime.profiling.profiler import Sweep
 from runtime.program.calls import ScriptError

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -69,16 +68,8 @@ class MegatronOrder:
         """Prove the order, before any process waits."""
         self.programs = check(_programs(order))
         self.stages = _stages(self.programs)
-
-    @cached_property
-    def num_ranks(self) -> int:
-        """Pipeline ranks."""
-        return self.programs.placement.num_devices
-
-    @cached_property
-    def num_stages(self) -> int:
-        """Virtual stages of all ranks."""
-        return 1 + max(self.stages.values())
+        self.num_ranks = self.programs.placement.num_devices
+        self.num_stages = 1 + max(self.stages.values())  # virtual ones, of all ranks
 
     def __call__(
         self,
@@ -192,15 +183,15 @@ class _Step:
         self.made: dict[tuple[str, int], Tensor] = {}
         self.held: dict[tuple[int, int], tuple[Tensor | None, Tensor]] = {}
         self.left = [self.order.programs.num_micro_batches] * len(self.chunks)
-        found = self.config.no_sync_func
-        syncs = found if isinstance(found, list) else [found] * len(self.chunks)
-        self.no_sync: list[AbstractContextManager[Any] | None] = [make() if make else None for make in syncs]
+        self.no_sync = [ExitStack() for _ in self.chunks]  # until gradients of a chunk are summed over copies
 
     def carry_out(self) -> None:
         """Carry out the rank's program; messages are posted where it says so, and waited for where used."""
-        for context in self.no_sync:
-            if context is not None:
-                context.__enter__()
+        found = self.config.no_sync_func
+        syncs = found if isinstance(found, list) else [found] * len(self.chunks)
+        for stack, make in zip(self.no_sync, syncs, strict=True):
+            if make:
+                stack.enter_context(make())
         program = self.order.programs.instructions[self.groups.pp.rank()]
         if self.forward_only:
             names = [each.block if isinstance(each, Run) else each.producer for each in program]
@@ -210,8 +201,8 @@ class _Step:
         for work, _ in self.leaving:
             work.wait()
         if self.forward_only:
-            for chunk in range(len(self.no_sync)):
-                self._let_sync(chunk)
+            for stack in self.no_sync:
+                stack.close()
 
     def run(self, block: str, micro_batch: int, **how: Any) -> None:
         """Run a forward or a backward of a stage."""
@@ -256,7 +247,8 @@ class _Step:
         return tensor.requires_grad_() if block.kind is Kind.F else tensor
 
     def _forward(self, name: str, stage: int, micro_batch: int) -> None:
-        config, number, is_last = self.config, stage // self.order.num_ranks, self._is_last(stage)
+        config, number = self.config, stage // self.order.num_ranks
+        is_last = stage == self.order.num_stages - 1
         chunk: Any = self.chunks[number]
         taken = self._arrived(name, micro_batch) if stage else None
         with _timed(config, "forward-compute", 2):
@@ -269,9 +261,6 @@ class _Step:
             self.held[stage, micro_batch] = taken, output
         if not is_last:
             self.made[name, micro_batch] = output
-
-    def _is_last(self, stage: int) -> bool:
-        return stage == self.order.num_stages - 1
 
     def _loss(self, output: Any, function: Callable[..., Any] | None, micro_batch: int) -> Any:
         """Return the loss as Megatron-LM scales it, and keep the report of it."""
@@ -290,9 +279,9 @@ class _Step:
     def _backward(self, name: str, stage: int, micro_batch: int, chunk: int, is_last: bool) -> None:
         config = self.config
         taken, output = self.held.pop((stage, micro_batch))
-        gradient = None if self._is_last(stage) else self._arrived(name, micro_batch)
+        gradient = None if stage == self.order.num_stages - 1 else self._arrived(name, micro_batch)
         if is_last and config.grad_sync_func is None:
-            self._let_sync(chunk)
+            self.no_sync[chunk].close()
         with _timed(config, "backward-compute", 2):
             if gradient is None and config.grad_scale_func is not None:
                 output = config.grad_scale_func(output)
@@ -301,15 +290,9 @@ class _Step:
             assert taken.grad is not None, "the model uses its input"
             self.made[name, micro_batch] = taken.grad
         if is_last and config.grad_sync_func is not None:
-            self._let_sync(chunk)
+            self.no_sync[chunk].close()
             found = config.grad_sync_func
             (found[chunk] if isinstance(found, list) else found)(self.chunks[chunk].parameters())
-
-    def _let_sync(self, chunk: int) -> None:
-        """Let gradients of a chunk be summed over copies from here on."""
-        context, self.no_sync[chunk] = self.no_sync[chunk], None
-        if context is not None:
-            context.__exit__(None, None, None)
 
 
 def _programs(order: Schedule | Programs | str | Path) -> Programs:

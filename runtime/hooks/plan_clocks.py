@@ -48,6 +48,9 @@ class PlanClocks:
             many processes as devices.
         clock: Takes the requests instead of the clock of the GPU.
 
+    Attributes:
+        num_micro_batches: Micro-batches of an iteration.
+
     Raises:
         ValueError: A file cannot be read, or is no plan of the schedule.
     """
@@ -63,6 +66,7 @@ class PlanClocks:
     ) -> None:
         """Read the plan; nothing is watched and no clock set before ``with``."""
         self._schedule, self._clock_mhz = _read(plan, schedule)
+        self.num_micro_batches = self._schedule.num_micro_batches
         self._stages = blocks_of_stages(self._schedule.placement)
         self._watched, self._device, self._given = watched, device, clock
         self._clock: ClockBackend | None = None
@@ -87,11 +91,6 @@ class PlanClocks:
         if self._clock is not None:
             self._clock.reset()
         self._clock = self._number = None
-
-    @property
-    def num_micro_batches(self) -> int:
-        """Return the micro-batches of an iteration."""
-        return self._schedule.num_micro_batches
 
     @property
     def description(self) -> str:

@@ -14,7 +14,8 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -28,12 +29,20 @@ from runtime.codegen.job import JOB_FILE, read_job
 from runtime.codegen.script import programs_of, read_scripts
 from runtime.execution.measurement import Measurement
 from runtime.execution.process import Process, check_backend, check_device, default_backend
-from runtime.execution.results import Progress, read_result
+from runtime.execution.results import (
+    DONE,
+    Progress,
+    Standing,
+    read_failures,
+    read_position,
+    read_progress,
+    read_result,
+)
 from runtime.execution.run_options import RunOptions, add_arguments
-from runtime.launching.following import LaunchError, follow
-from runtime.launching.in_process import InProcess
 from runtime.launching.processes import (
+    POLL_S,
     Forked,
+    InProcess,
     Processes,
     Torchrun,
     die_with_parent,
@@ -53,6 +62,80 @@ from runtime.virtual.play import cheapest_sharing
 from schedsearch.semantics.versions import WeightMode
 
 __all__ = ["LAUNCHERS", "LaunchError", "launch", "main"]
+
+
+class LaunchError(RuntimeError):
+    """A run failed; the message says which device failed and why, and where every device stood."""
+
+
+def follow(
+    processes: Processes,
+    num_devices: int,
+    options: RunOptions,
+    progress: Callable[[Progress], None] | None = None,
+) -> None:
+    """Report each iteration as it ends until all processes have; they are ended in any case.
+
+    Raises:
+        LaunchError: One failed, or there was no progress for the `timeout_s` of the options.
+    """
+    assert options.results is not None
+    num_reported = 0
+    deadline = time.monotonic() + options.timeout_s
+    try:
+        while True:
+            status = processes.poll()
+            for done in read_progress(options.results)[num_reported:]:
+                num_reported += 1
+                deadline = time.monotonic() + options.timeout_s
+                if progress is not None:
+                    progress(done)
+            if status == 0:
+                return
+            if status is not None or time.monotonic() > deadline:
+                standings = [read_position(options.results, device) for device in range(num_devices)]
+                raise LaunchError(_why(processes, status, options, standings))
+            time.sleep(POLL_S)
+    finally:
+        processes.stop()
+
+
+def stuck(standings: Sequence[Standing]) -> int:
+    """Return the device that the others wait for, by where each stands; of a circle of them, one."""
+    waits = {device: each.waits_for for device, each in enumerate(standings) if each.waits_for is not None}
+    unfinished = (device for device, each in enumerate(standings) if each.text != DONE)
+    device, seen = next(iter(waits), next(unfinished, 0)), set[int]()
+    while device in waits and device not in seen:
+        seen.add(device)
+        device = waits[device]
+    return device
+
+
+def _why(processes: Processes, status: int | None, options: RunOptions, standings: Sequence[Standing]) -> str:
+    """Return the first failure with the end of its traceback, or which device hangs, and where all stood.
+
+    A device that was killed cannot say so; what the others say then is only that it is gone. A device
+    may say why it fails and not end, as its GPU hangs.
+    """
+    assert options.results is not None
+    lines: Sequence[str] = ()
+    failures = read_failures(options.results)
+    if killed := processes.killed() if failures or status is not None else {}:
+        name, by = next(iter(killed.items()))
+        why = f"{name} was ended by {by}"
+    elif failures:
+        why = f"device {failures[0].device} failed: {failures[0].reason}"
+        lines = failures[0].traceback[-8:]
+    elif status is not None:
+        why = f"the run ended with status {status}"
+        lines = processes.last_lines()[-12:]
+    else:
+        device = stuck(standings)
+        where = f"device {device} stands at {standings[device].text}"
+        why = f"no progress for {options.timeout_s:g} s, {where}"
+    stood = (f"device {device}: {each.text}" for device, each in enumerate(standings))
+    return "\n".join([why, *stood, *(f"    {line}" for line in lines)])
+
 
 _START: Mapping[str, Callable[[Path, int, RunOptions], Processes]] = {
     "torchrun": Torchrun,
@@ -196,7 +279,7 @@ def _measurement(num_devices: int, options: RunOptions, extent: Extent) -> Measu
         first_iteration=first["first_iteration"],
         time_ms=tuple(map(max, zip(*of_devices("time_ms"), strict=True))),
         losses=tuple(losses_of_run(case, summaries, index) for index in range(len(first["losses"]))),
-        comparison=compare(results, case) if extent.verify != "none" else None,
+        comparison=compare(results, summaries, case) if extent.verify != "none" else None,
         clock_requests=dict(enumerate(map(tuple, of_devices("clock_requests")))),
         clock_backend=first["clock_backend"],
         device_names=of_devices("device_name"),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from runtime.checkpoints.loading import Resumed, load_checkpoint
-from runtime.checkpoints.manifest import facts_of, manifests, unreadable_manifests
+from runtime.checkpoints.manifest import facts_of, manifests
 from runtime.checkpoints.training_state import TrainingState
 from runtime.execution.device_context import DeviceContext
 from runtime.models import ParameterShard
@@ -118,7 +118,7 @@ class LoopState:
 
     def has_any(self, folder: Path) -> bool:
         """Tell whether there was ever a checkpoint in a folder."""
-        has_any = self._device == 0 and bool([*manifests(folder), *unreadable_manifests(folder)])
+        has_any = self._device == 0 and any(manifests(folder))
         return bool(self._transport.collect(has_any)[0])
 
     def wait(self) -> None:

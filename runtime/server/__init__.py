@@ -5,7 +5,7 @@ computes frontiers in processes of their own, and at word of a straggler deploys
 knows nothing of devices; `runtime.client` carries plans to them. It has no users, at most one token: whoever
 bears it may do everything.
 
-Read `bodies` (fields of requests and answers, and why a request is refused), `job` (a job and the plan that
-it runs), `storage` (jobs on disk), `workers` (compute frontiers), `service` (all requests), `app` (HTTP, its
-token, and requests that wait for a plan) and `__main__`.
+Read `bodies` (fields of requests and answers, and why a request is refused), `job` (a job, the plan that it
+runs, and jobs on disk), `workers` (compute frontiers), `service` (all requests), `app` (HTTP, its token, and
+requests that wait for a plan) and `__main__`.
 """

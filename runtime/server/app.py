@@ -57,7 +57,10 @@ class Gate:
         """Answer one request."""
         if scope["type"] == "http":
             headers = [header for header in scope["headers"] if header[0] != b"content-type"]
-            if scope["path"] != OPEN_PATH and not self._is_borne(headers):
+            given = [value for name, value in headers if name == b"authorization"]
+            # The time of the comparison must not tell how much of a wrong token is right.
+            is_borne = self._right is None or (len(given) == 1 and hmac.compare_digest(given[0], self._right))
+            if scope["path"] != OPEN_PATH and not is_borne:
                 remedy = f"set {TOKEN_VARIABLE}, or send 'Authorization: Bearer TOKEN'"
                 told = {"WWW-Authenticate": "Bearer", "Connection": "close"}
                 answer = JSONResponse({"detail": f"token: is missing or wrong; {remedy}"}, 401, told)
@@ -65,11 +68,6 @@ class Gate:
                 return
             scope = {**scope, "headers": [*headers, (b"content-type", b"application/json")]}
         await self._app(scope, receive, send)
-
-    def _is_borne(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        """Compare in a time that does not tell how much of a wrong token is right."""
-        given = [value for name, value in headers if name == b"authorization"]
-        return self._right is None or (len(given) == 1 and hmac.compare_digest(given[0], self._right))
 
 
 def read_token() -> str | None:

@@ -25,8 +25,7 @@ from runtime.server.bodies import (
     State,
     StragglerMessage,
 )
-from runtime.server.job import Job, Straggler
-from runtime.server.storage import JobFolder
+from runtime.server.job import Job, JobFolder, Straggler
 from runtime.server.workers import Task, Workers
 from schedsearch.energy.frontier import FrequencyPlan, Frontier
 from schedsearch.energy.graph import EnergyError

@@ -1,9 +1,15 @@
-"""Devices that are threads of this process, joined by memory: their transfers are copies."""
+"""Devices that are threads of this process, of which exactly one runs at any time; transfers are copies.
+
+A device runs until it must wait for another, and then hands over to the next one that can go on, in the
+order of the devices. So a run is deterministic, and when none can go on, that is a deadlock, known at once.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -16,9 +22,80 @@ from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.communicators import teams_of_blocks
 from runtime.transport.protocol import Channel, Pending, Team, Transport, shards_and_groups
 from runtime.transport.shards import Shards
-from runtime.transport.turns import Turns, run_in_turns
 
 T = TypeVar("T")
+
+
+class DeadlockError(RuntimeError):
+    """No device can go on: each waits for another, or for one that has ended."""
+
+
+class StoppedError(RuntimeError):
+    """The run was given up, because another device failed or whoever started it stopped it."""
+
+
+class Turns:
+    """Turns of threads that take part, each under its number; device 0 begins."""
+
+    def __init__(self, num_devices: int) -> None:
+        self._changed = threading.Condition()
+        self._waits: dict[int, Callable[[], bool]] = {device: lambda: True for device in range(num_devices)}
+        self._num_devices, self._turn = num_devices, 0
+        self._error: RuntimeError | None = None
+
+    def begin(self, device: int) -> None:
+        """Wait for a device's turn; the first thing that its thread does."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._turn == device)
+
+    def wait_until(self, device: int, is_met: Callable[[], bool]) -> None:
+        """Let others go on until a condition is met; only the device whose turn it is may call it.
+
+        Raises:
+            DeadlockError: It never will be.
+            StoppedError: The run was given up.
+        """
+        if self._error is None and not is_met():
+            self._waits[device] = is_met
+            self._pass_on(device)
+            self.begin(device)
+        if self._error is not None:
+            raise type(self._error)(*self._error.args)
+
+    def end(self, device: int, failed: bool) -> None:
+        """Hand over for good; the last thing that a device's thread does."""
+        if failed:
+            self.stop()
+        del self._waits[device]
+        self._pass_on(device)
+
+    def stop(self) -> None:
+        """Let every device fail where it waits next; called from outside."""
+        self._error = self._error or StoppedError("the run was stopped")
+
+    def _pass_on(self, device: int) -> None:
+        others = ((device + i) % self._num_devices for i in range(1, self._num_devices + 1))
+        left = [other for other in others if other in self._waits]
+        able = (other for other in left if self._error or self._waits[other]())
+        following = next(able, None)
+        if left and following is None:
+            self._error, following = DeadlockError("the devices wait for each other"), left[0]
+        with self._changed:
+            self._turn = -1 if following is None else following
+            self._changed.notify_all()
+
+
+@contextmanager
+def backward_in_own_thread(device: torch.device) -> Iterator[None]:
+    """Let the backward of this thread run in this thread.
+
+    Torch has one thread for the backward of everything on a GPU. If a block there waited for its other
+    devices, theirs could not even begin.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    with torch.autograd.set_multithreading_enabled(False):
+        yield
 
 
 @dataclass
@@ -108,9 +185,33 @@ class Network:
         self._counts: dict[tuple[str, Team, int], int] = defaultdict(int)
 
     def run(self, parts: Sequence[Callable[[], T]]) -> list[T]:
-        """Run each device's part, all in turns, and return their results; see `run_in_turns`."""
-        self.turns = Turns(self.num_devices)
-        return run_in_turns(self.turns, self.device, parts)
+        """Run each device's part in a thread of its own, all in turns, and return their results, by device.
+
+        Raises:
+            DeadlockError: None of the devices can go on.
+        """
+        turns, found, errors = self.turns, dict[int, T](), list[BaseException]()
+        num_threads = torch.get_num_threads()
+
+        def run(device: int) -> None:
+            turns.begin(device)
+            torch.set_num_threads(num_threads)  # OpenMP keeps it for each thread, and results depend on it.
+            try:
+                with backward_in_own_thread(self.device):
+                    found[device] = parts[device]()
+            except BaseException as error:
+                errors.append(error)
+            turns.end(device, device not in found)
+
+        threads = [threading.Thread(target=run, args=(device,), daemon=True) for device in range(len(parts))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.turns = Turns(self.num_devices)  # of the next run
+        if errors:
+            raise errors[0]
+        return [found[device] for device in range(len(parts))]
 
     def send(self, tensor: Tensor, channel: Channel) -> Pending:
         """Begin a send."""
@@ -200,10 +301,6 @@ class MemoryTransport(Transport):
     def device(self) -> torch.device:
         """Return where the network's tensors are."""
         return self.network.device
-
-    def has(self, channel: Channel) -> bool:
-        """Tell whether there is such a channel."""
-        return channel in self.channels
 
     def receive(self, buffer: Tensor, channel: Channel) -> Pending:
         """Post a receive."""

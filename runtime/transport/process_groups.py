@@ -66,13 +66,13 @@ class Channels(Transport):
     Attributes:
         control: All devices, over gloo; for barriers and small objects, and for messages where no other group
             carries them.
-        links: Group of each channel; two may share one.
+        channels: Group of each channel; two may share one.
         receive_stream: Stream of a GPU for receives. NCCL starts an operation when what its stream held is
             done; the stream of the blocks would make a receive that is posted early wait for these.
     """
 
     control: dist.ProcessGroup
-    links: Mapping[Channel, dist.ProcessGroup]
+    channels: Mapping[Channel, dist.ProcessGroup]
     shards: Mapping[str, Shards]
     contact: Contact
     timeout_s: float = 300.0
@@ -89,23 +89,19 @@ class Channels(Transport):
         """Return whether this process ends where others may be at another place."""
         return self.contact.is_left
 
-    def has(self, channel: Channel) -> bool:
-        """Tell whether there is such a channel."""
-        return channel in self.links
-
     def receiving(self) -> AbstractContextManager[object]:
         """Return the stream of receives as the current one."""
         return nullcontext() if self.receive_stream is None else torch.cuda.stream(self.receive_stream)
 
     def receive(self, buffer: Tensor, channel: Channel) -> Pending:
         """Post a receive."""
-        work: Pending | None = dist.irecv(buffer, channel[0], group=self.links[channel])
+        work: Pending | None = dist.irecv(buffer, channel[0], group=self.channels[channel])
         assert work is not None
         return work if self.receive_stream is None else _Received(work, buffer)
 
     def send(self, tensor: Tensor, channel: Channel) -> Pending:
         """Begin a send."""
-        work: Pending | None = dist.isend(tensor, channel[1], group=self.links[channel])
+        work: Pending | None = dist.isend(tensor, channel[1], group=self.channels[channel])
         assert work is not None
         return work
 

@@ -7,7 +7,7 @@ hold the same shard in each of its groups, or those that hold replicas of the sa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -49,11 +49,13 @@ class Transport(ABC):
     """A device's way to the others: `Channels` between processes, `MemoryTransport` in one.
 
     Attributes:
+        channels: Channels that messages may take.
         shards: For each forward block on this device its shards.
         groups: For each forward block on this device its data-parallel groups, as shards of the samples.
         has_own_process: Whether this device is alone in its process, so that its streams may have threads.
     """
 
+    channels: Collection[Channel]
     shards: Mapping[str, Shards]
     groups: Mapping[str, Shards]
     has_own_process = True
@@ -73,9 +75,9 @@ class Transport(ABC):
         """Return whether this process ends where others may be at another place: told to, or left by one."""
         return False
 
-    @abstractmethod
     def has(self, channel: Channel) -> bool:
         """Tell whether there is such a channel."""
+        return channel in self.channels
 
     def receiving(self) -> AbstractContextManager[object]:
         """Return where a receive's buffer is made and the receive posted: a stream of their own on a GPU."""

@@ -84,7 +84,9 @@ def losses_of_run(
     return case.sum_over_sinks({(block, n): loss for block, n, loss in rows})
 
 
-def compare(results: Path, case: ReferenceCase) -> ReferenceComparison:
+def compare(
+    results: Path, summaries: Sequence[Mapping[str, Any]], case: ReferenceCase
+) -> ReferenceComparison:
     """Compare the results of a run with both references.
 
     The references train from the beginning, also where the run went on from a checkpoint, and for as many
@@ -92,14 +94,13 @@ def compare(results: Path, case: ReferenceCase) -> ReferenceComparison:
 
     Args:
         results: The folder of the run.
+        summaries: The devices' summaries of it.
         case: What was run.
 
     Raises:
         ReplayError: The orders wait for each other.
     """
-    devices = range(case.placement.num_devices)
-    summaries = [read_result(results, device, "summary") for device in devices]
-    orders = _orders(summaries)
+    devices, orders = range(case.placement.num_devices), _orders(summaries)
     first = summaries[0]["first_iteration"]
     losses = [losses_of_run(case, summaries, index) for index in range(case.iterations - first)]
     held = [read_result(results, device, "parameters") for device in devices]

@@ -16,8 +16,7 @@ from runtime.models import Blocks, Model, ParameterShard, ReadVersions, read_ver
 from runtime.program.data_parallel import holders
 from runtime.program.instructions import Run
 from runtime.training.update import Update
-from runtime.transport.in_memory import MemoryTransport, Network
-from runtime.transport.turns import DeadlockError
+from runtime.transport.in_memory import DeadlockError, MemoryTransport, Network
 from runtime.verify.reference import Orders, ReferenceCase, TrainingStep
 from schedsearch.schedule import Instance
 

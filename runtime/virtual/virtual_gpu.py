@@ -10,16 +10,15 @@ import math
 from collections.abc import Sequence
 
 from placements import OperatingPoint
+from runtime.clocks.clock import ClockBackend
 
 
-class VirtualGpu:
+class VirtualGpu(ClockBackend):
     """A GPU whose time moves only when it is told to.
 
     It is a clock as well: the third backend, beside `NvmlClock` and `RecordingClock`.
 
     Attributes:
-        description: One line: what becomes of the requests.
-        requests: Every clock asked for, in order; MHz.
         clock_mhz: In force.
 
     Args:
@@ -29,8 +28,7 @@ class VirtualGpu:
     """
 
     def __init__(self, highest_mhz: int, blocking_power_w: float, latency_ms: float = 0.0) -> None:
-        self.description = "clocks are simulated, in virtual time; no GPU is controlled"
-        self.requests: list[int] = []
+        super().__init__("clocks are simulated, in virtual time; no GPU is controlled")
         self.clock_mhz = self._wanted_mhz = self._highest_mhz = highest_mhz
         self._blocking_power_w = blocking_power_w
         self._latency_ms = latency_ms
@@ -40,7 +38,7 @@ class VirtualGpu:
 
     def set(self, clock_mhz: int) -> None:
         """Ask for a clock; a request that is not in force yet is forgotten."""
-        self.requests.append(clock_mhz)
+        super().set(clock_mhz)
         self._want(clock_mhz)
 
     def reset(self) -> None:

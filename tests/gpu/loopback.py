@@ -9,9 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from runtime.transport.in_memory import Network
+from runtime.transport.in_memory import Network, Turns
 from runtime.transport.protocol import Channel, Pending
-from runtime.transport.turns import Turns
 
 LATE_CYCLES = 10_000_000
 """By how many of the GPU's cycles a message is late; who does not wait computes with something else."""

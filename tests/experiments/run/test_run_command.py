@@ -12,12 +12,12 @@ from perfetto_rules import problems, read_events, thread_of
 from small_runs import launched
 
 from placements.placement_file import read_placement
+from runtime.check import check_file
 from runtime.checkpoints.loading import read_parameters
 from runtime.codegen.script import programs_of, read_scripts
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
 from runtime.program.program_file import read_programs
-from runtime.verify.saved_programs import check_file
 from schedsearch.schedule_file import read_schedule
 
 FILES = ["placement.yaml", "schedule.json", "frontier.json", "plan.json", "measurement.json", "report.html"]

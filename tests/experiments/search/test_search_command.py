@@ -12,8 +12,8 @@ from places import ROOT
 
 from placements.placement_file import placement_to_dict, read_placement
 from placements.shapes import m_shape, x_shape
+from runtime.check import check_file
 from runtime.torch_pipelining.csv import torch_order
-from runtime.verify.saved_programs import check_file
 from schedsearch.schedule_file import read_schedule
 from schedsearch.validate import validate
 

@@ -14,8 +14,16 @@ from small_runs import launched
 from placements import ProfileError
 from placements.hardware import ClockLatency
 from placements.shapes import v_shape
-from runtime.clocks.latency import BLOCK_MS, LatencyError, Probe, ProbeAnswer, measure
-from runtime.clocks.latency_file import Change, MeasuredLatency, read_clock_latency
+from runtime.clocks.latency import (
+    BLOCK_MS,
+    Change,
+    LatencyError,
+    Probe,
+    ProbeAnswer,
+    measure,
+    read_clock_latency,
+    write_clock_latency,
+)
 from runtime.codegen.codegen import generate
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
@@ -109,12 +117,8 @@ def test_wrong_arguments_are_named() -> None:
 
 
 def test_a_table_takes_medians_and_the_slowest_way_to_a_clock(tmp_path: Path) -> None:
-    changes = [
-        Change(600, 1200, (4.0, 5.0, 60.0)),
-        Change(900, 1200, (7.0,)),
-        Change(1200, 600, (20.0, 22.0)),
-    ]
-    path = MeasuredLatency("a GPU", "by hand", changes).save(tmp_path / "latency.json")
+    rows = (600, 1200, (4.0, 5.0, 60.0)), (900, 1200, (7.0,)), (1200, 600, (20.0, 22.0))
+    path = write_clock_latency(tmp_path / "latency.json", "a GPU", "by hand", [Change(*row) for row in rows])
     assert read_clock_latency(path) == ClockLatency(
         7.0,
         42.0,
@@ -153,7 +157,7 @@ MODEL = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_bat
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    return MeasuredLatency("a GPU", "by hand", TWO_CHANGES).save(tmp_path / "latency.json")
+    return write_clock_latency(tmp_path / "latency.json", "a GPU", "by hand", TWO_CHANGES)
 
 
 def test_a_wrong_file_is_known_before_the_start(tmp_path: Path, table: Path) -> None:

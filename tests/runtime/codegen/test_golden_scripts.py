@@ -11,10 +11,9 @@ from places import GOLDEN, ROOT
 from small_runs import SYNTHETIC, blocks_of, comparison_of, launched
 
 from placements.shapes import v_shape
-from runtime.codegen.codegen import generate
-from runtime.codegen.header import PICTURE_WIDTH
+from runtime.check import check_file
+from runtime.codegen.codegen import PICTURE_WIDTH, generate
 from runtime.program.lower import lower
-from runtime.verify.saved_programs import check_file
 from schedsearch.baselines import one_f_one_b
 from schedsearch.picture import fitted
 

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from placements.shapes import v_shape
-from runtime.codegen.header import PICTURE_WIDTH, header, launch_lines
+from runtime.codegen.codegen import PICTURE_WIDTH, header, launch_lines
 from schedsearch.picture import fitted
 from schedsearch.searches.search import search
 

@@ -11,14 +11,14 @@ from places import GOLDEN
 from small_runs import SYNTHETIC, change, launched
 
 from placements.shapes import m_shape, v_shape
+from runtime.check import check_file, main
 from runtime.clocks.periodic_clocks import PeriodicClocks
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import programs_of, read_script, read_scripts
-from runtime.launching.following import LaunchError
+from runtime.launching.launch import LaunchError
 from runtime.profiling.profiler import Sweep
 from runtime.program.calls import ScriptError
 from runtime.program.lower import lower
-from runtime.verify.saved_programs import check_file, main
 from runtime.virtual.virtual_gpu import VirtualGpu
 from runtime.virtual.virtual_run import run_virtually
 from schedsearch.baselines import gpipe, one_f_one_b, one_f_one_b_plus

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from small_runs import comparison_of, edited, launched
 
 from placements.shapes import SHAPES, v_shape
+from runtime.check import check_file
 from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.stream_clock import StreamClock
 from runtime.codegen.codegen import generate
@@ -34,7 +35,6 @@ from runtime.program.lower import lower
 from runtime.program.tensor_spec import TensorSpec
 from runtime.transport.contact import Contact
 from runtime.transport.process_groups import Channel, Channels
-from runtime.verify.saved_programs import check_file
 from schedsearch.baselines import gpipe
 
 MODEL = {"hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2, "num_layers": 8, "num_heads": 4}

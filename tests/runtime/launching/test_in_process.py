@@ -22,8 +22,7 @@ from runtime.options.run import NETWORKS
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Run, Send
 from runtime.program.lower import lower
-from runtime.transport.in_memory import Network
-from runtime.transport.turns import backward_in_own_thread
+from runtime.transport.in_memory import Network, backward_in_own_thread
 from runtime.verify.replay import ReplayError
 from schedsearch.baselines import gpipe
 from schedsearch.schedule import Schedule

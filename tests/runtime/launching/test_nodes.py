@@ -21,7 +21,7 @@ from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
 from runtime.execution.results import Position, Standing, write_failure
 from runtime.execution.run_options import RunOptions
-from runtime.launching.following import LaunchError, follow, stuck
+from runtime.launching.launch import LaunchError, follow, stuck
 from runtime.launching.processes import killed_devices
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives

@@ -10,7 +10,7 @@ from small_runs import SMALL_GPT, launched
 
 from runtime.codegen.codegen import generate
 from runtime.execution.results import Progress
-from runtime.launching.following import LaunchError
+from runtime.launching.launch import LaunchError
 from runtime.plans.plan_client import (
     DeployedPlan,
     PlanClient,

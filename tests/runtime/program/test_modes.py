@@ -14,6 +14,7 @@ from placements import Block, Kind, Placement
 from placements.forms.texts import write_json
 from placements.modes import Choice, Decision
 from placements.shapes import v_shape, wave_shape
+from runtime.check import check_file
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import programs_of, read_scripts
 from runtime.loops.evaluation import forward_programs
@@ -23,7 +24,6 @@ from runtime.program.instructions import Instruction, Programs, Run
 from runtime.program.lower import lower
 from runtime.program.program_file import programs_to_dict, read_programs
 from runtime.program.tensor_flow import UnrunnablePlacementError, stage_decisions
-from runtime.verify.saved_programs import check_file
 from schedsearch.baselines import gpipe, one_f_one_b
 
 

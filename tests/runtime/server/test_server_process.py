@@ -17,7 +17,7 @@ from placements.shapes import v_shape
 from runtime.plans.plan_client import ServerClient, ServerError
 from runtime.server.__main__ import main
 from runtime.server.app import listen
-from runtime.server.storage import JobFolder
+from runtime.server.job import JobFolder
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import Frontier, compute_frontier
 

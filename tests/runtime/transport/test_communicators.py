@@ -87,7 +87,7 @@ def be(device: int, meeting: str, sharing: str, backend: str | None) -> None:
         coming.wait()
         going.wait()
         assert buffer.tolist() == [other, other]
-        assert (joined.links[0, 1] is joined.links[1, 0]) == (sharing != DIRECTED)
+        assert (joined.channels[0, 1] is joined.channels[1, 0]) == (sharing != DIRECTED)
     gathered = next(iter(joined.shards.values())).gather(torch.tensor([device]))
     assert [int(each) for each in gathered] == [0, 1, 2]
     assert joined.has((2, 1))

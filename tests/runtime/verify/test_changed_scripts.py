@@ -10,9 +10,9 @@ import pytest
 from places import GOLDEN
 from small_runs import change, comparison_of, launched
 
+from runtime.check import check_file, main
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError
-from runtime.verify.saved_programs import check_file, main
 
 IN_LOOP = " " * 8
 WARMUP = " " * 4

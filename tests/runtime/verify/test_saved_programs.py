@@ -21,6 +21,7 @@ from small_runs import change, with_hidden_forms
 from placements.forms.texts import write_json, write_text
 from placements.placement_file import placement_to_dict
 from placements.shapes import SHAPES, m_shape, v_shape
+from runtime.check import check_file, main
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import programs_of, read_scripts
 from runtime.program.deadlock import UnsafeProgramsError
@@ -28,7 +29,6 @@ from runtime.program.lower import lower
 from runtime.program.program_file import ProgramFileError, programs_to_dict, read_programs
 from runtime.program.tensor_spec import TensorSpec
 from runtime.torch_pipelining.csv import torch_order
-from runtime.verify.saved_programs import check_file, main
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.schedule_file import schedule_to_dict
 
