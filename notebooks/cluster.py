@@ -67,7 +67,7 @@ for model, batch in models.items():
             ]
             highest_clocks.setdefault((model, gpus), {})[gpu_type] = (points[0],)
             all_points.setdefault((model, gpus), {})[gpu_type] = tuple(points[1:])
-            rows += [{"model": model, "gpus": gpus, "type": gpu_type} | vars(each) for each in points[1:]]
+            rows += [{"model": model, "gpus": gpus, "type": gpu_type} | each._asdict() for each in points[1:]]
 pd.DataFrame(rows).drop(columns="clock_mhz")
 
 # %% [markdown]

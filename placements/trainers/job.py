@@ -197,7 +197,7 @@ def plan_job(plan: Plan, num_micro_batches: int, system: str) -> TrainerJob:
         count = len(kinds) if kind == "selective" else kinds.count("full")
         modes.append((StageMode(kind, count) if count else StageMode(),))
     layout = replace(plan_uniform(plan).plain, num_micro_batches=num_micro_batches)
-    stages, sizes = plan_stages(plan), model_sizes(plan.model, system)
+    sizes, stages = model_sizes(plan.model, system), plan_stages(plan)
     return TrainerJob(stages=stages, sizes=sizes, layout=layout, modes=tuple(modes))
 
 
