@@ -185,7 +185,7 @@ def found_until_now(
             files[f"schedule-{name}.csv"] = str(torch_order(each.best[ORDER]))
             files[f"trace-{name}.json"] = partial(_write_trace, each)
             pictures[f"timelines-{name}"] = partial(_draw_timelines, each)
-        parts = [(row.cause, row.time_ms) for row in each.causes[:-1] if row.time_ms]
+        parts = [(row.cause, row.time_ms) for row in _shown(each.causes)]
         title = f"{name}: an iteration of {each.causes[-1].time_ms:,.5g} ms"
         pictures[f"causes-{name}"] = partial(_draw_causes, title, parts)
     columns = ("measured_ms", "simulated_ms", "reordered_ms", "reordered_bound_ms", "equal_ms")
@@ -232,16 +232,20 @@ def _energy_j(
     return round((micro_batches * sum(p.energy_mj for p in points) + waiting_ms * waits_w) / 1e3, 3)
 
 
+def _shown(causes: Sequence[CauseRow]) -> list[CauseRow]:
+    """Return the parts of an iteration that are not negligible."""
+    return [row for row in causes[:-1] if abs(row.time_ms) >= 5e-5 * causes[-1].time_ms]
+
+
 def _in_words(each: _Replayed, rows: Sequence[ReplayRow]) -> Iterator[str]:
     """Yield the causes and the changes of a job as two tables for a terminal."""
     name, iteration_ms = each.job.name, each.causes[-1].time_ms
     own = [row for row in rows if row.job == name]
     yield f"{name}: an iteration takes {iteration_ms:,.6g} ms (mean of {len(each.job.steps)})"
     parts = [["part of the iteration", "ms", "share", "saved if only this is removed"]]
-    for cause in each.causes[:-1]:
-        if abs(cause.time_ms) >= 5e-5 * iteration_ms:
-            alone = "" if cause.alone_ms is None else f"{cause.alone_ms:,.4g} ms"
-            parts.append([cause.cause, f"{cause.time_ms:,.4g}", f"{cause.time_ms / iteration_ms:.1%}", alone])
+    for cause in _shown(each.causes):
+        alone = "" if cause.alone_ms is None else f"{cause.alone_ms:,.4g} ms"
+        parts.append([cause.cause, f"{cause.time_ms:,.4g}", f"{cause.time_ms / iteration_ms:.1%}", alone])
     yield "\n".join(text_columns(parts))
     if not own:
         return

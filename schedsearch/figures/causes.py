@@ -25,8 +25,8 @@ def draw_causes(title: str, parts: Sequence[tuple[str, float]], width: float = C
         for row, (_, ms) in enumerate(parts):
             axes.barh(row, ms, 0.7, left=begin, color=COLORS[min(row, 1)])
             end = max(begin, begin + ms)
-            inside = end > 0.7 * longest
-            at = min(begin, begin + ms) if inside else end
+            inside, is_long = end > 0.7 * longest, ms > 0.3 * longest
+            at = end if is_long or not inside else min(begin, begin + ms)
             axes.annotate(
                 f"{ms:,.4g}",
                 (at, row),
@@ -34,6 +34,7 @@ def draw_causes(title: str, parts: Sequence[tuple[str, float]], width: float = C
                 textcoords="offset points",
                 ha="right" if inside else "left",
                 va="center",
+                color="white" if inside and is_long else "black",
             )
             begin += ms
         axes.set_yticks(range(len(parts)), [name for name, _ in parts])

@@ -68,7 +68,7 @@ def fit_in_words(fits: Sequence[ClockFit]) -> list[str]:
     moved = max((abs(ms) for fit in fits for ms in fit.offset_ms.values()), default=0.0)
     if not moved:
         return []
-    begin = f"clocks of ranks were moved by up to {moved:.4g} ms"
+    begin = f"clocks of ranks were moved by up to {moved:,.6g} ms"
     worst = min(fit.uncertain_ms for fit in fits)
     if worst < 0:
         return [f"{begin}; messages still disagree by {-2 * worst:.3g} ms"]

@@ -183,12 +183,16 @@ def _places(
     copies = min(map(len, groups.values()))
     if wrong := [ranks for _, ranks in ordered if len(ranks) % tensor_parallel]:
         raise TraceError(
-            f"tensor_parallel: {tensor_parallel} does not divide the {len(wrong[0])} ranks of a stage of "
-            f"{table.job}; give the ranks that run each block together"
+            f"tensor_parallel: {tensor_parallel} ranks do not run a stage of {table.job}, which is on "
+            f"{len(wrong[0])}; give the ranks that run each block together"
         )
     known = table.num_replicas or 0
     is_whole = bool(known) and all(len(ranks) % known == 0 for _, ranks in ordered)
     together = copies // known if is_whole else tensor_parallel
+    if tensor_parallel not in (1, together):
+        raise TraceError(
+            f"tensor_parallel: {tensor_parallel} is not {together}, which {table.job} says; leave it out"
+        )
     said = {
         span.rank: span.replica
         for each in spans.values()

@@ -19,7 +19,7 @@ TICK_MS = 0.001
 """Ticks in which measured times are counted."""
 
 _MIN_SAMPLES = 8
-"""Least number of times from which a replica's speed is estimated; with fewer, it may be chance."""
+"""Least number of times from which a block's speed or delay is estimated; with fewer, it may be chance."""
 
 _CERTAIN = 3.0
 """Standard errors from which on a replica counts as faster or slower in a block than the others."""
@@ -144,14 +144,24 @@ def usual_delays(job: Job) -> Delays:
 
 
 def medians_of_delays(job: Job) -> Delays:
-    """Return medians: of messages over blocks whose input came last, of gaps over the others."""
+    """Return medians: of messages over blocks whose input came last, of gaps over the others.
+
+    A block with few of them takes the median over all blocks of its kind.
+    """
     messages, gaps = (defaultdict[str, list[float]](list) for _ in range(2))
-    for wait in (wait for step in job.steps.values() for run in step for wait in waits_of(job, run)):
-        if wait.sent_ms > wait.idle_ms:
-            messages[wait.instance[0]].append(wait.start_ms - wait.sent_ms)
-        elif math.isfinite(wait.idle_ms):
-            gaps[wait.instance[0]].append(wait.start_ms - wait.idle_ms)
-    return Delays(*({name: max(0.0, median(ms)) for name, ms in each.items()} for each in (messages, gaps)))
+    for (name, _), idle_ms, sent_ms, start_ms in (
+        wait for step in job.steps.values() for run in step for wait in waits_of(job, run)
+    ):
+        if math.isfinite(later_ms := max(idle_ms, sent_ms)):
+            delays = messages if sent_ms > idle_ms else gaps
+            delays[name].append(start_ms - later_ms)
+            delays[name[0]].append(start_ms - later_ms)
+
+    def usual(delays: Mapping[str, Sequence[float]]) -> dict[str, float]:
+        known = {name: own if len(own) >= _MIN_SAMPLES else delays[name[0]] for name, own in delays.items()}
+        return {name: max(0.0, median(own)) for name, own in known.items() if name in job.device}
+
+    return Delays(usual(messages), usual(gaps))
 
 
 def ends_ms(

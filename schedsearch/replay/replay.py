@@ -132,6 +132,8 @@ def changes(iterations: Sequence[ReplayedIteration]) -> list[ChangeRow]:
     rows = []
     for change, column in _COLUMNS.items():
         times = [getattr(each, f"{column}_ms") for each in iterations]
+        if change == EQUAL:  # or the layers stay as they are
+            times = min(times, [each.reordered_ms for each in iterations], key=fmean)
         bounds = [getattr(each, f"{column}_bound_ms", None) for each in iterations]
         if None not in times:
             known = [bound for bound in bounds if bound is not None]
