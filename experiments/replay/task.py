@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 
@@ -23,7 +24,7 @@ from schedsearch.figures.causes import draw_causes
 from schedsearch.figures.comparison import draw_timelines
 from schedsearch.figures.perfetto import write_perfetto
 from schedsearch.replay.causes import CauseRow, causes_of
-from schedsearch.replay.job import Job, ReplicaIteration, job_of
+from schedsearch.replay.job import Job, job_of
 from schedsearch.replay.pipeline import (
     TICK_MS,
     JobPipeline,
@@ -266,16 +267,10 @@ def _in_words(each: _Replayed, rows: Sequence[ReplayRow]) -> Iterator[str]:
     yield "\n".join(text_columns(better))
 
 
-def _typical(each: _Replayed) -> tuple[ReplicaIteration, ReplayedIteration]:
-    """Return the iteration of median time, of its slowest replica, as measured and as replayed."""
-    ordered = sorted(each.iterations, key=lambda iteration: iteration.measured_ms)
-    replayed = ordered[len(ordered) // 2]
-    return max(each.job.steps[replayed.step], key=lambda run: run.measured_ms), replayed
-
-
 def _timelines(each: _Replayed) -> dict[str, Schedule]:
-    """Return a typical iteration as measured, as simulated, and in better orders, by their titles."""
-    run, replayed = _typical(each)
+    """Return the iteration of median time, as measured, simulated and in better orders, by their titles."""
+    replayed = sorted(each.iterations, key=attrgetter("measured_ms"))[len(each.iterations) // 2]
+    run = max(each.job.steps[replayed.step], key=attrgetter("measured_ms"))
     own = orders_of(run, each.job.device)
     rows = {
         "measured": as_measured(each.pipeline, run),
@@ -284,7 +279,7 @@ def _timelines(each: _Replayed) -> dict[str, Schedule]:
     replica = each.job.steps[replayed.step].index(run)
     for change, (job, pipeline) in each.made.items():
         better, changed = orders_in(each.best[change]), job.steps[replayed.step][replica]
-        if change != ORDER or list(map(list, better)) != own:
+        if change != ORDER or tuple(better) != own:
             rows[change] = as_replayed(job, pipeline, changed, better)
     title = "{}: iteration {}, {:,.6g} ms"
     return {title.format(name, replayed.step, row.makespan * TICK_MS): row for name, row in rows.items()}

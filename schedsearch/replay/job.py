@@ -78,6 +78,11 @@ class Job(NamedTuple):
         """Devices of one replica's pipeline."""
         return 1 + max(self.device.values())
 
+    @property
+    def runs(self) -> list[ReplicaIteration]:
+        """All iterations of all replicas."""
+        return [run for step in self.steps.values() for run in step]
+
 
 class _MissingError(Exception):
     """An iteration is incomplete or contradicts itself; the message names the block."""
@@ -193,12 +198,8 @@ def _places(
         raise TraceError(
             f"tensor_parallel: {tensor_parallel} is not {together}, which {table.job} says; leave it out"
         )
-    said = {
-        span.rank: span.replica
-        for each in spans.values()
-        for span in each
-        if span.replica is not None and tensor_parallel == 1
-    }
+    is_said = tensor_parallel == 1
+    said = {s.rank: s.replica for s in table.spans if s.replica is not None and is_said}
     places = {
         rank: _Place(said.get(rank, number // together), device)
         for device, (_, ranks) in enumerate(ordered)

@@ -98,7 +98,7 @@ def job_pipeline(job: Job, delays: Delays | None = None) -> JobPipeline:
         delays: Usual delays of blocks; None for those of the trace.
     """
     inputs, held = inputs_of(job.device), [1] * job.num_devices
-    for run in (run for step in job.steps.values() for run in step):
+    for run in job.runs:
         for device, order in enumerate(orders_of(run, job.device)):
             now = 0
             for name, _ in order:
@@ -129,15 +129,15 @@ def usual_delays(job: Job) -> Delays:
     Medians are of messages and of gaps apart. Where delays vary more than their size, a job takes the mean of
     all of them, which is one gap for each block.
     """
-    runs, delays = [run for step in job.steps.values() for run in step], defaultdict[str, list[float]](list)
-    for (name, _), idle_ms, sent_ms, start_ms in (wait for run in runs for wait in waits_of(job, run)):
+    delays: dict[str, list[float]] = defaultdict(list)
+    for (name, _), idle_ms, sent_ms, start_ms in (wait for run in job.runs for wait in waits_of(job, run)):
         if math.isfinite(max(idle_ms, sent_ms)):
             delays[name].append(start_ms - max(idle_ms, sent_ms))
     means = Delays({}, {name: max(0.0, fmean(ms)) for name, ms in delays.items()})
-    measured_ms = sum(run.measured_ms for run in runs)
+    measured_ms = sum(run.measured_ms for run in job.runs)
 
     def error_ms(usual: Delays) -> float:
-        ends = (ends_ms(usual.times(run), usual, job, orders_of(run, job.device)) for run in runs)
+        ends = (ends_ms(usual.times(run), usual, job, orders_of(run, job.device)) for run in job.runs)
         return abs(sum(max(each.values()) for each in ends) - measured_ms)
 
     return min(medians_of_delays(job), means, key=error_ms)
@@ -149,9 +149,7 @@ def medians_of_delays(job: Job) -> Delays:
     A block with few of them takes the median over all blocks of its kind.
     """
     messages, gaps = (defaultdict[str, list[float]](list) for _ in range(2))
-    for (name, _), idle_ms, sent_ms, start_ms in (
-        wait for step in job.steps.values() for run in step for wait in waits_of(job, run)
-    ):
+    for (name, _), idle_ms, sent_ms, start_ms in (wait for run in job.runs for wait in waits_of(job, run)):
         if math.isfinite(later_ms := max(idle_ms, sent_ms)):
             delays = messages if sent_ms > idle_ms else gaps
             delays[name].append(start_ms - later_ms)
@@ -251,14 +249,11 @@ def with_halves(job: Job, pipeline: JobPipeline) -> Variant | None:
 
 def with_equal_stages(job: Job, pipeline: JobPipeline) -> Variant:
     """Return a job whose stages take equally long: each block's time is scaled to the mean of its kind."""
-    factor = {name: 1 / share for name, share in stage_shares(pipeline.time_ms).items()}
+    share = stage_shares(pipeline.time_ms)
 
     def scaled(run: ReplicaIteration) -> ReplicaIteration:
-        blocks = {
-            instance: block._replace(time_ms=block.time_ms * factor[instance[0]])
-            for instance, block in run.blocks.items()
-        }
-        return run._replace(blocks=blocks)
+        found = run.blocks.items()
+        return run._replace(blocks={n: b._replace(time_ms=b.time_ms / share[n[0]]) for n, b in found})
 
     return _changed(job, scaled, pipeline.delays)
 
@@ -283,18 +278,17 @@ def memory_of(name: str, blocks: Mapping[str, object]) -> int:
 def block_times(job: Job) -> dict[str, list[float]]:
     """Return all times of each block in ms, for scenarios."""
     times: dict[str, list[float]] = defaultdict(list)
-    for run in (run for step in job.steps.values() for run in step):
+    for run in job.runs:
         for (name, _), measured in run.blocks.items():
             times[name].append(round(measured.time_ms, 3))
     return times
 
 
-def orders_of(run: ReplicaIteration, device: Mapping[str, int]) -> list[list[Instance]]:
+def orders_of(run: ReplicaIteration, device: Mapping[str, int]) -> tuple[tuple[Instance, ...], ...]:
     """Return the order in which each device ran its blocks."""
-    orders: list[list[Instance]] = [[] for _ in range(1 + max(device.values()))]
-    for each in sorted(run.blocks, key=lambda each: (run.blocks[each].start_ms, run.blocks[each].end_ms)):
-        orders[device[each[0]]].append(each)
-    return orders
+    ran = sorted(run.blocks, key=lambda each: (run.blocks[each].start_ms, run.blocks[each].end_ms))
+    devices = range(1 + max(device.values()))
+    return tuple(tuple(each for each in ran if device[each[0]] == own) for own in devices)
 
 
 def waits_of(job: Job, run: ReplicaIteration) -> list[Wait]:
@@ -337,7 +331,7 @@ def _positions(job: Job, time_ms: Mapping[str, float]) -> dict[Instance, float]:
     waits for parameters, or its kernels are loaded.
     """
     offs: dict[Instance, list[float]] = defaultdict(list)
-    for run in (run for step in job.steps.values() for run in step):
+    for run in job.runs:
         for (name, number), (_, ms) in run.blocks.items():
             offs[name, number].append(math.log(max(ms, TICK_MS) / max(time_ms[name], TICK_MS)))
     factors = {instance: _certain_factor(logs) for instance, logs in offs.items()}

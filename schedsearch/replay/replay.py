@@ -64,8 +64,6 @@ class ReplayedIteration:
         reassigned_ms: With the best assignment and orders found for this iteration, its times being known;
             None for one replica.
         reassigned_bound_ms: Lower bound over all assignments and orders.
-        measured_mean_ms: Mean over replicas, as measured.
-        reassigned_mean_ms: Mean over replicas with the best assignment.
         moved: Micro-batches that the best assignment moves to another replica.
         assignment: Micro-batches of each replica in the best assignment, numbered through all replicas.
     """
@@ -80,8 +78,6 @@ class ReplayedIteration:
     reordered_bound_ms: float
     equal_ms: float
     equal_bound_ms: float
-    measured_mean_ms: float
-    reassigned_mean_ms: float
     moved: int
     assignment: str
     split_ms: float | None = None
@@ -176,16 +172,12 @@ def best_orders(made: Mapping[str, Variant], work_limit: float, seed: int = 0) -
     return {change: _best_order(*each, limits, seed) for change, each in made.items()}
 
 
-def _usual_order(job: Job) -> Orders:
-    runs = (run for step in job.steps.values() for run in step)
-    return Counter(tuple(map(tuple, orders_of(run, job.device))) for run in runs).most_common(1)[0][0]
-
-
 def _best_order(job: Job, pipeline: JobPipeline, limits: SharedLimits, seed: int) -> Schedule:
     """Return the order that is best for the iterations on average, with mean times."""
-    usual, own = _usual_order(job), SharedLimits(limits.share()["work_limit"])
+    usual = Counter(orders_of(run, job.device) for run in job.runs).most_common(1)[0][0]
+    own = SharedLimits(limits.share()["work_limit"])
     number = 1 + max(n for order in usual for _, n in order)
-    runs = [run for step in job.steps.values() for run in step if run.num_micro_batches == number]
+    runs = [run for run in job.runs if run.num_micro_batches == number]
     some = runs[:: -(-len(runs) // _SINGLE_ITERATIONS)]
     own.searches, given = 1 + len(some), own.work
     begin = [validate(as_soon_as_possible(pipeline.placement, number, usual))]
@@ -247,9 +239,9 @@ def replay(
     limits = SharedLimits(work_limit, searches=len(job.steps))
     for step, runs in job.steps.items():
         INTERRUPTS.raise_if_seen()
-        took_ms, assigned = [run.measured_ms for run in runs], _numbers(runs)
+        own = assigned = _numbers(runs)
         simulated = [_makespan_ms(job, pipeline, run) for run in runs]
-        times = {"measured_ms": max(took_ms), "simulated_ms": max(simulated)}
+        times = {"measured_ms": max(run.measured_ms for run in runs), "simulated_ms": max(simulated)}
         for change, (changed, within) in made.items():
             spans, bounds = _replayed(changed, within, changed.steps[step], best[change])
             if change == EQUAL:
@@ -267,7 +259,6 @@ def replay(
                 spans, assigned = moved_ms, moved_to
             bound_ms = answer.makespan_bound * TICK_MS * min(pipeline.positions.values(), default=1.0)
             times |= {"reassigned_ms": max(spans), "reassigned_bound_ms": min(bound_ms, max(spans))}
-        own = _numbers(runs)
         found.append(
             ReplayedIteration(
                 job.name,
@@ -275,8 +266,6 @@ def replay(
                 len(runs),
                 sum(map(len, own)),
                 **{name: round(ms, 6) for name, ms in times.items()},
-                measured_mean_ms=round(fmean(took_ms), 6),
-                reassigned_mean_ms=round(fmean(spans), 6),
                 moved=sum(len({*new} - {*old}) for new, old in zip(assigned, own, strict=True)),
                 assignment=" | ".join(" ".join(map(str, numbers)) for numbers in assigned),
             )

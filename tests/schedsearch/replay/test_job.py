@@ -94,7 +94,7 @@ def test_a_pipeline_has_messages_memory_and_speeds() -> None:
     assert pipeline.placement.memory == (2, 1)
     assert pipeline.speeds[1]["F0"] / pipeline.speeds[0]["F0"] == pytest.approx(1.5, rel=0.01)
     order = orders_of(job.steps[3][0], job.device)
-    assert order[1][:3] == [("F1", 0), ("B1", 0), ("F1", 1)]
+    assert order[1][:3] == (("F1", 0), ("B1", 0), ("F1", 1))
 
 
 def test_what_is_not_whole_is_named() -> None:

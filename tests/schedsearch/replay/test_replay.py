@@ -53,7 +53,6 @@ def test_own_times_in_own_order_are_what_was_measured(stages: int, chunks: int) 
         assert each.reordered_bound_ms <= min(each.reordered_ms, each.simulated_ms) + 1e-6
         assert each.split_bound_ms <= each.split_ms
         assert each.equal_bound_ms <= each.equal_ms
-        assert each.measured_mean_ms < each.measured_ms
     for row in changes(found):
         assert row.bound_ms is None or row.bound_ms <= row.pipeline_ms
     for schedule in best.values():
@@ -64,7 +63,6 @@ def test_long_micro_batches_go_to_the_replica_that_waits() -> None:
     (found,), _ = replayed(job_of(table(uneven, replicas=2, steps=(0,))), 0.2)
     assert found.moved >= 2
     assert found.reassigned_ms < 0.85 * found.reordered_ms
-    assert found.reassigned_ms < 1.05 * found.reassigned_mean_ms
 
 
 def test_a_slow_place_in_the_iteration_is_not_a_long_micro_batch() -> None:
