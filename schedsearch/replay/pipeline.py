@@ -72,8 +72,8 @@ class JobPipeline(NamedTuple):
     """The pipeline that a job's iterations share, with the speed of each replica.
 
     Attributes:
-        placement: Of one replica, with mean times; the memory is the most micro-batches that each device
-            held at once.
+        placement: Placement of one replica, with mean times; the memory is the most micro-batches that
+            each device held at once.
         time_ms: Mean time of each block on a replica of the usual speed.
         delays: Usual delays of blocks.
         speeds: Time of each block on each replica, as a multiple of the usual.
