@@ -243,22 +243,22 @@ def replay(
         simulated = [_makespan_ms(job, pipeline, run) for run in runs]
         times = {"measured_ms": max(run.measured_ms for run in runs), "simulated_ms": max(simulated)}
         for change, (changed, within) in made.items():
-            spans, bounds = _replayed(changed, within, changed.steps[step], best[change])
+            better, bounds = _replayed(changed, within, changed.steps[step], best[change])
             if change == EQUAL:
                 bounds = [division_bound_ms(within.delays.times(run), changed) for run in changed.steps[step]]
             if change == ORDER:
-                reordered = min(spans, simulated, key=max)
+                spans = min(better, simulated, key=max)
             column = _COLUMNS[change]
-            times |= {f"{column}_ms": max(spans), f"{column}_bound_ms": min(max(bounds), max(spans))}
-        spans = reordered
+            times |= {f"{column}_ms": max(better), f"{column}_bound_ms": max(bounds)}
         if len(runs) > 1:
             limit = limits.share()["work_limit"]
             moved_ms, moved_to, answer = _reassigned(job, pipeline, runs, limit, seed)
             limits.spend(answer.work)
             if max(moved_ms) < max(spans):
                 spans, assigned = moved_ms, moved_to
-            bound_ms = answer.makespan_bound * TICK_MS * min(pipeline.positions.values(), default=1.0)
-            times |= {"reassigned_ms": max(spans), "reassigned_bound_ms": min(bound_ms, max(spans))}
+            ticks = answer.makespan_bound - sum(len(run.blocks) for run in runs)  # their times are rounded
+            bound_ms = ticks * TICK_MS * min(pipeline.positions.values(), default=1.0)
+            times |= {"reassigned_ms": max(spans), "reassigned_bound_ms": bound_ms}
         found.append(
             ReplayedIteration(
                 job.name,
@@ -299,7 +299,7 @@ def _replayed(
         batch = _batch(pipeline.placement, times, run.num_micro_batches)
         if batch.chosen and len(times) <= _BOUNDED:
             ticks = BlockOrders(batch, FINITE[Objective.MAKESPAN]).bound()
-            bounds[-1] = max(bounds[-1], ticks * TICK_MS)
+            bounds[-1] = max(bounds[-1], (ticks - len(times)) * TICK_MS)  # times in ticks are rounded
     return spans, bounds
 
 
