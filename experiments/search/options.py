@@ -57,6 +57,7 @@ class SearchOptions:
         "schedule turns, simulated, neighbourhoods",
     )
     without: tuple[str, ...] = option((), "strategies to leave out, as [annealing]")
+    workers: int = option(1, "processes that search side by side, each with its own seed", min=1)
     micro_batches: Verbatim | None = option(
         None,
         "CSV of micro-batches that differ: micro_batch,block,time_ms and optionally memory_mib, or "

@@ -64,6 +64,7 @@ class Problem:
         strategies: Procedures to search with: names of `schedsearch.procedures.registry`, or objects of one's
             own, in the order in which they run; None for all.
         without: Names of procedures to leave out.
+        workers: Processes that search side by side, this one among them; see `schedsearch.core.team`.
     """
 
     placement: Placement
@@ -80,6 +81,7 @@ class Problem:
     begin_with: BeginWith | None = None
     strategies: Sequence[Any] | None = None
     without: Collection[str] = ()
+    workers: int = 1
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -155,9 +157,12 @@ class Problem:
             )
         if self.solver not in SOLVERS:
             raise SearchError(f"search.solver: {self.solver!r} is not a solver; use {' or '.join(SOLVERS)}")
-        for name in ("num_micro_batches", "micro_batches_per_repetend", "max_micro_batches_per_repetend"):
+        numbers = ("micro_batches_per_repetend", "max_micro_batches_per_repetend", "workers")
+        for name in ("num_micro_batches", *numbers):
             number = getattr(self, name)
-            if not isinstance(number, SupportsIndex) and (number is not None or name == "num_micro_batches"):
+            if not isinstance(number, SupportsIndex) and (
+                number is not None or name != "micro_batches_per_repetend"
+            ):
                 raise SearchError(f"search.{name}: {number!r} is not a whole number")
             if number is not None and int(number) < 1:
                 raise SearchError(f"search.{name}: {number} is not at least 1")
