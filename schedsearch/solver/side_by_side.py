@@ -1,0 +1,190 @@
+"""Independent calls side by side: in processes of this machine by joblib, or as tasks of a Ray cluster.
+
+A Ctrl-C ends the running calls as it would end one of this process: searches still give their best answers.
+The calls and their results must be picklable; lambdas and functions inside functions are.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from schedsearch.solver.interrupts import INTERRUPTS, interruptible
+
+Result = TypeVar("Result")
+
+Keep = Callable[[int, Any], None]
+"""Called with the number of a call and its result, as soon as it is there."""
+
+_LOOK_S = 0.05
+"""Seconds between two looks for Ctrl-C."""
+
+_RETRIES = 2
+"""Further times that Ray starts a call, perhaps on another node, whose worker or node died."""
+
+
+class RayAddressError(ValueError):
+    """There is no Ray cluster at the address that is given."""
+
+
+def side_by_side(
+    calls: Sequence[Callable[[], Result]], workers: int = 1, keep: Keep = lambda i, result: None
+) -> list[Result | None]:
+    """Make independent calls in several processes; return their results in the order of the calls.
+
+    The processes are joblib's on this machine, or Ray's where ``RAY_ADDRESS`` is set. Calls whose process
+    died are made again in this one. One call, or one worker, needs no other process.
+
+    Args:
+        calls: Functions without arguments.
+        workers: Calls made at the same time, at most.
+        keep: Called in the order in which results come.
+
+    Returns:
+        One result for each call; None where Ctrl-C came first.
+    """
+    results: list[Result | None] = [None] * len(calls)
+    missing = set(range(len(calls)))
+
+    def take(i: int, result: Result) -> None:
+        results[i] = result
+        missing.remove(i)
+        keep(i, result)
+
+    with INTERRUPTS.answered():
+        if min(workers, len(calls)) > 1:
+            (on_ray if "RAY_ADDRESS" in os.environ else _in_processes)(calls, take, workers)
+            if missing and not INTERRUPTS.seen:
+                text = "%d of %d calls lost their process; they are made again in this one"
+                logging.getLogger(__name__).warning(text, len(missing), len(calls))
+        for i in sorted(missing):
+            if not INTERRUPTS.seen:
+                take(i, calls[i]())
+    return results
+
+
+def _in_processes(calls: Sequence[Callable[[], Any]], keep: Keep, workers: int) -> None:
+    """Make calls in processes of this machine; calls are left out from a Ctrl-C or the death of one on."""
+    from joblib import Parallel, delayed  # which commands that search alone do not wait for
+
+    with tempfile.TemporaryDirectory() as folder:
+        stop = Path(folder) / "stop"
+        numbered = (delayed(_stoppable)(i, call, stop) for i, call in enumerate(calls))
+        parallel = Parallel(workers, return_as="generator_unordered", batch_size=1, max_nbytes=None)
+
+        def take_all() -> None:
+            for i, results in parallel(numbered):
+                for result in results:
+                    keep(i, result)
+
+        with contextlib.suppress(BrokenProcessPool):
+            interruptible(take_all, stop.touch)
+
+
+def _stoppable(i: int, call: Callable[[], Result], stop: Path) -> tuple[int, list[Result]]:
+    """Make a call in a worker, interrupted as by Ctrl-C once a file is there.
+
+    Returns:
+        The number of the call, and its result; no result where the interruption came before.
+    """
+    os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the first process alone, which passes it on once
+    is_done = threading.Event()
+
+    def watch() -> None:
+        while not is_done.wait(_LOOK_S):
+            if stop.exists():
+                _thread.interrupt_main()
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    try:
+        watcher.start()
+        return i, [] if stop.exists() else [call()]
+    except KeyboardInterrupt:
+        return i, []
+    finally:
+        is_done.set()
+        watcher.join()
+
+
+@contextlib.contextmanager
+def ray_cluster() -> Iterator[ModuleType]:
+    """Connect to the Ray cluster at ``RAY_ADDRESS``, or start Ray on this machine, and leave it at the end.
+
+    It prints nothing; the output of tasks stays in Ray's own log files.
+
+    Yields:
+        The module ``ray``.
+
+    Raises:
+        RayAddressError: There is no cluster at ``RAY_ADDRESS``.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    address = os.environ.get("RAY_ADDRESS", "local")
+    try:
+        ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
+    except (ConnectionError, ValueError) as error:
+        line = str(error).splitlines()[0]
+        raise RayAddressError(f"RAY_ADDRESS: {address}: {line}; start the cluster, or unset it") from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def on_ray(calls: Sequence[Callable[[], Any]], keep: Keep, workers: int, num_cpus: float = 1.0) -> None:
+    """Make calls as tasks of Ray, in the folder of this process; leave out calls that Ray cannot end.
+
+    Ray makes a call again, up to `_RETRIES` times, where its worker or node dies.
+
+    Args:
+        calls: As of `side_by_side`, as for the rest.
+        keep: Called in the order in which results come; never with the number of a call that is left out.
+        workers: Calls made at the same time, at most.
+        num_cpus: Cores that each call takes.
+
+    Raises:
+        RayAddressError: There is no cluster at ``RAY_ADDRESS``.
+    """
+    with ray_cluster() as ray:
+        task = ray.remote(num_cpus=num_cpus, max_retries=_RETRIES)(_in_folder)
+        coming = iter([partial(task.remote, Path.cwd(), call) for call in calls])
+        numbers = iter(range(len(calls)))
+        running: dict[Any, int] = {}
+        is_stopped = False
+        while True:
+            while not is_stopped and len(running) < workers and (i := next(numbers, None)) is not None:
+                running[next(coming)()] = i
+            if not running:
+                return
+            for ended in ray.wait(list(running), timeout=_LOOK_S)[0]:
+                i = running.pop(ended)
+                try:
+                    result = ray.get(ended)
+                except ray.exceptions.RayTaskError as error:
+                    raise error.cause from None
+                except ray.exceptions.RayError:
+                    continue
+                keep(i, result)
+            if INTERRUPTS.seen and not is_stopped:
+                is_stopped = True
+                for each in running:
+                    ray.cancel(each)
+
+
+def _in_folder(folder: Path, call: Callable[[], Result]) -> Result:
+    """Make a call on a node, in the same folder as the process that wants it."""
+    os.chdir(folder)
+    return call()
