@@ -17,11 +17,13 @@ from schedsearch.core.budget import Account, Budget
 from schedsearch.core.known import Known, Start
 from schedsearch.core.objective import FINITE, VALUE, Objective
 from schedsearch.core.problem import GIVEN, LONGEST_S, Problem
+from schedsearch.core.team import Leader, Member
 from schedsearch.passes import border
 from schedsearch.passes.begin_with import starting_point_on
 from schedsearch.procedures.modes import Modes
 from schedsearch.procedures.period import PeriodSearch
 from schedsearch.procedures.registry import chosen
+from schedsearch.procedures.team_search import TeamProgress, best_of, problems_of_helpers
 from schedsearch.procedures.whole import WholeSearch
 from schedsearch.proof.load_and_path import critical_path, period_bound
 from schedsearch.proof.memory_need import require_capacity
@@ -38,23 +40,32 @@ _SHARE_OF_REPETENDS = 0.3
 _FIRST_REPETENDS = 1.5
 """Work up to which repetends come first in any case: enough for all of them if queries are easy."""
 
-_SHARE_OF_MADE = 0.1
-"""Share of a time limit, at least a second, that may pass beyond it, for hand-made schedules that the search
-has not tried yet."""
+_SHARE_BEYOND = 0.1
+"""Share of a time limit, at least a second, that may pass beyond it: for hand-made schedules that the search
+has not tried yet, and for the last findings of other workers."""
 
 
 def solve(problem: Problem, on_progress: SearchReport) -> Answer:
-    """Answer a problem that is checked, through the passes and back."""
+    """Answer a problem that is checked, through the passes and back.
+
+    Raises:
+        TeamError: Other workers cannot be started.
+    """
     require_capacity(problem.placement)
     passed = border.lower(problem, on_progress)
     return passed.lift(Orchestrator(passed.problem, passed.on_progress).run())
 
 
+def _help(problem: Problem, member: Member) -> Answer:
+    """Search as a helper of a team."""
+    return Orchestrator(problem, lambda _: None, member).run()
+
+
 class Orchestrator:
     """Runs all procedures on a problem made plain by the passes; its findings are kept at any end."""
 
-    def __init__(self, problem: Problem, on_progress: SearchReport) -> None:
-        """Prepare to search.
+    def __init__(self, problem: Problem, on_progress: SearchReport, member: Member | None = None) -> None:
+        """Prepare to search; as a helper, which is a `member` of a team, or alone or as the leader of others.
 
         Raises:
             SearchError: What to begin with is not for this placement, or a procedure is unknown.
@@ -72,9 +83,10 @@ class Orchestrator:
         for each in procedures:
             if isinstance(each, Modes):
                 each.search_orders = self._search_orders
-        began = time.monotonic()
-        self.effort = Effort(began + problem.seconds, limit=min(problem.work_limit or math.inf, LONGEST_S))
-        self.account = Account(SOLVERS[problem.solver](), problem.seed, began, self.effort, on_progress)
+        began, seconds = time.monotonic(), problem.seconds if member is None else member.left_s
+        self.effort = Effort(began + seconds, limit=min(problem.work_limit or math.inf, LONGEST_S))
+        self.member, self.told = member, TeamProgress(on_progress)
+        self.account = Account(SOLVERS[problem.solver](), problem.seed, began, self.effort, self.told)
         known = Known(
             placement.per_micro_batch, problem.sizes, period_bound(placement), before, seed=problem.seed
         )
@@ -84,6 +96,24 @@ class Orchestrator:
 
     def run(self) -> Answer:
         """Search until all is proved, no step is left, or a limit or Ctrl-C comes; return the answer."""
+        if self.problem.workers == 1:
+            return self._run()[0]
+        with Leader(_help, problems_of_helpers(self.problem), self.effort) as team:
+            self.member = team
+            found, ending = self._run()
+            if found.ended_by is EndedBy.PROOF:
+                return found
+            is_cut = ending.interrupted or ending.out_of_work or ending.out_of_time
+            if is_cut:
+                team.finish(interrupted=ending.interrupted, beyond_s=self._beyond_s)
+            return best_of(found, team.known, self.problem.wanted)
+
+    @property
+    def _beyond_s(self) -> float:
+        """Seconds beyond a time limit that are left for what is nearly there."""
+        return max(1.0, _SHARE_BEYOND * self.problem.seconds)
+
+    def _run(self) -> tuple[Answer, Ending]:
         period = self.period
         with self.effort.answered() as ending:
             if self.given is not None:
@@ -94,10 +124,10 @@ class Orchestrator:
                 period.begin()
         is_cut, best = ending.interrupted or ending.out_of_work or ending.out_of_time, period.known.best
         if is_cut and best is not None and self.last in self.problem.wanted and best.placement.is_plain:
-            beyond_s = max(1.0, _SHARE_OF_MADE * self.problem.seconds) if ending.out_of_time else 0.0
+            beyond_s = self._beyond_s if ending.out_of_time else 0.0
             with contextlib.suppress(KeyboardInterrupt):  # a second one, which ends this too
                 self.whole.take_hand_made(best, beyond_s)
-        return self._answer(ending)
+        return self._answer(ending), ending
 
     def _rounds(self) -> None:
         """Search the period and the later objectives in rounds.
@@ -128,6 +158,33 @@ class Orchestrator:
                     whole.shorten(end)
             if (not self.with_period or known.is_done) and whole.is_done(after):
                 return
+            if self.member is not None and self._swap(self.member):
+                return
+
+    def _swap(self, member: Member) -> bool:
+        """Exchange the answers of a round with the other workers; return whether one of them proved its own.
+
+        Only helpers take over what others found.
+        """
+        others: list[Answer] = member.swap(self._answer(Ending()))
+        if member.leads:
+            self.told.of_helpers(others, self.problem.wanted, self.account.began)
+        else:
+            for answer in others:
+                self._take(answer)
+        return any(answer.ended_by is EndedBy.PROOF for answer in others)
+
+    def _take(self, answer: Answer) -> None:
+        """Take over the repetend and the schedule of another worker, and its bound on all periods."""
+        if answer.min_period is not None:
+            self.period.take(GIVEN, [answer.min_period])
+        if answer.schedule is None:
+            return
+        repetend, schedule = starting_point_on(self.problem.placement, self.problem.num_micro_batches, answer)
+        if repetend is not None:
+            self.period.take(GIVEN, [Start(repetend, GIVEN)])
+        if schedule is not None and self.last in self.problem.wanted:
+            self.whole.take(schedule)
 
     def _search_orders(self, known: Known, budget: Budget) -> Iterator[Start]:
         """Yield the best repetends of a plain placement that all procedures but modes find in a round."""

@@ -138,10 +138,17 @@ class WholeSearch:
         self.polished = self._closed = not is_searched
         self._bisection, self._has_span = Bisection(), Objective.SPAN in best.limit
 
+    def take(self, schedule: Schedule) -> None:
+        """Take a schedule of another worker, without optimizer blocks, as the given one if it is shorter."""
+        if self._given is None or self._goal.value(schedule) < self._goal.value(self._given):
+            self._given = schedule
+            if self._within is not None:
+                self._offer_given(self._within.per_micro_batch)
+
     @cached_property
-    def _others(self) -> list[Schedule]:
-        """The given schedule, if any, and the best hand-made one with modes chosen by simple rules."""
-        found, each = [] if self._given is None else [self._given], self.placement
+    def _made_with_modes(self) -> list[Schedule]:
+        """The best hand-made schedule with modes chosen by simple rules, where there are modes; or none."""
+        found, each = list[Schedule](), self.placement
         number = len(each.per_micro_batch.blocks) * self.num_micro_batches
         if not each.is_plain and number <= _MAX_BLOCKS and "hand_made" in self.uses:
             made = with_chosen_modes(each.per_micro_batch, self.num_micro_batches, HAND_MADE)
@@ -291,17 +298,21 @@ class WholeSearch:
             return
         self._restart(within)
         each = within.per_micro_batch
-        if (
-            self._given is not None
-            and self.placement.is_plain
-            and _is_valid(given := self._given.under(each))
-        ):
-            self._offer(Made(given, GIVEN))
+        self._offer_given(each)
         self._starts = {
             name: make(each, self._number, self.effort)
             for name, (make, _) in BEGINNINGS.items()
             if name in self.uses
         }
+
+    def _offer_given(self, within: Placement) -> None:
+        """Offer the given schedule, if there is one that can be offered and it is valid within the memory."""
+        if (
+            self._given is not None
+            and self.placement.is_plain
+            and _is_valid(given := self._given.under(within))
+        ):
+            self._offer(Made(given, GIVEN))
 
     def _offer(self, made: Made) -> None:
         """Take a schedule as the start of the improvement if it is better than all before."""
@@ -343,7 +354,8 @@ class WholeSearch:
         schedules = [unroll(found.repetend)]
         if self._shortest is not None and self._lowered is not None:
             schedules.append(self._lowered.schedule(self._shortest))
-        schedules += self._others if Objective.LATENCY not in found.limit else []
+        if Objective.LATENCY not in found.limit:
+            schedules += [*self._made_with_modes, *([] if self._given is None else [self._given])]
         settled = [self._goal.settled(with_optimizer(self.placement, each)) for each in schedules]
         within = found.limited(self.placement)
         fit = (each for each in sorted(settled, key=self._goal.value) if _is_valid(each.under(within)))

@@ -1,0 +1,322 @@
+"""Processes that search side by side, and exchange findings between rounds of counted work.
+
+The caller's process leads: it searches as it does alone, whatever the others find, so that a team never ends
+with less. Each helper has a seed of its own, and takes over what all others found. At the end of a round the
+leader reads the helpers' findings of the round before: it hardly waits, and no clock decides what it reads.
+A helper that dies is left out. The module does not know what a finding is.
+
+Helpers are processes of this machine, or tasks of Ray where RAY_ADDRESS is set.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import pickle
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any, Protocol
+
+from schedsearch.solver.effort import Effort, OutOfTimeError
+from schedsearch.solver.interrupts import INTERRUPTS
+
+log = logging.getLogger(__name__)
+
+_CALL = "SCHEDSEARCH_HELPER"
+"""Environment variable of a helper: host, port, key and number, with colons between."""
+
+_LOOK_S = 0.02
+"""Seconds between two looks for a message."""
+
+_CONNECT_S = 120.0
+"""Seconds after which a helper that has not connected is left out."""
+
+_AFTER_INTERRUPT_S = 5.0
+"""Longest wait for the findings of helpers after a Ctrl-C."""
+
+
+class TeamError(ValueError):
+    """Helpers cannot be started; the message is one line with the remedy."""
+
+
+class Member(Protocol):
+    """The part of a team that a search sees."""
+
+    leads: bool
+    """Whether its search goes on as it does alone."""
+
+    left_s: float
+    """Seconds that were left when it began."""
+
+    def swap(self, finding: Any) -> list[Any]:
+        """Give the findings of a round; return those of the others that are to be known now."""
+
+
+Search = Callable[[Any, Member], Any]
+"""The search of a helper: a function of a module, of a problem and its place in the team. It returns its last
+findings."""
+
+
+class _Process:
+    """A helper that is a process of this machine, with a session of its own: a Ctrl-C is passed on."""
+
+    def __init__(self, call: str) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        code = f"from {__name__} import help_out; help_out()"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            env={**os.environ, _CALL: call, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            start_new_session=True,
+        )
+
+    def why_dead(self) -> str:
+        """Return how it ended, empty while it runs."""
+        if (code := self._process.poll()) is None:
+            return ""
+        self._errors.seek(0)
+        last = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
+        return f"signal {-code}" if code < 0 else f"exit code {code}: {last[:160]}"
+
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._errors.close()
+
+
+class _RayTask:
+    """A helper that is a task of Ray."""
+
+    def __init__(self, call: str) -> None:
+        import ray
+
+        self._ray, self._reference = ray, ray.remote(num_cpus=1, max_retries=0)(help_out).remote(call)
+
+    def why_dead(self) -> str:
+        """Return how it ended, empty while it runs or waits for a core."""
+        done, _ = self._ray.wait([self._reference], timeout=0)
+        if not done:
+            return ""
+        try:
+            self._ray.get(done)
+        except Exception as error:  # of Ray, or of the search itself
+            return str(error).strip().rpartition("\n")[2][:160]
+        return "it was done"
+
+    def interrupt(self) -> None:
+        self._ray.cancel(self._reference)
+
+    def end(self) -> None:
+        self._ray.cancel(self._reference, force=True)
+
+
+class _Helper:
+    """A helper and its messages.
+
+    Attributes:
+        finding: Its last findings that are to be known; None before the first.
+        rounds: Number of rounds whose findings were read.
+    """
+
+    def __init__(self, number: int, runs: _Process | _RayTask) -> None:
+        self.number, self.runs, self.began = number, runs, time.monotonic()
+        self.connection: Connection | None = None
+        self.finding: Any = None
+        self.rounds, self.is_done = 0, False
+
+    def read(self) -> bool:
+        """Read its next message, if there is one or it is lost; return whether something happened."""
+        try:
+            if self.connection is not None and self.connection.poll(_LOOK_S):
+                self.is_done, self.finding = self.connection.recv()
+                self.rounds += 1
+                return True
+            if self.connection is None:
+                time.sleep(_LOOK_S)
+            if why := self.runs.why_dead():
+                return (self.connection is not None and self.connection.poll()) or self._lose(why)
+            if self.connection is None and time.monotonic() - self.began > _CONNECT_S:
+                return self._lose("it did not begin, for want of a core or of a way to this machine")
+        except (EOFError, OSError):
+            return self._lose(self.runs.why_dead() or "its connection is gone")
+        return False
+
+    def _lose(self, why: str) -> bool:
+        log.warning("search.workers: worker %s is left out, the others go on: %s", self.number + 1, why)
+        self.is_done = True
+        return True
+
+    def tell(self, findings: list[Any] | None) -> None:
+        """Send the findings of the others; None where no more come."""
+        if self.connection is not None and not self.is_done:
+            try:
+                self.connection.send(findings)
+            except OSError:
+                self._lose(self.runs.why_dead() or "its connection is gone")
+
+
+class Leader:
+    """The member that starts the helpers, and ends them; a context.
+
+    Args:
+        search: Search of each helper.
+        problems: Problem of each helper; all but the first of a team.
+        effort: Effort of the leader's own search, whose time limit holds for waiting.
+
+    Raises:
+        TeamError: A problem cannot be sent to another process, or Ray is not there.
+    """
+
+    leads, left_s = True, math.inf
+
+    def __init__(self, search: Search, problems: Sequence[Any], effort: Effort) -> None:
+        """Start the helpers; they connect while the leader goes on."""
+        self._effort, self._rounds = effort, 0
+        try:
+            self._work = [pickle.dumps((search, problem)) for problem in problems]
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise TeamError(f"search.workers: {error}; define it in a module, or leave workers out") from None
+        host, kind = ("127.0.0.1", _Process) if not os.environ.get("RAY_ADDRESS") else (_ray_host(), _RayTask)
+        key = secrets.token_bytes(16)
+        self._listener = Listener((host, 0), backlog=len(problems), authkey=key)
+        where = f"{host}:{self._listener.address[1]}:{key.hex()}"
+        self._helpers = [_Helper(i, kind(f"{where}:{i}")) for i in range(1, len(problems) + 1)]
+        threading.Thread(target=self._connect, daemon=True).start()
+
+    def _connect(self) -> None:
+        for _ in self._helpers:
+            try:
+                connection = self._listener.accept()
+                number = connection.recv()
+                connection.send(self._effort.left_s)
+                connection.send_bytes(self._work[number - 1])
+                self._helpers[number - 1].connection = connection
+            except (EOFError, OSError):  # it died, or all is over
+                continue
+
+    def swap(self, finding: Any) -> list[Any]:
+        """Send the findings of a round to all; return those of the helpers of the round before.
+
+        Raises:
+            OutOfTimeError: The time limit is over.
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        for helper in self._helpers:
+            while helper.rounds < self._rounds and not helper.is_done:
+                if not helper.read():
+                    _require_time(self._effort)
+        self._rounds += 1
+        for helper in self._helpers:
+            others = [each.finding for each in self._helpers if each is not helper]
+            helper.tell([each for each in (finding, *others) if each is not None])
+        return self.known
+
+    def finish(self, *, interrupted: bool, beyond_s: float) -> None:
+        """Wait for the last findings of the helpers.
+
+        Args:
+            interrupted: Whether a Ctrl-C ended the search, which the helpers are told.
+            beyond_s: Seconds to wait beyond the time limit.
+        """
+        wait_s = _AFTER_INTERRUPT_S if interrupted else self._effort.left_s + beyond_s
+        end = time.monotonic() + wait_s
+        for helper in self._helpers:
+            helper.tell(None)
+            if interrupted and not helper.is_done:
+                helper.runs.interrupt()
+        for helper in self._helpers:
+            while not helper.is_done and time.monotonic() < end:
+                helper.read()
+                INTERRUPTS.raise_if_seen()
+
+    @property
+    def known(self) -> list[Any]:
+        """The last findings of the helpers that were read."""
+        return [each.finding for each in self._helpers if each.finding is not None]
+
+    def __enter__(self) -> Leader:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all helpers."""
+        for helper in self._helpers:
+            helper.runs.end()
+        self._listener.close()
+
+
+class _Follower:
+    """A helper's own side: it waits for the others at the end of each round."""
+
+    leads = False
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._is_alone, self.left_s = connection, False, connection.recv()
+
+    def swap(self, finding: Any) -> list[Any]:
+        """Send the findings of a round; return those of the leader, and of the helpers of the round before.
+
+        Raises:
+            KeyboardInterrupt: There was a Ctrl-C.
+        """
+        if self._is_alone:
+            return []
+        self._connection.send((False, finding))
+        while not self._connection.poll(_LOOK_S):
+            INTERRUPTS.raise_if_seen()
+        told = self._connection.recv()
+        self._is_alone = told is None
+        return told or []
+
+
+def help_out(call: str = "") -> None:
+    """Be a helper, in a process that a leader started."""
+    host, port, key, number = (call or os.environ[_CALL]).split(":")
+    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
+    with Client((host, int(port)), authkey=bytes.fromhex(key)) as connection:
+        connection.send(int(number))
+        member = _Follower(connection)
+        search, problem = pickle.loads(connection.recv_bytes())
+        connection.send((True, search(problem, member)))
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is gone."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+def _require_time(effort: Effort) -> None:
+    INTERRUPTS.raise_if_seen()
+    if effort.left_s <= 0:
+        raise OutOfTimeError
+
+
+def _ray_host() -> str:
+    """Connect to the cluster of Ray; return the address of this machine in it.
+
+    Raises:
+        TeamError: Ray is not installed, or does not answer.
+    """
+    try:
+        import ray
+
+        ray.init(ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
+        return str(ray.util.get_node_ip_address())
+    except (ImportError, ConnectionError) as error:
+        remedy = "install schedsearch[ray], correct RAY_ADDRESS, or unset it for processes of this machine"
+        raise TeamError(f"search.workers: Ray cannot be used ({error}); {remedy}") from None
