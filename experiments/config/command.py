@@ -100,8 +100,11 @@ def _run_in_hydra(name: str) -> None:
         return
     import hydra
 
+    from experiments.config.ray_launcher import register_launcher
+
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # raise, so that the message can be made one line here
     tell_hydra(name, chosen_items(name, words))
+    register_launcher()
     sys.argv[1:] = words
     main = hydra.main(version_base="1.3", config_path=str(CONFIG), config_name=name)
     main(partial(_run_and_record, name))()

@@ -10,11 +10,12 @@ import _thread
 import contextlib
 import logging
 import os
+import socket
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -28,6 +29,9 @@ Keep = Callable[[int, Any], None]
 
 _LOOK_S = 0.05
 """Seconds between two looks for Ctrl-C."""
+
+_CONNECT_S = 5.0
+"""Longest wait for the answer of a Ray cluster."""
 
 _RETRIES = 2
 """Further times that Ray starts a call, perhaps on another node, whose worker or node died."""
@@ -121,7 +125,7 @@ def _stoppable(i: int, call: Callable[[], Result], stop: Path) -> tuple[int, lis
 def ray_cluster() -> Iterator[ModuleType]:
     """Connect to the Ray cluster at ``RAY_ADDRESS``, or start Ray on this machine, and leave it at the end.
 
-    It prints nothing; the output of tasks stays in Ray's own log files.
+    Nothing is printed; the output of tasks stays in the log files of Ray.
 
     Yields:
         The module ``ray``.
@@ -132,11 +136,18 @@ def ray_cluster() -> Iterator[ModuleType]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
+    if ray.is_initialized():
+        yield ray
+        return
+    vars(ray._private.worker)["_worker_logs_enabled"] = False  # else a worker's death takes six long lines
     address = os.environ.get("RAY_ADDRESS", "local")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
+        if host and port.isdecimal():  # Ray itself tries for a minute
+            socket.create_connection((host, int(port)), _CONNECT_S).close()
         ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
-    except (ConnectionError, ValueError) as error:
-        line = str(error).splitlines()[0]
+    except (OSError, ValueError) as error:
+        line = str(error).partition("\n")[0]
         raise RayAddressError(f"RAY_ADDRESS: {address}: {line}; start the cluster, or unset it") from None
     try:
         yield ray
@@ -145,13 +156,13 @@ def ray_cluster() -> Iterator[ModuleType]:
 
 
 def on_ray(calls: Sequence[Callable[[], Any]], keep: Keep, workers: int, num_cpus: float = 1.0) -> None:
-    """Make calls as tasks of Ray, in the folder of this process; leave out calls that Ray cannot end.
+    """Make calls as tasks of Ray, in the folder of this process; leave out calls that Ray cannot finish.
 
     Ray makes a call again, up to `_RETRIES` times, where its worker or node dies.
 
     Args:
-        calls: As of `side_by_side`, as for the rest.
-        keep: Called in the order in which results come; never with the number of a call that is left out.
+        calls: Functions without arguments.
+        keep: Called in the order in which results come, but for calls that are left out.
         workers: Calls made at the same time, at most.
         num_cpus: Cores that each call takes.
 
@@ -160,26 +171,25 @@ def on_ray(calls: Sequence[Callable[[], Any]], keep: Keep, workers: int, num_cpu
     """
     with ray_cluster() as ray:
         task = ray.remote(num_cpus=num_cpus, max_retries=_RETRIES)(_in_folder)
-        coming = iter([partial(task.remote, Path.cwd(), call) for call in calls])
-        numbers = iter(range(len(calls)))
-        running: dict[Any, int] = {}
+        waiting, running, folder = deque(enumerate(calls)), dict[Any, int](), Path.cwd()
         is_stopped = False
-        while True:
-            while not is_stopped and len(running) < workers and (i := next(numbers, None)) is not None:
-                running[next(coming)()] = i
-            if not running:
-                return
+        while waiting or running:
+            while waiting and len(running) < workers:
+                i, call = waiting.popleft()
+                running[task.remote(folder, call)] = i
             for ended in ray.wait(list(running), timeout=_LOOK_S)[0]:
                 i = running.pop(ended)
                 try:
                     result = ray.get(ended)
-                except ray.exceptions.RayTaskError as error:
-                    raise error.cause from None
-                except ray.exceptions.RayError:
-                    continue
-                keep(i, result)
+                except ray.exceptions.RayError as error:  # of Ray, or one of the call inside
+                    cause = getattr(error, "cause", error)
+                    if not isinstance(cause, ray.exceptions.RayError):
+                        raise cause from None
+                else:
+                    keep(i, result)
             if INTERRUPTS.seen and not is_stopped:
                 is_stopped = True
+                waiting.clear()
                 for each in running:
                     ray.cancel(each)
 

@@ -1,0 +1,118 @@
+"""Sweeps on Ray, ``-m hydra/launcher=ray``: each point is a task of a Ray cluster, or of Ray on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+from hydra.core.singleton import Singleton
+from hydra.core.utils import JobReturn, configure_log, filter_overrides, run_job, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, open_dict
+
+from experiments.config.declaring import command_of
+from experiments.config.run_record import FAILED, RunRecord, how_to_resume
+from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.side_by_side import on_ray
+
+log = logging.getLogger(__name__)
+
+_NAME = "hydra_plugins.schedsearch.RayLauncher"
+"""Name for Hydra, which takes only plugins whose names begin so."""
+
+
+class RayLauncher(Launcher):
+    """Runs the points of a sweep as tasks of Ray.
+
+    A point whose worker or node dies is tried again on another one, and is at last a failed point. The
+    folders of the sweep and of the command are the same on all nodes.
+    """
+
+    def __init__(self, num_cpus: float) -> None:
+        """Take the number of cores of a point; the cores of the cluster decide how many run at a time."""
+        self._num_cpus = num_cpus
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Take the task and the config of the command."""
+        self._context, self._task, self._config = hydra_context, task_function, config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run the points; return their ends in order, failed ones too.
+
+        Raises:
+            SystemExit: Ctrl-C came, and the running points have written their records.
+        """
+        setup_globals()
+        hydra, found = self._config.hydra, dict[int, JobReturn]()
+        configure_log(hydra.hydra_logging, hydra.verbose)
+        log.info("Launching %d jobs on Ray", len(job_overrides))
+        points = [self._point(initial_job_idx + i, given) for i, given in enumerate(job_overrides)]
+
+        def keep(i: int, ended: JobReturn) -> None:
+            found[i] = ended
+            words = " ".join(filter_overrides(job_overrides[i]))
+            log.info("\t#%d : %s : ended, %d of %d", initial_job_idx + i, words, len(found), len(points))
+
+        run = [partial(_run_point, Singleton.get_state(), self._context, self._task, each) for each in points]
+        with INTERRUPTS.answered() as ending:
+            on_ray(run, keep, len(run), self._num_cpus)
+        if ending.interrupted:
+            end = f"{hydra.job.name}: interrupted; every file that was written is complete"
+            print(f"{end}; {how_to_resume(Path(hydra.sweep.dir))}", file=sys.stderr)  # noqa: T201
+            sys.exit(130)
+        for i in range(len(points)):
+            if i not in found:
+                keep(i, _run(self._context, partial(_record_loss, hydra.job.name), points[i]))
+        return [found[i] for i in range(len(points))]
+
+    def _point(self, number: int, given: Sequence[str]) -> DictConfig:
+        """Return the config of a point."""
+        config = self._context.config_loader.load_sweep_config(self._config, list(given))
+        with open_dict(config):
+            config.hydra.job.id = config.hydra.job.num = number
+        return config
+
+
+def _run_point(
+    state: dict[Any, Any], context: HydraContext, task: TaskFunction, config: DictConfig
+) -> JobReturn:
+    """Run a point in a process of Ray, where Hydra has not been started."""
+    setup_globals()
+    Singleton.set_state(state)
+    return _run(context, task, config)
+
+
+def _run(context: HydraContext, task: TaskFunction, config: DictConfig) -> JobReturn:
+    ended: JobReturn = run_job(
+        hydra_context=context,
+        task_function=task,
+        config=config,
+        job_dir_key="hydra.sweep.dir",
+        job_subdir_key="hydra.sweep.subdir",
+    )
+    return ended
+
+
+def _record_loss(name: str, config: DictConfig) -> float | None:
+    """Record a point that no worker lived to end; return its objective, as a task does."""
+    message = "its worker or node died each time that Ray tried it; it may need more memory"
+    replace(RunRecord.of_this_run(name, config), status=FAILED, message=message).save()
+    log.error("%s", message)
+    return math.inf if command_of(name).objective else None
+
+
+def register_launcher() -> None:
+    """Give Hydra the launcher, where Ray is installed."""
+    if importlib.util.find_spec("ray") is not None:
+        Plugins.instance().class_name_to_class[_NAME] = RayLauncher
+        ConfigStore.instance().store("ray", {"_target_": _NAME, "num_cpus": 1}, "hydra/launcher")

@@ -1,0 +1,107 @@
+"""Sweeps on a real Ray: two nodes of one core each, of which one dies, and Ray that a command starts itself."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.collect import collect
+
+cluster_utils = pytest.importorskip("ray.cluster_utils", reason="needs ray; pip install 'schedsearch[ray]'")
+
+ROOT = Path(__file__).parents[2]
+
+SEARCH = """
+import os
+from experiments.config import command
+
+def dies(name, config, usual=command._run_and_record):
+    if config.search.seed == 4:
+        os._exit(1)
+    return usual(name, config)
+
+command._run_and_record = dies
+command.run("search")
+"""
+"""The command ``search``, but the worker of a point with seed 4 dies."""
+
+SWEEP = ["-m", "hydra/launcher=ray", "placement=v_shape", "search.memory=3", "search.num_micro_batches=8"]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Start a cluster of Ray, with ports and a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="ray") as folder:  # short: sockets are in it
+        node = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80_000_000}
+        found = cluster_utils.Cluster(initialize_head=True, head_node_args=node | {"temp_dir": folder})
+        try:
+            yield found
+        finally:
+            found.shutdown()
+
+
+def started(sweep: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+    """Start a sweep of searches."""
+    words = [*SWEEP, *options, f"hydra.sweep.dir={sweep}"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-c", SEARCH, *words],
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+    )
+
+
+def wait_for_points(sweep: Path, number: int, status: str) -> None:
+    """Wait until so many points of a sweep have a record with a status."""
+    for _ in range(600):
+        records = [json.loads(path.read_text()) for path in sweep.rglob("result.json")]
+        if sum(record["status"] == status for record in records) >= number:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{number} points are not {status}")
+
+
+def test_a_sweep_outlives_a_node_and_a_point_that_always_dies(cluster: Any, tmp_path: Path) -> None:
+    second = cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
+    options = ["search.seed=-1,0,1,2,3,4", "search.time_limit_s=3"]
+    sweep = started(tmp_path, *options, RAY_ADDRESS=cluster.address)
+    wait_for_points(tmp_path, 2, "interrupted")  # each node runs one
+    cluster.remove_node(second, allow_graceful=False)
+    output, errors = sweep.communicate()
+    assert sweep.returncode == 1, errors
+    table = collect(tmp_path).set_index("search.seed")
+    assert dict(table["status"]) == {-1: "rejected", 0: "done", 1: "done", 2: "done", 3: "done", 4: "failed"}
+    assert "died each time" in table["message"][4]
+    assert "6 of 6" in output and "raylet" not in output + errors
+    assert len(errors.splitlines()) == 3, "the two points, and how to go on"
+
+
+def test_an_interrupted_sweep_goes_on(cluster: Any, tmp_path: Path) -> None:
+    options = ["search.seed=0,1,2", "search.time_limit_s=3"]
+    sweep = started(tmp_path, *options, RAY_ADDRESS=cluster.address)
+    wait_for_points(tmp_path, 1, "done")
+    wait_for_points(tmp_path, 1, "interrupted")
+    sweep.send_signal(signal.SIGINT)
+    _, errors = sweep.communicate()
+    assert sweep.returncode == 130 and "does what is not done" in errors
+    assert len(errors.splitlines()) == 1
+    kept = {path: path.read_bytes() for path in tmp_path.rglob("schedule.json")}
+    assert len(kept) == 2, "also the schedule of the search that was interrupted"
+    done = tmp_path / "0" / "schedule.json"
+    changed = done.stat().st_mtime_ns
+    again = started(tmp_path, *options)  # on Ray of this machine
+    output, errors = again.communicate()
+    assert again.returncode == 0, errors
+    assert list(collect(tmp_path)["status"]) == ["done"] * 3
+    assert done.stat().st_mtime_ns == changed and not errors
