@@ -1,4 +1,4 @@
-"""Sweeps on Ray, ``-m hydra/launcher=ray``: each point is a task of a Ray cluster, or of Ray on this machine."""
+"""Sweeps on Ray, ``-m hydra/launcher=ray``: points are tasks of a cluster, or of Ray on this machine."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
+from experiments.config.command import INTERRUPTED, WHOLE
 from experiments.config.declaring import command_of
 from experiments.config.run_record import FAILED, RunRecord, how_to_resume
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -67,9 +68,9 @@ class RayLauncher(Launcher):
         with INTERRUPTS.answered() as ending:
             on_ray(run, keep, len(run), self._num_cpus)
         if ending.interrupted:
-            end = f"{hydra.job.name}: interrupted; every file that was written is complete"
-            print(f"{end}; {how_to_resume(Path(hydra.sweep.dir))}", file=sys.stderr)  # noqa: T201
-            sys.exit(130)
+            line = f"{hydra.job.name}: {WHOLE}; {how_to_resume(Path(hydra.sweep.dir))}"
+            print(line, file=sys.stderr)  # noqa: T201
+            sys.exit(INTERRUPTED)
         for i in range(len(points)):
             if i not in found:
                 keep(i, _run(self._context, partial(_record_loss, hydra.job.name), points[i]))

@@ -134,6 +134,7 @@ def ray_cluster() -> Iterator[ModuleType]:
         RayAddressError: There is no cluster at ``RAY_ADDRESS``.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_task_oom_retries", str(_RETRIES))  # it would try for ever
     import ray
 
     if ray.is_initialized():

@@ -1,4 +1,4 @@
-"""Sweeps on a real Ray: two nodes of one core each, of which one dies, and Ray that a command starts itself."""
+"""Sweeps on a real Ray: on two nodes of one core each, one of which dies, and on this machine."""
 
 import json
 import os
@@ -74,7 +74,7 @@ def wait_for_points(sweep: Path, number: int, status: str) -> None:
 
 def test_a_sweep_outlives_a_node_and_a_point_that_always_dies(cluster: Any, tmp_path: Path) -> None:
     second = cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
-    options = ["search.seed=-1,0,1,2,3,4", "search.time_limit_s=3"]
+    options = ["search.seed=-1,0,1,2,3,4", "search.time_limit_s=2"]
     sweep = started(tmp_path, *options, RAY_ADDRESS=cluster.address)
     wait_for_points(tmp_path, 2, "interrupted")  # each node runs one
     cluster.remove_node(second, allow_graceful=False)
@@ -88,7 +88,7 @@ def test_a_sweep_outlives_a_node_and_a_point_that_always_dies(cluster: Any, tmp_
 
 
 def test_an_interrupted_sweep_goes_on(cluster: Any, tmp_path: Path) -> None:
-    options = ["search.seed=0,1,2", "search.time_limit_s=3"]
+    options = ["search.seed=0,1,2", "search.time_limit_s=2"]
     sweep = started(tmp_path, *options, RAY_ADDRESS=cluster.address)
     wait_for_points(tmp_path, 1, "done")
     wait_for_points(tmp_path, 1, "interrupted")
@@ -101,7 +101,7 @@ def test_an_interrupted_sweep_goes_on(cluster: Any, tmp_path: Path) -> None:
     done = tmp_path / "0" / "schedule.json"
     changed = done.stat().st_mtime_ns
     again = started(tmp_path, *options)  # on Ray of this machine
-    output, errors = again.communicate()
+    _, errors = again.communicate()
     assert again.returncode == 0, errors
     assert list(collect(tmp_path)["status"]) == ["done"] * 3
     assert done.stat().st_mtime_ns == changed and not errors

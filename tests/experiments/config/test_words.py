@@ -13,7 +13,7 @@ from places import ROOT
 from experiments.config.declaring import command_of
 from experiments.config.option_list import help_text, names_of, options_of
 from experiments.config.rooms import names
-from experiments.config.words import for_hydra
+from experiments.config.words import config_error, for_hydra
 
 HEAVY = ["torch", "z3", "ortools", "numba", "pandas", "matplotlib", "scipy", "bokeh", "networkx", "hydra"]
 
@@ -73,3 +73,9 @@ def test_a_wrong_value_does_not_wait_for_what_the_task_imports() -> None:
     assert done.stdout == "loaded:\n"
     for line, (command, given) in zip(done.stderr.splitlines(), WRONG.items(), strict=True):
         assert line.startswith(f"{command}: error: {given[-1].partition('=')[0]}: ")
+
+
+def test_a_launcher_that_is_not_installed_names_the_extra() -> None:
+    error = ValueError("Could not find 'hydra/launcher/ray'\n\nAvailable options:\n\tbasic")
+    text = "hydra/launcher=ray: is not there; pip install 'schedsearch[ray]'"
+    assert config_error(error, "search") == text

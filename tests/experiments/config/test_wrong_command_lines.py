@@ -73,11 +73,6 @@ WRONG = [
         "hydra/sweeper: basic takes values one by one; give them as",
     ),
     (
-        "search",
-        ["-m", "hydra/launcher=ray"],
-        "hydra/launcher=ray: is not there; pip install 'schedsearch[ray]'",
-    ),
-    (
         "reproduce",
         ["experiment=tessel_fig9"],
         "experiment=tessel_fig9: is not there; did you mean tessel_figure9?",
