@@ -26,7 +26,7 @@ from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, Protocol
 
 from schedsearch.solver.effort import Effort, OutOfTimeError
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import INTERRUPTS, Ending
 
 log = logging.getLogger(__name__)
 
@@ -222,28 +222,33 @@ class Leader:
         for helper in self._helpers:
             others = [each.finding for each in self._helpers if each is not helper]
             helper.tell([each for each in (finding, *others) if each is not None])
-        return self.known
+        return self._known
 
-    def finish(self, *, interrupted: bool, beyond_s: float) -> None:
-        """Wait for the last findings of the helpers.
+    def finish(self, ending: Ending, beyond_s: float) -> list[Any]:
+        """Return the last findings of the helpers.
+
+        After a limit or a Ctrl-C, of which the helpers are told, it waits for them; otherwise the findings of
+        the round before are the last.
 
         Args:
-            interrupted: Whether a Ctrl-C ended the search, which the helpers are told.
+            ending: The end of the leader's own search.
             beyond_s: Seconds to wait beyond the time limit.
         """
-        wait_s = _AFTER_INTERRUPT_S if interrupted else self._effort.left_s + beyond_s
-        end = time.monotonic() + wait_s
+        wait_s = _AFTER_INTERRUPT_S if ending.interrupted else self._effort.left_s + beyond_s
+        is_cut = ending.interrupted or ending.out_of_work or ending.out_of_time
+        end = time.monotonic() + (wait_s if is_cut else 0.0)
         for helper in self._helpers:
             helper.tell(None)
-            if interrupted and not helper.is_done:
+            if ending.interrupted and not helper.is_done:
                 helper.runs.interrupt()
         for helper in self._helpers:
             while not helper.is_done and time.monotonic() < end:
                 helper.read()
                 INTERRUPTS.raise_if_seen()
+        return self._known
 
     @property
-    def known(self) -> list[Any]:
+    def _known(self) -> list[Any]:
         """The last findings of the helpers that were read."""
         return [each.finding for each in self._helpers if each.finding is not None]
 
