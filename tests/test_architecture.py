@@ -44,6 +44,7 @@ OWNERS = {
     "ortools": ["schedsearch/model/cpsat_model.py", "schedsearch/solver/cpsat.py"],
     "numba": ["schedsearch/graph/compiled.py"],
     "joblib": ["experiments/reproduce/run_item.py", "schedsearch/solver/side_by_side.py"],
+    "cloudpickle": ["schedsearch/core/team.py"],
     "ray": ["schedsearch/core/team.py", "schedsearch/solver/side_by_side.py"],
     "bokeh": ["experiments/report/drawings.py"],
     "jinja2": ["experiments/report/html_report.py"],

@@ -6,5 +6,6 @@
 - `known`: all that is known so far, as one frozen record, of which each finding makes the next.
 - `shared_limits`: the limits of a command that searches several times.
 - `budget`: counted work, a solver to ask, and who is told.
+- `team`: processes that search side by side and exchange findings between rounds.
 - `progress`: bars on standard error.
 """

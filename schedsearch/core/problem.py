@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex
 
 from placements import Placement
@@ -31,6 +31,9 @@ LONGEST_S = 4e6
 
 _GREATEST_SEED = 1_000_000
 """Seeds of solvers have 31 bits, and improvement uses seeds from a thousand times this one on."""
+
+_SEEDS_OF_WORKER = 7919
+"""Difference between the seeds of two workers."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,12 @@ class Problem:
     def seconds(self) -> float:
         """Time limit of the search in seconds."""
         return min(seconds_of(self.time_limit_s, self.work_limit), LONGEST_S)
+
+    @property
+    def of_helpers(self) -> list[Problem]:
+        """The problem of each worker but the first, with a seed of its own."""
+        seeds = (self.seed + worker * _SEEDS_OF_WORKER for worker in range(1, self.workers))
+        return [replace(self, seed=seed % (_GREATEST_SEED + 1), workers=1) for seed in seeds]
 
     def check(self) -> None:
         """Check all fields except `begin_with`.

@@ -13,20 +13,23 @@ from __future__ import annotations
 import logging
 import math
 import os
-import pickle
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, Protocol
 
+import cloudpickle
+
 from schedsearch.solver.effort import Effort, OutOfTimeError
-from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.interrupts import INTERRUPTS, Ending
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,9 @@ _LOOK_S = 0.02
 
 _CONNECT_S = 120.0
 """Seconds after which a helper that has not connected is left out."""
+
+_ANSWER_S = 5.0
+"""Seconds in which a cluster of Ray has to answer, and a helper to end that has no connection any more."""
 
 _AFTER_INTERRUPT_S = 5.0
 """Longest wait for the findings of helpers after a Ctrl-C."""
@@ -80,9 +86,11 @@ class _Process:
             start_new_session=True,
         )
 
-    def why_dead(self) -> str:
-        """Return how it ended, empty while it runs."""
-        if (code := self._process.poll()) is None:
+    def why_dead(self, wait_s: float = 0.0) -> str:
+        """Return how it ended, for which it waits; empty while it runs."""
+        try:
+            code = self._process.wait(wait_s)
+        except subprocess.TimeoutExpired:
             return ""
         self._errors.seek(0)
         last = self._errors.read().decode(errors="replace").strip().rpartition("\n")[2]
@@ -105,9 +113,9 @@ class _RayTask:
 
         self._ray, self._reference = ray, ray.remote(num_cpus=1, max_retries=0)(help_out).remote(call)
 
-    def why_dead(self) -> str:
-        """Return how it ended, empty while it runs or waits for a core."""
-        done, _ = self._ray.wait([self._reference], timeout=0)
+    def why_dead(self, wait_s: float = 0.0) -> str:
+        """Return how it ended, for which it waits; empty while it runs or waits for a core."""
+        done, _ = self._ray.wait([self._reference], timeout=wait_s)
         if not done:
             return ""
         try:
@@ -151,7 +159,7 @@ class _Helper:
             if self.connection is None and time.monotonic() - self.began > _CONNECT_S:
                 return self._lose("it did not begin, for want of a core or of a way to this machine")
         except (EOFError, OSError):
-            return self._lose(self.runs.why_dead() or "its connection is gone")
+            return self._lose(self.runs.why_dead(_ANSWER_S) or "its connection is gone")
         return False
 
     def _lose(self, why: str) -> bool:
@@ -162,10 +170,8 @@ class _Helper:
     def tell(self, findings: list[Any] | None) -> None:
         """Send the findings of the others; None where no more come."""
         if self.connection is not None and not self.is_done:
-            try:
+            with suppress(OSError):  # it may have ended, and its last message is still to be read
                 self.connection.send(findings)
-            except OSError:
-                self._lose(self.runs.why_dead() or "its connection is gone")
 
 
 class Leader:
@@ -177,7 +183,7 @@ class Leader:
         effort: Effort of the leader's own search, whose time limit holds for waiting.
 
     Raises:
-        TeamError: A problem cannot be sent to another process, or Ray is not there.
+        TeamError: Ray does not answer.
     """
 
     leads, left_s = True, math.inf
@@ -185,10 +191,7 @@ class Leader:
     def __init__(self, search: Search, problems: Sequence[Any], effort: Effort) -> None:
         """Start the helpers; they connect while the leader goes on."""
         self._effort, self._rounds = effort, 0
-        try:
-            self._work = [pickle.dumps((search, problem)) for problem in problems]
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise TeamError(f"search.workers: {error}; define it in a module, or leave workers out") from None
+        self._work = [cloudpickle.dumps((search, problem)) for problem in problems]
         host, kind = ("127.0.0.1", _Process) if not os.environ.get("RAY_ADDRESS") else (_ray_host(), _RayTask)
         key = secrets.token_bytes(16)
         self._listener = Listener((host, 0), backlog=len(problems), authkey=key)
@@ -222,28 +225,33 @@ class Leader:
         for helper in self._helpers:
             others = [each.finding for each in self._helpers if each is not helper]
             helper.tell([each for each in (finding, *others) if each is not None])
-        return self.known
+        return self._known
 
-    def finish(self, *, interrupted: bool, beyond_s: float) -> None:
-        """Wait for the last findings of the helpers.
+    def finish(self, ending: Ending, beyond_s: float) -> list[Any]:
+        """Return the last findings of the helpers.
+
+        After a limit or a Ctrl-C, of which the helpers are told, it waits for them; otherwise the findings of
+        the round before are the last.
 
         Args:
-            interrupted: Whether a Ctrl-C ended the search, which the helpers are told.
+            ending: The end of the leader's own search.
             beyond_s: Seconds to wait beyond the time limit.
         """
-        wait_s = _AFTER_INTERRUPT_S if interrupted else self._effort.left_s + beyond_s
-        end = time.monotonic() + wait_s
+        wait_s = _AFTER_INTERRUPT_S if ending.interrupted else self._effort.left_s + beyond_s
+        is_cut = ending.interrupted or ending.out_of_work or ending.out_of_time
+        end = time.monotonic() + (wait_s if is_cut else 0.0)
         for helper in self._helpers:
             helper.tell(None)
-            if interrupted and not helper.is_done:
+            if ending.interrupted and not helper.is_done:
                 helper.runs.interrupt()
         for helper in self._helpers:
             while not helper.is_done and time.monotonic() < end:
                 helper.read()
                 INTERRUPTS.raise_if_seen()
+        return self._known
 
     @property
-    def known(self) -> list[Any]:
+    def _known(self) -> list[Any]:
         """The last findings of the helpers that were read."""
         return [each.finding for each in self._helpers if each.finding is not None]
 
@@ -289,7 +297,7 @@ def help_out(call: str = "") -> None:
     with Client((host, int(port)), authkey=bytes.fromhex(key)) as connection:
         connection.send(int(number))
         member = _Follower(connection)
-        search, problem = pickle.loads(connection.recv_bytes())
+        search, problem = cloudpickle.loads(connection.recv_bytes())
         connection.send((True, search(problem, member)))
 
 
@@ -315,8 +323,11 @@ def _ray_host() -> str:
     try:
         import ray
 
+        host, _, port = os.environ["RAY_ADDRESS"].removeprefix("ray://").rpartition(":")
+        if host:  # Ray itself tries for minutes, and then ends the process
+            socket.create_connection((host, int(port)), _ANSWER_S).close()
         ray.init(ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
         return str(ray.util.get_node_ip_address())
-    except (ImportError, ConnectionError) as error:
+    except (ImportError, OSError, ValueError) as error:
         remedy = "install schedsearch[ray], correct RAY_ADDRESS, or unset it for processes of this machine"
         raise TeamError(f"search.workers: Ray cannot be used ({error}); {remedy}") from None

@@ -13,5 +13,6 @@ streams and slow streams, which the passes have removed. In the order in which t
 - `registry`: all of them by name, and which of them a search uses.
 - `period`, `whole`: their rounds for the period, and for the schedule after it.
 - `orchestrator`: rounds of both until a proof, a limit or a Ctrl-C, and the answer.
+- `team_search`: the best answer of several workers.
 - `alternatives`: other schedules of the same period.
 """

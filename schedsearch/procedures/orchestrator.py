@@ -23,7 +23,7 @@ from schedsearch.passes.begin_with import starting_point_on
 from schedsearch.procedures.modes import Modes
 from schedsearch.procedures.period import PeriodSearch
 from schedsearch.procedures.registry import chosen
-from schedsearch.procedures.team_search import TeamProgress, best_of, problems_of_helpers
+from schedsearch.procedures.team_search import TeamProgress, best_of
 from schedsearch.procedures.whole import WholeSearch
 from schedsearch.proof.load_and_path import critical_path, period_bound
 from schedsearch.proof.memory_need import require_capacity
@@ -98,15 +98,12 @@ class Orchestrator:
         """Search until all is proved, no step is left, or a limit or Ctrl-C comes; return the answer."""
         if self.problem.workers == 1:
             return self._run()[0]
-        with Leader(_help, problems_of_helpers(self.problem), self.effort) as team:
+        with Leader(_help, self.problem.of_helpers, self.effort) as team:
             self.member = team
             found, ending = self._run()
             if found.ended_by is EndedBy.PROOF:
                 return found
-            is_cut = ending.interrupted or ending.out_of_work or ending.out_of_time
-            if is_cut:
-                team.finish(interrupted=ending.interrupted, beyond_s=self._beyond_s)
-            return best_of(found, team.known, self.problem.wanted)
+            return best_of(found, team.finish(ending, self._beyond_s), self.problem.wanted)
 
     @property
     def _beyond_s(self) -> float:

@@ -9,18 +9,6 @@ from dataclasses import replace
 
 from schedsearch.core.answer import Answer, EndedBy, SearchProgress, SearchReport, Status
 from schedsearch.core.objective import FINITE, VALUE, Objective
-from schedsearch.core.problem import Problem
-
-_SEEDS_OF_WORKER = 7919
-"""Difference between the seeds of two workers."""
-
-_NUM_SEEDS = 1_000_001
-
-
-def problems_of_helpers(problem: Problem) -> list[Problem]:
-    """Return the problem of each worker but the first, with a seed of its own."""
-    seeds = ((problem.seed + k * _SEEDS_OF_WORKER) % _NUM_SEEDS for k in range(1, problem.workers))
-    return [replace(problem, seed=seed, workers=1) for seed in seeds]
 
 
 def value_of(answer: Answer, objective: Objective) -> float:

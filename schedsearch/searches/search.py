@@ -90,6 +90,7 @@ def _tessels(request: Problem, on_progress: SearchReport) -> Answer:
         ("begin_with", request.begin_with is not None, "begins with nothing; leave it out"),
         ("work_limit", request.work_limit is not None, "does not count its work; give search.time_limit_s"),
         ("micro_batches_per_repetend", num not in (None, 1), f"knows only 1, not {num}; leave it out"),
+        ("workers", request.workers > 1, "searches in one process; leave it out"),
     ):
         if is_asked:
             raise SearchError(f"search.{name}: {request.method} {why} or use search.method=modulo")

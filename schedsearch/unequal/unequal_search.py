@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from schedsearch.baselines import HAND_MADE
 from schedsearch.core.answer import Answer, EndedBy, SearchError, SearchProgress, SearchReport, Status
 from schedsearch.core.objective import FINITE, Objective
 from schedsearch.core.problem import Problem
+from schedsearch.core.team import Leader, Member
+from schedsearch.procedures.team_search import TeamProgress
 from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.robust.annealing import PART
 from schedsearch.schedule import Schedule
@@ -53,6 +55,12 @@ batch ends with the solver."""
 
 _HEAT, _HEAT_OF_LONG = 0.004, 0.03
 """Share of the value by which a step of that may be worse at first, on average."""
+
+_BEYOND_S = 1.0
+"""Seconds beyond the time limit in which the last findings of other workers may come."""
+
+_WORKER = "another worker"
+"""Finder of schedules that are taken over."""
 
 _WORK_OF_BLOCK = 1.2e-4
 """Units of work per block of a schedule made by a rule and checked."""
@@ -104,6 +112,26 @@ def replica_search(
     return running.best, answer
 
 
+class _Found(NamedTuple):
+    """The findings of a worker: its best schedules and its bound."""
+
+    best: ReplicaSchedules | None
+    bound: int
+
+
+_Task = tuple[ReplicaWork, Problem, Sequence[Sequence[int]] | None, ReplicaSchedules | None]
+"""The task of a helper: the arguments of a search, and what it begins with."""
+
+
+def _help(task: _Task, member: Member) -> _Found:
+    """Search as a helper of a team."""
+    work, problem, given, begin_with = task
+    running = _BatchSearch(work, problem, None, given)
+    running.effort.deadline, running.member = time.monotonic() + member.left_s, member
+    running.answer(begin_with)
+    return _Found(running.best, running.bound)
+
+
 class _BatchSearch:
     """The state of a search: the best schedules so far, and the bound."""
 
@@ -118,7 +146,7 @@ class _BatchSearch:
         self.began, self.objective = time.monotonic(), problem.of_batch
         self.goal, self.seed, self.work = FINITE[self.objective], problem.seed, work
         self.effort = Effort(self.began + problem.seconds, limit=problem.work_limit or math.inf)
-        self.on_progress, self.given = on_progress, given
+        self.on_progress, self.given = TeamProgress(on_progress or (lambda _: None)), given
         self.is_single, self.numbers = work.num_replicas == 1, tuple(range(work.num_micro_batches))
         self.batch = work.part(0, self.numbers)  # as the first replica takes them; the only one has them all
         self.blocks: BlockOrders | None = None
@@ -130,6 +158,8 @@ class _BatchSearch:
         self.best: ReplicaSchedules | None = None
         self.found_by = ""
         self.sequences: Sequences | None = None
+        self.problem = problem
+        self.member: Member | None = None
 
     @property
     def value(self) -> float:
@@ -143,10 +173,43 @@ class _BatchSearch:
 
     def answer(self, begin_with: ReplicaSchedules | None, too_large: str = "") -> Answer:
         """Search, and return the answer for the slowest replica, or why no schedule fits."""
+        if too_large or self.problem.workers == 1:
+            return self.result(self.ending(begin_with, too_large), too_large)
+        tasks = [(self.work, each, self.given, begin_with) for each in self.problem.of_helpers]
+        with Leader(_help, tasks, self.effort) as team:
+            self.member = team
+            ending = self.ending(begin_with, too_large)
+            for found in [] if self.proved else team.finish(ending, _BEYOND_S):
+                self.take(found)
+            return self.result(ending, too_large)
+
+    def ending(self, begin_with: ReplicaSchedules | None, too_large: str) -> Ending:
+        """Search until a limit or a Ctrl-C; return how the search ended."""
         with self.effort.answered() as ending:
             if not too_large:
                 self.run(begin_with)
-        return self.result(ending, too_large)
+        return ending
+
+    def take(self, found: _Found) -> None:
+        """Take over the findings of another worker."""
+        self.bound, before = max(self.bound, found.bound), self.best
+        self.offer(_WORKER, found.best)
+        if self.sequences is not None and self.best is not None and self.best is not before:
+            self.sequences = sequences_of(self.work, self.best.assigned, not self.goal.one_clock)
+
+    def swap(self, member: Member) -> bool:
+        """Exchange the findings of a round with the other workers; return whether the best is proved.
+
+        Only helpers take over what others found.
+        """
+        others: list[_Found] = member.swap(_Found(self.best, self.bound))
+        values = [self.value, *(each.best.value(self.objective) for each in others if each.best)]
+        if not member.leads:
+            for each in others:
+                self.take(each)
+        elif (best := min(values)) < math.inf:
+            self.tell(best, _WORKER)
+        return min(values) <= max(self.bound, *(each.bound for each in others), 0)
 
     def run(self, begin_with: ReplicaSchedules | None) -> None:
         """Search in rounds until the best is proved, or no schedule fits.
@@ -170,7 +233,7 @@ class _BatchSearch:
             if self.best is None:
                 return
             self.order_blocks(end)
-            if self.proved:
+            if self.proved or (self.member is not None and self.swap(self.member)):
                 return
 
     def begin(self) -> None:
@@ -231,12 +294,10 @@ class _BatchSearch:
         )
         return Schedule(self.batch.placement, len(numbers), blocks, self.batch.chosen)
 
-    def tell(self, best: float) -> None:
+    def tell(self, best: float, found_by: str = "") -> None:
         """Tell the caller how far the search is."""
-        if self.on_progress is not None:
-            elapsed_s = time.monotonic() - self.began
-            progress = self.objective.value, int(best), self.bound, 0, elapsed_s, self.found_by
-            self.on_progress(SearchProgress(*progress))
+        elapsed_s, by = time.monotonic() - self.began, found_by or self.found_by
+        self.on_progress(SearchProgress(self.objective.value, int(best), self.bound, 0, elapsed_s, by))
 
     def is_solved(self, end: float) -> bool:
         """Return whether a round also uses the solver; for large batches, only long rounds do."""
