@@ -123,6 +123,7 @@ class StrategyOptions:
     time_limit_s: float = option(
         120, "time limit of the whole command, in s: half to plan, what that leaves for the schedules"
     )
+    workers: int = option(1, "processes that time layouts, and search schedules, side by side", min=1)
     rank: str = option(
         "schedule",
         "plans by their searched schedule | by one made by hand (simulation)",

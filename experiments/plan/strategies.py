@@ -98,7 +98,7 @@ def _options(
     if is_sequence_parallel is not None:
         trees["sequence_parallel"] = is_sequence_parallel
     options = PlanOptions(TreeOptions(**trees), **shared_fields(PlanOptions, planner, question))
-    found: dict[str, Any] = {"options": options, "rank_by": planner.rank}
+    found: dict[str, Any] = {"options": options, "rank_by": planner.rank, "workers": planner.workers}
     if isinstance(planner, DefaultPlanner):
         layouts = LayoutOptions(planner.micro_batch_sizes, max_chunks=planner.max_chunks)
         found |= {"uniform": planner.uniform, "layouts": layouts, "shapes": planner.shapes}

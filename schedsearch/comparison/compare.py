@@ -61,12 +61,13 @@ def compare(
         on_progress: Called with the progress of the searches.
         answer: Function that answers the searches.
         options: Options of the searches: the fields of `Problem`. ``time_limit_s`` and ``work_limit``
-            are of all of them together.
+            are of all of them together; with several ``workers``, which search shapes side by side, each
+            worker has them.
 
     Raises:
         SearchError: A name is not known or there twice, or a number is out of its range.
     """
-    _check(stages, schedules, num_micro_batches, num_chunks)
+    _check(stages, schedules, num_micro_batches, num_chunks, options.get("workers", 1))
     usual = (stages, num_micro_batches, num_chunks, answer, options, on_progress or (lambda *_: None))
     running = ComparisonCourse(*usual)
     if micro_batches is not None:
@@ -85,7 +86,9 @@ def compare(
     return Comparison(num_micro_batches, tuple(powered), running.interrupted)
 
 
-def _check(stages: StageChain, schedules: Sequence[str], num_micro_batches: int, num_chunks: int) -> None:
+def _check(
+    stages: StageChain, schedules: Sequence[str], num_micro_batches: int, num_chunks: int, workers: int
+) -> None:
     if not isinstance(stages, StageChain):
         raise SearchError(
             f"stages: a {type(stages).__name__} is not a chain of stages; give what stages_of or read_stages "
@@ -103,7 +106,8 @@ def _check(stages: StageChain, schedules: Sequence[str], num_micro_batches: int,
             raise SearchError(f"schedules: {name!r} is named twice; name each once")
     if not schedules:
         raise SearchError(f"schedules: is empty; use some of {', '.join(known)}")
-    for what, number in (("search.num_micro_batches", num_micro_batches), ("num_chunks", num_chunks)):
+    numbers = {"search.num_micro_batches": num_micro_batches, "num_chunks": num_chunks}
+    for what, number in {**numbers, "search.workers": workers}.items():
         if not isinstance(number, SupportsIndex):
             raise SearchError(f"{what}: {number!r} is not a whole number")
         if number < 1:

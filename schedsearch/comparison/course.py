@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from placements import Placement
@@ -31,6 +32,7 @@ from schedsearch.metrics import peak_memory
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.proof.memory_need import minimum_memory
 from schedsearch.schedule import CyclicOrderError, Schedule, as_soon_as_possible
+from schedsearch.solver.side_by_side import reported
 from schedsearch.validate import InvalidScheduleError, validate
 
 SEARCHED = "searched"
@@ -207,27 +209,41 @@ class ComparisonCourse:
             except UnplacedError as error:
                 reasons.append(f"{variant[0]}: {error}")
         self.limits.searches = later + len(tried)
-        for variant, each in sorted(tried.items(), key=lambda item: item[1].bound_ms):
-            ended = (other.quality[0] for other in tried.values() if other.result is not None)
-            if self.interrupted or min(ended, default=math.inf) <= each.bound_ms:
-                break  # nothing shorter is possible on the others
-            placement = each.placed.placement
-            report = partial(self.report, name, placement)
-            result = each.result = self.search(each, report)
-            self.limits.spend(result.work, result.seconds)
-            each.bound_ms = max(each.bound_ms, placement.ms(result.makespan_bound))
-            self.bound_ms[variant] = each.bound_ms
-            self.interrupted = result.interrupted
+        by_bound = sorted(tried.values(), key=lambda each: each.bound_ms)
+        while not self.interrupted:
+            best_ms = min((each.quality[0] for each in by_bound if each.result is not None), default=math.inf)
+            # Nothing shorter is possible on the others.
+            promising = [each for each in by_bound if each.result is None and each.bound_ms < best_ms]
+            if not promising:
+                break
+            self._search(name, promising[: self.options.get("workers", 1)])
+        self.bound_ms |= {variant: each.bound_ms for variant, each in tried.items()}
         self.limits.searches = later
         row = best_row(name, list(tried.values()), reasons)
         return replace(row, search_seconds=time.monotonic() - began)
 
-    def search(self, tried: ShapeAttempt, report: SearchReport) -> Answer:
-        """Search a shape; methods of others begin with nothing."""
+    def _search(self, name: str, tried: Sequence[ShapeAttempt]) -> None:
+        """Search some shapes side by side; they share the workers, and each worker has the limits."""
+        number, workers = len(tried), self.options.get("workers", 1)
+        limits = self.limits.share(number) | {"workers": max(workers // number, 1)}
+        reports = [partial(self.report, name, each.placed.placement) for each in tried]
+        answers = reported([self.search(each, limits) for each in tried], reports)
+        found = [answer for answer in answers if answer is not None]
+        if found:
+            work, seconds = fmean(each.work for each in found), max(each.seconds for each in found)
+            self.limits.spend(work, seconds, number)
+        self.interrupted = len(found) < number or any(each.interrupted for each in found)
+        for each, answer in zip(tried, answers, strict=True):
+            if answer is not None:
+                each.result = answer
+                each.bound_ms = max(each.bound_ms, each.placed.placement.ms(answer.makespan_bound))
+
+    def search(self, tried: ShapeAttempt, limits: Mapping[str, Any]) -> Callable[[SearchReport], Answer]:
+        """Return the search of a shape, a function of its listener; methods of others begin with nothing."""
         is_ours = self.options.get("method", "modulo") == "modulo"
         begin_with = {"begin_with": tried.made} if is_ours else {}
-        options = begin_with | dict(self.options) | self.limits.share()
-        return self.answer(Problem(tried.placed.placement, tried.number, **options), report)
+        options = begin_with | dict(self.options) | limits | ({} if is_ours else {"workers": 1})
+        return partial(self.answer, Problem(tried.placed.placement, tried.number, **options))
 
     def placed(self, variant: Variant) -> tuple[PlacedStages, int]:
         """Return the model on a shape, and the placement's number of micro-batches.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from schedsearch.core.objective import Objective
 from schedsearch.core.problem import Problem
 from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Schedule
-from schedsearch.searches.search import search
+from schedsearch.searches.search import find
 from schedsearch.unequal.micro_batches import (
     MicroBatchError,
     MicroBatchRow,
@@ -163,17 +164,15 @@ class UnequalCourse(ComparisonCourse):
         """Return a lower bound in ticks over all orders and assignments on a shape."""
         return replica_bound(self._work(placed))
 
-    def search(self, tried: ShapeAttempt, report: SearchReport) -> Answer:
-        """Search the order on a shape, or the assignment to replicas too."""
-        limits: dict[str, Any] = self.limits.share()
-        limits |= {each: self.options[each] for each in self.options if each == "seed"}
+    def search(self, tried: ShapeAttempt, limits: Mapping[str, Any]) -> Callable[[SearchReport], Answer]:
+        """Return the search of the order on a shape, or of the assignment to replicas too."""
         is_span = (self.options.get("objectives") or [""])[-1] == Objective.DEVICE_SPAN
-        goal = Objective.DEVICE_SPAN if is_span else Objective.MAKESPAN
+        options = {each: self.options[each] for each in self.options if each == "seed"} | dict(limits)
+        options["objectives"] = [Objective.DEVICE_SPAN if is_span else Objective.MAKESPAN]
         if self.model.replicas is not None:
-            work = self._work(tried.placed)
-            return replica_search(work, objectives=[goal], on_progress=report, **limits)[1]
-        batch = self._batch(tried.placed)
-        return search(batch, objectives=[goal], begin_with=tried.made, on_progress=report, **limits)
+            return partial(_assigned, self._work(tried.placed), options)
+        problem = replace(self._batch(tried.placed), begin_with=tried.made, **options)
+        return partial(find, problem)
 
     def placed(self, variant: Variant) -> tuple[PlacedStages, int]:
         """Return the model on a shape with these micro-batches, and their number."""
@@ -192,6 +191,10 @@ class UnequalCourse(ComparisonCourse):
             base = placed.placement
             self.batches[variant] = unequal_batch(base, rows, number, base.memory_unit_mib)
         return replace(placed, placement=self.batches[variant].placement), number
+
+
+def _assigned(work: ReplicaWork, options: Mapping[str, Any], report: SearchReport) -> Answer:
+    return replica_search(work, on_progress=report, **options)[1]
 
 
 def _why_not(title: str, placed: PlacedStages, batch: Problem) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 
 from placements.models.chain import ModelShape
@@ -31,6 +32,7 @@ from schedsearch.planning.plans import LayoutPlans, RankedPlan
 from schedsearch.planning.uniform_run import NEAR_TIE, UniformRun, division_bound_ms, layout_in_words
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.solver.interrupts import INTERRUPTS
+from schedsearch.solver.side_by_side import side_by_side
 
 _WORK = 0.3
 """Units of work, of about a second each, to search one division."""
@@ -41,6 +43,7 @@ def plan_layouts(
     num_plans: int = 5,
     on_progress: PlannerReport | None = None,
     time_limit_s: float = math.inf,
+    workers: int = 1,
 ) -> LayoutPlans:
     """Return the best layouts; see `placements.planners.hybrid.search.layout_search`.
 
@@ -52,6 +55,7 @@ def plan_layouts(
         num_plans: Number of layouts to time by a schedule.
         on_progress: Called now and then with the number of layouts rated, and of all; no time, no bound.
         time_limit_s: Seconds after which the search ends.
+        workers: Layouts timed side by side.
 
     Raises:
         PlanError: A schedule would have too many blocks.
@@ -75,15 +79,15 @@ def plan_layouts(
         likely = sorted(fitting, key=_divided_ms) if can_divide(search.model) else fitting
         tried = dict.fromkeys(chain(*zip(fitting, likely, strict=True)))
         most = num_plans if likely is fitting else 2 * num_plans
-        for estimate in islice(tried, 4 * most):  # the formula's memory is not exact
-            # As in the formula, exchanges run beside the pipeline, also in one node.
-            run = UniformRun(search.model, search.cluster, estimate.layout, search.costs, overlap=True)
-            if max(run.gib_by_stage) <= limit_gib:
-                best_ms = min((known.iteration_ms for _, known in timed), default=math.inf)
-                is_worth = _divided_ms(estimate) < best_ms
-                timed.append((estimate, with_best_division(run, limit_gib) if is_worth else run))
-            if len(timed) == most or (timed and is_over()):
-                break
+        likeliest = iter(islice(tried, 4 * most))  # the formula's memory is not exact
+        while len(timed) < most and not (timed and is_over()) and (some := list(islice(likeliest, workers))):
+            best_ms = min((known.iteration_ms for _, known in timed), default=math.inf)
+            calls = []
+            for each in some:  # as in the formula, exchanges run beside the pipeline, also in one node
+                run = UniformRun(search.model, search.cluster, each.layout, search.costs, overlap=True)
+                calls.append(partial(_timed, run, limit_gib, _divided_ms(each) < best_ms))
+            runs = side_by_side(calls, workers)
+            timed += ((each, run) for each, run in zip(some, runs, strict=True) if run is not None)
     timed = sorted(timed, key=lambda each: each[1].iteration_ms)[:num_plans]
     return LayoutPlans(
         limit_gib,
@@ -94,6 +98,13 @@ def plan_layouts(
         len(layouts) - len(rated),
         ending.interrupted,
     )
+
+
+def _timed(run: UniformRun, limit_gib: float, is_divided: bool) -> UniformRun | None:
+    """Return a layout, in its best division if it is divided; None if it does not fit."""
+    if max(run.gib_by_stage) > limit_gib:
+        return None
+    return with_best_division(run, limit_gib) if is_divided else run
 
 
 def can_divide(model: ModelShape) -> bool:

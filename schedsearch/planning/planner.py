@@ -66,6 +66,7 @@ def plan(
     time_limit_s: float | None = None,
     on_progress: PlannerReport | None = None,
     on_search: RankingReport | None = None,
+    workers: int = 1,
 ) -> Plans:
     """Return the best plans of a model on a cluster, with the schedule as the judge.
 
@@ -91,6 +92,7 @@ def plan(
         on_progress: Called with the planner's progress; see `placements.planners.hybrid.search.plan_search`.
             The bound is 0 (none) if layouts, or several batches or shapes, compete.
         on_search: Called with the progress of the searches of schedules.
+        workers: Processes that time layouts, and search schedules, side by side.
 
     Raises:
         PlanError: An option is wrong, or no plan fits; then the smallest memory that would do is said.
@@ -111,6 +113,8 @@ def plan(
         for name in names:
             if name not in known:
                 raise PlanError(f"{where}: {name!r} is not known; use {', '.join(known)}")
+    if type(workers) is not int or workers < 1:
+        raise PlanError(f"workers: {workers!r} is not a whole number of at least 1; give one")
     why_not = _why_no_layouts(cluster, costs, options, shapes)
     if why_not and uniform:
         raise PlanError(f"uniform: layouts cannot be compared: {why_not}")
@@ -120,12 +124,13 @@ def plan(
             raise PlanError(f"batch: {size!r} is not a whole number of samples above 0; give one")
     end_s = time.monotonic() + options.time_limit_s
     shapes = [] if uniform else list(dict.fromkeys(shapes))
-    planning = _Planning(model, cluster, costs, options, sizes, shapes, on_progress)
+    planning = _Planning(model, cluster, costs, options, sizes, shapes, on_progress, workers)
     planning.run(None if why_not else _allowed(layouts or LayoutOptions(), options))
     made = _unique(map(simulated, planning.made))
     if rank_by == "schedule":
         left_s = max(end_s - time.monotonic(), 1e-3)
-        made = _unique(rank(made, left_s, on_progress=on_search, interrupted=planning.interrupted))
+        told = {"on_progress": on_search, "interrupted": planning.interrupted, "workers": workers}
+        made = _unique(rank(made, left_s, **told))
     if why_not and options.method == "exact":
         planning.left_out.append(f"layouts: not compared: {why_not}")
     return Plans(
@@ -165,6 +170,7 @@ class _Planning:
     sizes: Sequence[int]
     shapes: Sequence[str]
     report: PlannerReport | None
+    workers: int
     layouts: dict[int, LayoutPlans] = field(default_factory=dict)
     searches: dict[int, PlanSearchResult] = field(default_factory=dict)
     made: list[RankedPlan] = field(default_factory=list)
@@ -247,7 +253,7 @@ class _Planning:
         costs, share = replace(self.costs.options, exchanges_apart=True), self._share()
         search = LayoutSearch(self.model, self.cluster, size, costs, allowed)
         try:
-            found = plan_layouts(search, share.num_plans, self.report, share.time_limit_s)
+            found = plan_layouts(search, share.num_plans, self.report, share.time_limit_s, self.workers)
         except PlanError as error:
             if not self.shapes:
                 raise

@@ -23,6 +23,7 @@ from schedsearch.proof.makespan import makespan_bound
 from schedsearch.proof.memory_need import CapacityError
 from schedsearch.schedule import Schedule, with_optimizer
 from schedsearch.searches.search import find
+from schedsearch.solver.side_by_side import reported
 from schedsearch.validate import InvalidScheduleError, validate
 
 RankingReport = Callable[[str, float, SearchProgress], None]
@@ -70,6 +71,7 @@ def rank(
     *,
     on_progress: RankingReport | None = None,
     interrupted: bool = False,
+    workers: int = 1,
 ) -> list[RankedPlan]:
     """Search a schedule for each plan that may be faster than all by more than `_MIN_GAIN`; keep the order.
 
@@ -82,24 +84,28 @@ def rank(
         time_limit_s: Seconds for all searches together.
         on_progress: Called with each search's progress.
         interrupted: Whether Ctrl-C came before.
+        workers: Plans searched side by side, each for as many times its share of the seconds.
     """
     best = max((each.samples_per_s or 0.0 for each in plans if each.schedule), default=0.0)
     promising = [each for each in plans if each.most_samples_per_s > (1 + _MIN_GAIN) * best]
     layouts = [each.name for each in promising if each.run is not None]
-    searched = {each.name for each in promising}.difference(layouts[_NUM_LAYOUTS:])
-    found, limits = [], SharedLimits(seconds=time_limit_s, searches=len(searched))
-    for each in plans:
-        if each.name in searched and not interrupted:
-            search = _searched if each.run is None else _reordered
-            report = on_progress and partial(on_progress, each.name, each.placement.tick_ms)
-            each, seconds, interrupted = search(each, limits.share()["time_limit_s"], report)
-            limits.spend(0.0, seconds)
-        found.append(each)
-    return found
+    searched = [each for each in promising if each.run is None or each.name in layouts[:_NUM_LAYOUTS]]
+    found, limits = dict[str, RankedPlan](), SharedLimits(seconds=time_limit_s, searches=len(searched))
+    while searched and not interrupted:
+        some, searched = searched[:workers], searched[workers:]
+        share_s = limits.share(len(some))["time_limit_s"]
+        calls = [partial(_searched if each.run is None else _reordered, each, share_s) for each in some]
+        tell = on_progress or (lambda name, tick_ms, event: None)
+        reports = [partial(tell, each.name, each.placement.tick_ms) for each in some]
+        ended = [each for each in reported(calls, reports) if each is not None]
+        found |= {plan.name: plan for plan, _, _ in ended}
+        limits.spend(0.0, max((seconds for _, seconds, _ in ended), default=0.0), len(some))
+        interrupted = len(ended) < len(some) or any(is_cut for _, _, is_cut in ended)
+    return [found.get(each.name, each) for each in plans]
 
 
 def _reordered(
-    plan: RankedPlan, time_limit_s: float | None, report: SearchReport | None
+    plan: RankedPlan, time_limit_s: float | None, report: SearchReport
 ) -> tuple[RankedPlan, float, bool]:
     """Return a layout in the order that a search finds, or as it is if that gains no more than `NEAR_TIE`.
 
@@ -126,7 +132,7 @@ def _reordered(
 
 
 def _searched(
-    plan: RankedPlan, time_limit_s: float | None, report: SearchReport | None
+    plan: RankedPlan, time_limit_s: float | None, report: SearchReport
 ) -> tuple[RankedPlan, float, bool]:
     """Return a plan with the schedule found, the seconds of the search, and whether Ctrl-C ended it."""
     placement, number = plan.placement, plan.plan.num_micro_batches

@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -75,6 +76,35 @@ def side_by_side(
             if not INTERRUPTS.seen:
                 take(i, calls[i]())
     return results
+
+
+def reported(
+    calls: Sequence[Callable[[Callable[[Any], None]], Result]], reports: Sequence[Callable[[Any], None]]
+) -> list[Result | None]:
+    """Make searches side by side, each in a process of its own; one alone is made in this process.
+
+    Args:
+        calls: Functions of a listener.
+        reports: Listener of each; those of several get the last event of a search, when it ends.
+
+    Returns:
+        As of `side_by_side`.
+    """
+    if len(calls) == 1:
+        return [calls[0](reports[0])]
+
+    def tell(i: int, result: tuple[Result, list[Any]]) -> None:
+        for event in result[1]:
+            reports[i](event)
+
+    found = side_by_side([partial(_with_last_event, call) for call in calls], len(calls), tell)
+    return [None if each is None else each[0] for each in found]
+
+
+def _with_last_event(call: Callable[[Callable[[Any], None]], Result]) -> tuple[Result, list[Any]]:
+    """Return the result of a search, and the last event that it reported, if any."""
+    last: deque[Any] = deque(maxlen=1)
+    return call(last.append), list(last)
 
 
 def _in_processes(calls: Sequence[Callable[[], Any]], keep: Keep, workers: int) -> None:
