@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from experiments.benchmarks.frame import (
     GROUPS,
     BenchmarkError,
     Case,
+    Row,
     beside,
     line,
     measured,
@@ -27,6 +28,7 @@ from experiments.benchmarks.timing import load_solvers
 from experiments.config.command import INTERRUPTED
 from experiments.config.machine import commit, machine
 from schedsearch.core.progress import StepBar
+from schedsearch.solver.side_by_side import side_by_side
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,9 +69,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(
     group: str, cases: Sequence[Case], options: argparse.Namespace, prepare: Callable[[], None] = load_solvers
 ) -> int:
-    """Measure cases one by one, write the rows so far after each, and print how they compare.
+    """Measure cases, write the rows so far after each, and print how they compare.
 
-    The preparation is part of no case.
+    The preparation is part of no case. With the option `workers`, cases are measured side by side.
 
     Raises:
         BenchmarkError: No case is left, a file is wrong, or cannot be written.
@@ -84,18 +86,29 @@ def run(
     about = {"group": group, "version": commit(), "machine": machine()}
     if options.without:
         about["without"] = options.without
-    write = partial(write_rows, output, about, rows)
+    left = [case for case in cases if (case.part, case.name) not in done]
+    calls = [partial(_measured, prepare, case, _without(case, options.without)) for case in left]
+    write, num_before = partial(write_rows, output, about, rows), len(rows)
     try:
         write()
-        prepare()
         with StepBar(f"{group} benchmark") as bar:
-            for i, case in enumerate(cases):
-                bar(f"{case.part}: {case.name}", i, len(cases))
-                if (case.part, case.name) not in done:
-                    rows.append(measured(case, **_without(case, options.without)))
-                    write()
-                    bar.write(line(rows[-1]))
-            bar("done", len(cases), len(cases))
+
+            def show() -> None:
+                step = next((f"{case.part}: {case.name}" for case in left[len(rows) - num_before :]), "done")
+                bar(step, len(cases) - len(left) + len(rows) - num_before, len(cases))
+
+            def keep(i: int, row: Row) -> None:
+                rows.append(row)
+                write()
+                bar.write(line(row))
+                show()
+
+            show()
+            measured_rows = side_by_side(calls, getattr(options, "workers", 1), keep)
+        if None in measured_rows:
+            raise KeyboardInterrupt
+        rows[num_before:] = filter(None, measured_rows)  # in the order of the cases
+        write()
     except KeyboardInterrupt:
         sys.stderr.write(f"{group} benchmark: interrupted; {output} has the rows done, --resume goes on\n")
         return INTERRUPTED
@@ -104,6 +117,17 @@ def run(
     comparison = beside(rows, earlier) + "\n" if earlier else ""
     sys.stdout.write(f"{comparison}{summary(rows)}; results in {output}\n")
     return 0
+
+
+def _measured(prepare: Callable[[], None], case: Case, more: Mapping[str, Any]) -> Row:
+    """Measure a case, in a process that has been prepared."""
+    _once(prepare)
+    return measured(case, **more)
+
+
+@cache
+def _once(prepare: Callable[[], None]) -> None:
+    prepare()
 
 
 def _without(case: Case, names: Sequence[str] | None) -> dict[str, Any]:

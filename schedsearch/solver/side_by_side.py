@@ -48,7 +48,8 @@ def side_by_side(
     """Make independent calls in several processes; return their results in the order of the calls.
 
     The processes are joblib's on this machine, or Ray's where ``RAY_ADDRESS`` is set. Calls whose process
-    died are made again in this one. One call, or one worker, needs no other process.
+    died are made again in this one. One call, or one worker, needs no other process, and each call then ends
+    at a Ctrl-C as it does anywhere.
 
     Args:
         calls: Functions without arguments.
@@ -56,7 +57,7 @@ def side_by_side(
         keep: Called in the order in which results come.
 
     Returns:
-        One result for each call; None where Ctrl-C came first.
+        One result for each call; None for those that a Ctrl-C ended, or that come after it.
     """
     results: list[Result | None] = [None] * len(calls)
     missing = set(range(len(calls)))
@@ -66,15 +67,18 @@ def side_by_side(
         missing.remove(i)
         keep(i, result)
 
-    with INTERRUPTS.answered():
-        if min(workers, len(calls)) > 1:
+    is_alone = min(workers, len(calls)) < 2
+    watched = contextlib.nullcontext() if is_alone else INTERRUPTS.watched()
+    with contextlib.suppress(KeyboardInterrupt), watched:
+        if not is_alone:
             (on_ray if "RAY_ADDRESS" in os.environ else _in_processes)(calls, take, workers)
-            if missing and not INTERRUPTS.seen:
-                text = "%d of %d calls lost their process; they are made again in this one"
-                logging.getLogger(__name__).warning(text, len(missing), len(calls))
+        INTERRUPTS.raise_if_seen()
+        if missing and not is_alone:
+            text = "%d of %d calls lost their process; they are made again in this one"
+            logging.getLogger(__name__).warning(text, len(missing), len(calls))
         for i in sorted(missing):
-            if not INTERRUPTS.seen:
-                take(i, calls[i]())
+            take(i, calls[i]())
+            INTERRUPTS.raise_if_seen()
     return results
 
 

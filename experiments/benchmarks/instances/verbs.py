@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import math
+import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -47,9 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             verb.add_argument(
                 "--seeds", type=int, default=1, metavar="N", help="seeds 0 to N - 1 (%(default)s)"
             )
+            verb.add_argument(
+                "--workers", type=int, default=1, metavar="N", help="instances side by side (%(default)s)"
+            )
             verb.add_argument("--update", action="store_true", help="keep answers better than the best known")
     options = parser.parse_args(arguments)
-    for name in ("limit", "work", "seeds"):
+    for name in ("limit", "work", "seeds", "workers"):
         value = getattr(options, name, None)
         if value is not None and not value > 0:
             parser.error(f"--{name}: {value:g} is not a positive number")
@@ -73,13 +79,13 @@ def _chosen(folder: Path, names: Sequence[str]) -> list[Instance]:
 
 
 def _search(options: argparse.Namespace) -> int:
-    library = Library(options.folder)
+    Library(options.folder)  # its mistakes come before all searches
     limit = {"time_limit_s": options.limit} if options.work is None else {"work_limit": options.work}
     cases = [
         Case(
             instance.group + (" (held out)" if instance.is_held_out else ""),
             instance.name + (f", seed {seed}" if seed else ""),
-            partial(searched, library, instance, update=options.update),
+            partial(searched, options.folder, instance, update=options.update),
             limit | {"seed": seed},
             is_quick=instance.is_quick,
         )
@@ -90,9 +96,9 @@ def _search(options: argparse.Namespace) -> int:
 
 
 def searched(
-    library: Library, instance: Instance, *, update: bool, without: Collection[str] = (), **options: Any
+    folder: Path, instance: Instance, *, update: bool, without: Collection[str] = (), **options: Any
 ) -> dict[str, Any]:
-    """Search an instance, with an update of the library where it is better.
+    """Search an instance, with an update of the library in a folder where it is better.
 
     Figures that end in ``_gap`` are percent above the best known, those in ``_open`` above the bound that is
     known. A device span is with the devices' first starts chosen for it.
@@ -106,7 +112,7 @@ def searched(
         figures["period"] = Fraction(result.repetend.period, result.repetend.micro_batches)
     spans = (int(device_spans(with_least_device_span(schedule)).max()) for schedule in schedules)
     figures["device_span"] = min(spans, default=None)
-    known = library.known(instance)
+    known = Library(folder).known(instance)
     for figure in known.best:
         if figures[figure] is not None:
             figures[f"{figure}_gap"] = 100 * float(figures[figure] / known.best[figure] - 1)
@@ -120,9 +126,21 @@ def searched(
             "device_span": Fraction(result.device_span_bound),
         }
         seconds = round(result.seconds, 2)
-        better = library.offer(instance, [*repetends, *schedules], bound, seconds, commit())
+        with _locked(folder):
+            better = Library(folder).offer(instance, [*repetends, *schedules], bound, seconds, commit())
         figures["better"] = ", ".join(better) or None
     return figures
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let no other process update a library meanwhile."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _fraction_not_above(bound: float) -> Fraction:

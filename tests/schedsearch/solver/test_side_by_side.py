@@ -74,7 +74,8 @@ def test_ctrl_c_ends_the_calls_that_run_and_keeps_their_answers(tmp_path: Path, 
         os.kill(MAIN, signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
-    found = side_by_side([partial(until_interrupted, tmp_path, i) for i in range(4)], workers)
+    with INTERRUPTS.answered():
+        found = side_by_side([partial(until_interrupted, tmp_path, i) for i in range(4)], workers)
     assert found == ["0", "1 interrupted", "2 interrupted" if workers > 1 else None, None]
 
 
