@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from multiprocessing import ProcessError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, Protocol
 
@@ -145,27 +146,30 @@ class _Helper:
         self.finding: Any = None
         self.rounds, self.is_done = 0, False
 
-    def read(self) -> bool:
-        """Read its next message, if there is one or it is lost; return whether something happened."""
+    def is_behind(self, rounds: float) -> bool:
+        """Return whether the findings of so many rounds are still to come; of none, its connection."""
+        return not self.is_done and (self.connection is None or self.rounds < rounds)
+
+    def look(self) -> None:
+        """Look for its connection or its next message for a moment, and whether it is lost."""
+        if self.connection is None:
+            time.sleep(_LOOK_S)
+            late = "it did not begin, for want of a core or of a way to this machine"
+            if why := self.runs.why_dead() or late * (time.monotonic() - self.began > _CONNECT_S):
+                self._lose(why)
+            return
         try:
-            if self.connection is not None and self.connection.poll(_LOOK_S):
+            if self.connection.poll(_LOOK_S):
                 self.is_done, self.finding = self.connection.recv()
                 self.rounds += 1
-                return True
-            if self.connection is None:
-                time.sleep(_LOOK_S)
-            if why := self.runs.why_dead():
-                return (self.connection is not None and self.connection.poll()) or self._lose(why)
-            if self.connection is None and time.monotonic() - self.began > _CONNECT_S:
-                return self._lose("it did not begin, for want of a core or of a way to this machine")
+            elif (why := self.runs.why_dead()) and not self.connection.poll():
+                self._lose(why)
         except (EOFError, OSError):
-            return self._lose(self.runs.why_dead(_ANSWER_S) or "its connection is gone")
-        return False
+            self._lose(self.runs.why_dead(_ANSWER_S) or "its connection is gone")
 
-    def _lose(self, why: str) -> bool:
+    def _lose(self, why: str) -> None:
         log.warning("search.workers: worker %s is left out, the others go on: %s", self.number + 1, why)
         self.is_done = True
-        return True
 
     def tell(self, findings: list[Any] | None) -> None:
         """Send the findings of the others; None where no more come."""
@@ -207,7 +211,7 @@ class Leader:
                 connection.send(self._effort.left_s)
                 connection.send_bytes(self._work[number - 1])
                 self._helpers[number - 1].connection = connection
-            except (EOFError, OSError):  # it died, or all is over
+            except (EOFError, OSError, ProcessError):  # it died, or all is over
                 continue
 
     def swap(self, finding: Any) -> list[Any]:
@@ -218,9 +222,8 @@ class Leader:
             KeyboardInterrupt: There was a Ctrl-C.
         """
         for helper in self._helpers:
-            while helper.rounds < self._rounds and not helper.is_done:
-                if not helper.read():
-                    _require_time(self._effort)
+            if not self._wait(helper, self._rounds, time.monotonic() + self._effort.left_s):
+                raise OutOfTimeError
         self._rounds += 1
         for helper in self._helpers:
             others = [each.finding for each in self._helpers if each is not helper]
@@ -234,21 +237,29 @@ class Leader:
         the round before are the last.
 
         Args:
-            ending: The end of the leader's own search.
+            ending: The end of the leader's own search; of the waiting, too, if there is a Ctrl-C.
             beyond_s: Seconds to wait beyond the time limit.
         """
         wait_s = _AFTER_INTERRUPT_S if ending.interrupted else self._effort.left_s + beyond_s
         is_cut = ending.interrupted or ending.out_of_work or ending.out_of_time
         end = time.monotonic() + (wait_s if is_cut else 0.0)
-        for helper in self._helpers:
-            helper.tell(None)
-            if ending.interrupted and not helper.is_done:
-                helper.runs.interrupt()
-        for helper in self._helpers:
-            while not helper.is_done and time.monotonic() < end:
-                helper.read()
-                INTERRUPTS.raise_if_seen()
+        with INTERRUPTS.answered() as waiting:
+            for helper in self._helpers:  # one that is not connected yet is told when it is
+                self._wait(helper, 0, end)
+                helper.tell(None)
+                if ending.interrupted and not helper.is_done:
+                    helper.runs.interrupt()
+            for helper in self._helpers:
+                self._wait(helper, math.inf, end)
+        ending.interrupted |= waiting.interrupted
         return self._known
+
+    def _wait(self, helper: _Helper, rounds: float, end: float) -> bool:
+        """Wait for the findings of so many rounds, until `end` by the clock; return whether all came."""
+        while helper.is_behind(rounds) and time.monotonic() < end:
+            helper.look()
+            INTERRUPTS.raise_if_seen()
+        return not helper.is_behind(rounds)
 
     @property
     def _known(self) -> list[Any]:
@@ -299,6 +310,9 @@ def help_out(call: str = "") -> None:
         member = _Follower(connection)
         search, problem = cloudpickle.loads(connection.recv_bytes())
         connection.send((True, search(problem, member)))
+        with suppress(EOFError, OSError):  # what is unread at the end would take what is sent with it
+            while True:
+                connection.recv()
 
 
 def _end_with(parent: int) -> None:
@@ -306,12 +320,6 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
-
-
-def _require_time(effort: Effort) -> None:
-    INTERRUPTS.raise_if_seen()
-    if effort.left_s <= 0:
-        raise OutOfTimeError
 
 
 def _ray_host() -> str:
