@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import queue
 import secrets
 import signal
 import socket
@@ -132,6 +133,39 @@ class _RayTask:
         self._ray.cancel(self._reference, force=True)
 
 
+class _Mail:
+    """A connection that is read as messages come: two processes that send never wait for each other."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._came = connection, queue.SimpleQueue[Any]()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            while True:
+                self._came.put(self._connection.recv())
+        except (EOFError, OSError) as error:
+            self._came.put(error)
+
+    def send(self, message: Any) -> None:
+        with suppress(OSError):  # the other is gone, which is seen when its messages are taken
+            self._connection.send(message)
+
+    def take(self, wait_s: float | None = _LOOK_S) -> list[Any]:
+        """Return the next message; none if none comes within some seconds.
+
+        Raises:
+            EOFError, OSError: The other process is gone.
+        """
+        try:
+            message = self._came.get(timeout=wait_s)
+        except queue.Empty:
+            return []
+        if isinstance(message, EOFError | OSError):
+            raise message
+        return [message]
+
+
 class _Helper:
     """A helper and its messages.
 
@@ -142,30 +176,31 @@ class _Helper:
 
     def __init__(self, number: int, runs: _Process | _RayTask) -> None:
         self.number, self.runs, self.began = number, runs, time.monotonic()
-        self.connection: Connection | None = None
+        self.mail: _Mail | None = None
         self.finding: Any = None
         self.rounds, self.is_done = 0, False
 
     def is_behind(self, rounds: float) -> bool:
         """Return whether the findings of so many rounds are still to come; of none, its connection."""
-        return not self.is_done and (self.connection is None or self.rounds < rounds)
+        return not self.is_done and (self.mail is None or self.rounds < rounds)
 
     def look(self) -> None:
         """Look for its connection or its next message for a moment, and whether it is lost."""
-        if self.connection is None:
+        why = ""
+        if self.mail is None:
             time.sleep(_LOOK_S)
-            late = "it did not begin, for want of a core or of a way to this machine"
-            if why := self.runs.why_dead() or late * (time.monotonic() - self.began > _CONNECT_S):
-                self._lose(why)
-            return
-        try:
-            if self.connection.poll(_LOOK_S):
-                self.is_done, self.finding = self.connection.recv()
-                self.rounds += 1
-            elif (why := self.runs.why_dead()) and not self.connection.poll():
-                self._lose(why)
-        except (EOFError, OSError):
-            self._lose(self.runs.why_dead(_ANSWER_S) or "its connection is gone")
+            if time.monotonic() - self.began > _CONNECT_S:
+                why = "it did not begin, for want of a core or of a way to this machine"
+        else:
+            try:
+                for message in self.mail.take():
+                    self.is_done, self.finding = message
+                    self.rounds += 1
+                    return
+            except (EOFError, OSError):
+                why = self.runs.why_dead(_ANSWER_S) or "its connection is gone"
+        if why := self.runs.why_dead() or why:
+            self._lose(why)
 
     def _lose(self, why: str) -> None:
         log.warning("search.workers: worker %s is left out, the others go on: %s", self.number + 1, why)
@@ -173,9 +208,8 @@ class _Helper:
 
     def tell(self, findings: list[Any] | None) -> None:
         """Send the findings of the others; None where no more come."""
-        if self.connection is not None and not self.is_done:
-            with suppress(OSError):  # it may have ended, and its last message is still to be read
-                self.connection.send(findings)
+        if self.mail is not None and not self.is_done:
+            self.mail.send(findings)
 
 
 class Leader:
@@ -210,7 +244,7 @@ class Leader:
                 number = connection.recv()
                 connection.send(self._effort.left_s)
                 connection.send_bytes(self._work[number - 1])
-                self._helpers[number - 1].connection = connection
+                self._helpers[number - 1].mail = _Mail(connection)
             except (EOFError, OSError, ProcessError):  # it died, or all is over
                 continue
 
@@ -282,8 +316,8 @@ class _Follower:
 
     leads = False
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection, self._is_alone, self.left_s = connection, False, connection.recv()
+    def __init__(self, mail: _Mail, left_s: float) -> None:
+        self._mail, self._is_alone, self.left_s = mail, False, left_s
 
     def swap(self, finding: Any) -> list[Any]:
         """Send the findings of a round; return those of the leader, and of the helpers of the round before.
@@ -293,12 +327,11 @@ class _Follower:
         """
         if self._is_alone:
             return []
-        self._connection.send((False, finding))
-        while not self._connection.poll(_LOOK_S):
+        self._mail.send((False, finding))
+        while not (messages := self._mail.take()):
             INTERRUPTS.raise_if_seen()
-        told = self._connection.recv()
-        self._is_alone = told is None
-        return told or []
+        self._is_alone = messages == [None]
+        return messages[0] or []
 
 
 def help_out(call: str = "") -> None:
@@ -307,12 +340,12 @@ def help_out(call: str = "") -> None:
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     with Client((host, int(port)), authkey=bytes.fromhex(key)) as connection:
         connection.send(int(number))
-        member = _Follower(connection)
-        search, problem = cloudpickle.loads(connection.recv_bytes())
-        connection.send((True, search(problem, member)))
-        with suppress(EOFError, OSError):  # what is unread at the end would take what is sent with it
+        left_s, (search, problem) = connection.recv(), cloudpickle.loads(connection.recv_bytes())
+        mail = _Mail(connection)
+        mail.send((True, search(problem, _Follower(mail, left_s))))
+        with suppress(EOFError, OSError):  # the leader ends this process when it has read all
             while True:
-                connection.recv()
+                mail.take(None)
 
 
 def _end_with(parent: int) -> None:
