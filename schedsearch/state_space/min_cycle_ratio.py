@@ -52,11 +52,7 @@ class MinPeriod:
 
 
 def min_period(
-    placement: Placement,
-    *,
-    known: Fraction,
-    time_limit_s: float = 10.0,
-    max_states: int = MAX_STATES,
+    placement: Placement, *, known: Fraction, time_limit_s: float = 10.0, max_states: int = MAX_STATES
 ) -> MinPeriod | None:
     """Return the least period per micro-batch in ticks; None if the states are too many.
 
