@@ -43,9 +43,6 @@ def draw_frontier(
         stragglers: Slower plans that only pay next to a straggler, and so are not on the frontier.
         others: Plans to compare with, by their names in the legend.
         title: Text above the axes.
-
-    Returns:
-        The axes.
     """
     longest_ms = max(time for time, _ in (all_maximum, *plans, *stragglers))
     per_unit, unit = (1e3, "s") if longest_ms >= 1e3 else (1.0, "ms")
