@@ -108,7 +108,7 @@ def _restricted_to(placement: Placement, devices: tuple[int, ...]) -> Placement:
             blocks[block.name] = kept
     pairs = {(name, block.name) for block in blocks.values() for name in block.after}
     transfer = tuple(each for each in placement.transfer if each[:2] in pairs)
-    return placement.on_devices(devices, blocks.values(), transfer=transfer, nodes=None)
+    return placement.on_devices(devices, blocks.values(), transfer=transfer, nodes=None, shared_streams=())
 
 
 def _min_period(
@@ -118,7 +118,7 @@ def _min_period(
     if model is None or model.capacity is None:
         return None
     graph, components = _explore(model, deadline, max_states), len(model.components)
-    found = graph and graph.min_ratio((known - model.apart) / components)
+    found = None if graph is None else graph.min_ratio((known - model.apart) / components)
     if graph is None or found is None:
         return None
     ratio, progress = found
