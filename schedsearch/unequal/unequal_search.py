@@ -24,6 +24,7 @@ from schedsearch.solver.interrupts import Ending
 from schedsearch.unequal.block_orders import WHOLE, BlockOrders
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import ReplicaSchedules, ReplicaWork, replica_work
+from schedsearch.unequal.sequence_tables import resequenced, schedules_of, sequences_of, ticks_of
 from schedsearch.unequal.starts import (
     AS_GIVEN,
     by_hand,
@@ -179,8 +180,6 @@ class _BatchSearch:
         """
         ways = self.ways()
         if self.in_sequence:
-            from schedsearch.unequal.sequencing import schedules_of, sequences_of, ticks_of  # numba is slow
-
             tables = {how: sequences_of(self.work, way, not self.goal.one_clock) for how, way in ways.items()}
             best = min(tables, key=lambda how: ticks_of(tables[how]))
             self.sequences = tables[best]
@@ -247,8 +246,6 @@ class _BatchSearch:
         """Let micro-batches change replicas and places, for a share of the work of a round."""
         if self.proved or self.sequences is None:
             return
-        from schedsearch.unequal.sequencing import resequenced, schedules_of  # numba is slow
-
         share = _SEQUENCED_OF_SMALL if self.is_small else _SEQUENCED if self.is_solved(end) else 1.0
         work = self.effort.share(end, share) - self.effort.spent
         heat = _HEAT if self.is_single or end < _LONG else _HEAT_OF_LONG
