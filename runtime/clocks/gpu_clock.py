@@ -13,10 +13,7 @@ from runtime.program.instructions import Run
 
 
 def open_gpu_clock(
-    runs: Sequence[Run],
-    device: torch.device,
-    latency: ClockLatency | None = None,
-    is_shared: bool = False,
+    runs: Sequence[Run], device: torch.device, latency: ClockLatency | None = None, is_shared: bool = False
 ) -> ClockBackend:
     """Return the clock of a GPU, or one that records where there is none.
 

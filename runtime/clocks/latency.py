@@ -14,6 +14,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from statistics import median
@@ -194,13 +195,9 @@ def spread(clocks_mhz: Sequence[int], number: int) -> list[int]:
 
 
 def probe_of(gpu: NvmlGpu) -> Probe:
-    """Return the probe of a GPU: by work if torch sees it."""
-    by_work = _cycle_probe(gpu.uuid) if importlib.util.find_spec("torch") is not None else None
-    return by_work or clock_probe(gpu)
-
-
-def clock_probe(gpu: NvmlGpu) -> Probe:
-    """Return a probe that reads the clock that the driver shows; it needs no work, and knows only that."""
+    """Return the probe of a GPU: by work if torch sees it, else by the clock that the driver shows."""
+    if importlib.util.find_spec("torch") is not None and (by_work := _cycle_probe(gpu.uuid)) is not None:
+        return by_work
 
     def look(slower_mhz: int) -> ProbeAnswer:
         time.sleep(BLOCK_MS / 1000)
@@ -244,23 +241,14 @@ def run(parsed: argparse.Namespace) -> int:
         clocks_mhz = spread(gpu.clocks_mhz(), parsed.num_clocks)
         clock, probe = NvmlClock(gpu.uuid), probe_of(gpu)
         try:
-            changes = measure(
-                clock,
-                probe,
-                clocks_mhz,
-                lambda line: print(line, flush=True),  # noqa: T201
-                parsed.repeats,
-                parsed.window_ms,
-            )
+            tell = partial(print, flush=True)
+            changes = measure(clock, probe, clocks_mhz, tell, parsed.repeats, parsed.window_ms)
         finally:
             clock.reset()
     except (NvmlError, ClockError, LatencyError) as error:
         sys.stderr.write(f"runtime.clock latency: {error}\n")
         return 1
-    how = (
-        f"median of {parsed.repeats} changes for each pair of {len(clocks_mhz)} clocks, by "
-        f"{probe.description}"
-    )
-    path = write_clock_latency(parsed.output, gpu.name, how, changes)
+    how = f"median of {parsed.repeats} changes for each pair of {len(clocks_mhz)} clocks"
+    path = write_clock_latency(parsed.output, gpu.name, f"{how}, by {probe.description}", changes)
     print(f"{path}; use it with: profile.clock_latency={path} energy.dwell_ms=auto energy.switch_ms=auto")  # noqa: T201
     return 0

@@ -165,7 +165,10 @@ class _Training:
         """Run all iterations; with a profiler the last one is that in which all have ended."""
         context, options = self._context, self._options
         for index in range(self._first, options.iterations):
-            self._follow_plan(index)
+            if plan := self._iterations.follow_plan():
+                self._plans.append((index, plan.version, plan.time_ms))
+                news = f"iteration {index}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms"
+                _report(self._process, news)
             time_ms, is_compared = self._iterations.timed(index), options.verifies(index)
             self._note(index, time_ms)
             self._iterations.update.prepare()
@@ -196,13 +199,6 @@ class _Training:
             done = {"first_iteration": self._first, "time_ms": self._times_ms, "losses": self._losses}
             done |= {"orders": self._orders, "plans": self._plans}
             write_result(options.results, self._process.device, "summary", done | _summary(context))
-
-    def _follow_plan(self, index: int) -> None:
-        """Go over to a newer plan, if there is one."""
-        if plan := self._iterations.follow_plan():
-            self._plans.append((index, plan.version, plan.time_ms))
-            news = f"iteration {index}: from here on plan {plan.version}, of {plan.time_ms:.1f} ms"
-            _report(self._process, news)
 
     def _follow_program(self, index: int) -> str:
         """Go over to the program of an iteration; return the news."""

@@ -116,14 +116,19 @@ class ZooSource(ModuleSource):
 
     def batches(self, num_micro_batches: int, device: torch.device | str) -> Batches:
         """Return a function that gives each block that reads its part of a slice of the text."""
-        text = Text(self._options, num_micro_batches, device)
+        text, lengths = Text(self._options, num_micro_batches, device), self._options.sequence_lengths
         num_graphs = len(forward_graphs(self._placement))
         each = num_micro_batches // num_graphs
-        self._options.check_num_micro_batches(each)
+        if lengths is not None and len(lengths) % each:
+            raise ModelError(
+                f"has {len(lengths)} lengths for {each} micro-batches; give one for each, of one iteration "
+                "or of several",
+                "sequence_lengths",
+            )
 
         def batch(iteration: int, micro_batch: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
             tokens = text.micro_batch(iteration, micro_batch)
-            if self._options.sequence_lengths is not None:
+            if lengths is not None:
                 tokens = tokens.first(self._options.tokens_of(iteration, micro_batch // num_graphs, each))
             blocks = self._blocks.items()
             inputs = {name: getattr(tokens, part) for name, block in blocks for part in block.input_names}

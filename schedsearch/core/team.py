@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import queue
 import secrets
 import signal
 import socket
@@ -23,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from multiprocessing import ProcessError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any, Protocol
 
@@ -131,6 +133,39 @@ class _RayTask:
         self._ray.cancel(self._reference, force=True)
 
 
+class _Mail:
+    """A connection that is read as messages come: two processes that send never wait for each other."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._came = connection, queue.SimpleQueue[Any]()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            while True:
+                self._came.put(self._connection.recv())
+        except (EOFError, OSError) as error:
+            self._came.put(error)
+
+    def send(self, message: Any) -> None:
+        with suppress(OSError):  # the other is gone, which is seen when its messages are taken
+            self._connection.send(message)
+
+    def take(self, wait_s: float | None = _LOOK_S) -> list[Any]:
+        """Return the next message; none if none comes within some seconds.
+
+        Raises:
+            EOFError, OSError: The other process is gone.
+        """
+        try:
+            message = self._came.get(timeout=wait_s)
+        except queue.Empty:
+            return []
+        if isinstance(message, EOFError | OSError):
+            raise message
+        return [message]
+
+
 class _Helper:
     """A helper and its messages.
 
@@ -141,37 +176,40 @@ class _Helper:
 
     def __init__(self, number: int, runs: _Process | _RayTask) -> None:
         self.number, self.runs, self.began = number, runs, time.monotonic()
-        self.connection: Connection | None = None
+        self.mail: _Mail | None = None
         self.finding: Any = None
         self.rounds, self.is_done = 0, False
 
-    def read(self) -> bool:
-        """Read its next message, if there is one or it is lost; return whether something happened."""
-        try:
-            if self.connection is not None and self.connection.poll(_LOOK_S):
-                self.is_done, self.finding = self.connection.recv()
-                self.rounds += 1
-                return True
-            if self.connection is None:
-                time.sleep(_LOOK_S)
-            if why := self.runs.why_dead():
-                return (self.connection is not None and self.connection.poll()) or self._lose(why)
-            if self.connection is None and time.monotonic() - self.began > _CONNECT_S:
-                return self._lose("it did not begin, for want of a core or of a way to this machine")
-        except (EOFError, OSError):
-            return self._lose(self.runs.why_dead(_ANSWER_S) or "its connection is gone")
-        return False
+    def is_behind(self, rounds: float) -> bool:
+        """Return whether the findings of so many rounds are still to come; of none, its connection."""
+        return not self.is_done and (self.mail is None or self.rounds < rounds)
 
-    def _lose(self, why: str) -> bool:
+    def look(self) -> None:
+        """Look for its connection or its next message for a moment, and whether it is lost."""
+        why = ""
+        if self.mail is None:
+            time.sleep(_LOOK_S)
+            if time.monotonic() - self.began > _CONNECT_S:
+                why = "it did not begin, for want of a core or of a way to this machine"
+        else:
+            try:
+                for message in self.mail.take():
+                    self.is_done, self.finding = message
+                    self.rounds += 1
+                    return
+            except (EOFError, OSError):
+                why = self.runs.why_dead(_ANSWER_S) or "its connection is gone"
+        if why := self.runs.why_dead() or why:
+            self._lose(why)
+
+    def _lose(self, why: str) -> None:
         log.warning("search.workers: worker %s is left out, the others go on: %s", self.number + 1, why)
         self.is_done = True
-        return True
 
     def tell(self, findings: list[Any] | None) -> None:
         """Send the findings of the others; None where no more come."""
-        if self.connection is not None and not self.is_done:
-            with suppress(OSError):  # it may have ended, and its last message is still to be read
-                self.connection.send(findings)
+        if self.mail is not None and not self.is_done:
+            self.mail.send(findings)
 
 
 class Leader:
@@ -206,8 +244,8 @@ class Leader:
                 number = connection.recv()
                 connection.send(self._effort.left_s)
                 connection.send_bytes(self._work[number - 1])
-                self._helpers[number - 1].connection = connection
-            except (EOFError, OSError):  # it died, or all is over
+                self._helpers[number - 1].mail = _Mail(connection)
+            except (EOFError, OSError, ProcessError):  # it died, or all is over
                 continue
 
     def swap(self, finding: Any) -> list[Any]:
@@ -218,9 +256,8 @@ class Leader:
             KeyboardInterrupt: There was a Ctrl-C.
         """
         for helper in self._helpers:
-            while helper.rounds < self._rounds and not helper.is_done:
-                if not helper.read():
-                    _require_time(self._effort)
+            if not self._wait(helper, self._rounds, time.monotonic() + self._effort.left_s):
+                raise OutOfTimeError
         self._rounds += 1
         for helper in self._helpers:
             others = [each.finding for each in self._helpers if each is not helper]
@@ -234,21 +271,29 @@ class Leader:
         the round before are the last.
 
         Args:
-            ending: The end of the leader's own search.
+            ending: The end of the leader's own search; of the waiting, too, if there is a Ctrl-C.
             beyond_s: Seconds to wait beyond the time limit.
         """
         wait_s = _AFTER_INTERRUPT_S if ending.interrupted else self._effort.left_s + beyond_s
         is_cut = ending.interrupted or ending.out_of_work or ending.out_of_time
         end = time.monotonic() + (wait_s if is_cut else 0.0)
-        for helper in self._helpers:
-            helper.tell(None)
-            if ending.interrupted and not helper.is_done:
-                helper.runs.interrupt()
-        for helper in self._helpers:
-            while not helper.is_done and time.monotonic() < end:
-                helper.read()
-                INTERRUPTS.raise_if_seen()
+        with INTERRUPTS.answered() as waiting:
+            for helper in self._helpers:  # one that is not connected yet is told when it is
+                self._wait(helper, 0, end)
+                helper.tell(None)
+                if ending.interrupted and not helper.is_done:
+                    helper.runs.interrupt()
+            for helper in self._helpers:
+                self._wait(helper, math.inf, end)
+        ending.interrupted |= waiting.interrupted
         return self._known
+
+    def _wait(self, helper: _Helper, rounds: float, end: float) -> bool:
+        """Wait for the findings of so many rounds, until `end` by the clock; return whether all came."""
+        while helper.is_behind(rounds) and time.monotonic() < end:
+            helper.look()
+            INTERRUPTS.raise_if_seen()
+        return not helper.is_behind(rounds)
 
     @property
     def _known(self) -> list[Any]:
@@ -271,8 +316,8 @@ class _Follower:
 
     leads = False
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection, self._is_alone, self.left_s = connection, False, connection.recv()
+    def __init__(self, mail: _Mail, left_s: float) -> None:
+        self._mail, self._is_alone, self.left_s = mail, False, left_s
 
     def swap(self, finding: Any) -> list[Any]:
         """Send the findings of a round; return those of the leader, and of the helpers of the round before.
@@ -282,12 +327,11 @@ class _Follower:
         """
         if self._is_alone:
             return []
-        self._connection.send((False, finding))
-        while not self._connection.poll(_LOOK_S):
+        self._mail.send((False, finding))
+        while not (messages := self._mail.take()):
             INTERRUPTS.raise_if_seen()
-        told = self._connection.recv()
-        self._is_alone = told is None
-        return told or []
+        self._is_alone = messages == [None]
+        return messages[0] or []
 
 
 def help_out(call: str = "") -> None:
@@ -296,9 +340,12 @@ def help_out(call: str = "") -> None:
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     with Client((host, int(port)), authkey=bytes.fromhex(key)) as connection:
         connection.send(int(number))
-        member = _Follower(connection)
-        search, problem = cloudpickle.loads(connection.recv_bytes())
-        connection.send((True, search(problem, member)))
+        left_s, (search, problem) = connection.recv(), cloudpickle.loads(connection.recv_bytes())
+        mail = _Mail(connection)
+        mail.send((True, search(problem, _Follower(mail, left_s))))
+        with suppress(EOFError, OSError):  # the leader ends this process when it has read all
+            while True:
+                mail.take(None)
 
 
 def _end_with(parent: int) -> None:
@@ -306,12 +353,6 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
-
-
-def _require_time(effort: Effort) -> None:
-    INTERRUPTS.raise_if_seen()
-    if effort.left_s <= 0:
-        raise OutOfTimeError
 
 
 def _ray_host() -> str:

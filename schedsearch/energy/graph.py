@@ -158,24 +158,18 @@ def device_orders(schedule: Schedule, graph: InstanceGraph) -> list[Ints]:
 
 
 def _delays(schedule: Schedule) -> dict[tuple[Instance, Instance], float]:
-    """Return the least delay in ms from the end of each instance to the start of each of its successors."""
+    """Return the least delay in ms from the end of each instance to the start of each of its successors.
+
+    A block that must start no sooner than another waits for all that the other waits for: then it does not,
+    if all start as soon as they can.
+    """
     placement = schedule.placement
     delays: dict[tuple[Instance, Instance], float] = {}
     for order in schedule.lane_orders:
         delays.update(dict.fromkeys(pairwise(order), 0.0))
     for earlier, later, ticks in dependencies(placement, schedule.num_micro_batches, schedule.chosen):
         delays[earlier, later] = ticks * placement.tick_ms
-    _add_memory_waits(schedule, delays)
-    return delays
-
-
-def _add_memory_waits(schedule: Schedule, delays: dict[tuple[Instance, Instance], float]) -> None:
-    """Add the waits for memory that streams share.
-
-    A block that must start no sooner than another waits for all that the other waits for: then it does not,
-    if all start as soon as they can.
-    """
-    waits = list(schedule.memory_waits)
+    waits = list(schedule.memory_waits)  # for memory that streams share
     for earlier, later, ticks in waits:
         if ticks:
             delays.setdefault((earlier, later), 0.0)
@@ -186,6 +180,7 @@ def _add_memory_waits(schedule: Schedule, delays: dict[tuple[Instance, Instance]
         for earlier in others - {later}:
             for source, delay in before.get(earlier, ()):
                 delays[source, later] = max(delays.get((source, later), 0.0), delay)
+    return delays
 
 
 def _topological(instances: list[Instance], delays: dict[tuple[Instance, Instance], float]) -> list[Instance]:

@@ -71,14 +71,7 @@ def chosen_in_turn(
 
 @compiled
 def push_and_move(
-    leaving: Ints,
-    arc_of: Ints,
-    tail: Ints,
-    head: Ints,
-    lengths: Ints,
-    limits: Ints,
-    flow: Ints,
-    event: Ints,
+    leaving: Ints, arc_of: Ints, tail: Ints, head: Ints, lengths: Ints, limits: Ints, flow: Ints, event: Ints
 ) -> tuple[int, int]:
     """Push the flow that arcs without slack carry from the source to the sink, then move the node potentials.
 

@@ -20,14 +20,7 @@ import numpy as np
 from placements import OperatingPoint, Placement, Profile
 from placements.profiles.operating_point import config_of
 from schedsearch.energy.frontier import FrequencyPlan
-from schedsearch.energy.graph import (
-    EnergyError,
-    Floats,
-    InstanceGraph,
-    Ints,
-    device_orders,
-    instance_graph,
-)
+from schedsearch.energy.graph import EnergyError, Floats, InstanceGraph, Ints, device_orders, instance_graph
 from schedsearch.schedule import Instance, Schedule
 
 

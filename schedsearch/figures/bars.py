@@ -42,11 +42,7 @@ class BarPanel:
 
 
 def draw_bars(
-    panels: Sequence[BarPanel],
-    y_label: str,
-    *,
-    logarithmic: bool = False,
-    width: float = COLUMN_INCHES,
+    panels: Sequence[BarPanel], y_label: str, *, logarithmic: bool = False, width: float = COLUMN_INCHES
 ) -> Figure:
     """Draw one or more panels above each other, with one legend below them all.
 

@@ -58,9 +58,7 @@ def title_of(schedule: Schedule) -> str:
     return f"{schedule.placement.name}: {makespan}, {bubble_rate(schedule):.1%} bubble"
 
 
-def _timed(
-    schedule: Schedule,
-) -> tuple[dict[Instance, float], dict[Instance, float], dict[Instance, str]]:
+def _timed(schedule: Schedule) -> tuple[dict[Instance, float], dict[Instance, float], dict[Instance, str]]:
     """Return start (ms), duration (ms) and mode of each block; a block in its first mode has none.
 
     Micro-batches are numbered through all pipelines if the placement has several.

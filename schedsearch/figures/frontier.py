@@ -43,9 +43,6 @@ def draw_frontier(
         stragglers: Slower plans that only pay next to a straggler, and so are not on the frontier.
         others: Plans to compare with, by their names in the legend.
         title: Text above the axes.
-
-    Returns:
-        The axes.
     """
     longest_ms = max(time for time, _ in (all_maximum, *plans, *stragglers))
     per_unit, unit = (1e3, "s") if longest_ms >= 1e3 else (1.0, "ms")
@@ -74,8 +71,7 @@ def draw_frontier(
             draw(points, {**_OTHER, **look}, linestyle=line, markevery=every, label=label)
         axes.margins(x=0.06, y=0.12)
         if chosen is not None:
-            text = _saving_in_words(chosen, all_maximum, until, per_unit, unit)
-            _annotate_saving(axes, until or (chosen, all_maximum), text, per_unit)
+            _annotate_saving(axes, chosen, all_maximum, until, per_unit, unit)
         axes.set(xlabel=f"iteration time ({unit})", ylabel="energy of all devices (J)")
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
         draw_grid(axes)
@@ -119,32 +115,27 @@ _MAX_MARKS = 30
 """Most marks on a curve of `others`; some of these have a thousand points."""
 
 
-def _saving_in_words(
+def _annotate_saving(
+    axes: Axes,
     chosen: TimeEnergy,
     all_maximum: TimeEnergy,
     until: tuple[TimeEnergy, TimeEnergy] | None,
     per_unit: float,
     unit: str,
-) -> str:
-    """Return the chosen plan's energy saving against all clocks at maximum, as text, with its time."""
-    own, baseline = until or (chosen, all_maximum)
-    saving = 1 - own[1] / baseline[1] if baseline[1] > 0 else math.nan
-    slower = own[0] / all_maximum[0] - 1 if all_maximum[0] > 0 else 0.0
+) -> None:
+    """Write the chosen plan's saving next to the baseline's energy, with an arrow down to the plan."""
+    (own_ms, own_mj), (baseline_ms, baseline_mj) = until or (chosen, all_maximum)
+    saving = 1 - own_mj / baseline_mj if baseline_mj > 0 else math.nan
+    slower = own_ms / all_maximum[0] - 1 if all_maximum[0] > 0 else 0.0
     when = "in the same time"
     if abs(slower) >= 5e-4:
-        when = f"that wait until {own[0] / per_unit:.4g} {unit}" if until else f"{slower:+.1%} time"
-    return f"{saving:.1%} less energy than\nall clocks at maximum,\n{when}"
-
-
-def _annotate_saving(axes: Axes, ends: tuple[TimeEnergy, TimeEnergy], text: str, per_unit: float) -> None:
-    """Write the saving next to the baseline's energy, with an arrow down to the chosen plan."""
-    (own_ms, own_mj), (baseline_ms, baseline_mj) = ends
+        when = f"that wait until {own_ms / per_unit:.4g} {unit}" if until else f"{slower:+.1%} time"
     left, right = axes.get_xlim()
     is_left = baseline_ms / per_unit < (left + right) / 2
     low, high = axes.get_ylim()
     axes.set_ylim(low, high + _ROOM_OF_TEXT * (high - low))
     axes.annotate(
-        text,
+        f"{saving:.1%} less energy than\nall clocks at maximum,\n{when}",
         (own_ms / per_unit, own_mj / 1e3),
         xytext=(baseline_ms / per_unit + (0.02 if is_left else -0.02) * (right - left), baseline_mj / 1e3),
         ha="left" if is_left else "right",

@@ -50,9 +50,6 @@ def memory(
         end_ms: End of the iteration; None for the schedule's.
         unit: Unit of `Block.memory`.
         title: Text above the axes.
-
-    Returns:
-        The axes.
     """
     placement, rows = schedule.placement, list(_rows(schedule))
     tick_ms = placement.tick_ms

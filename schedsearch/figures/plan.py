@@ -89,7 +89,9 @@ def _bars(plan: Plan, chunks: Sequence[tuple[int, range]], shared: SharedLayers 
     for stage, chunk in chunks:
         for (name, strategy), run in groupby(chunk, lambda i: (plan.layers[i].name, plan.strategies[i])):
             first, *others = run
-            for begin, end in pairwise(_cut(first, first + 1 + len(others), places)):
+            behind = first + 1 + len(others)
+            between = (place for place in places if first < place < behind)  # where shared layers come
+            for begin, end in pairwise(sorted({first, behind, *between})):
                 left = begin + sum(each <= begin for each in places)
                 bars.append(_Bar(range(stage, stage + 1), left, end - begin, name, strategy))
     if shared is None:
@@ -99,11 +101,6 @@ def _bars(plan: Plan, chunks: Sequence[tuple[int, range]], shared: SharedLayers 
         indices = [i for i, _ in layers]
         bars.append(_Bar(range(plan.num_stages), place + indices[0], len(indices), name, shared.strategy))
     return bars
-
-
-def _cut(begin: int, end: int, places: Sequence[int]) -> list[int]:
-    """Return the begin and end of consecutive layers, and the places between at which shared layers come."""
-    return sorted({begin, end, *(place for place in places if begin < place < end)})
 
 
 def _draw_layers(axes: Axes, bars: Sequence[_Bar], colors: Mapping[LayerStrategy, str]) -> None:

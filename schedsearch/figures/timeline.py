@@ -40,14 +40,8 @@ KIND_COLOR = {
 }
 """Colours of blocks on one device: the palette of Okabe and Ito, safe for the colour-blind and in grey."""
 
-SHARED_COLOR = {
-    Kind.F: "#009E73",
-    Kind.B: "#CC79A7",
-    Kind.I: "#CC79A7",
-    Kind.W: "#CC79A7",
-    Kind.R: "#002B1F",
-    Kind.O: "#444444",
-}
+SHARED_COLOR = KIND_COLOR | dict.fromkeys((Kind.B, Kind.I, Kind.W), "#CC79A7")
+SHARED_COLOR |= {Kind.F: "#009E73", Kind.R: "#002B1F", Kind.O: "#444444"}
 """Colours of blocks on several devices."""
 
 KIND_NAME = {

@@ -97,20 +97,20 @@ class Orchestrator:
     def run(self) -> Answer:
         """Search until all is proved, no step is left, or a limit or Ctrl-C comes; return the answer."""
         if self.problem.workers == 1:
-            return self._run()[0]
-        with Leader(_help, self.problem.of_helpers, self.effort) as team:
-            self.member = team
-            found, ending = self._run()
+            return self._answer(self._run())
+        with Leader(_help, self.problem.of_helpers, self.effort) as self.member:
+            found = self._answer(ending := self._run())
             if found.ended_by is EndedBy.PROOF:
                 return found
-            return best_of(found, team.finish(ending, self._beyond_s), self.problem.wanted)
+            others = self.member.finish(ending, self._beyond_s)
+            return best_of(self._answer(ending), others, self.problem.wanted)
 
     @property
     def _beyond_s(self) -> float:
         """Seconds beyond a time limit that are left for what is nearly there."""
         return max(1.0, _SHARE_BEYOND * self.problem.seconds)
 
-    def _run(self) -> tuple[Answer, Ending]:
+    def _run(self) -> Ending:
         period = self.period
         with self.effort.answered() as ending:
             if self.given is not None:
@@ -124,7 +124,7 @@ class Orchestrator:
             beyond_s = self._beyond_s if ending.out_of_time else 0.0
             with contextlib.suppress(KeyboardInterrupt):  # a second one, which ends this too
                 self.whole.take_hand_made(best, beyond_s)
-        return self._answer(ending), ending
+        return ending
 
     def _rounds(self) -> None:
         """Search the period and the later objectives in rounds.

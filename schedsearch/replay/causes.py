@@ -36,12 +36,7 @@ CAUSES = {
 }
 """Causes within the pipeline but the bubble, by the names that the code uses."""
 
-AROUND = {
-    "data": "data",
-    "collective": "collectives",
-    "message": "other messages",
-    "optimizer": "optimizer",
-}
+AROUND = {"data": "data", "collective": "collectives", "message": "other messages", "optimizer": "optimizer"}
 """Causes before the first and after the last block, by the kinds of operations."""
 
 _BIT = {cause: 1 << number for number, cause in enumerate(CAUSES)}

@@ -186,8 +186,6 @@ def _path(tick: int, ended: States, kept: list[tuple[int, int, States]]) -> list
         if number >= first:
             path.append((at, states.started[:, number - first]))
             number = int(states.parent[number - first])
-            if at == 0:
-                break
     return path[::-1]
 
 

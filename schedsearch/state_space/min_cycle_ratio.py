@@ -52,11 +52,7 @@ class MinPeriod:
 
 
 def min_period(
-    placement: Placement,
-    *,
-    known: Fraction,
-    time_limit_s: float = 10.0,
-    max_states: int = MAX_STATES,
+    placement: Placement, *, known: Fraction, time_limit_s: float = 10.0, max_states: int = MAX_STATES
 ) -> MinPeriod | None:
     """Return the least period per micro-batch in ticks; None if the states are too many.
 
@@ -110,15 +106,9 @@ def _restricted_to(placement: Placement, devices: tuple[int, ...]) -> Placement:
             numbered = tuple(number[device] for device in here)
             kept = replace(block, devices=numbered, memory=memory, after=after, data_parallel=1)
             blocks[block.name] = kept
-    return Placement(
-        placement.name,
-        len(devices),
-        tuple(blocks.values()),
-        placement.tick_ms,
-        tuple(each for each in placement.transfer if each[1] in blocks and each[0] in blocks[each[1]].after),
-        None if placement.memory is None else tuple(placement.memory[device] for device in devices),
-        tuple(placement.static[device] for device in devices),
-    )
+    pairs = {(name, block.name) for block in blocks.values() for name in block.after}
+    transfer = tuple(each for each in placement.transfer if each[:2] in pairs)
+    return placement.on_devices(devices, blocks.values(), transfer=transfer, nodes=None, shared_streams=())
 
 
 def _min_period(
@@ -127,13 +117,9 @@ def _min_period(
     model = model_of(_restricted_to(placement.per_micro_batch, devices))
     if model is None or model.capacity is None:
         return None
-    graph = _explore(model, deadline, max_states)
-    if graph is None:
-        return None
-    components = len(model.components)
-    ratio = (known - model.apart) / components
-    found = graph.min_ratio(ratio)
-    if found is None:
+    graph, components = _explore(model, deadline, max_states), len(model.components)
+    found = None if graph is None else graph.min_ratio((known - model.apart) / components)
+    if graph is None or found is None:
         return None
     ratio, progress = found
     cut_out = tuple(block.name for block in (*model.first, *model.last))

@@ -5,8 +5,7 @@ Knows nothing of our search but the form of its answers. In the order in which t
 - `candidates`: the micro-batch of each block of a repetend.
 - `queries`: the Z3 encodings.
 - `answering`: arguments and answers of both searches.
-- `phases`: warmup and cooldown.
-- `algorithm`: Algorithm 1.
+- `algorithm`: Algorithm 1, with warmup and cooldown.
 - `time_optimal`: the least makespan, without a repetend.
 """
 

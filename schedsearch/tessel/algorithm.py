@@ -9,21 +9,20 @@ fewer candidates on two branches), and an end to the search by time or by Ctrl-C
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from placements import Placement
 from schedsearch.core.answer import Answer, InFlightPeriod, SearchError, SearchProgress
 from schedsearch.proof.load_and_path import load_bound, period_bound
 from schedsearch.repetend import Repetend
-from schedsearch.schedule import Instance, with_optimizer
+from schedsearch.schedule import Instance, Schedule, as_soon_as_possible, with_optimizer
 from schedsearch.solver.effort import OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS
 from schedsearch.solver.query import Verdict
 from schedsearch.tessel import candidates
 from schedsearch.tessel.answering import answer, seconds_of
-from schedsearch.tessel.phases import Phase, concatenate, cooldown, shortened, warmup
-from schedsearch.tessel.queries import Budget, minimise, repetend_query
+from schedsearch.tessel.queries import Budget, TesselQuery, minimise, phase_query, repetend_query
 from schedsearch.validate import validate
 
 _SHARE_OF_SWEEP = 0.75
@@ -78,9 +77,7 @@ def tessel(
         running.run()
     best, schedule = running.best, None
     if best is not None:
-        phases = best.warmup.starts, best.starts, best.cooldown.starts
-        whole = concatenate(each, num_micro_batches, best.in_flight, *phases)
-        schedule = validate(with_optimizer(placement, whole))
+        schedule = validate(with_optimizer(placement, _concatenate(each, num_micro_batches, best)))
     return answer(
         placement,
         num_micro_batches,
@@ -97,6 +94,66 @@ def tessel(
 
 
 @dataclass(frozen=True)
+class _Phase:
+    """A warmup or a cooldown.
+
+    Attributes:
+        query: The rules of the phase.
+        starts: Start of each block, in ticks from the phase's begin; empty if none were found.
+        answer: Whether such starts exist.
+    """
+
+    query: TesselQuery
+    starts: Mapping[Instance, int]
+    answer: Verdict
+
+
+def _some_phase(placement: Placement, blocks: list[Instance], held: list[int], budget: Budget) -> _Phase:
+    """Return a phase with starts that fit the memory; its `answer` tells whether any were found.
+
+    Its blocks, and the memory held before them, follow from the micro-batches of the repetend's blocks and
+    not from their order. So a phase exists for all orders or for none.
+
+    Raises:
+        OutOfTimeError: The deadline came first.
+        KeyboardInterrupt: Ctrl-C was pressed.
+    """
+    query = phase_query(placement, blocks, held, budget)
+    verdict, starts = query.ask(query.horizon, budget.left_s / 2) if blocks else (Verdict.YES, {})
+    return _Phase(query, starts, verdict)
+
+
+def _shortened(phase: _Phase) -> _Phase:
+    """Return the phase made as short as can be, or as the budget allows.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed.
+    """
+    if not phase.starts:
+        return phase
+    query = phase.query
+    least = minimise(query, query.busiest_device, query.value(phase.starts) - 1)
+    return replace(phase, starts=least.starts or phase.starts)
+
+
+def _concatenate(placement: Placement, num_micro_batches: int, best: _Best) -> Schedule:
+    """Return the schedule of warmup, ``num_micro_batches - in_flight + 1`` repetends, and cooldown.
+
+    Every device keeps this order. The paper says only that the three are put together; each block starts
+    as early as the order allows, because a device knows only its order when it runs (Tessel, Sec. IV-D). The
+    cooldown's micro-batches are numbered as if the repetend, of `in_flight` micro-batches, ran once.
+    """
+    rounds = num_micro_batches - best.in_flight + 1
+    orders: list[list[Instance]] = [[] for _ in range(placement.num_devices)]
+    repetends = [(best.starts, i) for i in range(rounds)]
+    for starts, shift in [(best.warmup.starts, 0), *repetends, (best.cooldown.starts, rounds - 1)]:
+        for name, micro_batch in sorted(starts, key=lambda instance: starts[instance]):
+            for device in placement.by_name[name].devices:
+                orders[device].append((name, micro_batch + shift))
+    return as_soon_as_possible(placement, num_micro_batches, orders)
+
+
+@dataclass(frozen=True)
 class _Best:
     """The best repetend so far, with some warmup and cooldown."""
 
@@ -104,8 +161,8 @@ class _Best:
     indices: candidates.Indices
     in_flight: int
     starts: dict[Instance, int]
-    warmup: Phase
-    cooldown: Phase
+    warmup: _Phase
+    cooldown: _Phase
 
 
 class _Search:
@@ -145,8 +202,9 @@ class _Search:
                 break
         if self.best is not None:
             self.budget.deadline = self.deadline
-            self.report("completion")
-            self.shorten()
+            self.report("completion")  # made as short as can be (Alg. 1, lines 16 and 17)
+            self.best = replace(self.best, warmup=_shortened(self.best.warmup))
+            self.best = replace(self.best, cooldown=_shortened(self.best.cooldown))
 
     def try_all(self) -> bool:
         """Try the repetends that span `in_flight` micro-batches; return whether each was decided."""
@@ -170,21 +228,16 @@ class _Search:
         if least.starts is None:
             self.infeasible |= self.in_flight == 1 and least.decided
             return least.decided
-        # keep it if it has a warmup and a cooldown
-        before = warmup(self.placement, indices, self.budget)
-        if before.answer is not Verdict.YES:
-            return before.answer is Verdict.NO and least.decided
-        after = cooldown(self.placement, indices, self.in_flight, self.budget)
-        if after.answer is not Verdict.YES:
-            return after.answer is Verdict.NO and least.decided
-        self.best = _Best(least.value, indices, self.in_flight, least.starts, before, after)
+        # keep it if it has a warmup, blocks before the first repetend (Eq. 5), and a cooldown (Eq. 6)
+        before = [(name, n) for name, index in indices.items() for n in range(index)]
+        after = [(name, n) for name, index in indices.items() for n in range(index + 1, self.in_flight)]
+        phases = []
+        for blocks, memory in ((before, [0] * len(held)), (after, held)):
+            phases.append(_some_phase(self.placement, blocks, memory, self.budget))
+            if phases[-1].answer is not Verdict.YES:
+                return phases[-1].answer is Verdict.NO and least.decided
+        self.best = _Best(least.value, indices, self.in_flight, least.starts, *phases)
         return least.decided
-
-    def shorten(self) -> None:
-        """Make warmup and cooldown of the best repetend as short as can be (Alg. 1, lines 16 and 17)."""
-        assert self.best is not None
-        self.best = replace(self.best, warmup=shortened(self.best.warmup))
-        self.best = replace(self.best, cooldown=shortened(self.best.cooldown))
 
     @property
     def bound_met(self) -> bool:

@@ -86,8 +86,7 @@ class Embedding(ShardedLayer):
         positions = self.positions[self._span][: values.shape[1]]
         if self.shards.count == 1:
             return functional.embedding(values, self.tokens) + positions
-        first_row = _first_row(self.vocab_size, self.shards)
-        rows, mine = _local_rows(values, first_row, len(self.tokens))
+        rows, mine = _local_rows(values, self.vocab_size, self.shards)
         part = functional.embedding(rows, self.tokens) * mine.unsqueeze(-1).to(self.tokens.dtype)
         return sum_over_shards(part, self.shards) + positions
 
@@ -123,8 +122,7 @@ class Output(Normed):
         if self.shards.count == 1:
             loss = functional.cross_entropy(logits.flatten(0, 1), own.flatten())
         else:
-            first_row = _first_row(self.vocab_size, self.shards)
-            loss = _sharded_cross_entropy(logits, own, first_row, self.shards)
+            loss = _sharded_cross_entropy(logits, own, self.vocab_size, self.shards)
         return loss if own.shape == truth.shape else loss * (own.shape[1] / truth.shape[1])
 
 
@@ -148,23 +146,19 @@ class FeedForward(Normed):
         return hidden + (sum_over_shards(part, self.shards) + self.down_bias)
 
 
-def _first_row(vocab_size: int, shards: Shards) -> int:
-    """Return the first vocabulary row of this shard, as `Shards.of` cuts them."""
-    small, larger = divmod(vocab_size, shards.count)
-    return shards.index * small + min(shards.index, larger)
-
-
-def _local_rows(values: Tensor, first: int, num_rows: int) -> tuple[Tensor, Tensor]:
+def _local_rows(values: Tensor, vocab_size: int, shards: Shards) -> tuple[Tensor, Tensor]:
     """Return each value's row in a shard, 0 where it is another shard's, and which are this shard's."""
-    mine = (values >= first) & (values < first + num_rows)
+    small, larger = divmod(vocab_size, shards.count)  # as `Shards.of` cuts them
+    first = shards.index * small + min(shards.index, larger)
+    mine = (values >= first) & (values < first + small + (shards.index < larger))
     return (values - first) * mine, mine
 
 
-def _sharded_cross_entropy(logits: Tensor, targets: Tensor, first_row: int, shards: Shards) -> Tensor:
+def _sharded_cross_entropy(logits: Tensor, targets: Tensor, vocab_size: int, shards: Shards) -> Tensor:
     """Return the mean of ``log sum exp(logits) - logits[target]`` over logits cut along the vocabulary."""
     peak = torch.stack(shards.gather(logits.detach().amax(-1))).amax(0)
     shifted = logits - peak.unsqueeze(-1)
-    rows, mine = _local_rows(targets, first_row, logits.shape[-1])
+    rows, mine = _local_rows(targets, vocab_size, shards)
     at_target = shifted.gather(-1, rows.unsqueeze(-1)).squeeze(-1) * mine.to(logits.dtype)
     total, at_target = sum_over_shards(torch.stack([shifted.exp().sum(-1), at_target]), shards).unbind(0)
     return (total.log() - at_target).mean()

@@ -160,19 +160,6 @@ class ModelOptions(UserModelOptions):
         lengths = self.sequence_lengths or (self.sequence_length,)
         return int(lengths[(iteration * num_micro_batches + micro_batch) % len(lengths)])
 
-    def check_num_micro_batches(self, number: int) -> None:
-        """Ensure that lengths are given for each micro-batch of one iteration, or of several.
-
-        Raises:
-            ModelError: They are not.
-        """
-        if self.sequence_lengths is not None and len(self.sequence_lengths) % number:
-            raise ModelError(
-                f"has {len(self.sequence_lengths)} lengths for {number} micro-batches; give one for each, of "
-                "one iteration or of several",
-                "sequence_lengths",
-            )
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ModelOptions:
         """Read the options from plain data.

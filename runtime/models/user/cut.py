@@ -80,7 +80,11 @@ def cut(
     if not isinstance(model, (nn.Module, torch.export.ExportedProgram)):
         raise ModelError(f"cut: the model is a {type(model).__name__}; give a torch module")
     if isinstance(model, nn.Sequential) and all("." not in name for name in at):
-        return _with_names(_cut_sequential(model, at), model)
+        children = list(model.named_children())
+        names = [name for name, _ in children]
+        _check_names(at, names)
+        ends = pairwise([0, *map(names.index, at), len(names)])
+        return _with_names([nn.Sequential(OrderedDict(children[i:end])) for i, end in ends], model)
     graph = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     if example is not None and not isinstance(graph, fx.GraphModule):
         graph = _captured(graph, example)
@@ -116,14 +120,6 @@ def _with_names(
         names = {name: tuple(same[id(state[name])]) for name in block.state_dict() if name in state}
         setattr(block, _NAMES, names)
     return list(blocks)
-
-
-def _cut_sequential(model: nn.Sequential, at: Sequence[str]) -> list[nn.Module]:
-    children = list(model.named_children())
-    names = [name for name, _ in children]
-    _check_names(at, names)
-    ends = [0, *(names.index(name) for name in at), len(names)]
-    return [nn.Sequential(OrderedDict(children[first:end])) for first, end in pairwise(ends)]
 
 
 def _check_names(at: Sequence[str], run: Sequence[str]) -> None:

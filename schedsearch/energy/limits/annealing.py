@@ -151,13 +151,7 @@ def simulate(a: SwitchArrays, column: Ints, start: Floats, end: Floats) -> tuple
 
 @compiled
 def _steps(
-    a: SwitchArrays,
-    column: Ints,
-    price: float,
-    first_heat: float,
-    last_heat: float,
-    steps: int,
-    seed: int,
+    a: SwitchArrays, column: Ints, price: float, first_heat: float, last_heat: float, steps: int, seed: int
 ) -> tuple[Ints, Ints, float, bool]:
     """Anneal given clocks; return the last clocks, the best that keep the limits, and their energy in mJ.
 
