@@ -80,13 +80,15 @@ def plan_layouts(
         tried = dict.fromkeys(chain(*zip(fitting, likely, strict=True)))
         most = num_plans if likely is fitting else 2 * num_plans
         likeliest = iter(islice(tried, 4 * most))  # the formula's memory is not exact
-        while len(timed) < most and not (timed and is_over()) and (some := list(islice(likeliest, workers))):
+        while len(timed) < most and not (timed and is_over()):
+            if not (some := list(islice(likeliest, 1 if is_over() else workers))):
+                break
             best_ms = min((known.iteration_ms for _, known in timed), default=math.inf)
             calls = []
             for each in some:  # as in the formula, exchanges run beside the pipeline, also in one node
                 run = UniformRun(search.model, search.cluster, each.layout, search.costs, overlap=True)
                 calls.append(partial(_timed, run, limit_gib, _divided_ms(each) < best_ms))
-            runs = side_by_side(calls, workers)
+            runs = side_by_side(calls, len(calls))
             timed += ((each, run) for each, run in zip(some, runs, strict=True) if run is not None)
     timed = sorted(timed, key=lambda each: each[1].iteration_ms)[:num_plans]
     return LayoutPlans(

@@ -91,16 +91,17 @@ def rank(
     layouts = [each.name for each in promising if each.run is not None]
     searched = [each for each in promising if each.run is None or each.name in layouts[:_NUM_LAYOUTS]]
     found, limits = dict[str, RankedPlan](), SharedLimits(seconds=time_limit_s, searches=len(searched))
+    tell = on_progress or (lambda name, tick_ms, event: None)
     while searched and not interrupted:
         some, searched = searched[:workers], searched[workers:]
         share_s = limits.share(len(some))["time_limit_s"]
         calls = [partial(_searched if each.run is None else _reordered, each, share_s) for each in some]
-        tell = on_progress or (lambda name, tick_ms, event: None)
         reports = [partial(tell, each.name, each.placement.tick_ms) for each in some]
-        ended = [each for each in reported(calls, reports) if each is not None]
-        found |= {plan.name: plan for plan, _, _ in ended}
-        limits.spend(0.0, max((seconds for _, seconds, _ in ended), default=0.0), len(some))
-        interrupted = len(ended) < len(some) or any(is_cut for _, _, is_cut in ended)
+        results = zip(some, reported(calls, reports), strict=True)
+        ended = {each.name: result for each, result in results if result is not None}
+        found |= {name: plan for name, (plan, _, _) in ended.items()}
+        limits.spend(0.0, max((seconds for _, seconds, _ in ended.values()), default=0.0), len(some))
+        interrupted = len(ended) < len(some) or any(is_cut for _, _, is_cut in ended.values())
     return [found.get(each.name, each) for each in plans]
 
 

@@ -72,7 +72,7 @@ def side_by_side(
     with contextlib.suppress(KeyboardInterrupt), watched:
         if not is_alone:
             (on_ray if "RAY_ADDRESS" in os.environ else _in_processes)(calls, take, workers)
-        INTERRUPTS.raise_if_seen()
+            INTERRUPTS.raise_if_seen()
         if missing and not is_alone:
             text = "%d of %d calls lost their process; they are made again in this one"
             logging.getLogger(__name__).warning(text, len(missing), len(calls))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import signal
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from placements import Placement
 from placements.stages.stage_chain import StageChain
 from placements.stages.stage_file import stages_from_dict
 from schedsearch.baselines import NEEDS
@@ -167,6 +170,27 @@ def test_a_limit_of_work_is_of_all_searches_together() -> None:
 
     compare(chain(2), ["searched@v_shape", "gpipe", "searched@x_shape"], 4, answer=counted, work_limit=10.0)
     assert shares == [5.0, 8.0] and sum(spent) <= 10.0
+
+
+def noted(folder: Path, request: Problem, report: Any) -> Answer:
+    (folder / request.placement.name).write_text(f"{request.work_limit:g} for {request.workers}")
+    return find(request, report)
+
+
+def test_two_workers_search_two_shapes_each_with_the_whole_limit(tmp_path: Path) -> None:
+    """The same again gives the same answer, and that of one worker is no better."""
+    names, told = ["one_f_one_b", "interleaved_one_f_one_b", "searched"], list[str]()
+
+    def tell(row: str, on: Placement, event: object) -> None:
+        told.append(on.name)
+
+    options = {"answer": partial(noted, tmp_path), "on_progress": tell, "work_limit": 0.2}
+    first, again = (compare(chain(), names, 6, workers=2, **options).rows[-1] for _ in range(2))
+    assert first.found == again.found and sorted(told) == ["loop_shape", "loop_shape", "v_shape", "v_shape"]
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["0.2 for 1"] * 2
+    assert first.makespan_ms <= compare(chain(), names, 6, work_limit=0.2).rows[-1].makespan_ms
+    compare(chain(), ["searched@v_shape"], 6, workers=2, **options)
+    assert (tmp_path / "v_shape").read_text() == "0.2 for 2"
 
 
 def test_ctrl_c_before_any_search_leaves_the_best_by_hand() -> None:

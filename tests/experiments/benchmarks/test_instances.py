@@ -138,7 +138,7 @@ def search(folder: Path, *arguments: str) -> int:
 
 
 def test_a_search_keeps_what_is_better(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert search(folder, "--work", "5", "--update") == 0
+    assert search(folder, "--work", "5", "--update", "--workers", "2") == 0
     rows = {row.case: row.figures for row in read_rows(folder / "results.json")}
     assert list(rows) == ["v_2", "v_3_split", "one_device"]
     assert {name: figures["better"] for name, figures in rows.items()} == dict.fromkeys(
@@ -166,6 +166,7 @@ def test_a_search_keeps_what_is_better(folder: Path, capsys: pytest.CaptureFixtu
     [
         ("--limit=-3", "--limit: -3 is not a positive number"),
         ("--work=nan", "--work: nan is not a positive number"),
+        ("--workers=0", "--workers: 0 is not a positive number"),
         ("--seeds=0", "--seeds: 0 is not a positive number"),
         ("no_such", "name: 'no_such' is no group or instance; the groups are tiny"),
     ],

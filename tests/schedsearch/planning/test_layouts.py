@@ -202,6 +202,17 @@ def test_a_searched_order_is_taken_where_it_is_faster_and_is_what_is_priced() ->
     assert rank([plan.with_bound(by_hand.iteration_ms)])[0].run is by_hand, "there is nothing to gain"
 
 
+def test_two_workers_time_layouts_and_search_orders_side_by_side() -> None:
+    """None is slower than one after the other, where a layout that cannot be the best is not divided."""
+    options = LayoutOptions((1,), 1, 1, 1, num_stages=(4, 8))
+    two = LayoutSearch(read_model("llama3_8b"), read_cluster("h100_8"), 8, COSTS, options)
+    plans, beside = (plan_layouts(two, 2, workers=workers).plans for workers in (1, 2))
+    assert len(plans) == 2 and plans[0].run == beside[0].run
+    assert plans[1].iteration_ms >= beside[1].iteration_ms
+    searched = (rank(plans, 300.0, workers=workers) for workers in (1, 2))
+    assert len({tuple(each.name for each in found) for found in searched}) == 1
+
+
 def test_an_uneven_layout_is_rated_in_its_own_division_where_its_layers_are_shared_otherwise() -> None:
     even = UniformRun(read_model("llama3_8b"), read_cluster("h100_8"), Layout(Degrees(1, 4, 2), 1, 8))
     uneven = replace(even, layout=replace(even.layout, chunk_layers=(9, 9, 9, 7)))
