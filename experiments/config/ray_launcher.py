@@ -6,7 +6,7 @@ import importlib.util
 import logging
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -57,50 +57,37 @@ class RayLauncher(Launcher):
         hydra, found = self._config.hydra, dict[int, JobReturn]()
         configure_log(hydra.hydra_logging, hydra.verbose)
         log.info("Launching %d jobs on Ray", len(job_overrides))
-        points = [self._point(initial_job_idx + i, given) for i, given in enumerate(job_overrides)]
+        points = list[Callable[[TaskFunction], JobReturn]]()
+        for i, given in enumerate(job_overrides, initial_job_idx):
+            config = self._context.config_loader.load_sweep_config(self._config, list(given))
+            with open_dict(config):
+                config.hydra.job.id = config.hydra.job.num = i
+            points.append(partial(_run_point, Singleton.get_state(), self._context, config))
 
         def keep(i: int, ended: JobReturn) -> None:
             found[i] = ended
             words = " ".join(filter_overrides(job_overrides[i]))
             log.info("\t#%d : %s : ended, %d of %d", initial_job_idx + i, words, len(found), len(points))
 
-        run = [partial(_run_point, Singleton.get_state(), self._context, self._task, each) for each in points]
         with INTERRUPTS.answered() as ending:
-            on_ray(run, keep, len(run), self._num_cpus)
+            on_ray([partial(point, self._task) for point in points], keep, self._num_cpus)
         if ending.interrupted:
             line = f"{hydra.job.name}: {WHOLE}; {how_to_resume(Path(hydra.sweep.dir))}"
             print(line, file=sys.stderr)  # noqa: T201
             sys.exit(INTERRUPTED)
-        for i in range(len(points)):
-            if i not in found:
-                keep(i, _run(self._context, partial(_record_loss, hydra.job.name), points[i]))
+        for i in sorted({*range(len(points))} - found.keys()):
+            keep(i, points[i](partial(_record_loss, hydra.job.name)))
         return [found[i] for i in range(len(points))]
-
-    def _point(self, number: int, given: Sequence[str]) -> DictConfig:
-        """Return the config of a point."""
-        config = self._context.config_loader.load_sweep_config(self._config, list(given))
-        with open_dict(config):
-            config.hydra.job.id = config.hydra.job.num = number
-        return config
 
 
 def _run_point(
-    state: dict[Any, Any], context: HydraContext, task: TaskFunction, config: DictConfig
+    state: dict[Any, Any], context: HydraContext, config: DictConfig, task: TaskFunction
 ) -> JobReturn:
-    """Run a point in a process of Ray, where Hydra has not been started."""
+    """Run a point, in a process of Ray, where Hydra has not been started, or in this one."""
     setup_globals()
     Singleton.set_state(state)
-    return _run(context, task, config)
-
-
-def _run(context: HydraContext, task: TaskFunction, config: DictConfig) -> JobReturn:
-    ended: JobReturn = run_job(
-        hydra_context=context,
-        task_function=task,
-        config=config,
-        job_dir_key="hydra.sweep.dir",
-        job_subdir_key="hydra.sweep.subdir",
-    )
+    places = {"job_dir_key": "hydra.sweep.dir", "job_subdir_key": "hydra.sweep.subdir"}
+    ended: JobReturn = run_job(hydra_context=context, task_function=task, config=config, **places)
     return ended
 
 
@@ -108,7 +95,6 @@ def _record_loss(name: str, config: DictConfig) -> float | None:
     """Record a point that no worker lived to end; return its objective, as a task does."""
     message = "its worker or node died each time that Ray tried it; it may need more memory"
     replace(RunRecord.of_this_run(name, config), status=FAILED, message=message).save()
-    log.error("%s", message)
     return math.inf if command_of(name).objective else None
 
 

@@ -31,9 +31,6 @@ Keep = Callable[[int, Any], None]
 _LOOK_S = 0.05
 """Seconds between two looks for Ctrl-C."""
 
-_CONNECT_S = 5.0
-"""Longest wait for the answer of a Ray cluster."""
-
 _RETRIES = 2
 """Further times that Ray starts a call, perhaps on another node, whose worker or node died."""
 
@@ -53,7 +50,7 @@ def side_by_side(
 
     Args:
         calls: Functions without arguments.
-        workers: Calls made at the same time, at most.
+        workers: Processes on this machine; on Ray the cores of the cluster decide.
         keep: Called in the order in which results come.
 
     Returns:
@@ -71,11 +68,11 @@ def side_by_side(
     watched = contextlib.nullcontext() if is_alone else INTERRUPTS.watched()
     with contextlib.suppress(KeyboardInterrupt), watched:
         if not is_alone:
-            (on_ray if "RAY_ADDRESS" in os.environ else _in_processes)(calls, take, workers)
+            on_ray(calls, take) if "RAY_ADDRESS" in os.environ else _in_processes(calls, take, workers)
             INTERRUPTS.raise_if_seen()
-        if missing and not is_alone:
-            text = "%d of %d calls lost their process; they are made again in this one"
-            logging.getLogger(__name__).warning(text, len(missing), len(calls))
+            if missing:
+                text = "%d of %d calls lost their process; they are made again in this one"
+                logging.getLogger(__name__).warning(text, len(missing), len(calls))
         for i in sorted(missing):
             take(i, calls[i]())
             INTERRUPTS.raise_if_seen()
@@ -85,30 +82,26 @@ def side_by_side(
 def reported(
     calls: Sequence[Callable[[Callable[[Any], None]], Result]], reports: Sequence[Callable[[Any], None]]
 ) -> list[Result | None]:
-    """Make searches side by side, each in a process of its own; one alone is made in this process.
+    """Make searches side by side, as `side_by_side`; one alone is made in this process.
 
     Args:
         calls: Functions of a listener.
         reports: Listener of each; those of several get the last event of a search, when it ends.
-
-    Returns:
-        As of `side_by_side`.
     """
     if len(calls) == 1:
         return [calls[0](reports[0])]
 
-    def tell(i: int, result: tuple[Result, list[Any]]) -> None:
+    def tell(i: int, result: tuple[Result, Sequence[Any]]) -> None:
         for event in result[1]:
             reports[i](event)
 
     found = side_by_side([partial(_with_last_event, call) for call in calls], len(calls), tell)
-    return [None if each is None else each[0] for each in found]
+    return [each and each[0] for each in found]
 
 
-def _with_last_event(call: Callable[[Callable[[Any], None]], Result]) -> tuple[Result, list[Any]]:
-    """Return the result of a search, and the last event that it reported, if any."""
-    last: deque[Any] = deque(maxlen=1)
-    return call(last.append), list(last)
+def _with_last_event(call: Callable[[Callable[[Any], None]], Result]) -> tuple[Result, Sequence[Any]]:
+    last = deque[Any](maxlen=1)
+    return call(last.append), last
 
 
 def _in_processes(calls: Sequence[Callable[[], Any]], keep: Keep, workers: int) -> None:
@@ -179,7 +172,7 @@ def ray_cluster() -> Iterator[ModuleType]:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         if host and port.isdecimal():  # Ray itself tries for a minute
-            socket.create_connection((host, int(port)), _CONNECT_S).close()
+            socket.create_connection((host, int(port)), timeout=5.0).close()
         ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
     except (OSError, ValueError) as error:
         line = str(error).partition("\n")[0]
@@ -190,7 +183,7 @@ def ray_cluster() -> Iterator[ModuleType]:
         ray.shutdown()
 
 
-def on_ray(calls: Sequence[Callable[[], Any]], keep: Keep, workers: int, num_cpus: float = 1.0) -> None:
+def on_ray(calls: Sequence[Callable[[], Any]], keep: Keep, num_cpus: float = 1.0) -> None:
     """Make calls as tasks of Ray, in the folder of this process; leave out calls that Ray cannot finish.
 
     Ray makes a call again, up to `_RETRIES` times, where its worker or node dies.
@@ -198,33 +191,27 @@ def on_ray(calls: Sequence[Callable[[], Any]], keep: Keep, workers: int, num_cpu
     Args:
         calls: Functions without arguments.
         keep: Called in the order in which results come, but for calls that are left out.
-        workers: Calls made at the same time, at most.
-        num_cpus: Cores that each call takes.
+        num_cpus: Cores that each call takes; the cluster's cores decide how many run at a time.
 
     Raises:
         RayAddressError: There is no cluster at ``RAY_ADDRESS``.
     """
     with ray_cluster() as ray:
         task = ray.remote(num_cpus=num_cpus, max_retries=_RETRIES)(_in_folder)
-        waiting, running, folder = deque(enumerate(calls)), dict[Any, int](), Path.cwd()
+        running = {task.remote(Path.cwd(), call): i for i, call in enumerate(calls)}
         is_stopped = False
-        while waiting or running:
-            while waiting and len(running) < workers:
-                i, call = waiting.popleft()
-                running[task.remote(folder, call)] = i
+        while running:
             for ended in ray.wait(list(running), timeout=_LOOK_S)[0]:
                 i = running.pop(ended)
                 try:
                     result = ray.get(ended)
                 except ray.exceptions.RayError as error:  # of Ray, or one of the call inside
-                    cause = getattr(error, "cause", error)
-                    if not isinstance(cause, ray.exceptions.RayError):
+                    if not isinstance(cause := getattr(error, "cause", error), ray.exceptions.RayError):
                         raise cause from None
                 else:
                     keep(i, result)
             if INTERRUPTS.seen and not is_stopped:
                 is_stopped = True
-                waiting.clear()
                 for each in running:
                     ray.cancel(each)
 
