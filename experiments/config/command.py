@@ -37,8 +37,7 @@ FAILED = 1
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell gives it."""
 
-WHOLE = "interrupted; every file that was written is complete"
-"""Line of a command that a Ctrl-C ended."""
+_WHOLE = "interrupted; every file that was written is complete"
 
 
 class Interrupted(Exception):  # noqa: N818 - an end, not an error
@@ -60,7 +59,7 @@ def run(name: str) -> None:
     put_first()
 
     def end(number: int, frame: FrameType | None) -> None:
-        print(f"{name}: {WHOLE}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"{name}: {_WHOLE}", file=sys.stderr, flush=True)  # noqa: T201
         os._exit(INTERRUPTED)
 
     try:
@@ -184,7 +183,7 @@ def _end_of(error: BaseException, name: str) -> tuple[str, str, int]:
         case Interrupted():
             return run_record.INTERRUPTED, str(error), INTERRUPTED
         case KeyboardInterrupt():
-            return run_record.INTERRUPTED, WHOLE, INTERRUPTED
+            return run_record.INTERRUPTED, _WHOLE, INTERRUPTED
         case Failed():
             return run_record.FAILED, str(error), FAILED
     return run_record.FAILED, f"{type(error).__name__}: {error}", FAILED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import math
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +21,6 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
-from experiments.config.command import INTERRUPTED, WHOLE
 from experiments.config.declaring import command_of
 from experiments.config.run_record import FAILED, RunRecord, how_to_resume
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -72,9 +72,9 @@ class RayLauncher(Launcher):
         with INTERRUPTS.answered() as ending:
             on_ray([partial(point, self._task) for point in points], keep, self._num_cpus)
         if ending.interrupted:
-            line = f"{hydra.job.name}: {WHOLE}; {how_to_resume(Path(hydra.sweep.dir))}"
+            line = f"{hydra.job.name}: interrupted; {how_to_resume(Path(hydra.sweep.dir))}"
             print(line, file=sys.stderr)  # noqa: T201
-            sys.exit(INTERRUPTED)
+            sys.exit(128 + signal.SIGINT)
         for i in sorted({*range(len(points))} - found.keys()):
             keep(i, points[i](partial(_record_loss, hydra.job.name)))
         return [found[i] for i in range(len(points))]
@@ -86,8 +86,8 @@ def _run_point(
     """Run a point, in a process of Ray, where Hydra has not been started, or in this one."""
     setup_globals()
     Singleton.set_state(state)
-    places = {"job_dir_key": "hydra.sweep.dir", "job_subdir_key": "hydra.sweep.subdir"}
-    ended: JobReturn = run_job(hydra_context=context, task_function=task, config=config, **places)
+    places = "hydra.sweep.dir", "hydra.sweep.subdir"
+    ended: JobReturn = run_job(task, config, *places, hydra_context=context)
     return ended
 
 

@@ -242,7 +242,7 @@ class ComparisonCourse:
         """Return the search of a shape, a function of its listener; methods of others begin with nothing."""
         is_ours = self.options.get("method", "modulo") == "modulo"
         begin_with = {"begin_with": tried.made} if is_ours else {}
-        options = begin_with | dict(self.options) | limits | ({} if is_ours else {"workers": 1})
+        options = {**begin_with, **self.options, **limits} | ({} if is_ours else {"workers": 1})
         return partial(self.answer, Problem(tried.placed.placement, tried.number, **options))
 
     def placed(self, variant: Variant) -> tuple[PlacedStages, int]:

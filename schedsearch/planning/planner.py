@@ -129,8 +129,8 @@ def plan(
     made = _unique(map(simulated, planning.made))
     if rank_by == "schedule":
         left_s = max(end_s - time.monotonic(), 1e-3)
-        told = {"on_progress": on_search, "interrupted": planning.interrupted, "workers": workers}
-        made = _unique(rank(made, left_s, **told))
+        is_cut = planning.interrupted
+        made = _unique(rank(made, left_s, on_progress=on_search, interrupted=is_cut, workers=workers))
     if why_not and options.method == "exact":
         planning.left_out.append(f"layouts: not compared: {why_not}")
     return Plans(

@@ -8,6 +8,7 @@ read:
 - `cpsat`: the same for CP-SAT.
 - `portfolio`: several solvers as one, and all by name.
 - `interrupts`: Ctrl-C during a solver's call, and work on several cores at once.
+- `side_by_side`: independent calls in several processes, or on a Ray cluster.
 - `budget`: work and seconds of one call.
 - `effort`: work done by a search, and its limits.
 """
