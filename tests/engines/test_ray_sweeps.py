@@ -8,12 +8,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from experiments.collect import collect
+from schedsearch.solver.side_by_side import side_by_side
 
 cluster_utils = pytest.importorskip("ray.cluster_utils", reason="needs ray; pip install 'schedsearch[ray]'")
 
@@ -112,3 +114,9 @@ def test_an_interrupted_sweep_goes_on(cluster: Any, tmp_path: Path) -> None:
     assert again.returncode == 0, errors
     assert list(collect(tmp_path)["status"]) == ["done"] * 3
     assert done.stat().st_mtime_ns == changed and not errors
+
+
+def test_independent_calls_are_tasks_of_the_cluster(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    found = side_by_side([os.getpid, os.getpid, partial(pow, 2, 3)], 2)
+    assert found[2] == 8 and not {None, os.getpid()} & set(found)
