@@ -23,6 +23,8 @@ from typing import Any, TypeVar
 
 from schedsearch.solver.interrupts import INTERRUPTS, interruptible
 
+log = logging.getLogger(__name__)
+
 Result = TypeVar("Result")
 
 Keep = Callable[[int, Any], None]
@@ -72,7 +74,7 @@ def side_by_side(
             INTERRUPTS.raise_if_seen()
             if missing:
                 text = "%d of %d calls lost their process; they are made again in this one"
-                logging.getLogger(__name__).warning(text, len(missing), len(calls))
+                log.warning(text, len(missing), len(calls))
         for i in sorted(missing):
             take(i, calls[i]())
             INTERRUPTS.raise_if_seen()
@@ -90,6 +92,7 @@ def reported(
     """
     if len(calls) == 1:
         return [calls[0](reports[0])]
+    log.info("%d searches side by side; each is shown when it ends", len(calls))
 
     def tell(i: int, result: tuple[Result, Sequence[Any]]) -> None:
         for event in result[1]:
