@@ -26,7 +26,7 @@ _MOST_NESTED = 8
 
 _OPENING, _CLOSING = ("if", "for", "while", "until", "case"), ("fi", "done", "esac")
 _KEYWORDS = ("if", "elif", "then", "else", "while", "until", "do", "!", "time")
-_SETTERS = ("((", "read", "let", "unset", "printf", "mapfile", "getopts", "for")
+_SETTERS = ("read", "let", "unset", "printf", "mapfile", "getopts", "for")
 """Commands that set the variables named behind them."""
 
 
@@ -94,7 +94,14 @@ def _script_words(tokens: Iterable[str], names: tuple[str, ...]) -> list[str]:
         if assigned:
             name, adds, text = assigned.groups()
             is_sure = not depth and not adds and separator not in ("&&", "||")
+            if text.startswith(f"${{{name}:-"):  # as in TP=${TP:-4}: where it is unset
+                text = text.removeprefix(f"${{{name}:-").removesuffix("}")
             values.setdefault(name, set()).add(text if is_sure else f"${name}")  # its own name: not known
+        elif command == "((":
+            sets = token.lstrip("+-*/%") == "="
+            changed = words[-1] if sets else token.strip("+-")
+            if sets or changed != token:
+                values.setdefault(changed, set()).add(f"${changed}")
         elif command in _SETTERS:
             values.setdefault(token, set()).add(f"${token}")
         elif command in ("source", ".") and token[0] not in "/~" and not token.endswith("/activate"):

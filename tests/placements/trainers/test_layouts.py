@@ -185,6 +185,10 @@ TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
         f"A=\"--num-layers 4 --pipeline-model-parallel-layout 'Et*2|ttL'\"\nB='{RANKS} 2'\n"
         'CMD="torchrun x.py ${A} $B"\necho $CMD\neval "$CMD"',
         f'#!/bin/bash\nA="{PLAIN}"\nif [ $BIG = 1 ]; then A="$A --bf16"; fi\nsrun -l bash -c "x.py $A"',
+        'export P="${P:-2}"\nL=${L:-${M:-4}} # is it not\nif (( P % 2 != 0 )); then echo "it\'s odd"; fi\n'
+        f"{END} $P",
+        f'cat <<EOT > config\n{{ "size": $SIZE }}\nEOT\nC=""\nif [ $A ]; then C="$C --bf16"; fi\n'
+        f'C="${{C}} cd $D && {RUN} ${{V:+--vp "$V"}}"\nbash -c "$C" "${{A[@]}}"',
         f"L=4\n(M=8)\n{END} 2 `# ranks` \\\n --${{X:0:1}} ${{X^^}}",
         f"train() {{\n{RUN} $1; }}",
         f"{TITAN}=2 --parallelism.module-fqns_per_model_part=tok_embeddings,layers.0,layers.1 "
@@ -218,6 +222,8 @@ def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> 
             f"for i in 1 2; do\n{TRAIN} ${{P:-1}}\nP=2; done",
             "--num-layers: is under a condition or in a loop",
         ),
+        (f"P=2\nP=4\n{TRAIN} $P", f"{RANKS}: $P is not known before a run"),
+        (f"P=2\n(( P++ ))\n{TRAIN} $P", f"{RANKS}: $P is not known before a run"),
         (f"P=8\n(( P = P / 4 ))\n{TRAIN} $P", f"{RANKS}: $P is not known before a run"),
         (f"P=8\n(( P = P / 4 ))\n{TRAIN} ${{P:-2}}", f"{RANKS}: ${{P:-2}} is not known before a run"),
         (f"P=2\n{TRAIN} $((P * 2))", f"{RANKS}: $(...) is not known before a run"),
