@@ -81,7 +81,7 @@ def _script_words(tokens: Iterable[str], names: tuple[str, ...]) -> list[str]:
     words, values = [";"], dict[str, set[str]]()
     depth, separator, command, is_array = 0, "", "", False
     for token in tokens:
-        if not token.strip(_SEPARATORS):
+        if token and not token.strip(_SEPARATORS):
             separator, before = token.strip(), words[-1]
             if is_substitution := before.endswith("$"):
                 words[-1] += "(...)"  # $(command) or $((sum))
@@ -104,8 +104,8 @@ def _script_words(tokens: Iterable[str], names: tuple[str, ...]) -> list[str]:
                 values.setdefault(changed, set()).add(f"${changed}")
         elif command in _SETTERS:
             values.setdefault(token, set()).add(f"${token}")
-        elif command in ("source", ".") and token[0] not in "/~" and not token.endswith("/activate"):
-            raise LayoutError(f"{command} {token}: is not followed; write its commands out")
+        elif command in ("source", ".") and token[:1] not in "/~" and not token.endswith("/activate"):
+            raise LayoutError(f"{command} {_line(token)}: is not followed; write its commands out")
         own = shlex.split(text) if " --" in f" {text}" else [token]
         if depth and (under := [word for word in own if word.startswith(names)]):
             raise LayoutError(f"{under[0]}: is under a condition or in a loop; write only the command itself")
@@ -134,8 +134,12 @@ def _require_one_value(words: Sequence[str], names: tuple[str, ...]) -> None:
         name, equals, value = word.partition("=")
         value = value if equals else after
         if name.startswith(names) and found.setdefault(name, value) != value:
-            both = f"{found[name]} and {value}"
+            both = f"{_line(found[name])} and {_line(value)}"
             raise LayoutError(f"{name}: is there with {both}; give a script with one of them")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:60]
 
 
 def given(words: Iterable[str]) -> dict[str, list[str]]:
@@ -167,7 +171,7 @@ def known(name: str, word: str) -> str:
         LayoutError: Only a run of the script can tell it.
     """
     if "$" in word or "`" in word:
-        raise LayoutError(f"{name}: {word} is not known before a run; write the value itself")
+        raise LayoutError(f"{name}: {_line(word)} is not known before a run; write the value itself")
     return word
 
 

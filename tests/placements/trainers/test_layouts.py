@@ -188,7 +188,7 @@ TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
         'export P="${P:-2}"\nL=${L:-${M:-4}} # is it not\nif (( P % 2 != 0 )); then echo "it\'s odd"; fi\n'
         f"{END} $P",
         f'cat <<EOT > config\n{{ "size": $SIZE }}\nEOT\nC=""\nif [ $A ]; then C="$C --bf16"; fi\n'
-        f'C="${{C}} cd $D && {RUN} ${{V:+--vp "$V"}}"\nbash -c "$C" "${{A[@]}}"',
+        f'C="${{C}} cd $D && {RUN} ${{V:+--vp "$V"}}"\nbash -c "$C" "" "${{A[@]}}"',
         f"L=4\n(M=8)\n{END} 2 `# ranks` \\\n --${{X:0:1}} ${{X^^}}",
         f"train() {{\n{RUN} $1; }}",
         f"{TITAN}=2 --parallelism.module-fqns_per_model_part=tok_embeddings,layers.0,layers.1 "
