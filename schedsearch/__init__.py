@@ -74,7 +74,6 @@ _HOME = {
     "schedsearch.planning.plans": ("Plans",),
     "schedsearch.simulation.conditions": ("Conditions", "Link"),
     "schedsearch.simulation.iterations": ("SimulatedIterations", "simulate"),
-    "schedsearch.simulation.requests": ("Arrivals", "serve"),
     "schedsearch.robust.scenarios": ("Scenario",),
     "schedsearch.robust.robust_search": ("RobustResult", "robust_search"),
     "schedsearch.core.answer": ("Answer", "Status"),

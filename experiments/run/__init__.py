@@ -3,7 +3,6 @@
 - `options`, checked where they are declared; `run_options`: the model that is run, also of a plan
 - `scripts`: generated, proved, run in virtual time
 - `measured_run`: started, followed, compared with the unpipelined model, traced beside its plan, reported
-- `inference`: requests, their latency and throughput, as planned and as measured
 - `beside`: usual schedules at the same costs; `resumed`: going on with a run that stopped
 - `task`: all of it
 """

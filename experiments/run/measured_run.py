@@ -20,7 +20,6 @@ from unittest.mock import patch
 
 from experiments.config.command import Failed
 from experiments.report.html_report import Fact, Section, write_report
-from experiments.run.inference import is_inference
 from experiments.run.options import RuntimeOptions
 from experiments.run.resumed import KeptOptions, resume_command, save_options
 from experiments.run.run_options import as_option_errors, devices_in_words
@@ -80,7 +79,7 @@ def run_and_save(
 
     own = {each.name: getattr(options, each.name) for each in fields(UserRunOptions)}
     own |= {"checkpoints": directory / "checkpoints", "resume": checkpoints}
-    own |= {"clock_latency": kept.clock_latency, "trace": options.trace or is_inference(placement)}
+    own |= {"clock_latency": kept.clock_latency}
     run_options = RunOptions.of(own)
     with bar, as_option_errors(ScriptError):
         try:
@@ -146,11 +145,6 @@ def save_trace(
     table.write_csv(directory / "trace.csv")
     log.info("%s", table.describe())
     return table
-
-
-def text_sections(title: str, lines: Sequence[str]) -> list[Section]:
-    """Return a section with lines of text; none where there are no lines."""
-    return [Section(title, text="\n".join(lines))] if lines else []
 
 
 def write_resumed_page(

@@ -16,8 +16,9 @@ from experiments.frontier.frontier_files import frontier_result, write_page
 from experiments.frontier.options import EnergyOptions
 from experiments.frontier.results import EnergyResult
 from experiments.frontier.task import check_energy_on, search_and_tune
+from experiments.report.html_report import Section
 from experiments.report.result import Result
-from experiments.run import inference, measured_run
+from experiments.run import measured_run
 from experiments.run.beside import beside_table, in_words, rows_beside
 from experiments.run.options import NO_LAUNCHER, RunCommandOptions
 from experiments.run.resumed import KeptOptions, options_of, resumed_directory
@@ -65,9 +66,8 @@ def task(options: RunCommandOptions) -> Result:
         latency_ms = switching_limits(options).latency_ms
         simulate_scripts(planned_scripts(found, tuned), latency_ms, directory, found.costs)
     if runtime.launcher == NO_LAUNCHER:
-        files, lines = inference.requests_of(runtime, found, tuned)
         figures = found.figures | (tuned.figures if tuned else {})
-        return Result(figures=figures, files=files, sentences=[f"{'job':<12}{scripts}", *lines])
+        return Result(figures=figures, sentences=[f"{'job':<12}{scripts}"])
     profile = tuned.profile if tuned else None
     with measured_run.followed_server(runtime, found.schedule, profile, directory):
         measurement = measured_run.run_and_save(KeptOptions.of(options), problem.placement, directory, resume)
@@ -82,7 +82,6 @@ def check_run_on(options: RunCommandOptions, problem: SearchProblem) -> ModelOpt
     """
     runtime, placement, number = options.runtime, problem.placement, options.search.num_micro_batches
     check_device_of(runtime, placement)
-    inference.check_requests_on(runtime, placement, number)
     is_batch = problem.batch is not None
     model = choose_model(runtime, placement, number, problem.built.planned, is_batch=is_batch)
     check_energy_on(options, problem)
@@ -134,7 +133,6 @@ def run_result(
         on = script_schedule(found.schedule).placement
         plan = planned_scripts(found, tuned, measurement.num_micro_batches) if tuned else None
         utilisation = measured_run.save_trace(measurement.records, on, output_directory(), plan, found.costs)
-    files, requests = inference.requests_of(options.runtime, found, tuned, measurement.records)
     rows = rows_beside(options.placement, problem, found, tuned)
     proved = found.searched.proved if found.searched else "made by hand"
     beside = beside_table(rows)
@@ -145,8 +143,8 @@ def run_result(
         found,
         tuned,
         summary=[measured_run.equality(measurement)],
-        before=measured_run.text_sections("Beside usual schedules", beside),
-        after=[*measured_run.text_sections("Requests", requests), run],
+        before=[Section("Beside usual schedules", text="\n".join(beside))] * bool(beside),
+        after=[run],
         brought=brought,
     )
     shown = dict(figures(found.schedule, found.result, found.memory_unit))
@@ -154,9 +152,8 @@ def run_result(
     energy = [f"{'energy':<12}{tuned.saved(tuned.plan)}"] if tuned else []
     return Result(
         figures=found.figures | (tuned.figures if tuned else {}),
-        files={**files, "report.html": page},
+        files={"report.html": page},
         sentences=[
-            *requests,
             *(f"{name:<12}{shown.get(name, 'none')}" for name in names),
             *energy,
             *beside,

@@ -1,8 +1,7 @@
 """Plans and layouts in the terms of training systems: a record of a trainer's job, written and read.
 
 - `layout`: the layers of each virtual stage, and the even division
-- `shell`: the commands of a bash script, as the shell would make them
-- `words`: the words of a command line in a file, or of a record's fields, and back
+- `words`: the words of a command line in a file or a bash script, or of a record's fields, and back
 - `megatron_layout`: Megatron-LM's notation, its rules, and the arguments that say a layout
 - `layers`: times and memory of the layers of a model, as CSV
 - `job`: a trainer's job: its model and its plan

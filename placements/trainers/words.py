@@ -11,12 +11,23 @@ from typing import Any
 
 from placements.forms.tables import csv_rows
 from placements.trainers.layout import LayoutError
-from placements.trainers.shell import Word, commands_of
 
 Table = Mapping[str, Mapping[Any, str]]
 """Arguments of a record's fields: the words of each value that a field may have; under None a number's."""
 
-_FILE = re.compile(r"(\$\(|`)\s*(<|cat\b|grep\b|sed\b|awk\b|xargs\b)")
+_SEPARATORS = ";&|()\n"
+_NO_WORDS = re.compile(r"`#[^`\n]*`|(?<=\s)[\d&]?>>?(?:&\d|\s*[^\s;&|()]+)")
+"""Comments within a command, and redirections."""
+
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\[[^]]*\]|\+)?=(.*)", re.S)
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{(\w+)(?::-([^{}]*))?\})")
+_MOST_NESTED = 8
+"""Variables in the values of others that are followed."""
+
+_OPENING, _CLOSING = ("if", "for", "while", "until", "case"), ("fi", "done", "esac")
+_KEYWORDS = ("if", "elif", "then", "else", "while", "until", "do", "!", "time")
+_SETTERS = ("read", "let", "unset", "printf", "mapfile", "getopts", "for")
+"""Commands that set the variables named behind them."""
 
 
 def table_of(trainer: str) -> Table:
@@ -30,65 +41,114 @@ def table_of(trainer: str) -> Table:
     return found
 
 
-def argument_words(path: str | Path, names: tuple[str, ...]) -> Sequence[str]:
-    """Return the words of a file of arguments, or of a bash script with a command that has them.
+def argument_words(path: str | Path, names: tuple[str, ...]) -> list[str]:
+    """Return the words of a file of arguments, or of a bash script that has them; nothing is run.
+
+    Arguments of a script count in a command, in an array and in the text of a variable. A variable that the
+    script sets once, and not under a condition, is replaced by its value, one that it does not set by its
+    default; a word that a run alone can tell keeps its ``$``, see `known`. A semicolon ends a command.
 
     Args:
         path: The file.
-        names: With what the names of these begin, to tell the command from others.
-
-    Returns:
-        Words of `placements.trainers.shell` where it is a script; see `known`.
+        names: Beginnings of the arguments that must not differ, nor be under a condition.
 
     Raises:
-        LayoutError: It cannot be read, a quote is open, or several commands have other arguments.
+        LayoutError: It cannot be read, a quote is open, or such an argument has two values.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = Path(path).read_text(encoding="utf-8-sig").replace("\\\n", " ")
     except (OSError, UnicodeDecodeError):
         raise LayoutError(
             "cannot be read; give a text file of Megatron-LM's or torchtitan's arguments"
         ) from None
     lines = (line.strip() for line in text.splitlines())
-    if not next((line for line in lines if line and line[0] != "#"), "").startswith("-"):
-        return _command(text, names)
     try:
-        return shlex.split(text.replace("\\\n", " "), comments=True)
+        if next((line for line in lines if line and line[0] != "#"), "").startswith("-"):
+            return shlex.split(text, comments=True)
+        tokens = shlex.shlex(_NO_WORDS.sub(" ", text), posix=True, punctuation_chars=_SEPARATORS)
+        tokens.whitespace, tokens.whitespace_split = " \t\r", True
+        words = _script_words(list(tokens), names)
+    except LayoutError:
+        raise
     except ValueError as error:
         raise LayoutError(f"is no command line ({error}); close the quotes") from None
-
-
-def _command(text: str, names: tuple[str, ...]) -> Sequence[Word]:
-    """Return the only command of a script with such arguments, or the longest command if none has them."""
-    try:
-        commands = commands_of(text)
-    except RecursionError:
-        raise LayoutError("is nested too deeply; give a file of the arguments alone") from None
-    found = dict[tuple[Word, ...], tuple[Word, ...]]()
-    for words in reversed(commands):
-        starts = [i for i, word in enumerate(words) if word.startswith("--")]
-        runs = (words[i:end] for i, end in pairwise([*starts, len(words)]) if words[i].startswith(names))
-        if named := tuple(word for run in runs for word in run):
-            found[named] = words
-    if len(found) > 1:
-        one, *_, other = sorted(words[0].line for words in found.values())
-        raise LayoutError(
-            f"the commands of line {one} and line {other} have other arguments; give a script with "
-            "one of them"
-        )
-    words = next(iter(found.values()), max(commands, key=len, default=()))
-    for before, word in pairwise((Word(""), *words)):
-        if _FILE.match(word) and word.unknown and not before.startswith("--"):
-            raise LayoutError(f"{word.unknown} may give arguments; write them out in its place")
+    _require_one_value([*words, ";"], names)
     return words
+
+
+def _script_words(tokens: Iterable[str], names: tuple[str, ...]) -> list[str]:
+    """Return the words of a script's tokens; see `argument_words`."""
+    words, values = [";"], dict[str, set[str]]()
+    depth, separator, command, is_array = 0, "", "", False
+    for token in tokens:
+        if token and not token.strip(_SEPARATORS):
+            separator, before = token.strip(), words[-1]
+            if is_substitution := before.endswith("$"):
+                words[-1] += "(...)"  # $(command) or $((sum))
+            command = "((" if "((" in token and not is_substitution else ""
+            is_array = ")" not in token and (is_array or (token[0] == "(" and before.endswith("=")))
+            words += [] if is_array else [";"]  # an array may go on on the next line
+            continue
+        depth += (token in _OPENING) - (token in _CLOSING)
+        assigned, text = _ASSIGNED.fullmatch(token), token
+        if assigned:
+            name, adds, text = assigned.groups()
+            is_sure = not depth and not adds and separator not in ("&&", "||")
+            if text.startswith(f"${{{name}:-"):  # as in TP=${TP:-4}: where it is unset
+                text = text.removeprefix(f"${{{name}:-").removesuffix("}")
+            values.setdefault(name, set()).add(text if is_sure else f"${name}")  # its own name: not known
+        elif command == "((":
+            sets = token.lstrip("+-*/%") == "="
+            changed = words[-1] if sets else token.strip("+-")
+            if sets or changed != token:
+                values.setdefault(changed, set()).add(f"${changed}")
+        elif command in _SETTERS:
+            values.setdefault(token, set()).add(f"${token}")
+        elif command in ("source", ".") and token[:1] not in "/~" and not token.endswith("/activate"):
+            raise LayoutError(f"{command} {_line(token)}: is not followed; write its commands out")
+        own = shlex.split(text) if " --" in f" {text}" else [token]
+        if depth and (under := [word for word in own if word.startswith(names)]):
+            raise LayoutError(f"{under[0]}: is under a condition or in a loop; write only the command itself")
+        words += own
+        command = command or ("" if token in _KEYWORDS else token)
+    return [_filled(word, values) for word in words]
+
+
+def _filled(word: str, values: Mapping[str, set[str]]) -> str:
+    """Return a word with the values of its variables, as far as they are known; `values` has all of each."""
+
+    def value(variable: re.Match[str]) -> str:
+        plain, in_braces, default = variable.groups()
+        found = values.get(plain or in_braces, {""})
+        return variable[0] if len(found) > 1 else next(iter(found)) or default or variable[0]
+
+    filled = word
+    for _ in range(_MOST_NESTED):
+        filled = _VARIABLE.sub(value, filled)
+    return filled if len(filled.split()) == 1 else word
+
+
+def _require_one_value(words: Sequence[str], names: tuple[str, ...]) -> None:
+    found = dict[str, str]()
+    for word, after in pairwise(words):
+        name, equals, value = word.partition("=")
+        value = value if equals else after
+        if name.startswith(names) and found.setdefault(name, value) != value:
+            both = f"{_line(found[name])} and {_line(value)}"
+            raise LayoutError(f"{name}: is there with {both}; give a script with one of them")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:60]
 
 
 def given(words: Iterable[str]) -> dict[str, list[str]]:
     """Return the values of each flag; for a flag given twice the last ones.
 
-    A variable that is not known ends a list, and so does the name of a choice, as ``checkpoint:full``.
+    A semicolon and a variable that is not known end a list, and so does the name of a choice, as
+    ``checkpoint:full``.
 
-    >>> given(["--a", "--b=1", "2"])
+    >>> given(["--a", "--b=1", "2", ";", "3"])
     {'--a': [], '--b': ['1', '2']}
     """
     found: dict[str, list[str]] = {}
@@ -96,8 +156,8 @@ def given(words: Iterable[str]) -> dict[str, list[str]]:
     for word in words:
         if word.startswith("--"):
             name, equals, value = word.partition("=")
-            values = found[name] = [Word(value, unknown=getattr(word, "unknown", ""))] if equals else []
-        elif values and (":" in word or word.startswith("$")):
+            values = found[name] = [value] if equals else []
+        elif word == ";" or (values and (":" in word or word.startswith("$"))):
             values = []
         else:
             values.append(word)
@@ -110,8 +170,8 @@ def known(name: str, word: str) -> str:
     Raises:
         LayoutError: Only a run of the script can tell it.
     """
-    if isinstance(word, Word) and word.unknown:
-        raise LayoutError(f"{name}: {word.unknown} is not known before a run; write the value itself")
+    if "$" in word or "`" in word:
+        raise LayoutError(f"{name}: {_line(word)} is not known before a run; write the value itself")
     return word
 
 

@@ -15,7 +15,6 @@ from runtime.clocks.clock import ClockBackend, RecordingClock
 from runtime.clocks.gpu_clock import open_gpu_clock
 from runtime.clocks.latency import read_clock_latency
 from runtime.codegen.script import Script, check_specs
-from runtime.execution.arrivals import RequestArrivals
 from runtime.execution.clock_requests import ClockRequests
 from runtime.execution.device import Device
 from runtime.execution.online_profile import OnlineProfile
@@ -128,8 +127,6 @@ def device_context(
         versions = _versions(script, transport)
         blocks = Blocks(placement, model, script.num_micro_batches, versions, script.left_out)
         observers: list[DeviceObserver] = [clocks]
-        if options.arrival_rate is not None:
-            observers.insert(0, RequestArrivals(placement, options.requests))
         online = profiler = recorder = None
         if options.profile_online:
             observers.append(measures := profiler_of(Sweep()))

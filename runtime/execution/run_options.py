@@ -20,7 +20,6 @@ from runtime.clocks.latency import read_clock_latency
 from runtime.options.run import UserRunOptions
 from runtime.profiling.profiler import Sweep
 from runtime.program.calls import ScriptError
-from schedsearch.simulation.requests import Arrivals
 
 RUN_FILE = "SCHEDSEARCH_RUN"
 """Environment variable of a device's process: path of the file with the options of the run."""
@@ -46,11 +45,6 @@ class RunOptions(UserRunOptions):
     meeting: str = "env://"
     results: Path | None = None
     sweep: Sweep | None = None
-
-    @property
-    def requests(self) -> Arrivals:
-        """Arrivals of an inference's requests."""
-        return Arrivals(self.arrival_rate, self.arrivals, self.arrival_seed)
 
     @property
     def is_exact(self) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 
 from placements.forms.meaning import Meaning, option
 from runtime.transport.communicators import AUTO, SHARINGS
-from schedsearch.simulation.requests import Spacing
 
 DEVICES = ("cpu", "cuda")
 """Where a run can compute."""
@@ -83,15 +82,6 @@ class UserRunOptions:
     exact: bool | None = option(
         None, "true: sums over devices are in a fixed order; by default if something is verified"
     )
-    arrival_rate: float | None = option(
-        None, "requests of an inference, one a micro-batch, that come; null: all at once", "per s", above=0
-    )
-    arrivals: str = option(
-        Spacing.POISSON.value,
-        "poisson: requests come at random | fixed: at equal distances",
-        choices=tuple(each.value for each in Spacing),
-    )
-    arrival_seed: int = option(0, "seed of requests at random", min=0)
     profile_online: bool = option(
         False, "true: the first iterations measure the blocks at each clock, for the server that is followed"
     )

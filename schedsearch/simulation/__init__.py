@@ -8,5 +8,4 @@ there is a barrier. In the order in which to read:
 - `drawn_times`: the times of all blocks in all iterations
 - `timing`: their ends
 - `iterations`: how long iterations take
-- `requests`: arrivals and latencies of inference requests
 """

@@ -10,7 +10,6 @@ after the other: about two microseconds for each block and each message. Where s
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -28,14 +27,11 @@ _PARTS = 1000
 """Parts of a tick for times that are not whole ticks, if streams slow each other down."""
 
 
-def ends_together(steps: IterationSteps, times: Ticks, earliest: Mapping[int, Ticks] | None = None) -> Ticks:
-    """Return the end of each block in ticks, for all iterations at once; no link may be shared.
-
-    A step does not start before its ticks in `earliest`, by position, such as the arrival of a request.
-    """
+def ends_together(steps: IterationSteps, times: Ticks) -> Ticks:
+    """Return the end of each block in ticks, for all iterations at once; no link may be shared."""
     ends = np.zeros_like(times)
     free_from = np.zeros((steps.num_links, times.shape[1]))
-    ready = dict(earliest or {})
+    ready = dict[int, Ticks]()
     begin = np.zeros(times.shape[1])
 
     def hold_up(target: int, tick: Ticks) -> None:

@@ -169,6 +169,7 @@ def test_arguments_that_are_refused(words: str, message: str) -> None:
 RANKS = "--pipeline-model-parallel-size"
 PLAIN = f"--num-layers 4 {RANKS} 2"
 RUN = f"torchrun pretrain_gpt.py {PLAIN}"
+TRAIN = f"torchrun pretrain_gpt.py --num-layers 4 {RANKS}"
 END = f"x.py --num-layers $L {RANKS}"
 TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
 
@@ -177,16 +178,20 @@ TITAN = "./run_train.sh --parallelism.pipeline-parallel-degree"
     "script",
     [
         f"\ufeff# a comment\r\n{PLAIN}",
-        f'G=$(nvidia-smi | wc -l); {RUN} --seed $1 $MORE "$@" 2>&1 | tee --num-layers > log || exit 1; sync',
+        f'G=$(nvidia-smi | wc -l); {RUN} --seed $1 $MORE "$@" 2>&1 | tee > log || exit 1; sync',
         f"A='{PLAIN}'\nsource ~/venv/bin/activate && torchrun --x 1 pretrain_gpt.py \\\n $A &",
         f'A=({PLAIN} # a comment\n)\nA+=(--bf16)\npython x.py "${{A[@]}}" --bf16',
         f"export P=2\nA=3 B=4\nQ=$P\nreadonly L=4\nx.py --num-layers=$L {RANKS} ${{PP:-$Q}}",
         f"A=\"--num-layers 4 --pipeline-model-parallel-layout 'Et*2|ttL'\"\nB='{RANKS} 2'\n"
         'CMD="torchrun x.py ${A} $B"\necho $CMD\neval "$CMD"',
         f'#!/bin/bash\nA="{PLAIN}"\nif [ $BIG = 1 ]; then A="$A --bf16"; fi\nsrun -l bash -c "x.py $A"',
+        'export P="${P:-2}"\nL=${L:-${M:-4}} # is it not\nif (( P % 2 != 0 )); then echo "it\'s odd"; fi\n'
+        f"{END} $P",
+        f'cat <<EOT > config\n{{ "size": $SIZE }}\nEOT\nC=""\nif [ $A ]; then C="$C --bf16"; fi\n'
+        f'C="${{C}} cd $D && {RUN} ${{V:+--vp "$V"}}"\nbash -c "$C" "" "${{A[@]}}"',
         f"L=4\n(M=8)\n{END} 2 `# ranks` \\\n --${{X:0:1}} ${{X^^}}",
-        f"x.py --num-layers $L --num-layers 4 {RANKS} 1 {RANKS} 2",
-        f"{TITAN} 1 {TITAN[15:]}=2 --parallelism.module-fqns_per_model_part=tok_embeddings,layers.0,layers.1 "
+        f"train() {{\n{RUN} $1; }}",
+        f"{TITAN}=2 --parallelism.module-fqns_per_model_part=tok_embeddings,layers.0,layers.1 "
         "layers.2,layers.3,norm,lm_head $EXTRA 2>&1 | tee log",
     ],
 )
@@ -201,25 +206,30 @@ def test_a_script_is_read_as_the_shell_reads_it(script: str, tmp_path: Path) -> 
     [
         (RUN.replace("s 4", "s\xa04"), "--num-layers: is missing; give the number"),
         ("--num-layers '4", "is no command line (No closing quotation); close the quotes"),
-        ("\nx.py --num-layers $LAYERS", "--num-layers: $LAYERS of line 2 is not known before a run; write"),
-        (f"{RUN}\nif [ $A ]; then\n{RUN} --num-layers 8; fi", "the commands of line 1 and line 3 have other"),
-        (f"{RUN} --bf16 1 \\\n $(cat a.txt)", "$(cat a.txt) of line 2 may give arguments; write them out"),
-        (f"x.py {RANKS} 2 $A", "--num-layers: is missing, unless it is in $A of line 1; give"),
-        (f"{RUN} --decoder_last_pipeline_num_layers 3", "is unknown to Megatron-LM; write --decoder-"),
-        (f"P=1\nif [ $A ]; then P=2; fi\n{TITAN} $P", "pipeline_parallel_degree: $P of line 2 is not known"),
-        (f'[ -z "$P" ] && P=2\n{RUN} {RANKS} $P', f"{RANKS}: $P of line 1 is not known before"),
-        (f"case $M in 7b) L=4;; (*) L=9;; esac\n{END} 2", "--num-layers: $L of line 1 is not known before"),
+        ("\nx.py --num-layers $LAYERS", "--num-layers: $LAYERS is not known before a run; write the value"),
+        (f"{RUN}\n{RUN} --num-layers 8", "--num-layers: is there with 4 and 8; give a script with one of"),
         (
-            f"for i in 1 2; do\n{RUN} {RANKS} ${{P:-1}}\nP=2; done",
-            f"{RANKS}: ${{P:-1}} of line 2 is not known",
+            f"{RUN}\nif [ $A ]; then\n{RUN}; fi",
+            "--num-layers: is under a condition or in a loop; write",
         ),
-        (f"P=8\n(( P = P / 4 ))\n{RUN} {RANKS} $P", f"{RANKS}: $P of line 3 is not known before a run"),
-        (f"P=2\n{RUN} {RANKS} $((P * 2))", f"{RANKS}: $((P * 2)) of line 2 is not known before a run"),
-        (f"P=4.x\n{RUN} {RANKS} ${{P%.*}}", f"{RANKS}: ${{P%.*}} of line 2 is not known before a run"),
-        (f"read -r P\n{RUN} {RANKS} ${{P:-2}}", f"{RANKS}: ${{P:-2}} of line 2 is not known before a run"),
-        (f"{RUN}\ntrain() {{\n{RUN} $1; }}", "line 2: 'train() {' is not followed; write its commands out"),
-        (f"\n. env.sh\n{RUN}", "line 2: '. env.sh' is not followed; write its commands out"),
-        (f"cat > run.sh <<EOF\n{RUN}\nEOF\n", "line 1: a here-document is not followed; write its text as a"),
+        (f'A="{PLAIN}"\nif [ $A ]; then A="$A {RANKS} 4"; fi', f"{RANKS}: is under a condition or in a"),
+        (f"x.py {RANKS} 2 $A", "--num-layers: is missing; give the number"),
+        (f"{RUN} --decoder_last_pipeline_num_layers 3", "is unknown to Megatron-LM; write --decoder-"),
+        (f"P=1\nif [ $A ]; then P=2; fi\n{TITAN} $P", "pipeline_parallel_degree: $P is not known before"),
+        (f'[ -z "$P" ] && P=2\n{TRAIN} $P', f"{RANKS}: $P is not known before"),
+        (f"case $M in 7b) L=4;; (*) L=9;; esac\n{END} 2", "--num-layers: $L is not known before"),
+        (
+            f"for i in 1 2; do\n{TRAIN} ${{P:-1}}\nP=2; done",
+            "--num-layers: is under a condition or in a loop",
+        ),
+        (f"P=2\nP=4\n{TRAIN} $P", f"{RANKS}: $P is not known before a run"),
+        (f"P=2\n(( P++ ))\n{TRAIN} $P", f"{RANKS}: $P is not known before a run"),
+        (f"P=8\n(( P = P / 4 ))\n{TRAIN} $P", f"{RANKS}: $P is not known before a run"),
+        (f"P=8\n(( P = P / 4 ))\n{TRAIN} ${{P:-2}}", f"{RANKS}: ${{P:-2}} is not known before a run"),
+        (f"P=2\n{TRAIN} $((P * 2))", f"{RANKS}: $(...) is not known before a run"),
+        (f"P=4.x\n{TRAIN} ${{P%.*}}", f"{RANKS}: ${{P%.*}} is not known before a run"),
+        (f"while read -r P; do sync; done\n{TRAIN} ${{P:-2}}", f"{RANKS}: $P is not known before a run"),
+        (f"\n. env.sh\n{RUN}", ". env.sh: is not followed; write its commands out"),
     ],
 )
 def test_what_a_script_does_not_tell_is_named(script: str, message: str, tmp_path: Path) -> None:
