@@ -45,7 +45,7 @@ OWNERS = {
     "numba": ["schedsearch/graph/compiled.py"],
     "joblib": ["experiments/reproduce/run_item.py", "schedsearch/solver/side_by_side.py"],
     "cloudpickle": ["schedsearch/core/team.py"],
-    "ray": ["schedsearch/core/team.py", "schedsearch/solver/side_by_side.py"],
+    "ray": ["schedsearch/solver/side_by_side.py"],
     "bokeh": ["experiments/report/drawings.py"],
     "jinja2": ["experiments/report/html_report.py"],
     "matplotlib": ["schedsearch/figures/"],

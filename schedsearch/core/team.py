@@ -16,22 +16,24 @@ import os
 import queue
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import partial
 from multiprocessing import ProcessError
 from multiprocessing.connection import Client, Connection, Listener
+from types import ModuleType
 from typing import Any, Protocol
 
 import cloudpickle
 
 from schedsearch.solver.effort import Effort, OutOfTimeError
 from schedsearch.solver.interrupts import INTERRUPTS, Ending
+from schedsearch.solver.side_by_side import ray_cluster
 
 log = logging.getLogger(__name__)
 
@@ -44,15 +46,11 @@ _LOOK_S = 0.02
 _CONNECT_S = 120.0
 """Seconds after which a helper that has not connected is left out."""
 
-_ANSWER_S = 5.0
-"""Seconds in which a cluster of Ray has to answer, and a helper to end that has no connection any more."""
+_END_S = 5.0
+"""Seconds in which a helper ends that has no connection any more."""
 
 _AFTER_INTERRUPT_S = 5.0
 """Longest wait for the findings of helpers after a Ctrl-C."""
-
-
-class TeamError(ValueError):
-    """Helpers cannot be started; the message is one line with the remedy."""
 
 
 class Member(Protocol):
@@ -110,9 +108,7 @@ class _Process:
 class _RayTask:
     """A helper that is a task of Ray."""
 
-    def __init__(self, call: str) -> None:
-        import ray
-
+    def __init__(self, ray: ModuleType, call: str) -> None:
         self._ray, self._reference = ray, ray.remote(num_cpus=1, max_retries=0)(help_out).remote(call)
 
     def why_dead(self, wait_s: float = 0.0) -> str:
@@ -198,7 +194,7 @@ class _Helper:
                     self.rounds += 1
                     return
             except (EOFError, OSError):
-                why = self.runs.why_dead(_ANSWER_S) or "its connection is gone"
+                why = self.runs.why_dead(_END_S) or "its connection is gone"
         if why := self.runs.why_dead() or why:
             self._lose(why)
 
@@ -221,7 +217,7 @@ class Leader:
         effort: Effort of the leader's own search, whose time limit holds for waiting.
 
     Raises:
-        TeamError: Ray does not answer.
+        RayAddressError: There is no cluster at ``RAY_ADDRESS``.
     """
 
     leads, left_s = True, math.inf
@@ -230,11 +226,15 @@ class Leader:
         """Start the helpers; they connect while the leader goes on."""
         self._effort, self._rounds = effort, 0
         self._work = [cloudpickle.dumps((search, problem)) for problem in problems]
-        host, kind = ("127.0.0.1", _Process) if not os.environ.get("RAY_ADDRESS") else (_ray_host(), _RayTask)
+        start: Callable[[str], _Process | _RayTask] = _Process
+        host, self._until_end = "127.0.0.1", ExitStack()
+        if "RAY_ADDRESS" in os.environ:
+            ray = self._until_end.enter_context(ray_cluster())
+            host, start = ray.util.get_node_ip_address(), partial(_RayTask, ray)
         key = secrets.token_bytes(16)
         self._listener = Listener((host, 0), backlog=len(problems), authkey=key)
         where = f"{host}:{self._listener.address[1]}:{key.hex()}"
-        self._helpers = [_Helper(i, kind(f"{where}:{i}")) for i in range(1, len(problems) + 1)]
+        self._helpers = [_Helper(i, start(f"{where}:{i}")) for i in range(1, len(problems) + 1)]
         threading.Thread(target=self._connect, daemon=True).start()
 
     def _connect(self) -> None:
@@ -309,6 +309,7 @@ class Leader:
         for helper in self._helpers:
             helper.runs.end()
         self._listener.close()
+        self._until_end.close()
 
 
 class _Follower:
@@ -353,22 +354,3 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
-
-
-def _ray_host() -> str:
-    """Connect to the cluster of Ray; return the address of this machine in it.
-
-    Raises:
-        TeamError: Ray is not installed, or does not answer.
-    """
-    try:
-        import ray
-
-        host, _, port = os.environ["RAY_ADDRESS"].removeprefix("ray://").rpartition(":")
-        if host:  # Ray itself tries for minutes, and then ends the process
-            socket.create_connection((host, int(port)), _ANSWER_S).close()
-        ray.init(ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
-        return str(ray.util.get_node_ip_address())
-    except (ImportError, OSError, ValueError) as error:
-        remedy = "install schedsearch[ray], correct RAY_ADDRESS, or unset it for processes of this machine"
-        raise TeamError(f"search.workers: Ray cannot be used ({error}); {remedy}") from None

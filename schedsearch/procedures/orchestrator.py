@@ -49,7 +49,7 @@ def solve(problem: Problem, on_progress: SearchReport) -> Answer:
     """Answer a problem that is checked, through the passes and back.
 
     Raises:
-        TeamError: Other workers cannot be started.
+        RayAddressError: There is no cluster at ``RAY_ADDRESS``, and there are to be other workers.
     """
     require_capacity(problem.placement)
     passed = border.lower(problem, on_progress)

@@ -165,8 +165,10 @@ def ray_cluster() -> Iterator[ModuleType]:
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_task_oom_retries", str(_RETRIES))  # it would try for ever
-    import ray
-
+    try:
+        import ray
+    except ImportError:
+        raise RayAddressError("RAY_ADDRESS: Ray is not installed; pip install 'schedsearch[ray]'") from None
     if ray.is_initialized():
         yield ray
         return

@@ -120,3 +120,20 @@ def test_independent_calls_are_tasks_of_the_cluster(cluster: Any, monkeypatch: p
     monkeypatch.setenv("RAY_ADDRESS", cluster.address)
     found = side_by_side([os.getpid, os.getpid, partial(pow, 2, 3)], 2)
     assert found[2] == 8 and not {None, os.getpid()} & set(found)
+
+
+def test_workers_of_a_search_are_tasks_of_the_cluster(cluster: Any, tmp_path: Path) -> None:
+    """The schedule is that of processes of this machine; the node of a worker may die."""
+    words = ["placement=nn_shape", "search.memory=8", "search.num_micro_batches=32", "search.workers=2"]
+
+    def searched(name: str, limit: str, **environment: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "schedsearch", "search", *words, limit]
+        pipe, env = subprocess.PIPE, os.environ | environment
+        line = [*command, f"hydra.run.dir={tmp_path / name}"]
+        return subprocess.Popen(line, cwd=ROOT, env=env, stdout=pipe, stderr=pipe, text=True)
+
+    for name, environment in (("here", {}), ("on_ray", {"RAY_ADDRESS": cluster.address})):
+        process = searched(name, "search.work_limit=4", **environment)
+        assert (process.communicate()[1], process.returncode)[1] == 0
+    here, on_ray = ((tmp_path / name / "schedule.json").read_text() for name in ("here", "on_ray"))
+    assert json.loads(here)["blocks"] == json.loads(on_ray)["blocks"]

@@ -133,5 +133,5 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(SearchError, match=f"^{message}"):
             search(v_shape(2), 4, **options)
     monkeypatch.setenv("RAY_ADDRESS", "nowhere:1")
-    with pytest.raises(team.TeamError, match=r"^search.workers: Ray cannot be used .*unset it for processes"):
+    with pytest.raises(ValueError, match=r"^RAY_ADDRESS: nowhere:1: .*; start the cluster, or unset it$"):
         search(v_shape(2), 4, workers=2)
