@@ -22,13 +22,13 @@ from placements.hardware import ClockLatency
 from runtime.clocks.latency import read_clock_latency
 from schedsearch.baselines import HAND_MADE
 from schedsearch.energy import (
+    CappedPlan,
     EnergyError,
     FrequencyPlan,
     Frontier,
-    LimitedPlan,
     PeriodicPlan,
     PeriodicSchedule,
-    PowerCap,
+    SwitchedPlan,
     SwitchingLimits,
     capped_plan,
     changes_per_iteration,
@@ -39,8 +39,6 @@ from schedsearch.energy import (
     switched_periodic_plan,
     switched_plan,
 )
-from schedsearch.energy.limits.power_cap import AveragePower
-from schedsearch.energy.limits.switching import ClockChanges
 from schedsearch.energy.simulation import waiting_w
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import require_one_stream, require_plain
@@ -99,11 +97,9 @@ def check_constrained_plans(options: FrontierCommandOptions, problem: SearchProb
         named = "energy.dwell_ms and energy.switch_ms"
         require_one_stream(placement, named, "leave both at 0")
         profile.require_one_config(named)
-    job_w, device_w = waiting_w(placement, profile), profile.min_blocking_power_w
-    for name, min_w in (("power_cap_w", job_w), ("device_power_cap_w", device_w)):
-        value = getattr(energy, name)
-        above = f"above {min_w:g} W, all waiting"
-        require(value is None or value > min_w, f"energy.{name}", value, above, "give more")
+    cap_w, min_w = energy.power_cap_w, waiting_w(placement, profile)
+    above = f"above {min_w:g} W, all waiting"
+    require(cap_w is None or cap_w > min_w, "energy.power_cap_w", cap_w, above, "give more")
 
 
 def constrained(
@@ -119,7 +115,7 @@ def constrained(
     if AUTO in (energy.dwell_ms, energy.switch_ms):
         figures = limits.dwell_ms, limits.latency_ms, clock_latency_of(options).source
         log.info("a clock stays for at least %g ms, and a change takes %g ms: %s", *figures)
-    cap, number = PowerCap(energy.power_cap_w, energy.device_power_cap_w), options.search.num_micro_batches
+    cap_w, number = energy.power_cap_w, options.search.num_micro_batches
     plans, to_run, switched, periodic_ms, is_of_schedule = list[ConstrainedPlan](), None, None, 0.0, True
     try:
         if energy.periodic:
@@ -139,8 +135,8 @@ def constrained(
             data = {**to_run.to_dict(), "is_of_schedule": is_of_schedule, **form.data}
             title = "Clocks that repeat and change seldom"
             plans.append(form._replace(name="periodic_switched", title=title, data=data))
-        if cap != PowerCap():
-            plans.append(_capped_form(capped_plan(schedule, profile, frontier, cap)))
+        if cap_w is not None:
+            plans.append(_capped_form(capped_plan(schedule, profile, frontier, cap_w)))
     except EnergyError as error:
         raise OptionError(f"energy.{error}") from None
     own = None if switched is None else switched.plan
@@ -196,12 +192,12 @@ _OTHERS = {"periodic": "clocks that only repeat", "switched": "few changes only"
 
 def _switched_form(
     frontier: Frontier,
-    found: LimitedPlan[SwitchingLimits, ClockChanges],
+    found: SwitchedPlan,
     deadline_ms: float,
     others: Mapping[str, FrequencyPlan] | None = None,
 ) -> ConstrainedPlan:
     """Return the plan whose clocks change seldom, also beside plans that keep one of its two limits."""
-    own, changes, limits = found.outcome.own, found.outcome.per_iteration, found.limits
+    own, changes, limits = found.changes.own, found.changes.per_iteration, found.limits
     losses = {"loss": _loss(frontier, found.plan, deadline_ms)}
     note = f"{_more_or_less(losses['loss'])} energy than the plan without limits"
     for name, other in (others or {}).items():
@@ -225,19 +221,14 @@ def _switched_form(
     return ConstrainedPlan("switched", "Few changes of clock", found.plan, note, data)
 
 
-def _capped_form(found: LimitedPlan[PowerCap, AveragePower]) -> ConstrainedPlan:
+def _capped_form(found: CappedPlan) -> ConstrainedPlan:
     """Return the shortest iteration under a power cap."""
     data = {
-        "power_cap_w": found.limits.job_w,
-        "device_power_cap_w": found.limits.device_w,
+        "power_cap_w": found.power_cap_w,
         "least_time_ms": found.min_ms,
-        "running_ms": found.outcome.running_ms,
-        "device_power_w": list(found.outcome.power_w),
+        "running_ms": found.running_ms,
     }
-    note = (
-        f"{found.plan.power_w:.6g} W, at most {max(found.outcome.power_w):.6g} W on a GPU; "
-        f"no iteration under the cap is shorter than {found.min_ms:.6g} ms"
-    )
+    note = f"{found.plan.power_w:.6g} W; no iteration under the cap is shorter than {found.min_ms:.6g} ms"
     return ConstrainedPlan("capped", "Under the power cap", found.plan, note, data)
 
 

@@ -26,7 +26,7 @@ from schedsearch.energy import (
     simulate_at_clocks,
 )
 from schedsearch.energy.frontier import TIME_TOLERANCE, clocks_to_dict
-from schedsearch.energy.interchange import frequencies_csv, frontier_csv, relaxed_csv, zeus_files
+from schedsearch.energy.interchange import frequencies_csv, frontier_csv, relaxed_csv
 from schedsearch.schedule import Schedule
 
 PLAN_SCHEMA_VERSION = 1
@@ -67,8 +67,6 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
     }
     if frontier.relaxed is not None:
         files["relaxed.csv"] = relaxed_csv(frontier.relaxed)
-    if options.export == "zeus":
-        files |= {f"zeus/{name}": text for name, text in zeus_files(schedule, frontier)}
     if baselines:
         tables["baselines"] = Table(dict, baselines, BASELINE_COLUMNS)
         head = {"schema_version": BASELINES_SCHEMA_VERSION, "deadline_ms": tuned.deadline_ms}

@@ -54,9 +54,6 @@ class EnergyOptions:
         max=10_000,
     )
     orders_work_limit: float = option(5, "work to compare them with, in units of about a second", above=0)
-    export: str | None = option(
-        None, "zeus: also writes a file for each plan, as Zeus's server reads it", choices=("zeus",)
-    )
     periodic: int = option(
         0, "also a plan whose clocks repeat, after so many rounds of the repetend; 0: none", min=0
     )
@@ -72,9 +69,6 @@ class EnergyOptions:
     )
     power_cap_w: float | None = option(
         None, "also the shortest iteration with at most this average power of the job, in W", above=0
-    )
-    device_power_cap_w: float | None = option(
-        None, "also the shortest iteration with at most this average power of each device, in W", above=0
     )
 
     def __post_init__(self) -> None:

@@ -24,7 +24,6 @@ from schedsearch.energy import EnergyError, Frontier, OnProgress, compute_fronti
 from schedsearch.energy.baselines import compute_baselines, perseus_frontier
 from schedsearch.energy.frontier import TIME_TOLERANCE
 from schedsearch.energy.graph import check_clocks_of
-from schedsearch.energy.interchange import zeus_stages
 from schedsearch.proof.makespan import makespan_bound
 from schedsearch.schedule import Schedule
 
@@ -47,7 +46,7 @@ def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> 
     """Reject before the search options that this placement cannot have.
 
     Raises:
-        OptionError: It has no such form or plans.
+        OptionError: It has no such plans.
         EnergyError: Streams of it slow each other down.
         PlacementError: A plan that is asked for knows no modes or streams.
     """
@@ -58,11 +57,6 @@ def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> 
         bound_ms = problem.placement.ms(bound) * (1 - TIME_TOLERANCE)
         possible = f"possible: no schedule ends before {bound_ms:.6g} ms at the highest clocks"
         require(deadline_ms >= bound_ms, "energy.deadline_ms", deadline_ms, possible, "give at least that")
-    if options.energy.export == "zeus":
-        try:
-            zeus_stages(problem.placement)
-        except EnergyError as error:
-            raise OptionError(f"energy.{error}") from None
 
 
 def search_and_tune(

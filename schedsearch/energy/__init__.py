@@ -16,18 +16,17 @@ In the order in which to read:
 - `orders`: order and clocks together.
 - `limits`: plans that a real job can run.
 - `baselines`: the plans of published methods.
-- `interchange`: files for other programs.
+- `interchange`: CSV files of plans and frontiers.
 """
 
 from schedsearch.energy.cost import CostCurve
 from schedsearch.energy.frontier import FrequencyPlan, Frontier, OnProgress
 from schedsearch.energy.graph import EnergyError, InstanceGraph, instance_graph
-from schedsearch.energy.interchange import frequencies_csv, zeus_files
+from schedsearch.energy.interchange import frequencies_csv
 from schedsearch.energy.limits.folding import PeriodicSchedule, has_order_of, repetend_of
 from schedsearch.energy.limits.periodic import PeriodicPlan, periodic_plan, switched_periodic_plan
-from schedsearch.energy.limits.plan import LimitedPlan
-from schedsearch.energy.limits.power_cap import PowerCap, capped_plan
-from schedsearch.energy.limits.switched import switched_plan
+from schedsearch.energy.limits.power_cap import CappedPlan, capped_plan
+from schedsearch.energy.limits.switched import SwitchedPlan, switched_plan
 from schedsearch.energy.limits.switching import (
     SwitchingLimits,
     changes_per_iteration,
@@ -40,6 +39,7 @@ from schedsearch.energy.problem import ClockProblem
 from schedsearch.energy.simulation import ClockedIteration, all_maximum_clocks, simulate_at_clocks
 
 __all__ = [
+    "CappedPlan",
     "ClockProblem",
     "ClockedIteration",
     "CostCurve",
@@ -47,11 +47,10 @@ __all__ = [
     "FrequencyPlan",
     "Frontier",
     "InstanceGraph",
-    "LimitedPlan",
     "OnProgress",
     "PeriodicPlan",
     "PeriodicSchedule",
-    "PowerCap",
+    "SwitchedPlan",
     "SwitchingLimits",
     "all_maximum_clocks",
     "best_order",
@@ -68,5 +67,4 @@ __all__ = [
     "simulate_switching",
     "switched_periodic_plan",
     "switched_plan",
-    "zeus_files",
 ]

@@ -84,6 +84,13 @@ class LowerBound:
         """Return the energy in millijoules, waiting included, below which no iteration this long can go."""
         return float(np.interp(time_ms, self.time_ms, self.effective_mj)) + self.waiting_w * time_ms
 
+    def min_time_ms(self, power_w: float) -> float:
+        """Return the time in ms that an iteration of at most this average power takes at least."""
+        above_w = power_w - self.waiting_w
+        below_mj = above_w * self.time_ms - self.effective_mj  # rises with the time
+        longest_ms = float(self.effective_mj[-1]) / above_w  # of least energy, and waiting after it
+        return max(float(np.interp(0.0, below_mj, self.time_ms)), longest_ms)
+
     def price_w(self, time_ms: float) -> float:
         """Return the shadow price of time, in mJ per ms: the energy that one ms less of iteration costs."""
         after = max(int(np.searchsorted(self.time_ms, time_ms, side="right")), 1)

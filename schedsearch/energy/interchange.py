@@ -1,23 +1,13 @@
-"""Plans for other programs: CSV files of any schedule's plans, and the form that Zeus's server reads.
-
-Zeus runs a plan from a Python file that holds a list for each stage, with an (instruction, MHz) pair for each
-forward and backward in the order in which the stage runs them, and comments below. That form has no names for
-other kinds of blocks, nor for a block on several devices.
-"""
+"""Plans and frontiers of any schedule as CSV files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from placements import Kind, Placement, Profile
+from placements import Profile
 from placements.forms.texts import csv_text
 from schedsearch.energy.frontier import FrequencyPlan, Frontier, LowerBound
-from schedsearch.energy.graph import EnergyError
 from schedsearch.energy.limits.switching import changes_per_iteration, num_clock_changes
 from schedsearch.energy.simulation import operating_points, simulate_at_clocks
 from schedsearch.schedule import Schedule
-
-_INSTRUCTION = {Kind.F: "forward", Kind.B: "backward"}
 
 
 def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -> str:
@@ -67,58 +57,3 @@ def frontier_csv(schedule: Schedule, frontier: Frontier) -> str:
 def relaxed_csv(relaxed: LowerBound) -> str:
     """Return the breakpoints of the relaxed frontier, shortest iteration first."""
     return csv_text(("time_ms", "energy_mj"), ((time, relaxed.at(time)) for time in relaxed.time_ms.tolist()))
-
-
-def zeus_stages(placement: Placement) -> tuple[int, ...]:
-    """Return the device of each stage, first stage first, of a placement that Zeus can run.
-
-    Raises:
-        EnergyError: A block is no forward or backward, or a device does not run exactly one of each.
-
-    >>> from placements.shapes import v_shape
-    >>> zeus_stages(v_shape(3))
-    (0, 1, 2)
-    """
-    for device in range(placement.num_devices):
-        blocks = placement.on(device)
-        if sorted(block.kind.value for block in blocks) != ["B", "F"] or any(
-            len(b.devices) > 1 for b in blocks
-        ):
-            names = ", ".join(block.name for block in blocks) or "nothing"
-            raise EnergyError(
-                f"export: zeus knows one forward and one backward on each device, but device {device} of "
-                f"{placement.name} runs {names}; use energy.export=null and the CSV files"
-            )
-    return tuple(block.devices[0] for block in placement.topological_order if block.kind is Kind.F)
-
-
-def zeus_files(schedule: Schedule, frontier: Frontier) -> Iterator[tuple[str, str]]:
-    """Yield file name and text for each plan in the format of Zeus's server, slowest plan first.
-
-    The slowest is number 0, as from Perseus, which begins there (Perseus, Sec. 4.2, Alg. 1). The comments
-    give time in seconds and energy in joules, without and with waiting ("P2P").
-
-    Raises:
-        EnergyError: The placement has no such form; see `zeus_stages`.
-    """
-    stages, by_name = zeus_stages(schedule.placement), schedule.placement.by_name
-    before_j: float | None = None
-    for number, plan in enumerate(reversed(frontier.plans)):
-        effective_j = (plan.energy_mj - frontier.waiting_w * plan.time_ms) / 1e3
-        comments = {
-            "cost change": 0.0 if before_j is None else effective_j - before_j,
-            "total cost": effective_j,
-            "total cost with P2P": plan.energy_mj / 1e3,
-            "total time": plan.time_ms / 1e3,
-        }
-        before_j = effective_j
-        rows = (
-            [
-                (_INSTRUCTION[by_name[name].kind], plan.clock_mhz[name][n])
-                for name, n in schedule.order(device)
-            ]
-            for device in stages
-        )
-        lists = "".join(f"{row!r},\n" for row in rows)
-        lines = "".join(f"# Iteration {number} {name}: {value!r}\n" for name, value in comments.items())
-        yield f"freqs_pipeline_{number:05d}.py", f"[\n{lists}]\n{lines}"

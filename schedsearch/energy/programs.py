@@ -1,7 +1,7 @@
 """Linear programs solved by HiGHS, among them the relaxed clock problem.
 
-Instances that share a clock, a period, and limits on the energy of some of the devices are rows and columns
-of one program, which the minimum cuts of `relaxation` cannot say. The cost of an instance over its time is
+Instances that share a clock, and a period, are rows and columns of one program, which the minimum cuts of
+`relaxation` cannot say. The cost of an instance over its time is
 its curve's lower convex hull, cut into segments that are used steepest first. A failure of the solver does
 not prove infeasibility. Scipy is loaded with the first program.
 """
@@ -107,19 +107,6 @@ def free_timing(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Timing
 
 
 @dataclass(frozen=True, eq=False)
-class EnergyLimit:
-    """A weighted sum of effective energies must not exceed a power times the length of the iteration.
-
-    Attributes:
-        weight: Weight of each variable time's energy, instead of `Timing.count`.
-        power_w: Effective power: above the blocking power.
-    """
-
-    weight: Floats
-    power_w: float
-
-
-@dataclass(frozen=True, eq=False)
 class RelaxedTimes:
     """The optimum of a relaxed plan.
 
@@ -129,8 +116,8 @@ class RelaxedTimes:
         time_ms: Length of the iteration.
         energy_mj: Effective energy.
         edge_price: Shadow price of each edge of `Timing`: effective energy saved in mJ for each ms by which
-            the edge were shorter. Without an edge of price 0 the optimum is the same. Where the length of the
-            iteration is made least: milliseconds per millisecond. Empty where no program was solved.
+            the edge were shorter. Without an edge of price 0 the optimum is the same. Empty where no program
+            was solved.
     """
 
     planned_ms: Floats
@@ -140,9 +127,7 @@ class RelaxedTimes:
     edge_price: Floats = field(default_factory=lambda: np.zeros(0))
 
 
-def min_energy(
-    timing: Timing, deadline_ms: float | None, limits: Sequence[EnergyLimit] = ()
-) -> RelaxedTimes | None:
+def min_energy(timing: Timing, deadline_ms: float) -> RelaxedTimes | None:
     """Return the relaxed plan of least energy that keeps the deadline; None if no plan is found.
 
     Callers have another plan or bound then: it does not prove that there is none (see `minimized`).
@@ -150,11 +135,6 @@ def min_energy(
     The columns are the start of each node, the use of each segment of the curves, the period, and the length
     of the iteration. Times are in units of the median time and energies of the median energy, so that
     tolerances mean the same for every profile.
-
-    Args:
-        timing: Waits between instances.
-        deadline_ms: None for the plan of the shortest iteration.
-        limits: Limits that it keeps.
     """
     from scipy.sparse import block_array, csr_array, eye_array
 
@@ -175,18 +155,10 @@ def min_energy(
     rounds, until_end = csr_array(timing.rounds[:, None]), csr_array(-np.ones((nodes, 1)))
     rows = [[start[tail] - start[head], used[tail], rounds, None], [start, used, None, until_end]]
     right = [-timing.delay_ms / unit_ms - fastest[group[tail]], -fastest[group]]
-    for limit in limits:
-        scale = 1 / max(float(limit.weight.sum()), 1.0)
-        energy = csr_array([scale * (limit.weight[owner] * slope)])
-        rows.append([None, energy, None, csr_array([[scale * (-limit.power_w * unit_ms / unit_mj)]])])
-        right.append(np.array([-scale * float(limit.weight @ most)]))
     lower, upper, objective = np.zeros(end + 1), np.full(end + 1, np.inf), np.zeros(end + 1)
     upper[nodes:period] = length
-    if deadline_ms is None:
-        objective[end] = 1.0
-    else:
-        lower[end] = upper[end] = deadline_ms / unit_ms
-        objective[nodes:period] = timing.count[owner] * slope
+    lower[end] = upper[end] = deadline_ms / unit_ms
+    objective[nodes:period] = timing.count[owner] * slope
     matrix = block_array(rows, format="csr")
     answer = minimized(objective, (lower, upper), matrix, np.concatenate(right))
     if answer is None:
@@ -194,11 +166,11 @@ def min_energy(
     shares = answer.x[nodes:period]
     planned = fastest + np.bincount(owner, shares, minlength=len(hulls))
     energy = most + np.bincount(owner, shares * slope, minlength=len(hulls))
-    unit = 1.0 if deadline_ms is None else unit_mj / unit_ms
+    unit_w = unit_mj / unit_ms
     return RelaxedTimes(
         planned * unit_ms,
         float(answer.x[period]) * unit_ms,
         float(answer.x[end]) * unit_ms,
         float(timing.count @ energy) * unit_mj,
-        np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(tail)] * unit, 0.0),
+        np.maximum(-np.asarray(answer.ineqlin.marginals)[: len(tail)] * unit_w, 0.0),
     )

@@ -59,10 +59,10 @@ class WaitingPower:
         """Tell whether the blocking power is the same at all clocks."""
         return not self.above_w.any()
 
-    def of_devices(
+    def of_all(
         self, start_ms: Floats, time_ms: Floats, clock_mhz: Ints, until_ms: Floats | None = None
     ) -> tuple[Floats, Floats]:
-        """Return, for one GPU of each device, waiting energy above the least, and power after its last block.
+        """Return the waiting energy of all GPUs above the least, and their power after the last blocks.
 
         Args:
             start_ms: Shape ``(instances, plans)``.
@@ -71,27 +71,20 @@ class WaitingPower:
             until_ms: End of the iteration; shape ``(plans,)``. None for that of its last block.
 
         Returns:
-            Millijoules and watts; shape ``(devices, plans)`` each.
+            Millijoules and watts; shape ``(plans,)`` each.
         """
-        energy_mj, after_w = np.zeros((2, len(self.orders), start_ms.shape[1]))
+        energy_mj, after_w = np.zeros((2, start_ms.shape[1]))
         if self.is_even:
             return energy_mj, after_w
         end_ms = start_ms + time_ms
         until_ms = end_ms.max(axis=0) if until_ms is None else until_ms
-        for device, order in enumerate(self.orders):
+        for order, gpus in zip(self.orders, self.num_gpus.tolist(), strict=True):
             if len(order):
-                above = self.above_w[np.searchsorted(self.clock_mhz, clock_mhz[order])]
+                above = gpus * self.above_w[np.searchsorted(self.clock_mhz, clock_mhz[order])]
                 gap = np.vstack([start_ms[order[1:]], until_ms]) - end_ms[order]
-                energy_mj[device] = (above * gap).sum(axis=0) + above[0] * start_ms[order[0]]
-                after_w[device] = above[-1]
+                energy_mj += (above * gap).sum(axis=0) + above[0] * start_ms[order[0]]
+                after_w += above[-1]
         return energy_mj, after_w
-
-    def of_all(
-        self, start_ms: Floats, time_ms: Floats, clock_mhz: Ints, until_ms: Floats | None = None
-    ) -> tuple[Floats, Floats]:
-        """Return waiting energy and power afterwards of all GPUs together; shape ``(plans,)`` each."""
-        energy_mj, after_w = self.of_devices(start_ms, time_ms, clock_mhz, until_ms)
-        return self.num_gpus @ energy_mj, self.num_gpus @ after_w
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 In the order in which to read:
 
-- `plan`: one record of a plan under limits.
-- `power_cap`: the shortest iteration under a limit on average power.
+- `power_cap`: the shortest iteration under a limit on the average power of the job.
 - `switching`: how often and how fast devices change clocks, as one problem.
 - `annealing`: simulation of clocks under these limits, and their simulated annealing, compiled.
 - `switched`: plans whose clocks change seldom, and their lower bound.

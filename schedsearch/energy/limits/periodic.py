@@ -26,9 +26,8 @@ from schedsearch.energy.cost import CostCurve, cost_curves
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan
 from schedsearch.energy.graph import EnergyError, Floats, instance_graph
 from schedsearch.energy.limits.folding import ClockGroup, Folded, PeriodicSchedule, fold
-from schedsearch.energy.limits.plan import LimitedPlan
-from schedsearch.energy.limits.switched import plan_under_limits
-from schedsearch.energy.limits.switching import ClockChanges, SwitchingLimits, SwitchingProblem
+from schedsearch.energy.limits.switched import SwitchedPlan, plan_under_limits
+from schedsearch.energy.limits.switching import SwitchingLimits, SwitchingProblem
 from schedsearch.energy.programs import RelaxedTimes, Timing, min_energy
 from schedsearch.energy.simulation import simulate_at_clocks, simulated_plan
 from schedsearch.schedule import Instance, micro_batches_of, require_plain
@@ -153,7 +152,7 @@ def periodic_plan(
 
 def switched_periodic_plan(
     alone: PeriodicPlan, limits: SwitchingLimits, free: FrequencyPlan
-) -> tuple[PeriodicPlan, LimitedPlan[SwitchingLimits, ClockChanges]]:
+) -> tuple[PeriodicPlan, SwitchedPlan]:
     """Return a plan of little energy whose clocks repeat, and that keeps limits and deadline.
 
     Instances of one clock group change together then, and the limits hold from each repetend to the next.

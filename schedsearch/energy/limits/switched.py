@@ -14,7 +14,9 @@ iterations is left out.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +24,6 @@ import numpy as np
 from placements import Profile
 from schedsearch.energy.frontier import TIME_TOLERANCE, FrequencyPlan, Frontier, proved
 from schedsearch.energy.graph import EnergyError, Floats, Ints
-from schedsearch.energy.limits.plan import LimitedPlan
 from schedsearch.energy.limits.switching import (
     ClockChanges,
     SwitchingLimits,
@@ -39,9 +40,38 @@ SHARES = (1.0, 0.985, 0.97, 0.85)
 """Shares of the deadline whose shadow prices and their means are tried, as changes of clock take time."""
 
 
+@dataclass(frozen=True, eq=False)
+class SwitchedPlan:
+    """The best plan that was found under switching limits, with its bound and the plan without limits.
+
+    Attributes:
+        plan: Clocks, and time and energy of the iteration as they are under the limits; its own lower bound
+            is of plans without.
+        limits: Limits that it keeps.
+        changes: Changes of clock, with the simulation that has the waits for them.
+        free: The frontier's plan for the same deadline, without limits.
+        deadline_ms: Deadline that both plans keep.
+        energy_mj: Energy of all devices until the deadline, where they wait at the least after the end.
+        lower_bound_mj: Lower bound of the energy until then of plans under the limits.
+    """
+
+    plan: FrequencyPlan
+    limits: SwitchingLimits
+    changes: ClockChanges
+    free: FrequencyPlan
+    deadline_ms: float
+    energy_mj: float
+    lower_bound_mj: float
+
+    @property
+    def gap(self) -> float:
+        """Return the gap of the energy until the deadline above its lower bound, as a share of the bound."""
+        return self.energy_mj / self.lower_bound_mj - 1 if self.lower_bound_mj > 0 else math.nan
+
+
 def switched_plan(
     schedule: Schedule, profile: Profile, frontier: Frontier, limits: SwitchingLimits, deadline_ms: float
-) -> LimitedPlan[SwitchingLimits, ClockChanges]:
+) -> SwitchedPlan:
     """Return a plan of little energy that keeps both the switching limits and the deadline.
 
     Raises:
@@ -59,7 +89,7 @@ def switched_plan(
 
 def plan_under_limits(
     problem: SwitchingProblem, clock_mhz: Clocks, free: FrequencyPlan, deadline_ms: float, price_w: float
-) -> tuple[Ints, LimitedPlan[SwitchingLimits, ClockChanges]]:
+) -> tuple[Ints, SwitchedPlan]:
     """Return the plan of least energy found under the limits, and the column of each instance's clock.
 
     Simulated annealing changes the clocks of stretches, from the plan without limits, and from one clock for
@@ -96,10 +126,11 @@ def plan_under_limits(
     (clocks,) = clocks_by_block(problem.graph, problem.clock_mhz[column][:, None])
     plan = simulated_plan(clocks, found, problem.bound.at(found.time_ms))
     schedule, energy_mj = problem.schedule, effective_mj + waiting_mj
-    changes = num_clock_changes(schedule, clocks), changes_per_iteration(schedule, clocks)
+    changes = ClockChanges(
+        found, num_clock_changes(schedule, clocks), changes_per_iteration(schedule, clocks)
+    )
     bound_mj = proved(min_effective_mj(problem) + waiting_mj, energy_mj)
-    outcome = ClockChanges(found, *changes)
-    return column, LimitedPlan(plan, limits, outcome, free, deadline_ms, energy_mj, bound_mj)
+    return column, SwitchedPlan(plan, limits, changes, free, deadline_ms, energy_mj, bound_mj)
 
 
 def min_effective_mj(problem: SwitchingProblem) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +20,6 @@ from schedsearch.energy import (
     EnergyError,
     Frontier,
     PeriodicSchedule,
-    PowerCap,
     SwitchingLimits,
     best_order,
     capped_plan,
@@ -31,7 +29,6 @@ from schedsearch.energy import (
     simulate_at_clocks,
     simulate_switching,
     switched_plan,
-    zeus_files,
 )
 from schedsearch.energy.baselines import BASELINES, compute_baselines, perseus_frontier
 from schedsearch.energy.problem import ClockProblem
@@ -127,17 +124,14 @@ def test_caps_are_kept_by_the_slow_accounting(data: st.DataObject) -> None:
     schedule, profile = data.draw(cases())
     gpus_of, min_w = schedule.placement.gpus, profile.min_blocking_power_w
     above = data.draw(st.sampled_from([0.5, 3.0, 9.0, 20.0]))
-    job_w, device_w = (min_w + above) * sum(gpus_of), min_w + above
-    cap = PowerCap(
-        *data.draw(st.sampled_from([(job_w, None), (None, device_w), (0.9 * job_w + 1, device_w)]))
-    )
+    cap_w = data.draw(st.sampled_from([1.0, 0.9])) * (min_w + above) * sum(gpus_of)
     frontier = compute_frontier(schedule, profile, 6)
-    if cap.job_w is not None and cap.job_w <= min_w * sum(gpus_of):
+    if cap_w <= min_w * sum(gpus_of):
         with pytest.raises(EnergyError, match="is not above the .* W of waiting"):
-            capped_plan(schedule, profile, frontier, cap)
+            capped_plan(schedule, profile, frontier, cap_w)
         return
     try:
-        found = capped_plan(schedule, profile, frontier, cap)
+        found = capped_plan(schedule, profile, frontier, cap_w)
     except EnergyError as error:
         assert "is kept by no plan that was found" in str(error)
         assert profile.waits_by_clock and above < 11
@@ -146,32 +140,28 @@ def test_caps_are_kept_by_the_slow_accounting(data: st.DataObject) -> None:
     start = starts(schedule, profile, clocks)
     each = [mj / length for mj in device_energy_mj(schedule, profile, clocks, start, length)]
     total = math.fsum(number * watts for number, watts in zip(gpus_of, each, strict=True))
-    assert found.outcome.power_w == pytest.approx(each, rel=1e-9, abs=1e-9)
     assert found.plan.power_w == pytest.approx(total, rel=1e-9, abs=1e-9)
     assert found.plan.energy_mj == pytest.approx(
         accounted(schedule, profile, clocks, length)[1], rel=1e-9, abs=1e-9
     )
-    assert total <= (cap.job_w or math.inf) * (1 + 1e-6)
-    assert max(each) <= (cap.device_w or math.inf) * (1 + 1e-6)
+    assert total <= cap_w * (1 + 1e-6)
     assert length >= found.min_ms * (1 - 1e-6)
 
 
-@pytest.mark.parametrize("is_job", [True, False])
-def test_the_shortest_iteration_under_a_cap_against_every_choice(is_job: bool) -> None:
+def test_the_shortest_iteration_under_a_cap_against_every_choice() -> None:
     """No choice of clocks keeps the cap in less than the bound, and ours is not far from the best."""
     placement = with_gpus(v_shape(2), 3, 1)
     profile = replace(noisy_profile(placement, 2, 5), blocking_power_w=((600, 50.0), (1410, 110.0)))
     schedule = one_f_one_b(placement, 2)
-    cap = PowerCap(job_w=170.0 * 4) if is_job else PowerCap(device_w=190.0)
-    found = capped_plan(schedule, profile, compute_frontier(schedule, profile, 40), cap)
+    cap_w = 170.0 * 4
+    found = capped_plan(schedule, profile, compute_frontier(schedule, profile, 40), cap_w)
     best = math.inf
     for clocks in every_choice(schedule, profile):
         start = starts(schedule, profile, clocks)
         time = accounted(schedule, profile, clocks)[0]
         for length in np.linspace(time, 2 * time, 200).tolist():
             each = device_energy_mj(schedule, profile, clocks, start, length)
-            used = each[0] * 3 + each[1] if is_job else max(each)
-            if used <= (170.0 * 4 if is_job else 190.0) * length:
+            if each[0] * 3 + each[1] <= cap_w * length:
                 best = min(best, length)
                 break
     assert found.min_ms * (1 - 1e-9) <= best
@@ -179,7 +169,7 @@ def test_the_shortest_iteration_under_a_cap_against_every_choice(is_job: bool) -
 
 
 def test_the_other_plans_for_a_real_job_are_counted_alike() -> None:
-    """Clocks that repeat, few changes, orders, and what is written for Zeus."""
+    """Clocks that repeat, few changes, and orders."""
     placement = with_gpus(v_shape(2), 1, 3)
     profile = replace(noisy_profile(placement, 55, 2), blocking_power_w=CURVE)
     schedule = one_f_one_b(placement, 4)
@@ -196,10 +186,6 @@ def test_the_other_plans_for_a_real_job_are_counted_alike() -> None:
             assert frontier.energy_next_to(plan, until) == pytest.approx(energy)
     assert chosen.best.energy_mj == pytest.approx(frontier.energy_next_to(chosen.plan, deadline))
     assert chosen.best.lower_bound_mj <= chosen.best.energy_mj
-    text, slowest = next(zeus_files(schedule, frontier))[1], frontier.plans[-1]
-    effective_mj = slowest.energy_mj - bottom_w(placement, profile) * slowest.time_ms
-    (total,) = re.findall(r"total cost: (\S+)", text)
-    assert float(total) == pytest.approx(effective_mj / 1e3)
 
 
 @settings(max_examples=6, deadline=None)

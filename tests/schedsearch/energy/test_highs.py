@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from energy.cases import STEPS, profile_of
@@ -14,14 +12,7 @@ from scipy.sparse import csr_array
 from placements import Profile
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
-from schedsearch.energy import (
-    PowerCap,
-    SwitchingLimits,
-    capped_plan,
-    compute_frontier,
-    periodic_plan,
-    switched_plan,
-)
+from schedsearch.energy import SwitchingLimits, compute_frontier, periodic_plan, switched_plan
 from schedsearch.energy.programs import minimized
 from schedsearch.schedule import Schedule
 
@@ -54,17 +45,6 @@ def test_the_solvers_own_answers(caplog: pytest.LogCaptureFixture) -> None:
     assert "HiGHS failed" not in caplog.text
     assert asked(1.0, 1e200) is None
     assert "HiGHS failed" in caplog.text
-
-
-def test_a_power_cap_is_kept_by_plans_of_the_frontier(monkeypatch: pytest.MonkeyPatch) -> None:
-    schedule, profile = case()
-    frontier = compute_frontier(schedule, profile, 5)
-    cap = PowerCap(job_w=0.9 * frontier.shortest.energy_mj / frontier.shortest.time_ms)
-    known = capped_plan(schedule, profile, frontier, cap)
-    answers(monkeypatch)
-    found = capped_plan(schedule, profile, frontier, cap)
-    assert found.min_ms == pytest.approx(frontier.shortest.time_ms)
-    assert found.min_ms <= known.min_ms <= found.plan.time_ms < math.inf
 
 
 def test_clocks_that_repeat_keep_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from placements import Placement, PlacementError, Profile
 from placements.profiles.mode_costs import with_modes
 from schedsearch.energy import (
     EnergyError,
-    PowerCap,
     SwitchingLimits,
     all_maximum_clocks,
     best_order,
@@ -91,7 +90,7 @@ def test_baselines_and_limited_plans_know_modes() -> None:
         1 - 1e-9
     )
     power_w = 0.95 * frontier.all_maximum.energy_mj / frontier.all_maximum.time_ms
-    capped = capped_plan(schedule, profile, frontier, PowerCap(job_w=power_w))
+    capped = capped_plan(schedule, profile, frontier, power_w)
     assert capped.plan.power_w <= power_w * (1 + 1e-9)
 
 

@@ -16,17 +16,14 @@ from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
 from schedsearch.energy import (
     EnergyError,
     Frontier,
-    LimitedPlan,
+    SwitchedPlan,
     SwitchingLimits,
     changes_per_iteration,
     compute_frontier,
     num_clock_changes,
     switched_plan,
 )
-from schedsearch.energy.limits.switching import ClockChanges
 from schedsearch.schedule import Instance, Schedule
-
-Switched = LimitedPlan[SwitchingLimits, ClockChanges]
 
 
 def walk(
@@ -64,17 +61,17 @@ def shortest_stretch(
 
 
 def check(
-    schedule: Schedule, profile: Profile, found: Switched, limits: SwitchingLimits, deadline: float
+    schedule: Schedule, profile: Profile, found: SwitchedPlan, limits: SwitchingLimits, deadline: float
 ) -> None:
     plan = found.plan
     back = limits.back_to_back
     start, time, energy = walk(schedule, profile, plan.clock_mhz, limits.latency_ms, back)
     assert (plan.time_ms, plan.energy_mj) == pytest.approx((time, energy))
-    assert found.outcome.simulation.start_ms == pytest.approx(start)
+    assert found.changes.simulation.start_ms == pytest.approx(start)
     assert time <= deadline * (1 + 1e-8)
     assert shortest_stretch(schedule, plan.clock_mhz, start, time, back) >= limits.dwell_ms * (1 - 1e-8)
-    assert found.outcome.own == num_clock_changes(schedule, plan.clock_mhz)
-    assert found.outcome.per_iteration == changes_per_iteration(schedule, plan.clock_mhz)
+    assert found.changes.own == num_clock_changes(schedule, plan.clock_mhz)
+    assert found.changes.per_iteration == changes_per_iteration(schedule, plan.clock_mhz)
     waiting_w = profile.blocking_power_w * schedule.placement.num_devices
     until_deadline = energy + waiting_w * (deadline - time)
     assert found.lower_bound_mj <= until_deadline * (1 + 1e-9)
@@ -114,7 +111,7 @@ def test_keeps_every_limit(dwell: float, latency: float, shape: str, slowdown: f
     assert found.plan.energy_mj <= frontier.all_maximum.energy_mj * (1 + 1e-9)
     if dwell > 1e5:
         most = 0 if back else 2  # a first and a last stretch, which have no other end
-        assert max(found.outcome.own) <= most
+        assert max(found.changes.own) <= most
 
 
 @pytest.mark.parametrize("power", [60.0, ((600, 50.0), (1000, 62.0), (1410, 90.0))])
@@ -168,7 +165,7 @@ def test_changes_take_what_was_measured_between_their_clocks() -> None:
     assert found.plan.energy_mj < longest.plan.energy_mj
     assert found.lower_bound_mj <= longest.lower_bound_mj * (1 + 1e-9)
     start, time, energy = walk(schedule, profile, found.plan.clock_mhz, pairs)
-    assert found.outcome.simulation.start_ms == pytest.approx(start)
+    assert found.changes.simulation.start_ms == pytest.approx(start)
     assert (found.plan.time_ms, found.plan.energy_mj) == pytest.approx((time, energy))
     assert time <= deadline * (1 + 1e-9)
 
@@ -189,9 +186,9 @@ def test_blocks_without_a_common_clock() -> None:
     with pytest.raises(EnergyError, match="is kept by no plan that was found under a dwell of 0 ms and 4 ms"):
         switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 4.0), 3 * 14.0)
     found = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 4.0), 3 * 14.0 + 6 * 4.0)
-    assert (found.outcome.own, found.outcome.per_iteration) == ((5,), (6,))
+    assert (found.changes.own, found.changes.per_iteration) == ((5,), (6,))
     once = SwitchingLimits(0.0, 4.0, back_to_back=False)
-    assert switched_plan(schedule, profile, frontier, once, 3 * 14.0 + 5 * 4.0).outcome.own == (5,)
+    assert switched_plan(schedule, profile, frontier, once, 3 * 14.0 + 5 * 4.0).changes.own == (5,)
     deadline = 3 * 18.0 + 2.0
     found = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 2.0), deadline)
     free = frontier.energy_next_to(frontier.at(deadline), deadline)
