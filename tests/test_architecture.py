@@ -66,6 +66,7 @@ OWNERS = {
     "scipy": [
         "schedsearch/proof/memory_occupancy.py",
         "schedsearch/proof/mode_choice.py",
+        "schedsearch/cluster/policies/allox.py",
         "schedsearch/cluster/policies/program.py",
         "schedsearch/energy/baselines/perseus.py",
         "schedsearch/energy/programs.py",

@@ -7,7 +7,8 @@ In the order in which to read:
 - `fairness`: max-min fairness and the isolated split
 - `water_filling`: max-min fairness whose other jobs are raised too; fairness between entities
 - `single_level`: makespan, finish-time fairness, largest total throughput, first in first out, shortest first
-- `spending`: least cost or energy, with deadlines
+- `spending`: least cost or energy, with deadlines and within budgets
+- `allox`: least average completion time by matching
 - `gandiva`: sharing of GPUs by trial
 - `registry`: policies by name
 """

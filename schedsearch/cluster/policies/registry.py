@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from schedsearch.cluster.gpu_cluster import ClusterError
+from schedsearch.cluster.policies.allox import AlloX
 from schedsearch.cluster.policies.fairness import IsolatedSplit, MaxMinFairness
 from schedsearch.cluster.policies.gandiva import Gandiva
 from schedsearch.cluster.policies.policy import Policy, SharesPolicy
@@ -22,6 +23,7 @@ from schedsearch.cluster.policies.single_level import (
 from schedsearch.cluster.policies.spending import (
     LeastCost,
     LeastEnergy,
+    MakespanWithinBudget,
     MinCost,
     MinCostWithSlos,
 )
@@ -81,6 +83,8 @@ POLICIES: Mapping[str, PolicyEntry] = {
     **policy_forms(MaxTotalThroughput, "the largest sum of steps per second", forms=()),
     "min_cost": PolicyEntry(MinCost, _CHEAPEST, idles_on_purpose=True),
     "min_cost_slo": PolicyEntry(MinCostWithSlos, f"{_CHEAPEST}, within SLOs", True, True),
+    "makespan_budget": PolicyEntry(MakespanWithinBudget, f"{_SOONEST}, within a budget", True, True),
+    "allox": PolicyEntry(AlloX, "the least average completion time, by matching", needs_steps=True),
     "gandiva": PolicyEntry(Gandiva, "jobs share GPUs by trial (Gandiva)"),
     "least_energy_slo": PolicyEntry(LeastEnergy, _LEAST_POWER, idles_on_purpose=True),
     "least_cost_slo": PolicyEntry(LeastCost, _LEAST_DOLLARS, idles_on_purpose=True),
