@@ -62,6 +62,9 @@ class PolicyOptions:
     entities: Mapping[Any, Any] | None = option(
         None, "for hierarchical: weight and policy of each entity, as {a: {weight: 2, policy: fifo}}"
     )
+    budget_dollars: float | None = option(
+        None, "for makespan_budget: dollars that all jobs together may cost"
+    )
     margin_s: float | None = option(
         None, "for policies with SLOs: how long before its SLO a job should be done, in s"
     )

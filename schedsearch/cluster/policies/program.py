@@ -57,16 +57,21 @@ class AllocationProgram:
             (num_types + 2 * num_jobs, len(found)),
         )
         self._most = np.concatenate([demand.workers, np.repeat([1.0, 0.0], num_jobs)])
+        self._per_least = np.zeros(len(self._most))
         self._taken = np.flatnonzero(found.is_alone | (len(found) <= _MANY))
         if np.isfinite(demand.cluster.power_cap_w):
             self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.cluster.all_idle_w)
 
-    def limit(self, coefficients: FloatArray, at_most: float) -> None:
-        """Add a rule: the sum of shares times coefficients is at most `at_most`."""
+    def limit(self, coefficients: FloatArray, at_most: float, *, per_least: float = 0.0) -> None:
+        """Add a rule: the sum of shares times coefficients is at most `at_most`.
+
+        The bound has `per_least` more for each unit of the least that `maximize_least` finds.
+        """
         unit = max(float(np.abs(coefficients).max(initial=0.0)), TINY)
         row = sparse.csr_array(coefficients[None] / unit)
         self._matrix = sparse.vstack([self._matrix, row], format="csc")
         self._most = np.append(self._most, at_most / unit)
+        self._per_least = np.append(self._per_least, per_least / unit)
 
     def set_floors(self, steps_per_s: FloatArray) -> None:
         """Set the minimum throughput of each job in steps per second, replacing earlier ones; 0 for none."""
@@ -102,7 +107,7 @@ class AllocationProgram:
         weights = np.maximum(units / units.max(), MIN_WEIGHT)
         most = self._most.copy()
         most[rows] = -offsets * units
-        least = np.zeros(len(most))
+        least = -self._per_least / float(units.max())
         least[rows] = weights
         shares, duals = self._solved(none, most, sparse.csc_array(least[:, None]))
         self.prices = weights * duals[rows]

@@ -12,12 +12,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from schedsearch.cluster.allocation import Allocation
+from schedsearch.cluster.allocation import Allocation, InfeasibleError
 from schedsearch.cluster.demand import Demand, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError, require
 from schedsearch.cluster.policies.fairness import fair_factors
 from schedsearch.cluster.policies.policy import check_runnable
 from schedsearch.cluster.policies.program import AllocationProgram
+
+SECONDS_PER_HOUR = 3600.0
 
 EXACT = 1e-9
 """Part by which two numbers may differ that are equal but for rounding."""
@@ -108,6 +110,69 @@ class MinCostWithSlos(MinCost):
 
     def _set_floors(self, program: AllocationProgram) -> tuple[str, ...]:
         return set_floors(program, self.margin_s)
+
+
+@dataclass
+class MakespanWithinBudget:
+    """The least time in which all jobs can be done within a budget (dissertation, Sec. 6.4.3).
+
+    The dissertation searches for the makespan by bisection. With z = 1 / makespan all its rules are linear in
+    the shares and z (throughput >= steps x z, dollars per second <= budget x z), so one program is exact.
+
+    The spending so far is estimated from the steps done and the last allocation's dollars per step;
+    where too little is left by then to finish, each job runs only where its steps cost least.
+
+    Attributes:
+        budget_dollars: For all steps that are left at the first decision; above 0.
+    """
+
+    budget_dollars: float = math.inf
+
+    shares_space: ClassVar[bool] = False
+    fills_idle_gpus: ClassVar[bool] = False
+    name: ClassVar[str] = "makespan_budget"
+
+    def __post_init__(self) -> None:
+        """Check the budget, of which nothing is spent."""
+        budget = self.budget_dollars
+        require(budget > 0, f"policy {self.name}: budget_dollars", budget, "above 0; give dollars")
+        self._spent_dollars, self._last = 0.0, dict[str, tuple[float, float]]()
+
+    def allocate(self, demand: Demand) -> Allocation:
+        """Return the allocation; the objective is the makespan from now on, in seconds.
+
+        Raises:
+            InfeasibleError: The budget is too small, or a job has no throughput.
+        """
+        real = demand.without_pairs()
+        check_runnable(real, self.name)
+        left = {active.name: active.steps_left for active in real.jobs}
+        for name, (steps, dollars) in self._last.items():
+            self._spent_dollars += dollars * max(steps - left.get(name, 0.0), 0.0)
+        left_dollars = self.budget_dollars - self._spent_dollars
+        job = real.configurations.jobs[:, 0]
+        per_step = real.dollars_per_hour / SECONDS_PER_HOUR / real.configurations.steps_per_s[:, 0]
+        cheapest = np.full(len(real.jobs), np.inf)
+        np.minimum.at(cheapest, job, per_step)
+        least = float(cheapest @ real.steps_left)
+        if not self._last and least > left_dollars * (1 + EXACT):
+            raise InfeasibleError(
+                f"{self.name}: the jobs cost at least {least:.2f} dollars, which is above the budget of "
+                f"{left_dollars:.2f}; give budget_dollars={math.ceil(least * 100) / 100:.2f} or more"
+            )
+        program = AllocationProgram(real)
+        unit_s = float((real.steps_left / real.alone_steps_per_s.max(axis=1)).max(initial=0.0))
+        if left_dollars <= least * (1 + EXACT):
+            program.limit((per_step > cheapest[job] * (1 + EXACT)).astype(np.float64), 0.0)
+        elif math.isfinite(left_dollars):
+            per_least = left_dollars / unit_s * SECONDS_PER_HOUR if unit_s else 0.0
+            program.limit(real.dollars_per_hour, 0.0, per_least=per_least)
+        shares, pace = program.maximize_least(unit_s / real.steps_left)
+        found = Allocation(real, shares, unit_s / pace)
+        hourly = np.bincount(job, real.dollars_per_hour * shares, minlength=len(real.jobs))
+        dollars = (hourly / SECONDS_PER_HOUR / found.rates).tolist()
+        self._last = {name: (steps, each) for (name, steps), each in zip(left.items(), dollars, strict=True)}
+        return found
 
 
 @dataclass(frozen=True)

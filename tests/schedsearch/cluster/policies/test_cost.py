@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,12 +11,12 @@ from cluster.policies.cases import Case, case_of
 from scipy.optimize import linprog
 from told import told
 
-from schedsearch.cluster.allocation import Allocation, check_allocation
+from schedsearch.cluster.allocation import Allocation, InfeasibleError, check_allocation
 from schedsearch.cluster.demand import Configuration, Demand
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.registry import policy_of
-from schedsearch.cluster.policies.spending import MinCost, MinCostWithSlos
+from schedsearch.cluster.policies.spending import MakespanWithinBudget, MinCost, MinCostWithSlos
 
 Array = np.ndarray
 SEEDS = range(20)
@@ -35,6 +36,10 @@ def made(case: Case) -> Array:
     return np.kron(np.eye(num_jobs), np.ones(num_types)) * case.rates.ravel()
 
 
+def dollars_per_s(case: Case) -> Array:
+    return np.outer(case.gpus, case.prices).ravel() / 3600
+
+
 def drawn(seed: int, slack: float = 1.0) -> Case:
     """Return a case whose SLOs can be met together if `slack` is at least 1: some allocation meets them."""
     draw = np.random.default_rng(seed)
@@ -52,7 +57,7 @@ def drawn(seed: int, slack: float = 1.0) -> Case:
     return Case(workers, rates, gpus, ones, steps, 0 * ones, 0 * ones, [], prices, slo_s)
 
 
-def decided(policy: MinCost, case: Case) -> Allocation:
+def decided(policy: MinCost | MakespanWithinBudget, case: Case) -> Allocation:
     allocation = policy.allocate(case.demand())
     check_allocation(allocation)
     return allocation
@@ -111,9 +116,87 @@ def test_a_margin_is_kept_where_it_can_be() -> None:
     assert MinCostWithSlos(margin_s=100).allocate(case.demand()).rates == pytest.approx(np.array([22.0]))
 
 
-def test_a_wrong_margin_gets_one_line() -> None:
-    with told(ClusterError, "policy min_cost_slo: margin_s: -1 is not 0 or more"):
-        policy_of("min_cost_slo", margin_s=-1)
+def shortest_by_bisection(case: Case, budget: float) -> float:
+    """Return the least makespan as the dissertation finds it."""
+    rows, limits = rules(case)
+
+    def is_enough(makespan: float) -> bool:
+        all_rows = np.vstack(
+            [rows, -made(case) / case.steps[:, None] * makespan, dollars_per_s(case) * makespan]
+        )
+        right = np.concatenate([limits, -np.ones(len(case.steps)), [budget]])
+        return linprog(np.zeros(rows.shape[1]), all_rows, right).status == 0
+
+    low = float((case.steps / case.rates.max(axis=1)).max()) * 0.99
+    high = 1e4 * low
+    while high > low * (1 + 1e-6):
+        middle = float(np.sqrt(low * high))
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
+
+
+def min_budget(case: Case) -> float:
+    per_step = dollars_per_s(case).reshape(case.rates.shape) / case.rates.clip(1e-9)
+    return float(case.steps @ per_step.min(axis=1))
+
+
+def test_makespan_within_a_budget_is_that_of_bisection() -> None:
+    for seed in range(8):
+        case = drawn(seed)
+        for times in (1.02, 1.3, 3.0):
+            budget = times * min_budget(case)
+            found = decided(MakespanWithinBudget(budget), case)
+            assert found.objective == pytest.approx(shortest_by_bisection(case, budget), rel=1e-5), seed
+            assert (case.steps / found.rates).max() == pytest.approx(found.objective, rel=1e-6)
+            assert found.objective * found.dollars_per_hour / 3600 <= budget * (1 + 1e-6)
+
+
+def test_no_budget_is_the_plain_makespan_and_a_larger_budget_is_never_slower() -> None:
+    for seed in range(12):
+        case = drawn(seed)
+        budgets = [min_budget(case) * times for times in (1, 1.1, 1.5, 2, 100)]
+        times_s = [decided(MakespanWithinBudget(budget), case).objective for budget in [*budgets, np.inf]]
+        assert all(later <= earlier * (1 + 1e-6) for earlier, later in pairwise(times_s))
+        assert times_s[-1] == pytest.approx(policy_of("makespan").allocate(case.demand()).objective, rel=1e-6)
+
+
+def test_a_budget_that_is_too_small_is_answered_with_the_least_that_would_do() -> None:
+    case = replace(SINGLE, steps=np.full(1, 3.6e6))
+    with pytest.raises(InfeasibleError, match=r"at least 45\.00 dollars.*give budget_dollars=45\.00 or more"):
+        MakespanWithinBudget(44.0).allocate(case.demand())
+    allocation = MakespanWithinBudget(45.0).allocate(case.demand())
+    assert allocation.shares == pytest.approx(np.array([0, 1]), abs=1e-6)
+
+
+def test_a_run_stays_within_its_budget() -> None:
+    """Jobs that are a tenth further at each decision, some of them with other types by then."""
+    for seed in range(10):
+        case = drawn(seed)
+        budget = 1.2 * min_budget(case)
+        policy, spent, left = MakespanWithinBudget(budget), 0.0, case.steps.copy()
+        while (left > 1e-3 * case.steps).any():
+            here = replace(case, steps=np.maximum(left, 1e-6))
+            allocation = policy.allocate(here.demand())
+            seconds = 0.3 * allocation.objective
+            spent += seconds * allocation.dollars_per_hour / 3600
+            left = left - seconds * allocation.rates
+        assert spent <= budget * (1 + 1e-3), seed
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("min_cost_slo", {"margin_s": -1}, "policy min_cost_slo: margin_s: -1 is not 0 or more"),
+        (
+            "makespan_budget",
+            {"budget_dollars": 0},
+            "policy makespan_budget: budget_dollars: 0 is not above 0",
+        ),
+    ],
+)
+def test_wrong_options_get_one_line(name: str, options: dict[str, object], said: str) -> None:
+    with told(ClusterError, said):
+        policy_of(name, **options)
 
 
 def test_a_type_without_a_price_is_named() -> None:

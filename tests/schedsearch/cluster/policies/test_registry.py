@@ -34,8 +34,8 @@ def test_an_unknown_name_is_answered_with_the_nearest_first() -> None:
 def test_an_unknown_option_is_answered_with_those_there_are() -> None:
     with pytest.raises(ClusterError, match="policy las has no option 'weight'; it has none"):
         policy_of("las", weight=2)
-    with pytest.raises(ClusterError, match="min_cost_slo has no option 'weight'; it has margin_s"):
-        policy_of("min_cost_slo", weight=2)
+    with pytest.raises(ClusterError, match="makespan_budget has no option 'weight'; it has budget_dollars"):
+        policy_of("makespan_budget", weight=2)
 
 
 @pytest.mark.parametrize("name", POLICIES)
