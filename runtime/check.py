@@ -27,7 +27,7 @@ from runtime.program.program_file import ProgramFileError, read_programs
 from runtime.program.tensor_flow import UnrunnablePlacementError
 from runtime.torch_pipelining.check import proof_of
 from runtime.torch_pipelining.table import TorchCsvError, read_torch_csv
-from runtime.transport.communicators import DIRECTED, PAIR, communicators
+from runtime.transport.communicators import communicators
 from schedsearch.metrics import peak_host_memory, peak_memory
 
 SAFE, UNSAFE, UNREADABLE = 0, 1, 2
@@ -87,13 +87,12 @@ def _proved(programs: Programs) -> str:
     shared = {block.name for block in placement.blocks if len(block.devices) > 1}
     together = {each for each in instructions if isinstance(each, Run) and each.block in shared}
     num_messages = sum(isinstance(each, Send) for each in instructions)
-    pair, directed = (len(communicators(placement, programs.channels, how)) for how in (PAIR, DIRECTED))
     return (
         f"programs: {placement.num_devices} devices, {programs.num_micro_batches} micro-batches, "
         f"{num_messages} messages on {len(programs.channels)} channels, {len(together)} collective blocks "
         "(run by several devices together); finish even if every send and receive blocks its device"
         + ("; shapes and types are the same at both ends" if programs.specs else "")
-        + f"; {pair} communicators, or {directed} with one for each direction"
+        + f"; {len(communicators(placement, programs.channels))} communicators on NCCL"
     )
 
 

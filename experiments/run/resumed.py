@@ -19,7 +19,7 @@ SCHEMA_VERSION = 1
 CHANGEABLE = (
     *("iterations", "timeout_s", "launcher", "blocking"),
     *("checkpoint_every", "keep_checkpoints", "checkpoint_async"),
-    *("verify", "save_weights", "communicators"),
+    *("verify", "save_weights"),
 )
 """Options of the `runtime` group that may be others when a run goes on; all else is in its scripts."""
 

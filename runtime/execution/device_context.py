@@ -178,7 +178,6 @@ def connected(script: Script, process: Process) -> Iterator[Transport]:
         script.channels,
         process.device,
         options.timeout_s,
-        options.communicators,
         exact=options.is_exact,
     )
     try:

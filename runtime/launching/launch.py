@@ -55,10 +55,8 @@ from runtime.options.run import BACKENDS, DEVICE_OF, LAUNCHERS
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check, check_updates
 from runtime.program.lower import orders_of, overfull
-from runtime.transport.communicators import AUTO
 from runtime.verify.comparison import Extent, compare, extent_of, losses_of_run
 from runtime.verify.reference import ReferenceCase
-from runtime.virtual.play import cheapest_sharing
 from schedsearch.semantics.versions import WeightMode
 
 __all__ = ["LAUNCHERS", "LaunchError", "launch", "main"]
@@ -201,9 +199,6 @@ def _launched(
         raise ScriptError(str(error)) from None
     options = replace(options, verify=extent.verify)
     patient = replace(options, timeout_s=options.timeout_s + _EXTRA_TIMEOUT_S)
-    if options.communicators == AUTO and options.backend == "nccl":
-        programs = check(programs_of(read_scripts(directory)))
-        patient = replace(patient, communicators=cheapest_sharing(programs))
     follow(_START[options.launcher](directory, num_devices, patient), num_devices, options, progress)
     return _measurement(num_devices, options, extent)
 

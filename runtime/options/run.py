@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from placements.forms.meaning import Meaning, option
-from runtime.transport.communicators import AUTO, SHARINGS
 
 DEVICES = ("cpu", "cuda")
 """Where a run can compute."""
@@ -51,12 +50,6 @@ class UserRunOptions:
         None,
         "micro-batches of an iteration, where they are not those of the scripts, whose loops must allow it",
         min=1,
-    )
-    communicators: str = option(
-        AUTO,
-        "directed: one for each direction | pair: one for both directions of two devices | auto: pair "
-        "where nothing is lost",
-        choices=SHARINGS,
     )
     checkpoint_every: int = option(0, "iterations from one checkpoint to the next; 0: none", min=0)
     keep_checkpoints: int = option(3, "number of newest checkpoints to keep; 0: all", min=0)

@@ -51,7 +51,7 @@ def check(programs: Programs) -> Programs:
     - All programs finish even if every operation blocks until its peer arrives. Then they also finish
       where sends and receives do not block, with any amount of buffering: an operation that waits for
       less is never done later. So it is where the two directions between a pair of devices share a
-      communicator, and operations there wait for the earlier ones; see `runtime.transport.communicators`.
+      communicator, as in Megatron-LM, and operations there wait for the earlier ones.
       And so it is where streams of a device run side by side: a block then waits for the earlier blocks of
       its own stream and for its inputs, all of which are before it in the program. The collectives of a
       stream have a communicator of their own, on which they keep the order of the programs.

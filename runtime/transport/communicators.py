@@ -1,15 +1,9 @@
 """Communicators of a run, in the order in which all processes create them: for channels and for teams.
 
 A communicator is a process group; NCCL carries its operations out one after the other, in the order in which
-they are posted. Channels may have one each, or the two directions between a pair of devices share one.
-
-Sharing is safe for all programs that `runtime.program.deadlock.check` has proved. They end even if every send
-and receive blocks its device, and then both devices of a pair go through all messages between them, of either
-direction, in one order. So each operation finds its other end where the earlier ones of the pair have ended,
-and waits for less than under blocking. What sharing can cost is overlap, and only where an operation starts
-when it is posted: a receive that is not due holds up a later send to the same device under NCCL. Under gloo
-it holds up nothing, so there one communicator for all does as well (`runtime.transport.process_groups`).
-`runtime.virtual.play.cheapest_sharing` tells whether a schedule loses by sharing.
+they are posted. So each channel has one of its own: in one for both directions a receive that is not due
+would hold up a later send to the same device. Under gloo it holds up nothing, so there one communicator
+carries all channels (`runtime.transport.process_groups`).
 
 The module knows placements, and neither torch nor processes.
 """
@@ -32,47 +26,35 @@ Team = tuple[int, ...]
 StreamTeam = tuple[Team, str]
 """The team of blocks of a stream: streams run side by side, so each has a communicator of its own."""
 
-DIRECTED, PAIR, AUTO = SHARINGS = ("directed", "pair", "auto")
-"""One communicator for each channel; one for both directions between two devices; the second where nothing is
-lost by it, else the first, and on gloo one for all."""
-
 
 class Communicator(NamedTuple):
-    """A process group: of channels, as ``0 to 1`` or ``0 and 1``, or of a team, as ``team 0 1 2``."""
+    """A process group: of a channel, as ``0 to 1``, or of a team, as ``team 0 1 2``."""
 
     name: str
     devices: Team
-    channels: tuple[Channel, ...] = ()
+    channel: Channel | None = None
     stream: str = COMPUTE
 
 
-def communicators(
-    placement: Placement, channels: Sequence[Channel], sharing: str
-) -> tuple[Communicator, ...]:
+def communicators(placement: Placement, channels: Sequence[Channel]) -> list[Communicator]:
     """Return the communicators for tensors of the model; the one of all processes is for barriers.
 
     Args:
         placement: What runs where, each device one GPU.
         channels: Channels that messages take.
-        sharing: `DIRECTED` or `PAIR`.
 
     >>> from placements.shapes import m_shape
-    >>> for each in communicators(m_shape(3), [(0, 1), (1, 0), (1, 2)], PAIR):
-    ...     print(each.name, each.channels)
-    0 and 1 ((0, 1), (1, 0))
-    1 and 2 ((1, 2),)
-    team 0 1 2 ()
+    >>> [each.name for each in communicators(m_shape(3), [(0, 1), (1, 0), (1, 2)])]
+    ['0 to 1', '1 to 0', '1 to 2', 'team 0 1 2']
     """
-    own: dict[tuple[str, Team], list[Channel]] = {}
+    found = []
     for source, target in channels:
-        first, last = pair = tuple(sorted((source, target)))
-        name = f"{source} to {target}" if sharing == DIRECTED else f"{first} and {last}"
-        own.setdefault((name, pair), []).append((source, target))
-    of_teams = []
+        pair = min(source, target), max(source, target)
+        found.append(Communicator(f"{source} to {target}", pair, (source, target)))
     for team, stream in teams_of_blocks(placement):
         name = " ".join(("team", *map(str, team), *(() if stream == COMPUTE else (stream,))))
-        of_teams.append(Communicator(name, team, stream=stream))
-    return (*(Communicator(*name_and_pair, tuple(each)) for name_and_pair, each in own.items()), *of_teams)
+        found.append(Communicator(name, team, stream=stream))
+    return found
 
 
 def teams_of_blocks(placement: Placement) -> list[StreamTeam]:

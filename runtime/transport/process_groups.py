@@ -22,15 +22,7 @@ from torch import Tensor
 
 from placements import Placement
 from runtime.program.calls import ScriptError
-from runtime.transport.communicators import (
-    AUTO,
-    DIRECTED,
-    Channel,
-    Communicator,
-    StreamTeam,
-    Team,
-    communicators,
-)
+from runtime.transport.communicators import Channel, Communicator, StreamTeam, Team, communicators
 from runtime.transport.contact import Contact
 from runtime.transport.protocol import Pending, Transport, shards_and_groups
 from runtime.transport.shards import Shards
@@ -66,7 +58,7 @@ class Channels(Transport):
     Attributes:
         control: All devices, over gloo; for barriers and small objects, and for messages where no other group
             carries them.
-        channels: Group of each channel; two may share one.
+        channels: Group of each channel; on gloo `control`.
         receive_stream: Stream of a GPU for receives. NCCL starts an operation when what its stream held is
             done; the stream of the blocks would make a receive that is posted early wait for these.
     """
@@ -205,7 +197,6 @@ def connect(
     channels: Sequence[Channel],
     device: int,
     timeout_s: float,
-    sharing: str = AUTO,
     *,
     exact: bool = True,
 ) -> Channels:
@@ -216,8 +207,6 @@ def connect(
         channels: All (source, target) pairs that messages take, in the same order everywhere.
         device: The caller.
         timeout_s: Time that one transfer may wait for its other end.
-        sharing: One of `runtime.transport.communicators.SHARINGS`. By itself it is one group for all on gloo,
-            where no operation holds up another, and by directions on NCCL.
         exact: Whether sums over shards are made in their order; see `runtime.transport.shards`.
 
     Raises:
@@ -235,15 +224,14 @@ def connect(
             "torch's default group: is bound to a GPU, so each group of two would be split off that of all; "
             "leave device_id out of init_process_group"
         )
-    in_control = sharing == AUTO and _backend() == "gloo"
+    in_control = _backend() == "gloo"
     control: dist.ProcessGroup = dist.new_group(
         backend="gloo", timeout=timedelta(seconds=timeout_s), group_desc="schedsearch control"
     )
-    apart = () if in_control else channels
-    wanted = communicators(placement, apart, DIRECTED if sharing == AUTO else sharing)
+    wanted = communicators(placement, () if in_control else channels)
     made = {each: _new_group(each, timeout_s) for each in wanted}
     links = dict.fromkeys(channels, control) if in_control else {}
-    links |= {channel: group for each, group in made.items() for channel in each.channels}
+    links |= {each.channel: group for each, group in made.items() if each.channel is not None}
     token = _token()
     for source, target in channels:
         if device == source:
@@ -254,7 +242,7 @@ def connect(
     contact = Contact(dist.distributed_c10d._get_default_store(), device, placement.num_devices)
     teams: dict[StreamTeam, Shards] = {}
     for each, group in made.items():
-        if not each.channels and device in each.devices:
+        if each.channel is None and device in each.devices:
             teams[each.devices, each.stream] = _shards(each.devices, group, contact, exact)
     for shards in teams.values():
         shards.gather(token)

@@ -1,8 +1,7 @@
-"""GPUs in virtual time, without processes: the length of programs, and the energy of a plan's scripts.
+"""GPUs in virtual time, without processes: the time and energy of a plan's scripts.
 
 It does not know what blocks compute. Read
 
-    play         an iteration of programs, by which messages share a communicator
     virtual_gpu  a GPU whose clock, time and energy are virtual
     virtual_run  generated scripts on such GPUs: the time and energy of a plan
 """

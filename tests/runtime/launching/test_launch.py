@@ -268,7 +268,7 @@ def test_the_command_has_the_same_defaults() -> None:
     defaults = {each.name: each.default for each in fields(RunOptions)}
     both = (group.keys() & defaults.keys()) - OTHER_DEFAULTS
     assert group["launcher"] == defaults["launcher"]
-    assert {"keep_checkpoints", "checkpoint_every", "checkpoint_async", "communicators"} <= both
+    assert {"keep_checkpoints", "checkpoint_every", "checkpoint_async"} <= both
     assert {name: group[name] for name in both} == {name: defaults[name] for name in both}
     assert (group["iterations"], group["timeout_s"]) == (3, 600)
 

@@ -20,7 +20,7 @@ from runtime.program.deadlock import check
 from runtime.program.instructions import Programs, Receive, Send
 from runtime.program.lower import lower, messages
 from runtime.program.prefetch import prefetch_receives
-from runtime.transport.communicators import AUTO, DIRECTED, PAIR, communicators
+from runtime.transport.communicators import communicators
 from runtime.transport.process_groups import connect
 from schedsearch.schedule import Schedule
 
@@ -30,19 +30,16 @@ def channels_of(placement: Placement) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(
-    ("placement", "directed", "pair"),
-    [(v_shape(4), 6, 3), (m_shape(64), 188 + 1, 125 + 1), (x_shape(8), 14, 7)],
+    ("placement", "number"),
+    [(v_shape(4), 6), (m_shape(64), 188 + 1), (x_shape(8), 14)],
     ids=lambda value: value.name if isinstance(value, Placement) else None,
 )
-def test_communicators_are_counted(placement: Placement, directed: int, pair: int) -> None:
+def test_communicators_are_counted(placement: Placement, number: int) -> None:
     """An M-shape's first and last blocks are on all devices: a team, and messages from one device to all."""
     channels = channels_of(placement)
-    assert len(communicators(placement, channels, DIRECTED)) == directed
-    shared = communicators(placement, channels, PAIR)
-    assert len(shared) == pair
-    assert sorted(channel for each in shared for channel in each.channels) == channels
-    assert len({each.devices for each in shared}) == pair
-    assert len({each.name for each in shared}) == pair
+    found = communicators(placement, channels)
+    assert [each.channel for each in found if each.channel is not None] == channels
+    assert len({each.name for each in found}) == number
 
 
 def between(programs: Programs, device: int, other: int) -> list[tuple[str, str, int, int]]:
@@ -58,7 +55,7 @@ def between(programs: Programs, device: int, other: int) -> list[tuple[str, str,
 
 @given(any_schedules())
 def test_both_devices_of_a_pair_have_one_order_of_all_messages_between_them(schedule: Schedule) -> None:
-    """So their operations meet on a communicator that carries both directions."""
+    """So their operations meet on a communicator that carries both directions, as Megatron-LM's."""
     late = lower(schedule)
     for programs in (late, prefetch_receives(late, 1), prefetch_receives(late, 3)):
         check(programs)
@@ -68,7 +65,7 @@ def test_both_devices_of_a_pair_have_one_order_of_all_messages_between_them(sche
                 assert between(programs, device, other) == between(programs, other, device)
 
 
-def be(device: int, meeting: str, sharing: str, backend: str | None) -> None:
+def be(device: int, meeting: str, backend: str | None) -> None:
     """Exchange a message each way and meet in a team, beside collectives of the default group's owner."""
     placement = m_shape(3)
     dist.init_process_group(
@@ -76,7 +73,7 @@ def be(device: int, meeting: str, sharing: str, backend: str | None) -> None:
     )
     total = torch.ones(1)
     dist.all_reduce(total)
-    joined = connect(placement, ((0, 1), (1, 0), (1, 2), (2, 1)), device, 60.0, sharing)
+    joined = connect(placement, ((0, 1), (1, 0), (1, 2), (2, 1)), device, 60.0)
     other = {0: 1, 1: 0}.get(device)
     if other is not None:
         with joined.receiving():
@@ -87,7 +84,7 @@ def be(device: int, meeting: str, sharing: str, backend: str | None) -> None:
         coming.wait()
         going.wait()
         assert buffer.tolist() == [other, other]
-        assert (joined.channels[0, 1] is joined.channels[1, 0]) == (sharing != DIRECTED)
+        assert joined.channels[0, 1] is joined.channels[1, 0] is joined.control
     gathered = next(iter(joined.shards.values())).gather(torch.tensor([device]))
     assert [int(each) for each in gathered] == [0, 1, 2]
     assert joined.has((2, 1))
@@ -98,15 +95,11 @@ def be(device: int, meeting: str, sharing: str, backend: str | None) -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize(
-    ("sharing", "backend"),
-    [(DIRECTED, "gloo"), (AUTO, None)],
-    ids=["directed", "auto"],
-)
-def test_processes_of_a_default_group_join(sharing: str, backend: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["gloo", None])
+def test_processes_of_a_default_group_join(backend: str | None, tmp_path: Path) -> None:
     context = get_context("fork")
     meeting = f"file://{tmp_path / 'meeting'}"
-    processes = [context.Process(target=be, args=(device, meeting, sharing, backend)) for device in range(3)]
+    processes = [context.Process(target=be, args=(device, meeting, backend)) for device in range(3)]
     for process in processes:
         process.start()
     for process in processes:

@@ -71,7 +71,7 @@ def test_what_was_proved_is_said_in_a_line_for_each_file(
     facts = (
         "safe: programs: 2 devices, 3 micro-batches, 9 messages on 2 channels, 6 collective blocks "
         "(run by several devices together); finish even if every send and receive blocks its device; "
-        "shapes and types are the same at both ends; 2 communicators, or 3 with one for each direction"
+        "shapes and types are the same at both ends; 3 communicators on NCCL"
     )
     assert output.out.splitlines() == [
         f"{scripts}: {facts}",
