@@ -42,18 +42,6 @@ ORDERS = (
     (("F1", 0), ("F1", 1), ("B1", 0), ("B1", 1)),
 )
 
-TICKS = {
-    ("F0", 0): 0,
-    ("F0", 1): 8,
-    ("F1", 0): 12,
-    ("F1", 1): 24,
-    ("B1", 0): 36,
-    ("B1", 1): 56,
-    ("B0", 0): 62,
-    ("B0", 1): 82,
-}
-"""When each block starts."""
-
 SCHEDULE = as_soon_as_possible(PLACEMENT, 2, ORDERS)
 
 PROFILE = Profile(

@@ -399,11 +399,6 @@ WRONG = [
         "runtime.simulated_gpus: needs scripts with clocks; use runtime.clocks=true",
     ),
     (["runtime.model=gpt", "placement=k_shape"], "use the model 'synthetic'"),
-    (["runtime.model=flava", "placement=nn_shape"], "needs two branches and a join"),
-    (
-        ["runtime.model=module", "placement=v_shape"],
-        "runtime.path: a module needs the path of its Python file",
-    ),
     (["runtime.model=gpt", "runtime.path=a.py"], "runtime.path: gpt reads no file; use the model 'module'"),
     (["runtime.recompute=[F9]"], "runtime.recompute: gpt_m_shape has no forward block 'F9'"),
     (["runtime.resume=nowhere"], "runtime.resume: nowhere is not a folder"),

@@ -159,9 +159,7 @@ def test_files_that_are_wrong_are_refused_in_a_line(tmp_path: Path, files: dict[
 
 def test_files_that_are_missing_or_twice_are_refused_in_a_line(tmp_path: Path) -> None:
     write_galvatron(tmp_path)
-    with pytest.raises(
-        GalvatronProfileError, match="no computation_profiling file of 'other'; it has toy-1b"
-    ):
+    with told(GalvatronProfileError, match="no computation_profiling file of 'other'; it has toy-1b"):
         read_galvatron_profile(tmp_path, "other")
     with pytest.raises(GalvatronProfileError, match="sequence_length: 64 was not measured, only 128"):
         read_galvatron_profile(tmp_path, "toy-1b", 64)
