@@ -26,10 +26,7 @@ def recomputing(num_devices: int = 2) -> Placement:
                 Choice("keep"),
                 Choice(
                     "recompute",
-                    (
-                        replace(forward, memory=1),
-                        replace(backward, time=6, memory=-1, transient=10),
-                    ),
+                    (replace(forward, memory=1), replace(backward, time=6, memory=-1, transient=10)),
                 ),
             )
         )

@@ -37,10 +37,7 @@ PLACEMENT = Placement(
     memory_unit_mib=512.0,
 )
 
-ORDERS = (
-    (("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)),
-    (("F1", 0), ("F1", 1), ("B1", 0), ("B1", 1)),
-)
+ORDERS = ((("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)), (("F1", 0), ("F1", 1), ("B1", 0), ("B1", 1)))
 
 SCHEDULE = as_soon_as_possible(PLACEMENT, 2, ORDERS)
 

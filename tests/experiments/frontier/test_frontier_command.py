@@ -85,11 +85,7 @@ def test_the_frontier_of_perseus_is_planned_drawn_and_written(command, tmp_path:
         "search.num_micro_batches=4",
         "energy.export=zeus",
     ]
-    options += [
-        "energy.method=perseus",
-        "energy.unit_ms=3",
-        "energy.slowdown=1.1",
-    ]
+    options += ["energy.method=perseus", "energy.unit_ms=3", "energy.slowdown=1.1"]
     options += ["energy.dwell_ms=100", "energy.baselines=[perseus,all_maximum]"]
     done = command("frontier", *options)
     assert done.returncode == 0, done.stderr
@@ -177,11 +173,7 @@ REALISABLE = {
 
 
 def test_plans_for_a_real_job(command, tmp_path: Path) -> None:
-    options = [
-        "placement=v_shape",
-        "search.num_micro_batches=12",
-        "energy.num_plans=6",
-    ]
+    options = ["placement=v_shape", "search.num_micro_batches=12", "energy.num_plans=6"]
     options += [option for each in REALISABLE.values() for option in each]
     done = command("frontier", *options, "energy.slowdown=1.1")
     assert done.returncode == 0, done.stderr
@@ -345,10 +337,7 @@ WRONG = [
         "placement.num_devices: 4 is not the 5 on which v_shape has the profile's blocks; set",
     ),
     (["placement=m_shape"], "profile: lacks E, EB of m_shape"),
-    (
-        ["profile.blocking_power_w={}"],
-        "profile.blocking_power_w: {} is not W by MHz; give some as in {705",
-    ),
+    (["profile.blocking_power_w={}"], "profile.blocking_power_w: {} is not W by MHz; give some as in {705"),
     (
         ["profile.blocking_power_w={fast: 3}"],
         "profile.blocking_power_w: 'fast' is not a clock, a whole number of 1 or more",

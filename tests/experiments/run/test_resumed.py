@@ -15,13 +15,7 @@ from experiments.config.declaring import tell_hydra
 from experiments.config.option_list import CONFIG
 from experiments.config.options import OptionError
 from experiments.run.options import RunCommandOptions
-from experiments.run.resumed import (
-    KeptOptions,
-    options_of,
-    resume_command,
-    resumed_directory,
-    save_options,
-)
+from experiments.run.resumed import KeptOptions, options_of, resume_command, resumed_directory, save_options
 from experiments.search.options import read_options
 
 

@@ -88,10 +88,7 @@ def test_a_run_on_groups_of_gpus_uses_what_was_planned(command, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            ["placement.num_gpus=[1,2,2,1]"],
-            "placement.num_gpus: [1, 2, 2, 1] is not a whole number or null",
-        ),
+        (["placement.num_gpus=[1,2,2,1]"], "placement.num_gpus: [1, 2, 2, 1] is not a whole number or null"),
         (["placement.num_gpus=2", "placement.data_parallel=2"], "placement.data_parallel: 2 is not 1, and"),
         (["placement.num_gpus=3"], "placement.num_gpus: 3 in 1 data-parallel groups are 3 GPUs that share"),
     ],

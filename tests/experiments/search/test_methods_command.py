@@ -58,10 +58,7 @@ def test_a_search_begins_with_a_file(command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (
-            "search.method=tesel",
-            "search.method: 'tesel' is not known; did you mean tessel?",
-        ),
+        ("search.method=tesel", "search.method: 'tesel' is not known; did you mean tessel?"),
         ("search.begin_with=none.json", "none.json: cannot be read"),
     ],
 )

@@ -52,12 +52,7 @@ def test_tessel_says_that_it_cannot_take_them(placement: Placement, tmp_path: Pa
 @pytest.mark.parametrize(
     ("command", "placement", "more", "message"),
     [
-        (
-            "frontier",
-            offloading(1.5),
-            [],
-            "slowdown: streams of offloading slow each other down",
-        ),
+        ("frontier", offloading(1.5), [], "slowdown: streams of offloading slow each other down"),
         ("frontier", recomputing(), ["energy.periodic=1"], f"{NAMES['recomputing']} energy.periodic cannot"),
         ("frontier", communicating(), ["energy.dwell_ms=1"], f"{NAMES['communicating']} energy.dwell_ms and"),
         ("run", communicating(), [], "blocks (mlp).stream: is 'compute', that of dispatch, whose gradient"),
@@ -139,12 +134,7 @@ def test_a_frontier_of_modes_and_what_it_writes(command, tmp_path: Path) -> None
     options = [*options_for(placement, tmp_path), profile_of_stages(tmp_path / "profile.csv")]
     out = tmp_path / "out"
     done = command(
-        "frontier",
-        *options,
-        "energy.num_plans=10",
-        "search.work_limit=1",
-        "energy.orders=8",
-        draws=True,
+        "frontier", *options, "energy.num_plans=10", "search.work_limit=1", "energy.orders=8", draws=True
     )
     assert done.returncode == 0, done.stderr
     schedule = read_schedule(out / "schedule.json")

@@ -130,10 +130,7 @@ def changed(**fields: Any) -> dict[str, Any]:
     [
         ({**PLANS["one_stage"], "pipeline_list": []}, "pipeline_list: [] is not a list of one pipeline"),
         ({**PLANS["one_stage"], "mbs": 0}, "mbs: 0 is not a whole number of 1 or more"),
-        (
-            changed(dp=[1, 2]),
-            "dp[1]: 2 is not the number of replicas in tmp_per_stage[1], 1",
-        ),
+        (changed(dp=[1, 2]), "dp[1]: 2 is not the number of replicas in tmp_per_stage[1], 1"),
         (
             changed(layers_per_stage=[[0], []]),
             "layers_per_stage[1]: is empty; give each stage at least one layer",

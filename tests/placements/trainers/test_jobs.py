@@ -76,11 +76,7 @@ def as_told(job: TrainerJob) -> TrainerJob:
     )
     zero = 0 if degrees.data == degrees.context == 1 else 1 if degrees.pipeline > 1 else 3
     layout = replace(job.layout, degrees=degrees, recompute="none", recomputed_layers=None, zero=zero)
-    return TrainerJob(
-        stages=job.stages,
-        sizes={**job.sizes, "precision": "bf16"},
-        layout=layout,
-    )
+    return TrainerJob(stages=job.stages, sizes={**job.sizes, "precision": "bf16"}, layout=layout)
 
 
 def test_jobs_of_all_models_and_random_layouts_are_read_back() -> None:

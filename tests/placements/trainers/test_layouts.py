@@ -154,10 +154,7 @@ def test_arguments_without_a_layout(words: str, stages: tuple[str, ...]) -> None
             "-n 6 -p 2 -c 2",
             "^--num-virtual-stages-per-pipeline-rank: .*num_layers_per_pipeline_rank 3 should",
         ),
-        (
-            "-n 2 -layout EttL -first 1",
-            "with other pipeline layout arguments; leave out --decoder-first-",
-        ),
+        ("-n 2 -layout EttL -first 1", "with other pipeline layout arguments; leave out --decoder-first-"),
         ("-n 3 -p 2 -first 1 -s", "cannot be set at the same time with --account-for-embedding-in-"),
     ],
 )

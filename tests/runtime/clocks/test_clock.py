@@ -51,11 +51,7 @@ def test_latest_of_many_requests_wins(driver: FakeDriver) -> None:
 
 @pytest.mark.parametrize(
     ("end", "number"),
-    [
-        ("1 / 0", None),
-        ("time.sleep(600)", signal.SIGTERM),
-        ("time.sleep(600)", signal.SIGKILL),
-    ],
+    [("1 / 0", None), ("time.sleep(600)", signal.SIGTERM), ("time.sleep(600)", signal.SIGKILL)],
 )
 def test_gpu_is_unlocked_however_the_script_ends(
     driver: FakeDriver, end: str, number: signal.Signals | None

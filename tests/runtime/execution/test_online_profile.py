@@ -74,11 +74,7 @@ def simulated(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Blocks.run
 
     def run_and_count(
-        self: Blocks,
-        block: str,
-        micro_batch: int,
-        arrived: Sequence[Tensor],
-        mode: str = "keep",
+        self: Blocks, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = "keep"
     ) -> Mapping[str, Tensor]:
         made = run(self, block, micro_batch, arrived, mode)
         if own:

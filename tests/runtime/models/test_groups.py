@@ -22,15 +22,7 @@ from told import told
 from placements import Block, Kind, Placement, PlacementError
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
-from runtime.models import (
-    Blocks,
-    Model,
-    ModelError,
-    ModelOptions,
-    body_of,
-    suitable_model,
-    zoo_blocks,
-)
+from runtime.models import Blocks, Model, ModelError, ModelOptions, body_of, suitable_model, zoo_blocks
 from runtime.models.model import replicated_parameters
 from runtime.program.data_parallel import in_shares
 from runtime.program.deadlock import UnsafeProgramsError, check

@@ -44,11 +44,7 @@ def test_slices_may_have_any_lengths():
 
 @pytest.mark.parametrize(
     ("make", "placement"),
-    [
-        (seq_one_f_one_b, v_shape(2)),
-        (gpipe, v_shape(2, split_backward=True)),
-        (gpipe, loop_shape(2, 2)),
-    ],
+    [(seq_one_f_one_b, v_shape(2)), (gpipe, v_shape(2, split_backward=True)), (gpipe, loop_shape(2, 2))],
 )
 def test_schedules_by_hand_run_and_train_alike(make, placement):
     programs = lower(make(sliced(placement, 3), 3))

@@ -17,13 +17,7 @@ from torch import Tensor, nn
 from placements import Placement
 from placements.shapes import k_shape, m_shape, v_shape
 from runtime.codegen.codegen import generate
-from runtime.models import (
-    Model,
-    ModelOptions,
-    load_state_dict_file,
-    save_state_dict_file,
-    suitable_model,
-)
+from runtime.models import Model, ModelOptions, load_state_dict_file, save_state_dict_file, suitable_model
 from runtime.models.core.parameters import initial_values
 from runtime.models.state_dict import StateDictError, check_state_dict_file
 from runtime.program.calls import ScriptError
@@ -120,10 +114,7 @@ def prefixed(state: dict[str, Tensor]) -> None:
             lambda state: state.pop("layers.2.bias"),
             r"lacks 'layers.2.bias' of shape \(6,\); give the model's",
         ),
-        (
-            prefixed,
-            r"lacks '(\S+)' of shape \(.*\); it has 'module\.\1': take 'module\.' off the names",
-        ),
+        (prefixed, r"lacks '(\S+)' of shape \(.*\); it has 'module\.\1': take 'module\.' off the names"),
         (
             lambda state: state.update(more=torch.zeros(2)),
             "has 'more', which the model does not; leave it out",

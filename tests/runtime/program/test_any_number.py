@@ -21,13 +21,7 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs
 from runtime.program.loops import loops_of_each, parametric
 from runtime.program.lower import lower
-from schedsearch.baselines import (
-    chimera,
-    dual_pipe,
-    gpipe,
-    interleaved_one_f_one_b,
-    one_f_one_b,
-)
+from schedsearch.baselines import chimera, dual_pipe, gpipe, interleaved_one_f_one_b, one_f_one_b
 from schedsearch.energy import all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.limits.folding import PeriodicSchedule
 from schedsearch.energy.limits.periodic import PeriodicPlan, periodic_plan

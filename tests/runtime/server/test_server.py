@@ -121,11 +121,7 @@ def test_a_straggler_is_heeded_when_it_is_due_and_forgotten_at_degree_1(server: 
     assert (worse["version"], worse["time_ms"]) == (3, FRONTIER.plans[-1].time_ms)
     assert worse["deadline_ms"] == pytest.approx(1e6 * SHORTEST_MS), "the straggler's end, not the plan's"
     assert server.tell(job, 3, 1)["version"] == 3, "the worst one is still there"
-    assert server.tell(job, "rack 4", 1) == {
-        "version": 4,
-        "time_ms": SHORTEST_MS,
-        "deadline_ms": SHORTEST_MS,
-    }
+    assert server.tell(job, "rack 4", 1) == {"version": 4, "time_ms": SHORTEST_MS, "deadline_ms": SHORTEST_MS}
 
 
 def test_a_message_before_the_frontier_is_there_counts_once_it_is(server: Server) -> None:

@@ -21,13 +21,7 @@ from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
 from runtime.program.error_grid import UnsafeProgramsError
 from runtime.torch_csv import main
 from runtime.torch_pipelining.check import check_order
-from runtime.torch_pipelining.csv import (
-    NoTorchFormError,
-    in_loss_order,
-    schedule_of,
-    stage_of,
-    torch_order,
-)
+from runtime.torch_pipelining.csv import NoTorchFormError, in_loss_order, schedule_of, stage_of, torch_order
 from runtime.torch_pipelining.receives import LATE, with_receives
 from runtime.torch_pipelining.streams import COLUMNS, left_out, pairs_side_by_side, stream_table
 from runtime.torch_pipelining.table import Op, parse_order, read_torch_csv

@@ -98,11 +98,7 @@ def be(device: int, meeting: str, sharing: str, backend: str | None) -> None:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize(
-    ("sharing", "backend"),
-    [(DIRECTED, "gloo"), (AUTO, None)],
-    ids=["directed", "auto"],
-)
+@pytest.mark.parametrize(("sharing", "backend"), [(DIRECTED, "gloo"), (AUTO, None)], ids=["directed", "auto"])
 def test_processes_of_a_default_group_join(sharing: str, backend: str | None, tmp_path: Path) -> None:
     context = get_context("fork")
     meeting = f"file://{tmp_path / 'meeting'}"

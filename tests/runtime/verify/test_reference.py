@@ -54,9 +54,7 @@ MODEL = ModelOptions(
 ADAMW = {"optimizer": "adamw", "weight_decay": 0.1}
 SMALL = ModelOptions("synthetic", hidden_size=4, sequence_length=3, micro_batch_size=1)
 FEW = settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 
 

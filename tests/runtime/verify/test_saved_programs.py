@@ -159,10 +159,7 @@ ROW = {"dtype": "float64", "shape": [2], "edges": [["F0", "F1"]]}
         (DATA | {"forms": [[], [ROW | {"shape": [-1]}]]}, "forms[1][0].shape[0]: -1 is not a size"),
         (DATA | {"forms": [[], [ROW, ROW]]}, "forms[1][1]: F0 -> F1 has a form already; give one only"),
         (DATA | {"num_micro_batches": 0}, "num_micro_batches: 0 is not a whole number from 1 on"),
-        (
-            DATA | {"programs": [[]]},
-            "programs: has 1 entries; give one for each of m_shape's 2 devices",
-        ),
+        (DATA | {"programs": [[]]}, "programs: has 1 entries; give one for each of m_shape's 2 devices"),
         (DATA | {"programs": [[], [1]]}, "programs[1][0]: 1 is not a line; write such as 'run F0 #0'"),
         (DATA | {"programs": [["run F0 #0", "jump"], []]}, "programs[0][1]: 'jump' is not an instruction"),
         (DATA | {"placement": {}}, "placement"),

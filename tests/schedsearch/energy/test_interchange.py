@@ -11,12 +11,7 @@ from placements import Placement
 from placements.shapes import m_shape, v_shape, wave_shape, x_shape
 from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, compute_frontier, num_clock_changes, simulate_at_clocks
-from schedsearch.energy.interchange import (
-    frequencies_csv,
-    frontier_csv,
-    zeus_files,
-    zeus_stages,
-)
+from schedsearch.energy.interchange import frequencies_csv, frontier_csv, zeus_files, zeus_stages
 
 
 def test_the_files_of_zeus_hold_every_plan() -> None:

@@ -8,13 +8,7 @@ from energy.cases import measured, noisy_profile
 
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import one_f_one_b, one_f_one_b_plus
-from schedsearch.energy import (
-    ClockProblem,
-    EnergyError,
-    PowerCap,
-    capped_plan,
-    compute_frontier,
-)
+from schedsearch.energy import ClockProblem, EnergyError, PowerCap, capped_plan, compute_frontier
 
 
 @pytest.mark.parametrize("shape", ["V", "M"])

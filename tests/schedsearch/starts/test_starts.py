@@ -15,11 +15,7 @@ from placements import Placement
 from placements.shapes import k_shape, loop_shape, nn_shape, v_shape, wave_shape
 from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b, zb_v
 from schedsearch.metrics import peak_memory
-from schedsearch.procedures.beginnings import (
-    Greedy,
-    HandMade,
-    hand_made,
-)
+from schedsearch.procedures.beginnings import Greedy, HandMade, hand_made
 from schedsearch.proof.load_and_path import load_bound, period_bound
 from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
@@ -86,12 +82,7 @@ def shortest(placement: Placement, bound: Fraction) -> Repetend | None:
 
 @pytest.mark.parametrize(
     ("placement", "memory"),
-    [
-        (loop_shape(32, 4), 4),
-        (v_shape(32, split_backward=True), 8),
-        (k_shape(32), 8),
-        (nn_shape(32), 8),
-    ],
+    [(loop_shape(32, 4), 4), (v_shape(32, split_backward=True), 8), (k_shape(32), 8), (nn_shape(32), 8)],
 )
 def test_no_memory_is_a_cliff(placement: Placement, memory: int) -> None:
     """Once, all that was known of the first of these was one micro-batch after another."""

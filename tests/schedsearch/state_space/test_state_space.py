@@ -107,8 +107,7 @@ def test_a_branch_bounds_what_has_too_many_states() -> None:
     found = min_period(placement, known=AMPLE)
     assert found.ticks == search(placement, 2, objectives=["period"]).repetend.period_per_micro_batch
     uneven = replace(
-        placement,
-        blocks=tuple(replace(b, time=b.time + (b.name in ("F6", "B6"))) for b in placement.blocks),
+        placement, blocks=tuple(replace(b, time=b.time + (b.name in ("F6", "B6"))) for b in placement.blocks)
     )
     found = min_period(uneven, known=AMPLE, max_states=1_000)
     assert found.devices == (4, 5, 6, 7)

@@ -70,12 +70,7 @@ def wanted(text: str) -> list[tuple[str, float, float]]:
 
 
 @pytest.mark.parametrize(
-    ("text", "ranks"),
-    [
-        ("Et|ttt|tt|L", 4),
-        ("Et|t|t|t|t|tL", 3),
-        ("Et|t|t|t|t|t|m|L", 4),
-    ],
+    ("text", "ranks"), [("Et|ttt|tt|L", 4), ("Et|t|t|t|t|tL", 3), ("Et|t|t|t|t|t|m|L", 4)]
 )
 def test_megatrons_timers_of_all_ranks(text: str, ranks: int, tmp_path: Path) -> None:
     path = tmp_path / "train.log"

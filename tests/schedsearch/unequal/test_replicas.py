@@ -14,10 +14,7 @@ from placements.shapes import v_shape
 from schedsearch.core.objective import Objective
 from schedsearch.core.problem import Problem
 from schedsearch.metrics import peak_memory
-from schedsearch.unequal.micro_batches import (
-    MicroBatchRow,
-    unequal_batch,
-)
+from schedsearch.unequal.micro_batches import MicroBatchRow, unequal_batch
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import replica_work
 from schedsearch.unequal.starts import packings, replicas_by_hand

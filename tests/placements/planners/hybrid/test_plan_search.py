@@ -248,10 +248,7 @@ def test_what_stages_leave_unproved_is_in_the_status(monkeypatch: pytest.MonkeyP
             "num_micro_batches: 1.5 is not a whole number of at least 1; give one",
         ),
         ({"num_plans": 0}, "num_plans: 0 is not at least 1; give 1 or more"),
-        (
-            {"memory_gib": 4.0},
-            "memory_gib: 4 is not above reserve_gib 4; give more, or a smaller reserve",
-        ),
+        ({"memory_gib": 4.0}, "memory_gib: 4 is not above reserve_gib 4; give more, or a smaller reserve"),
     ],
 )
 def test_wrong_options(wrong: dict[str, object], message: str) -> None:

@@ -182,11 +182,7 @@ def test_files_that_are_missing_or_twice_are_refused_in_a_line(tmp_path: Path) -
 @pytest.mark.skipif(not SHIPPED.is_dir(), reason="the profile is not here")
 @pytest.mark.parametrize(
     ("num_gpus", "num_layers", "memory_gib", "reserve_gib", "theirs"),
-    [
-        (8, 32, 36, 7.2, 15.28),
-        (8, 96, 16, 1, None),
-        (16, 32, 16, 1, 27.02),
-    ],
+    [(8, 32, 36, 7.2, 15.28), (8, 96, 16, 1, None), (16, 32, 16, 1, 27.02)],
 )
 def test_plans_of_the_shipped_profile_are_near_those_of_galvatron(
     num_gpus: int, num_layers: int, memory_gib: float, reserve_gib: float, theirs: float | None

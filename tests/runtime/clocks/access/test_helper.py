@@ -209,14 +209,7 @@ def test_a_user_without_rights_sets_clocks_and_another_does_not(driver: FakeDriv
     assert driver.lines()[-1] == "0 reset"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"0\n",
-        b"0 -1\n",
-        b"x" * 5000,
-    ],
-)
+@pytest.mark.parametrize("line", [b"0\n", b"0 -1\n", b"x" * 5000])
 def test_a_line_that_is_no_request_is_refused(helper: Helper, driver: FakeDriver, line: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(helper.path))
