@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from strategies import with_transfer
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.copies.replicas import replicated
@@ -18,13 +19,6 @@ from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Instance, as_soon_as_possible
 from schedsearch.searches.search import search
 from schedsearch.validate import validate
-
-
-def with_transfer(placement: Placement, ticks: int) -> Placement:
-    """Return the placement with a transfer between devices."""
-    on = {block.name: block.devices for block in placement.blocks}
-    links = [(a, b.name, ticks) for b in placement.blocks for a in b.after if on[a] != b.devices]
-    return replace(placement, transfer=tuple(links))
 
 
 def with_optimizer(placement: Placement) -> Placement:

@@ -6,7 +6,6 @@ import argparse
 import json
 import math
 import re
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -14,7 +13,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
-from export_facts import megatron_parser
+from export_facts import megatron_parser, words
 from made_up_costs import usual_plan
 from told import told
 
@@ -77,13 +76,13 @@ def capacities_gib(plan: Plan) -> Sequence[float]:
 
 
 def parsed_megatron(exported: PlanExport) -> argparse.Namespace:
-    return megatron_parser().parse_args(shlex.split(exported.text, comments=True))
+    return megatron_parser().parse_args(words(exported.text))
 
 
 def check_megatron(exported: PlanExport, num_gpus: int, capacity_gib: Sequence[float]) -> None:
     """Assert what Megatron-LM asserts of its arguments, and that they are read back as what was counted."""
     options, run = parsed_megatron(exported), exported.run
-    assert megatron.read(shlex.split(exported.text, comments=True), num_gpus) == exported.job
+    assert megatron.read(words(exported.text), num_gpus) == exported.job
     check_job(exported, num_gpus)
     t, e = options.tensor_model_parallel_size, options.expert_model_parallel_size
     groups = options.num_query_groups or options.num_attention_heads
@@ -100,7 +99,7 @@ def check_torchtitan(exported: PlanExport, num_gpus: int, capacity_gib: Sequence
     check_job(exported, num_gpus)
     degrees = job.layout.degrees
     if degrees.pipeline > 1:
-        read = torchtitan.read(shlex.split(exported.text, comments=True))
+        read = torchtitan.read(words(exported.text))
         assert (read.layout, read.stages) == (job.layout, job.stages)
     is_eager = degrees.pipeline > 1 or degrees.expert > 1
     assert ("--training.disable_cuda_graphs" in exported.text) == is_eager

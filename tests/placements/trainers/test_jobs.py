@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import shlex
 from dataclasses import replace
 from itertools import pairwise
 from typing import Literal
 
 import pytest
-from export_facts import megatron_parser
+from export_facts import megatron_parser, words
 
 from placements.cluster import read_cluster
 from placements.models.zoo import MODELS, read_model
@@ -21,11 +20,6 @@ from placements.trainers.job import TrainerJob, model_sizes, plan_stages
 from placements.trainers.layout import layout_of_sizes
 from schedsearch.planning.layout_plans import planned_layout
 from schedsearch.planning.uniform_run import UniformRun
-
-
-def words(text: str) -> list[str]:
-    return shlex.split(text, comments=True)
-
 
 DECODERS = [
     name

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from export_facts import megatron_parser
+from export_facts import megatron_parser, words
 from modes_and_streams import offloading, recomputing
 from told import told
 
@@ -47,10 +46,6 @@ def plan_of(model: Any, counts: tuple[int, ...]) -> Plan:
             for i in plan.inner_layers(stage.layers)[:count]:
                 ways[i] = replace(ways[i], recompute="full")
     return plan
-
-
-def words(text: str) -> list[str]:
-    return shlex.split(text, comments=True)
 
 
 def counts_told(trainer: str, files: dict[str, str], job: TrainerJob) -> list[int]:

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from small_runs import NETWORK, SMALL_GPT, launched
+from small_runs import NETWORK, SMALL_GPT, comparison_of, trained
 from told import told
 from torch import Tensor, nn
 
 from placements import Placement
 from placements.shapes import k_shape, m_shape, v_shape
-from runtime.codegen.codegen import generate
 from runtime.models import Model, ModelOptions, load_state_dict_file, save_state_dict_file, suitable_model
 from runtime.models.core.parameters import initial_values
 from runtime.models.state_dict import StateDictError, check_state_dict_file
@@ -48,20 +47,17 @@ def test_pretrained_weights_come_back_into_the_unpipelined_module(
     with torch.no_grad():
         module.get_buffer("mask").mul_(0.5)  # what a file says of a buffer counts too
     safetensors.torch.save_model(module, str(before))  # which has the shared table once
-    generate(lower(one_f_one_b(v_shape(3), 4)), {}, options.to_dict(), tmp_path / "scripts")
-    found = launched(tmp_path / "scripts", 3, 2, launcher="fork", load_weights=before, save_weights=after)
-    assert found.comparison is not None
-    assert found.comparison.bitwise_equal
-    trained = safetensors.torch.load_file(after)
-    assert trained.keys() == module.state_dict().keys()
+    programs = lower(one_f_one_b(v_shape(3), 4))
+    found = trained(programs, options, launcher="fork", load_weights=before, save_weights=after)
+    assert comparison_of(found).bitwise_equal
+    saved = safetensors.torch.load_file(after)
+    assert saved.keys() == module.state_dict().keys()
     other = runpy.run_path(str(options.path))["Network"]()
-    other.load_state_dict(trained)
+    other.load_state_dict(saved)
     unmoved = tmp_path / "unmoved.safetensors"
-    options = replace(options, learning_rate=0.0)
-    generate(lower(one_f_one_b(v_shape(3), 4)), {}, options.to_dict(), tmp_path / "still")
-    launched(tmp_path / "still", 3, 1, launcher="in_process", load_weights=after, save_weights=unmoved)
+    trained(programs, replace(options, learning_rate=0.0), None, 1, load_weights=after, save_weights=unmoved)
     same = safetensors.torch.load_file(unmoved)
-    assert all(torch.equal(same[name], value) for name, value in trained.items())
+    assert all(torch.equal(same[name], value) for name, value in saved.items())
 
 
 def _models(options: ModelOptions, placement: Placement, network: Network) -> list[Model]:
@@ -160,9 +156,8 @@ def test_what_is_no_file_of_tensors_is_one_line(
 
 @pytest.mark.parametrize("name", ["weights.pt", "none/weights.safetensors"])
 def test_weights_cannot_be_saved_just_anywhere(name: str, tmp_path: Path) -> None:
-    generate(lower(one_f_one_b(v_shape(2), 2)), {}, SMALL_GPT, tmp_path / "scripts")
     with pytest.raises(ScriptError, match="save_weights: .* give "):
-        launched(tmp_path / "scripts", 2, 1, launcher="in_process", save_weights=tmp_path / name)
+        trained(lower(one_f_one_b(v_shape(2), 2)), SMALL_GPT, save_weights=tmp_path / name)
 
 
 def test_weights_for_which_there_is_no_room_leave_nothing(tmp_path: Path) -> None:

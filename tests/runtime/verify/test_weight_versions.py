@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import comparison_of, launched
+from small_runs import comparison_of, trained
 from told import told
 from torch import Tensor
 from weight_versions import orders_of
@@ -21,7 +21,6 @@ from weight_versions import orders_of
 from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape, x_shape
 from runtime.checkpoints.loading import read_parameters
-from runtime.codegen.codegen import generate
 from runtime.models import WHOLE, Model, ModelError, ModelOptions, body_of, read_versions
 from runtime.program.deadlock import check
 from runtime.program.lower import lower, recomputed
@@ -93,14 +92,13 @@ def run(
     recompute: Sequence[str] = (),
 ) -> tuple[list[float], Mapping[str, Tensor], bool]:
     """Run a schedule's scripts; return losses, parameters, and whether both references have the same bits."""
-    num_devices = schedule.placement.num_devices
+    programs = check(recomputed(lower(schedule), recompute))
     with tempfile.TemporaryDirectory() as folder:
-        generate(check(recomputed(lower(schedule), recompute)), {}, options.to_dict(), Path(folder))
-        kept = {"checkpoint_every": 1, "checkpoints": Path(folder) / "checkpoints"}
-        found = launched(folder, num_devices, iterations, launcher=launcher, **kept)
+        kept = {"checkpoint_every": 1, "checkpoints": Path(folder)}
+        found = trained(programs, options, None, iterations, launcher, **kept)
         compared = comparison_of(found)
         largest = compared.max_loss_error + compared.max_gradient_error + compared.max_parameter_error
-        parameters = read_parameters(Path(folder) / "checkpoints")
+        parameters = read_parameters(Path(folder))
         return list(found.losses[-1]), parameters, compared.bitwise_equal and largest == 0
 
 
