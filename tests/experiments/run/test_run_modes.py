@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from modes_and_streams import recomputing
+from modes_and_streams import options_for, recomputing
 from places import ROOT
 
-from placements.forms.texts import write_text
-from placements.placement_file import placement_to_yaml, read_placement
+from placements.placement_file import read_placement
 from runtime.codegen.script import programs_of, read_scripts
 from schedsearch.schedule_file import read_schedule
 
@@ -20,11 +19,10 @@ EXAMPLES = ROOT / "examples"
 
 
 def test_modes_are_chosen_planned_run_and_compared(command, tmp_path: Path) -> None:
-    write_text(tmp_path / "placement.yaml", placement_to_yaml(replace(recomputing(), memory=(12, 12))))
     done = command(
         "run",
-        *("placement=file", f"placement.path={tmp_path / 'placement.yaml'}"),
-        *("search.num_micro_batches=4", "search.work_limit=1", "energy.num_plans=10", "energy.slowdown=1.1"),
+        *options_for(replace(recomputing(), memory=(12, 12)), tmp_path, 4),
+        *("search.work_limit=1", "energy.num_plans=10", "energy.slowdown=1.1"),
         *("runtime.launcher=in_process", "runtime.device=cpu", "runtime.simulated_gpus=true"),
         *("runtime.trace=true", "runtime.iterations=2"),
     )
@@ -51,10 +49,9 @@ def test_modes_are_chosen_planned_run_and_compared(command, tmp_path: Path) -> N
 
 def test_a_layer_of_experts_runs_on_two_streams_with_the_clocks_of_its_plan(command, tmp_path: Path) -> None:
     placement = replace(read_placement(EXAMPLES / "communication.yaml"), slowdown=())
-    write_text(tmp_path / "placement.yaml", placement_to_yaml(placement))
     done = command(
         "run",
-        *("placement=file", f"placement.path={tmp_path / 'placement.yaml'}", "search.num_micro_batches=3"),
+        *options_for(placement, tmp_path, 3),
         *("search.work_limit=1", "energy.num_plans=10", "runtime.launcher=in_process", "runtime.device=cpu"),
         *("runtime.iterations=1", "runtime.num_experts=3"),
     )

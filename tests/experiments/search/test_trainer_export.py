@@ -6,25 +6,20 @@ import re
 from pathlib import Path
 
 from commands import refusal
-from modes_and_streams import recomputing
+from modes_and_streams import options_for, recomputing
 
-from placements.forms.texts import write_text
-from placements.placement_file import placement_to_yaml
 from placements.trainers import megatron
 from placements.trainers.words import argument_words
 
 ALL = "search.export=[torch,megatron,flagscale,primus,torchtitan]"
 
 
-def options_for(folder: Path, *more: str) -> list[str]:
-    path = folder / "placement.yaml"
-    write_text(path, placement_to_yaml(recomputing().with_memory((12, 32))))
-    return ["placement=file", f"placement.path={path}", "search.num_micro_batches=4", *more]
+TIGHT = recomputing().with_memory((12, 32))
 
 
 def test_modes_that_a_trainer_cannot_say_have_a_nearest(command, tmp_path: Path) -> None:
-    options = options_for(tmp_path, "search.layout=Ett|ttL", "schedule=one_f_one_b", ALL)
-    done = command("search", *options)
+    options = options_for(TIGHT, tmp_path, 4)
+    done = command("search", *options, "search.layout=Ett|ttL", "schedule=one_f_one_b", ALL)
     assert done.returncode == 0, done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith("Megatron-LM cannot"))
     reason, nearest = line.split("; nearest: ")
@@ -64,5 +59,5 @@ def test_what_is_not_known_is_said_before_the_search(tmp_path: Path) -> None:
         (["search.layout=EttttL"], "search.layout: Megatron-LM: pipeline_model_parallel_layout must be"),
         (["search.layout=Et|t|t|tL"], "recomputing: its 2 forward blocks are not the 4 stages of the layout"),
     ):
-        error = refusal("search", options_for(tmp_path, *options, ALL), tmp_path / "out")
+        error = refusal("search", [*options_for(TIGHT, tmp_path, 4), *options, ALL], tmp_path / "out")
         assert error.startswith(f"search.export: {message}")

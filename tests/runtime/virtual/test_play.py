@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import any_schedules
+from strategies import any_schedules, with_transfer
 
 from placements import Block, Kind, Placement
 from placements.shapes import v_shape
@@ -69,8 +69,7 @@ def test_without_transfer_times_no_iteration_ends_after_its_plan(schedule: Sched
 
 def test_directions_share_a_communicator_where_an_iteration_takes_no_longer() -> None:
     free = v_shape(4)
-    hops = ((before, block.name) for block in free.blocks for before in block.after)
-    slow = replace(free, transfer=tuple((*hop, 1) for hop in hops if hop != ("F3", "B3")))
+    slow = with_transfer(free, 1)
     programs = check(prefetch_receives(lower(one_f_one_b(free, 8)), 1))
     assert cheapest_sharing(programs) == PAIR
     assert cheapest_sharing(replace(programs, placement=slow)) == DIRECTED
