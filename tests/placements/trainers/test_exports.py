@@ -95,7 +95,6 @@ def check_megatron(exported: PlanExport, num_gpus: int, capacity_gib: Sequence[f
 
 def check_torchtitan(exported: PlanExport, num_gpus: int, capacity_gib: Sequence[float]) -> None:
     job = exported.job
-    assert job is not None and job.layout is not None
     check_job(exported, num_gpus)
     degrees = job.layout.degrees
     if degrees.pipeline > 1:
@@ -109,7 +108,6 @@ def check_torchtitan(exported: PlanExport, num_gpus: int, capacity_gib: Sequence
 def check_job(exported: PlanExport, num_gpus: int) -> None:
     """Assert that a job is of the GPUs and the batch of what is run."""
     job, plan = exported.job, exported.run.plan
-    assert job is not None and job.layout is not None
     assert job.layout.degrees.num_gpus == num_gpus
     assert (job.layout.batch, job.layout.num_micro_batches) == (
         plan.global_batch_size,

@@ -58,7 +58,6 @@ def test_gpu_is_unlocked_however_the_script_ends(
 ) -> None:
     line = [sys.executable, "-c", SCRIPT.format(end=end)]
     script = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    assert script.stdin is not None and script.stdout is not None
     controller = int(script.stdout.readline())
     driver.wait_for("0 lock 1335 1335")  # one that ends before that may never lock it
     script.stdin.write(b"end\n")

@@ -104,7 +104,6 @@ def test_names_cannot_break_a_script(name: str, tmp_path: Path) -> None:
     )
     for script in (tmp_path / "other").glob("*.py"):
         docstring = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8")))
-        assert docstring is not None
         assert docstring.startswith(f"Device {script.stem[-1]} of 2 of ")
 
 

@@ -82,7 +82,6 @@ class Loop:
 
     def load(self, folder: Path) -> None:
         found = self.pipeline.load(folder, self.optimizer)
-        assert found is not None
         self.schedule.load_state_dict(found.extra["schedule"])
 
 

@@ -81,7 +81,6 @@ def test_a_run_of_another_number_equals_scripts_made_for_it(tmp_path: Path) -> N
     assert changed.losses == made.losses
     assert (changed.num_micro_batches, len(changed.losses[0])) == (7, 7)
     assert changed.comparison == made.comparison
-    assert changed.comparison is not None
     assert changed.comparison.bitwise_equal
     assert changed.comparison.is_equal
 

@@ -32,7 +32,6 @@ def test_memory_for_many_micro_batches_by_hand() -> None:
     """
     placement = vmin(32, 846)
     proof = memory_occupancy(placement)
-    assert proof is not None
     assert proof.value(placement) == Fraction(33 * (14407 + 14380) + 62 * 1610, 11)
     (claim,) = proof.held
     assert claim.is_shown(placement, 20)

@@ -47,7 +47,6 @@ def test_a_simulated_schedule_keeps_the_rules(
 )
 def test_the_steady_state_of_hand_made_schedules(schedule: Schedule, micro_batches: int, period: int) -> None:
     found = steady_state(schedule, 4)
-    assert found is not None
     assert (found.micro_batches, found.period) == (micro_batches, period)
     assert found.unroll(schedule.num_micro_batches).makespan >= schedule.makespan
     validate(found.unroll(schedule.num_micro_batches))

@@ -43,7 +43,6 @@ def test_micro_batches_in_flight_are_units_of_memory(shape: str) -> None:
         limited = in_flight_as_memory(placement, theirs.in_flight)
         assert limited is not None
         ours = search(limited, 1, micro_batches_per_repetend=1, objectives=["period"]).repetend
-        assert ours is not None and theirs.repetend is not None
         assert ours.period == theirs.repetend.period == theirs.bound
     assert in_flight_as_memory(SHAPES[shape](inference=True), 2) is None
 

@@ -81,7 +81,6 @@ def test_a_client_sets_clocks_and_gives_them_back(helper: Helper, driver: FakeDr
 def test_a_killed_client_keeps_nothing_nor_does_its_fork(helper: Helper, driver: FakeDriver) -> None:
     """A data loader's process has the socket too, so the socket does not end with the client."""
     client = subprocess.Popen([sys.executable, "-c", CLIENT, str(helper.path)], stdout=subprocess.PIPE)
-    assert client.stdout is not None
     child = int(client.stdout.readline())
     try:
         driver.wait_for("0 lock 1335 1335")
