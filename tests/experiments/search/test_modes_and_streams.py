@@ -71,10 +71,9 @@ def test_what_cannot_take_them_says_so(
     ("placement", "period"), [(recomputing(), 6), (communicating(), 9), (offloading(), 10)]
 )
 def test_a_period_with_modes_or_streams_is_proved_again(
-    command, placement: Placement, period: int, tmp_path: Path
+    command, ran, placement: Placement, period: int, tmp_path: Path
 ) -> None:
-    done = command("search", *options_for(placement, tmp_path, 2), "search.work_limit=2.5")
-    assert done.returncode == 0, done.stderr
+    ran("search", *options_for(placement, tmp_path, 2), "search.work_limit=2.5")
     assert json.loads((tmp_path / "out" / "schedule.json").read_text())["certificate"]
     checked = command("check", f"schedule={tmp_path / 'out' / 'schedule.json'}")
     assert f"period proved: {period} ms per micro-batch is the least" in checked.stdout, checked.stderr
@@ -88,21 +87,19 @@ def test_a_check_knows_a_schedule_whose_streams_are_slow_alone(tmp_path: Path) -
     assert "bounds where streams slow each other down cannot be checked" in error
 
 
-def test_a_schedule_by_hand_chooses_modes_as_people_do_and_knows_no_streams(command, tmp_path: Path) -> None:
+def test_a_schedule_by_hand_chooses_modes_as_people_do_and_knows_no_streams(ran, tmp_path: Path) -> None:
     by_hand = "schedule=one_f_one_b"
-    done = command("search", *options_for(recomputing(), tmp_path, 2), by_hand)
-    assert done.returncode == 0, done.stderr
+    ran("search", *options_for(recomputing(), tmp_path, 2), by_hand)
     assert read_schedule(tmp_path / "out" / "schedule.json").chosen
     error = refusal("search", [*options_for(communicating(), tmp_path, 2), by_hand], tmp_path / "other")
     assert "schedule=one_f_one_b cannot take yet; use schedule=searched" in error
 
 
-def test_a_search_of_modes_is_no_worse_than_what_it_begins_with(command, tmp_path: Path) -> None:
+def test_a_search_of_modes_is_no_worse_than_what_it_begins_with(ran, tmp_path: Path) -> None:
     path = tmp_path / "schedule.json"
     write_json(path, schedule_to_dict(recomputed()))
     options = [*options_for(recomputing(), tmp_path, 2), f"search.begin_with={path}", "search.work_limit=1"]
-    done = command("search", *options)
-    assert done.returncode == 0, done.stderr
+    ran("search", *options)
     assert read_schedule(tmp_path / "out" / "schedule.json").makespan <= recomputed().makespan
 
 
@@ -118,11 +115,10 @@ def profile_of_stages(path: Path, more: tuple[str, ...] = ()) -> str:
     return f"profile.path={path}"
 
 
-def test_a_search_takes_the_times_of_modes_from_a_profile(command, tmp_path: Path) -> None:
+def test_a_search_takes_the_times_of_modes_from_a_profile(ran, tmp_path: Path) -> None:
     own = "B1@recompute,1200,0.055,16"
     options = [*options_for(recomputing(), tmp_path, 2), profile_of_stages(tmp_path / "profile.csv", (own,))]
-    done = command("search", *options, "search.work_limit=1")
-    assert done.returncode == 0, done.stderr
+    ran("search", *options, "search.work_limit=1")
     found = read_schedule(tmp_path / "out" / "schedule.json").placement
     times_ms = {name: found.ms(block.time) for name, block in found.runs.items()}
     assert times_ms["B0"] == pytest.approx(40) and times_ms["F1@recompute"] == pytest.approx(20)
@@ -130,14 +126,13 @@ def test_a_search_takes_the_times_of_modes_from_a_profile(command, tmp_path: Pat
     assert times_ms["B1@recompute"] == pytest.approx(55), "as its own row says"
 
 
-def test_a_frontier_of_modes_and_what_it_writes(command, tmp_path: Path) -> None:
+def test_a_frontier_of_modes_and_what_it_writes(ran, tmp_path: Path) -> None:
     placement = replace(recomputing(), memory=(12, 12))
     options = [*options_for(placement, tmp_path, 2), profile_of_stages(tmp_path / "profile.csv")]
     out = tmp_path / "out"
-    done = command(
+    done = ran(
         "frontier", *options, "energy.num_plans=10", "search.work_limit=1", "energy.orders=8", draws=True
     )
-    assert done.returncode == 0, done.stderr
     schedule = read_schedule(out / "schedule.json")
     assert schedule.chosen
     frontier = Frontier.from_json(out / "frontier.json")
@@ -153,10 +148,9 @@ def test_a_frontier_of_modes_and_what_it_writes(command, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("placement", [communicating(), offloading()], ids=lambda each: each.name)
-def test_a_frontier_of_streams(placement: Placement, command, tmp_path: Path) -> None:
+def test_a_frontier_of_streams(placement: Placement, ran, tmp_path: Path) -> None:
     options = [*options_for(placement, tmp_path, 2), "energy.num_plans=10", "search.work_limit=1"]
-    done = command("frontier", *options)
-    assert done.returncode == 0, done.stderr
+    ran("frontier", *options)
     plans = Frontier.from_json(tmp_path / "out" / "frontier.json").plans
     assert plans[-1].time_ms > plans[0].time_ms and all(plan.gap < 0.1 for plan in plans)
 

@@ -17,10 +17,9 @@ ALL = "search.export=[torch,megatron,flagscale,primus,torchtitan]"
 TIGHT = recomputing().with_memory((12, 32))
 
 
-def test_modes_that_a_trainer_cannot_say_have_a_nearest(command, tmp_path: Path) -> None:
+def test_modes_that_a_trainer_cannot_say_have_a_nearest(ran, tmp_path: Path) -> None:
     options = options_for(TIGHT, tmp_path, 4)
-    done = command("search", *options, "search.layout=Ett|ttL", "schedule=one_f_one_b", ALL)
-    assert done.returncode == 0, done.stderr
+    done = ran("search", *options, "search.layout=Ett|ttL", "schedule=one_f_one_b", ALL)
     line = next(line for line in done.stdout.splitlines() if line.startswith("Megatron-LM cannot"))
     reason, nearest = line.split("; nearest: ")
     assert reason == "Megatron-LM cannot recompute in stage 0 alone"
@@ -36,7 +35,7 @@ def test_modes_that_a_trainer_cannot_say_have_a_nearest(command, tmp_path: Path)
     assert (tmp_path / "out/schedule.csv").exists()
 
 
-def test_a_model_whose_plan_is_known_is_exported_whole(command, tmp_path: Path) -> None:
+def test_a_model_whose_plan_is_known_is_exported_whole(ran, tmp_path: Path) -> None:
     gpt = [
         "placement=gpt",
         "placement.arrangement=v_shape",
@@ -44,8 +43,7 @@ def test_a_model_whose_plan_is_known_is_exported_whole(command, tmp_path: Path) 
         "placement.vocab_size=50000",
     ]
     options = [*gpt, "placement.recompute=true", "schedule=gpipe", "search.num_micro_batches=4"]
-    done = command("search", *options, "search.export=megatron")
-    assert done.returncode == 0, done.stderr
+    done = ran("search", *options, "search.export=megatron")
     assert "in the order of schedule.json; its own, 1F1B, takes " in done.stdout
     path = tmp_path / "out/export/megatron.txt"
     job = megatron.read(argument_words(path, ("--num-layers",)), 4)
