@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import itertools
 import json
 import os
@@ -101,12 +100,6 @@ class Page:
         """Press and release the left button."""
         for kind in ("mousePressed", "mouseReleased"):
             self.mouse(kind, x, y, button="left", clickCount=1)
-
-    def screenshot(self, path: Path, whole: bool = False) -> None:
-        """Write what is seen as PNG, or the whole page."""
-        path.write_bytes(
-            base64.b64decode(self._call("Page.captureScreenshot", captureBeyondViewport=whole)["data"])
-        )
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         number = next(self._numbers)

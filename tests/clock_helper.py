@@ -15,7 +15,6 @@ class Helper:
         line = [sys.executable, "-m", "runtime.clock", "serve", "--socket", str(path), *options]
         self.path = path
         self.process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
         self.said = self.process.stdout.readline()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:

@@ -24,11 +24,8 @@ def one_line_error(done: subprocess.CompletedProcess[str]) -> str:
     return lines[0]
 
 
-def refusal(name: str, overrides: Sequence[str], directory: Path) -> str:
-    """The line with which the task of a command refuses options, here and not in a process of its own.
-
-    Every command makes `one_line_error` of it. Nothing may be left in the directory for its output.
-    """
+def run_here(name: str, overrides: Sequence[str], directory: Path) -> None:
+    """Run the task of a command, here and not in a process of its own; the directory is for its output."""
     tell_hydra(name)
     with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
         config = hydra.compose(name, list(overrides), return_hydra_config=True)
@@ -36,9 +33,17 @@ def refusal(name: str, overrides: Sequence[str], directory: Path) -> str:
         config.hydra.runtime.output_dir = str(directory)
         HydraConfig.instance().set_config(config)
         del config["hydra"]
+    options = command_of(name).read(config, command_of(name).record)
+    importlib.import_module(command_of(name).task).task(options)
+
+
+def refusal(name: str, overrides: Sequence[str], directory: Path) -> str:
+    """The line with which the task of a command refuses options.
+
+    Every command makes `one_line_error` of it. Nothing may be left in the directory for its output.
+    """
     with pytest.raises(ValueError) as error:
-        options = command_of(name).read(config, command_of(name).record)
-        importlib.import_module(command_of(name).task).task(options)
+        run_here(name, overrides, directory)
     assert not list(directory.glob("*"))
     assert "\n" not in str(error.value)
     return str(error.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 
 MEGATRON_NUMBERS = (
     "num-layers",
@@ -81,6 +82,11 @@ MEGATRON_SWITCHES = (
     *("quick-geglu", "no-bias-dropout-fusion", "fine-grained-activation-offloading"),
 )
 MEGATRON_LISTS = ("recompute-modules", "offload-modules")
+
+
+def words(text: str) -> list[str]:
+    """Return the words of an exported command line, less its comments."""
+    return shlex.split(text, comments=True)
 
 
 def megatron_parser() -> argparse.ArgumentParser:

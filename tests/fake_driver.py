@@ -47,10 +47,6 @@ class FakeDriver:
         """Let changes to clocks below one take longer."""
         self.shared_object.fake_nvml_slow(below_mhz, ctypes.c_double(extra_ms))
 
-    def wait_by_clock(self, w_per_mhz: float) -> None:
-        """Let waiting use so much more at each MHz."""
-        self.shared_object.fake_nvml_blocking_by_clock(ctypes.c_double(w_per_mhz))
-
     def run_in_real_time(self) -> None:
         """Let the GPUs' time be that of this machine from now on."""
         self.shared_object.fake_nvml_real_time()
@@ -58,10 +54,6 @@ class FakeDriver:
     def lose(self, gpu: int) -> None:
         """Refuse every request for a GPU's clock from now on: it is lost."""
         self.shared_object.fake_nvml_lose(gpu)
-
-    def remove_meter(self) -> None:
-        """Have no energy counter, like GPUs before Volta."""
-        self.shared_object.fake_nvml_without_meter()
 
     def divide(self) -> None:
         """Divide the GPUs (MIG); a part of the first one has the UUID ``MIG-fake``."""

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 
 from placements import Block, Kind, Placement
+from placements.forms.texts import write_text
 from placements.models.memory_levers import Offload, Recompute, with_levers
 from placements.modes import Choice, Decision
+from placements.placement_file import placement_to_yaml
 from placements.shapes import v_shape
 from placements.streams import SharedStream, Slowdown
 from schedsearch.schedule import Schedule, ScheduledBlock, as_soon_as_possible
+
+
+def options_for(placement: Placement, folder: Path, number: int) -> list[str]:
+    """Write a placement; return the options with which a command searches it for so many micro-batches."""
+    path = write_text(folder / "placement.yaml", placement_to_yaml(placement))
+    return ["placement=file", f"placement.path={path}", f"search.num_micro_batches={number}"]
 
 
 def recomputing(num_devices: int = 2) -> Placement:
@@ -26,10 +35,7 @@ def recomputing(num_devices: int = 2) -> Placement:
                 Choice("keep"),
                 Choice(
                     "recompute",
-                    (
-                        replace(forward, memory=1),
-                        replace(backward, time=6, memory=-1, transient=10),
-                    ),
+                    (replace(forward, memory=1), replace(backward, time=6, memory=-1, transient=10)),
                 ),
             )
         )

@@ -37,22 +37,7 @@ PLACEMENT = Placement(
     memory_unit_mib=512.0,
 )
 
-ORDERS = (
-    (("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)),
-    (("F1", 0), ("F1", 1), ("B1", 0), ("B1", 1)),
-)
-
-TICKS = {
-    ("F0", 0): 0,
-    ("F0", 1): 8,
-    ("F1", 0): 12,
-    ("F1", 1): 24,
-    ("B1", 0): 36,
-    ("B1", 1): 56,
-    ("B0", 0): 62,
-    ("B0", 1): 82,
-}
-"""When each block starts."""
+ORDERS = ((("F0", 0), ("F0", 1), ("B0", 0), ("B0", 1)), (("F1", 0), ("F1", 1), ("B1", 0), ("B1", 1)))
 
 SCHEDULE = as_soon_as_possible(PLACEMENT, 2, ORDERS)
 

@@ -98,7 +98,6 @@ class ServerProcess:
             text=True,
             env=environment,
         )
-        assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.startswith("runtime.server: http://"), line
         self.url = line.split()[1].rstrip(",")
@@ -116,6 +115,5 @@ class ServerProcess:
 
     def _forget(self) -> int:
         code = self.process.wait()
-        assert self.process.stdout is not None
         self.process.stdout.close()
         return code

@@ -9,13 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from placements.planners.stage_solver import (
-    StageProblem,
-    StageSolution,
-    StrategyCosts,
-    peak_mib,
-    weigh,
-)
+from placements.planners.stage_solver import StageProblem, StageSolution, StrategyCosts, peak_mib, weigh
 
 
 def options_of(*columns: Sequence[float], num_micro_batches: int = 1) -> StrategyCosts:

@@ -82,13 +82,9 @@ def small_problems(draw: st.DrawFn) -> tuple[Placement, int]:
 
 def with_transfer(placement: Placement, ticks: int) -> Placement:
     """The placement with so many ticks between blocks on different devices."""
-    transfer = tuple(
-        (name, block.name, ticks)
-        for block in placement.blocks
-        for name in block.after
-        if placement.by_name[name].devices != block.devices
-    )
-    return replace(placement, transfer=transfer)
+    on = {block.name: block.devices for block in placement.blocks}
+    hops = [(a, b.name, ticks) for b in placement.blocks for a in b.after if on[a] != b.devices]
+    return replace(placement, transfer=tuple(hops))
 
 
 @st.composite

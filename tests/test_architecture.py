@@ -300,6 +300,8 @@ WITHOUT_TORCH = [
     "experiments.search.task",
     "experiments.frontier.task",
     "schedsearch.energy",
+    "runtime.codegen.codegen",
+    "runtime.program.deadlock",
     "runtime.server.app",
     "runtime.client",
     "runtime.clock",

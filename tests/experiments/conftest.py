@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forking import ForkServer
@@ -35,6 +36,20 @@ def command(tmp_path: Path, fork_server: ForkServer) -> Callable[..., subprocess
         quick = ["energy.orders=1"] if is_quick else []  # to compare others takes seconds
         arguments = [f"hydra.run.dir={tmp_path / 'out'}", *quick, *overrides]
         return fork_server.run("experiments", [name, *arguments], ROOT, timeout_s, draws)
+
+    return run
+
+
+@pytest.fixture
+def ran(
+    command: Callable[..., subprocess.CompletedProcess[str]],
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Do as `command` does; it has to end well."""
+
+    def run(*line: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        done = command(*line, **options)
+        assert done.returncode == 0, done.stderr
+        return done
 
     return run
 

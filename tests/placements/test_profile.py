@@ -52,18 +52,9 @@ def test_reads_stages_of_zeus_and_scales(tmp_path: Path) -> None:
             BLOCKS + "F0,0,1,1\n",
             "line 2, column frequency: '0' is not a whole number of 1 or more; give it in MHz",
         ),
-        (
-            BLOCKS + "F0,900,1,1\nF0,900,1,1\n",
-            "line 3: block F0 frequency 900 is in line 2 too; keep",
-        ),
-        (
-            STAGES + "0,sideways,900,1,1\n",
-            "column instruction: 'sideways' is not known; use one of forward",
-        ),
-        (
-            HEADER + "F0,900,1,1,a\nF0,900,2,1,a\n",
-            "line 3: block F0 frequency 900 config a is in line 2 too",
-        ),
+        (BLOCKS + "F0,900,1,1\nF0,900,1,1\n", "line 3: block F0 frequency 900 is in line 2 too; keep"),
+        (STAGES + "0,sideways,900,1,1\n", "column instruction: 'sideways' is not known; use one of forward"),
+        (HEADER + "F0,900,1,1,a\nF0,900,2,1,a\n", "line 3: block F0 frequency 900 config a is in line 2 too"),
         (HEADER + "F0,900,,1,a\n", "line 2, column time: is empty"),
     ],
 )
@@ -95,9 +86,7 @@ def test_writes_what_it_reads(tmp_path: Path) -> None:
 def test_requires_every_block() -> None:
     stage_profile(4).require(v_shape(4))
     stage_profile(4).require(v_shape(4, inference=True))
-    with pytest.raises(
-        ProfileError, match=r"lacks F2, F3, B3, B2 of v_shape, it has F0, B0, F1, B1; profile"
-    ):
+    with told(ProfileError, match=r"lacks F2, F3, B3, B2 of v_shape, it has F0, B0, F1, B1; profile"):
         stage_profile(2).require(v_shape(4))
     with pytest.raises(ProfileError, match=r"lacks E, EB of m_shape, it has F0, B0"):
         stage_profile(4).require(m_shape(4))

@@ -49,13 +49,7 @@ def test_a_split_backward_is_two_halves_on_one_device(shape: Callable[..., Place
 
 @pytest.mark.parametrize(
     ("shape", "memory", "period"),
-    [
-        (v_shape, 2, 5),
-        (v_shape, 4, 3),
-        (x_shape, 2, 8),
-        (wave_shape, 2, 12),
-        (wave_shape, 4, 6),
-    ],
+    [(v_shape, 2, 5), (v_shape, 4, 3), (x_shape, 2, 8), (wave_shape, 2, 12), (wave_shape, 4, 6)],
 )
 def test_split_shapes_have_the_proven_period(
     shape: Callable[..., Placement], memory: int, period: int

@@ -144,11 +144,7 @@ def test_each_gpu_as_a_device_of_its_own() -> None:
         ("blocks.0.data_parallel", 2, r"\(F0\).data_parallel: 2 does not divide its 1 GPUs; give a divisor"),
         ("blocks.1.time_ms", 1e-15, "from the shortest time to the longest is too far"),
         ("blocks.0.memory", 10**16, r"blocks\[0\] \(F0\): has a number above 1e\+15; use a coarser unit"),
-        (
-            "blocks.0.memory",
-            {1: 1},
-            r"blocks\[0\].memory: 1 is not a device of this block; use only",
-        ),
+        ("blocks.0.memory", {1: 1}, r"blocks\[0\].memory: 1 is not a device of this block; use only"),
         ("blocks.0.memory", {0.0: 1}, r"blocks\[0\].memory: 0.0 is not a whole number; name each by its"),
         ("blocks.0.memory", [1, 0], r"memory: \[1, 0\] is not a whole number or a mapping; give whole"),
         ("blocks.0.kind", "X", "'X' is not known; use one of F, B, I, W, R, O"),

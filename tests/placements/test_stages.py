@@ -85,9 +85,7 @@ def test_stages_are_put_together_and_layers_divided() -> None:
     assert note == "layers of each chunk: 3,1"
     with pytest.raises(StagesError, match="layers: 4 cannot be made into 8 chunks"):
         stages_from_dict({"layers": layers, "num_devices": 4}).in_chunks(8)
-    with pytest.raises(
-        StagesError, match="stages: 4 cannot be made into 3 chunks; choose another num_devices"
-    ):
+    with told(StagesError, match="stages: 4 cannot be made into 3 chunks; choose another num_devices"):
         chain(STAGE, 4, num_devices=3).in_chunks(3)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from javascript import simulated
+from strategies import with_transfer
 
 from docs.playground_data import PRESETS, blocks_to_rows, orders_to_text
 from placements import Placement
@@ -43,13 +44,6 @@ return data.map(({placement, number, orders, memory}) => {
 """
 
 
-def with_transfer(placement: Placement, ticks: int) -> Placement:
-    """Return a placement with a transfer between blocks of which the devices differ."""
-    pairs = ((name, block) for block in placement.blocks for name in block.after)
-    hops = ((a, b.name) for a, b in pairs if placement.by_name[a].devices != b.devices)
-    return replace(placement, transfer=tuple((a, b, ticks) for a, b in hops if ticks))
-
-
 def in_page(placement: Placement, transfer: int) -> dict[str, Any]:
     names = "name", "kind", "devices", "time", "memory", "after"
     return {
@@ -78,7 +72,8 @@ def cases() -> list[tuple[Placement, int, int, list[list[Instance]]]]:
     for preset in PRESETS:
         for _ in range(12):
             number, transfer = choose.randint(1, 6), choose.choice([0, 0, 1, 3])
-            placement = with_transfer(preset.placement(choose.choice([2, 4])), transfer)
+            placement = preset.placement(choose.choice([2, 4]))
+            placement = with_transfer(placement, transfer) if transfer else placement
             found.append((placement, number, transfer, orders_at_random(choose, placement, number)))
     return found
 

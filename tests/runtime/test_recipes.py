@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small_runs import SYNTHETIC, comparison_of, launched
+from small_runs import SYNTHETIC, compared, comparison_of, trained
 from torch import Tensor
 
 from placements import Kind, Placement
 from placements.shapes import SHAPES, v_shape
-from runtime.codegen.codegen import generate
 from runtime.models import ModelOptions
 from runtime.models.architectures import ARCHITECTURES, Architecture, fits
 from runtime.models.core.layered_block import LayeredBlock
@@ -57,13 +55,12 @@ def gated_blocks(placement: Placement, options: ModelOptions) -> Mapping[str, La
 
 @pytest.mark.parametrize("shape", ["v_shape", "m_shape"])
 def test_a_block_kind_is_a_layer_and_an_entry_among_the_architectures(
-    shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(ARCHITECTURES, "gated", Architecture(gated_blocks, lambda placement: None))
     placement = SHAPES[shape](num_devices=2)
     assert fits(placement, "gated")
-    generate(check(lower(gpipe(placement, 3))), {}, SYNTHETIC | {"name": "gated"}, tmp_path)
-    found = comparison_of(launched(tmp_path, 2, 2, launcher="in_process"))
+    found = compared(check(lower(gpipe(placement, 3))), SYNTHETIC | {"name": "gated"})
     assert found.bitwise_equal
     assert found.max_gradient_error < 1e-12
 
@@ -78,13 +75,10 @@ class Counting(Network):
         return super().send(tensor, channel)
 
 
-def test_a_transport_is_a_network_and_its_name_among_the_backends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_transport_is_a_network_and_its_name_among_the_backends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(NETWORK_OF, "counting", Counting)
     monkeypatch.setitem(BACKENDS, "in_process", (*NETWORKS, "counting"))
-    generate(check(lower(gpipe(v_shape(2), 3))), {}, SYNTHETIC, tmp_path)
-    found = launched(tmp_path, 2, launcher="in_process", backend="counting")
+    found = trained(check(lower(gpipe(v_shape(2), 3))), SYNTHETIC, iterations=1, backend="counting")
     assert found.backend == "counting"
     assert comparison_of(found).bitwise_equal
     assert Counting.sent_bytes == 2 * 3 * 4 * 4 * 8, "an activation and a gradient, of 3 micro-batches"

@@ -76,7 +76,6 @@ def test_a_search_that_a_time_limit_cut_says_so() -> None:
 
     def cut(request: Problem, report: Any) -> Answer:
         found = find(request, report)
-        assert found.schedule is not None
         late = tuple(block._replace(start=block.start + 7) for block in found.schedule.blocks)
         return replace(found, schedule=replace(found.schedule, blocks=late), ended_by=EndedBy.TIME_LIMIT)
 

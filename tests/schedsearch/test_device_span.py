@@ -98,8 +98,5 @@ def test_a_device_ends_with_its_own_last_block() -> None:
     schedule = gpipe(m_shape(4), 2)
     by_hand = max(start + schedule.placement.by_name[name].time for start, _, name in schedule.blocks)
     assert MAKESPAN.value(schedule) == schedule.makespan == by_hand
-    blocks = (
-        Block("F0", Kind.F, (0, 1), 1),
-        Block("F1", Kind.F, (0,), 3, after=("F0",)),
-    )
+    blocks = (Block("F0", Kind.F, (0, 1), 1), Block("F1", Kind.F, (0,), 3, after=("F0",)))
     assert MAKESPAN.value(gpipe(Placement("shared", 2, blocks), 1)) == 4

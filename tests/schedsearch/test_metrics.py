@@ -3,13 +3,7 @@ from modes_and_streams import offloaded, recomputed
 
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.metrics import (
-    bubble_rate,
-    latency,
-    memory_over_time,
-    needed_over_time,
-    peak_memory,
-)
+from schedsearch.metrics import bubble_rate, latency, memory_over_time, needed_over_time, peak_memory
 
 
 def test_figures_by_hand() -> None:

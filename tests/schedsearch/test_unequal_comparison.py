@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from oracles import valid_schedules
+from told import told
 
 from placements.stages.stage_file import stages_of
 from schedsearch.comparison.compare import compare
@@ -66,7 +67,6 @@ def test_the_search_is_the_least_of_all_orders(scales: list[float], tmp_path: Pa
     row = compare(
         STAGES, ["searched", "one_f_one_b"], 2, micro_batches=UnequalModel(chains), work_limit=2
     ).rows[0]
-    assert row.found is not None
     placement, chosen = row.found.placement, row.found.chosen
     # Of both micro-batches a device runs F, I and W in this order, one among the other.
     mixes = [[int(i in ones) for i in range(6)] for ones in itertools.combinations(range(6), 3)]
@@ -92,9 +92,7 @@ def test_halves_of_a_backward_are_of_the_file_or_as_in_the_stages(tmp_path: Path
 def test_wrong_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "wrong.csv"
     path.write_text("micro_batch,block,time_ms\n0,F7,8\n")
-    with pytest.raises(
-        MicroBatchError, match=r"wrong.csv: line 2, column block: F7 is not a block of v_shape"
-    ):
+    with told(MicroBatchError, match=r"wrong.csv: line 2, column block: F7 is not a block of v_shape"):
         read_chains(STAGES, path)
     path.write_text("micro_batch,block,time_ms\n0,F0,0\n0,B0,0\n1,F0,1\n")
     with pytest.raises(MicroBatchError, match=r"wrong.csv: block B0 of micro-batch 0 does not run; give it"):

@@ -26,15 +26,14 @@ def layers(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_table_and_the_files_of_each_framework(command, layers: Path, tmp_path: Path) -> None:
+def test_the_table_and_the_files_of_each_framework(ran, layers: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.txt"
     own.write_text("--num-layers 12 --pipeline-model-parallel-size 4\n")
-    done = command(
+    done = ran(
         "layout",
         *(f"layers={layers}", "num_devices=4", "num_chunks=[1,2]", "num_micro_batches=8"),
         *("memory_mib=8000", f"given=[{own}]"),
     )
-    assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     text = (out / "layout.csv").read_text()
     assert text.splitlines()[0] == COLUMNS
@@ -98,11 +97,10 @@ def test_models_that_are_refused(overrides: list[str], message: str, tmp_path: P
     assert refusal("layout", [*usual, *overrides], tmp_path / "out").startswith(message)
 
 
-def test_a_model_on_a_cluster_makes_its_own_table(command, tmp_path: Path) -> None:
+def test_a_model_on_a_cluster_makes_its_own_table(command, ran, tmp_path: Path) -> None:
     """The written table finds the same layout again."""
     usual = ["num_devices=4", "num_micro_batches=8", "num_chunks=[1]"]
-    done = command("layout", "model=gpt3_1.3b", "cluster=h100_8", "tensor_parallel=2", *usual)
-    assert done.returncode == 0, done.stderr
+    done = ran("layout", "model=gpt3_1.3b", "cluster=h100_8", "tensor_parallel=2", *usual)
     assert "gpt3_1.3b: TP2 PP4, 8x1, batch 8, on 1 x 8 NVIDIA H100-SXM5-80GB" in done.stdout
     (found,) = csv.DictReader((tmp_path / "out/layout.csv").read_text().splitlines())
     (tmp_path / "again.csv").write_text((tmp_path / "out/layers.csv").read_text())
@@ -112,7 +110,7 @@ def test_a_model_on_a_cluster_makes_its_own_table(command, tmp_path: Path) -> No
     assert float(found["iteration_ms"]) >= float(again["iteration_ms"]), "transfers take time"
 
 
-def test_a_layout_of_a_framework_is_a_placement(command, layers: Path, tmp_path: Path) -> None:
+def test_a_layout_of_a_framework_is_a_placement(ran, layers: Path, tmp_path: Path) -> None:
     words = "--num-layers 12 --pipeline-model-parallel-size 2 --pipeline-model-parallel-layout"
     text = "Et*3|t*3|t*3|t*3L"
     files = {"megatron": f"{words} '{text}'", "torchtitan": ""}
@@ -126,21 +124,19 @@ def test_a_layout_of_a_framework_is_a_placement(command, layers: Path, tmp_path:
     for kind, content in files.items():
         path = tmp_path / f"{kind}.txt"
         path.write_text(content)
-        done = command(
+        ran(
             "search",
             *("schedule=interleaved_one_f_one_b", f"placement={kind}", f"placement.path={path}"),
             *(f"placement.layers={layers}", "search.num_micro_batches=4"),
         )
-        assert done.returncode == 0, done.stderr
         found.append(read_schedule(tmp_path / "out/schedule.json"))
     assert found[0].makespan == found[1].makespan
     assert found[0].placement == found[1].placement
-    done = command(
+    ran(
         "layout",
         *(f"layers={layers}", "num_devices=2", "num_chunks=[2]", "num_micro_batches=4"),
         f"given=[{tmp_path / 'megatron.txt'}]",
     )
-    assert done.returncode == 0, done.stderr
     *_, given = csv.DictReader((tmp_path / "out/layout.csv").read_text().splitlines())
     assert float(given["iteration_ms"]) == found[0].placement.ms(found[0].makespan)
 
@@ -167,7 +163,7 @@ def test_placements_that_are_refused(
 
 
 @pytest.mark.always
-def test_a_log_of_megatron_is_a_profile(command, tmp_path: Path) -> None:
+def test_a_log_of_megatron_is_a_profile(ran, tmp_path: Path) -> None:
     """Its layers are written as CSV, which finds the same layout again; memory has to be filled in."""
     arguments = {"num_layers": 6, "pipeline_model_parallel_size": 3, "data_parallel_size": 1}
     arguments |= {"global_batch_size": 4, "micro_batch_size": 1}
@@ -177,14 +173,12 @@ def test_a_log_of_megatron_is_a_profile(command, tmp_path: Path) -> None:
     log = tmp_path / "train.log"
     log.write_text("\n".join(lines))
     usual = ["num_devices=2", "num_chunks=[1]", "num_micro_batches=8"]
-    done = command("layout", f"layers={log}", *usual)
-    assert done.returncode == 0, done.stderr
+    done = ran("layout", f"layers={log}", *usual)
     assert f"{log}: memory is not in the file: 0 MiB; fill it into layers.csv" in done.stdout
     first = (tmp_path / "out/layout.csv").read_text()
     written = tmp_path / "again.csv"
     written.write_text((tmp_path / "out/layers.csv").read_text())
-    done = command("layout", f"layers={written}", *usual)
-    assert done.returncode == 0, done.stderr
+    ran("layout", f"layers={written}", *usual)
     assert (tmp_path / "out/layout.csv").read_text() == first
     (tmp_path / "none").mkdir()
     message = refusal("layout", [f"layers={log}", *usual, "memory_mib=1000"], tmp_path / "none")

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 
-def test_runs_of_mlperf_follow_from_one_of_them(command: Any, tmp_path: Path) -> None:
+def test_runs_of_mlperf_follow_from_one_of_them(ran: Any, tmp_path: Path) -> None:
     """The one that is given is right; the others are nearly so, with other GPUs and another model."""
-    done = command("predict", "data=examples/runs", "calibrate=llama_h100_512")
-    assert done.returncode == 0, done.stderr
+    ran("predict", "data=examples/runs", "calibrate=llama_h100_512")
     with (tmp_path / "out/predictions.csv").open(newline="") as file:
         rows = {row["run"]: row for row in csv.DictReader(file)}
     shares = {name: float(row["predicted_ms"]) / float(row["measured_ms"]) for name, row in rows.items()}
@@ -28,12 +27,11 @@ cores again,105,20480,128,51200,a100,2240,8,35,3,1,2240,2048,fp16,fused,false,me
 """
 
 
-def test_a_gpt_of_530_billion_reaches_the_published_utilisation(command: Any, tmp_path: Path) -> None:
+def test_a_gpt_of_530_billion_reaches_the_published_utilisation(ran: Any, tmp_path: Path) -> None:
     """42.1 % with all computed again, 54.2 % with the cores (Korthikanti et al., 2022, abstract)."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "megatron.csv").write_text(MEGATRON)
-    done = command("predict", f"data={tmp_path / 'runs'}")
-    assert done.returncode == 0, done.stderr
+    ran("predict", f"data={tmp_path / 'runs'}")
     with (tmp_path / "out/predictions.csv").open(newline="") as file:
         found = [float(row["mfu_percent"]) for row in csv.DictReader(file)]
     assert found == pytest.approx([42.1, 54.2], rel=0.05)

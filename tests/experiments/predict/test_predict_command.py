@@ -24,10 +24,9 @@ def predicted(folder: Path) -> list[BoardRun]:
 
 
 @pytest.mark.always
-def test_each_plan_has_a_row_with_what_was_measured_and_predicted(command: Command, tmp_path: Path) -> None:
+def test_each_plan_has_a_row_with_what_was_measured_and_predicted(ran: Command, tmp_path: Path) -> None:
     """One stage: four micro-batches of 25 + 48 ms."""
-    done = command("predict", f"data={write_runs(tmp_path / 'runs')}", "context_gib=0")
-    assert done.returncode == 0, done.stderr
+    done = ran("predict", f"data={write_runs(tmp_path / 'runs')}", "context_gib=0")
     rows = table(tmp_path / "out/predictions.csv", COLUMNS)
     assert [row["run"] for row in rows] == ["one_stage", "two_types"]
     assert float(rows[0]["predicted_ms"]) == pytest.approx(292, abs=0.01)
@@ -47,7 +46,7 @@ def test_two_types_of_gpu_in_one_plan(tmp_path: Path) -> None:
     assert found.predicted_ms == pytest.approx(16.5 + 4 * 120 + 33, abs=0.1)
 
 
-def test_a_plan_that_cannot_be_predicted_says_why_and_others_go_on(command: Command, tmp_path: Path) -> None:
+def test_a_plan_that_cannot_be_predicted_says_why_and_others_go_on(ran: Command, tmp_path: Path) -> None:
     plans = {
         "large": plan([[0, 1, 2, 3]], [[(FAST, 1)]], mbs=64, gbs=64),
         "wide": plan([[0, 1, 2, 3]], [[(FAST, 4)]]),
@@ -58,8 +57,7 @@ def test_a_plan_that_cannot_be_predicted_says_why_and_others_go_on(command: Comm
     }
     rows = "".join(f"{name},toy,,,\n" for name in plans) + "other,unknown,1,,\n"
     folder = write_runs(tmp_path / "runs", {**plans, "other": PLANS["one_stage"]}, rows)
-    done = command("predict", f"data={folder}")
-    assert done.returncode == 0, done.stderr
+    done = ran("predict", f"data={folder}")
     found = {row["run"]: row for row in table(tmp_path / "out/predictions.csv", COLUMNS)}
     notes = {
         "large": "not predicted: micro-batches of 64 are not within the 1 to 4 measured on fast",

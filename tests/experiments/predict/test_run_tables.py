@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from made_up_machine import MACHINE_CSV, machine_json
 from made_up_runs import COLUMNS, table
+from told import told
 
 from experiments.predict.board import StageTensor
 from experiments.predict.modelled_run import Calibration, as_modelled, calibration_of
@@ -52,9 +53,8 @@ def write_folder(
     return folder
 
 
-def test_each_run_has_a_row_and_its_memory_by_tensors(command: Command, tmp_path: Path) -> None:
-    done = command("predict", f"data={write_folder(tmp_path / 'runs')}")
-    assert done.returncode == 0, done.stderr
+def test_each_run_has_a_row_and_its_memory_by_tensors(ran: Command, tmp_path: Path) -> None:
+    done = ran("predict", f"data={write_folder(tmp_path / 'runs')}")
     rows = table(tmp_path / "out/predictions.csv", COLUMNS)
     assert [row["run"] for row in rows] == ["one", "pipeline", "experts"]
     assert [(row["measured_ms"], row["measured_gib"]) for row in rows] == [
@@ -135,10 +135,9 @@ def test_a_machines_file_begins_with_the_name_of_its_gpu(tmp_path: Path, name: s
     assert list(read_run_folder(folder).machines) == ([gpu] if gpu else [])
 
 
-def test_a_run_fixes_the_factor(command: Command, tmp_path: Path) -> None:
+def test_a_run_fixes_the_factor(ran: Command, tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "runs")
-    done = command("predict", f"data={folder}", "calibrate=pipeline")
-    assert done.returncode == 0, done.stderr
+    done = ran("predict", f"data={folder}", "calibrate=pipeline")
     assert "times on a100 are multiplied with " in done.stdout
     found, runs = read(folder)
     calibration = calibration_of("pipeline", found, MEGATRON)
@@ -203,10 +202,9 @@ def test_rates_that_were_not_measured_are_a_note(tmp_path: Path) -> None:
     ]
 
 
-def test_a_row_without_a_prediction_is_empty(command: Command, tmp_path: Path) -> None:
+def test_a_row_without_a_prediction_is_empty(ran: Command, tmp_path: Path) -> None:
     rows = ["a,gone,,a100,8,1,1,1,1,1,4,64,bf16,5,1,,", ROWS[0]]
-    done = command("predict", f"data={write_folder(tmp_path / 'runs', *rows)}")
-    assert done.returncode == 0, done.stderr
+    done = ran("predict", f"data={write_folder(tmp_path / 'runs', *rows)}")
     empty, full = table(tmp_path / "out/predictions.csv", COLUMNS)
     assert [empty[name] for name in COLUMNS[4:10]] == ["5.0", "", "", "1.0", "", ""]
     assert "\nruns.csv: 1 x model: 'gone' is not known" in done.stdout.replace("\x1b[0m", "")
@@ -252,7 +250,5 @@ def test_a_wrong_table_is_told_in_a_line(
 )
 def test_a_wrong_file_of_models_is_told_in_a_line(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
     sizes = {name: value for name, value in (TINY | changes).items() if value is not None}
-    with pytest.raises(ValueError, match="models.json") as error:
+    with told(ValueError, match="models.json", has=why):
         read_run_folder(write_folder(tmp_path, models={"tiny": sizes}))
-    assert why in str(error.value)
-    assert "\n" not in str(error.value)

@@ -22,12 +22,11 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_another_region_gets_all_tables_and_figures(command: Command, tmp_path: Path) -> None:
+def test_another_region_gets_all_tables_and_figures(ran: Command, tmp_path: Path) -> None:
     """Two start days of a day's job: 24 (1.0 + 0.8) dollars of the baseline, 24 (0.5 + 0.4) of moving."""
-    done = command(
+    done = ran(
         "prices", f"data={write_prices(tmp_path / 'eu')}", STARTS, "days=[1]", "hindsight=true", draws=True
     )
-    assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     rows = table(out / "reductions.csv")
     assert list(rows[0]) == ["model", "days", "strategy", "reduction"]
@@ -46,10 +45,9 @@ def test_another_region_gets_all_tables_and_figures(command: Command, tmp_path: 
 
 
 @pytest.mark.always
-def test_without_azure_two_strategies_are_left_out_and_said(command: Command, tmp_path: Path) -> None:
+def test_without_azure_two_strategies_are_left_out_and_said(ran: Command, tmp_path: Path) -> None:
     folder = write_prices(tmp_path / "eu", {"azure.csv": None})
-    done = command("prices", f"data={folder}", STARTS, QUICK)
-    assert done.returncode == 0, done.stderr
+    ran("prices", f"data={folder}", STARTS, QUICK)
     strategies = {row["strategy"] for row in table(tmp_path / "out/reductions.csv")}
     assert strategies == {"baseline", "gpu_type", "packed"}
     said = [" ".join(line.split()) for line in (tmp_path / "out/prices.log").read_text().splitlines()]
@@ -57,12 +55,11 @@ def test_without_azure_two_strategies_are_left_out_and_said(command: Command, tm
     assert line.endswith("(azure.csv is missing): multi_cloud, preemption")
 
 
-def test_conditions_change_what_is_paid(command: Command, tmp_path: Path) -> None:
+def test_conditions_change_what_is_paid(ran: Command, tmp_path: Path) -> None:
     """A checkpoint that takes as long as the work before it doubles all costs, and no reduction."""
     folder = write_prices(tmp_path / "eu")
     overrides = ("checkpoint_s=3600", "carry_forward=true", "days=[0.25]", 'models=["net (batch size 8)"]')
-    done = command("prices", f"data={folder}", STARTS, *overrides, QUICK)
-    assert done.returncode == 0, done.stderr
+    ran("prices", f"data={folder}", STARTS, *overrides, QUICK)
     costs = table(tmp_path / "out/costs.csv")
     assert [row["model"] for row in costs] == ["net (batch size 8)"] * 5
     assert float(costs[0]["mean_hours"]) == pytest.approx(12.0)
@@ -90,11 +87,11 @@ def test_a_wrong_option_is_a_line(
 
 
 @pytest.mark.skipif(not (SHARED_DATA / "spot_prices").is_dir(), reason="needs the shared data")
-def test_the_published_folder_gives_the_published_table(command: Command, tmp_path: Path) -> None:
+def test_the_published_folder_gives_the_published_table(ran: Command, tmp_path: Path) -> None:
     folder = SHARED_DATA / "spot_prices"
     printed = table(folder / "published_cost_reduction.csv")
     models = ",".join(f'"{model}"' for model in dict.fromkeys(row["model"] for row in printed))
-    assert command("prices", f"data={folder}", f"models=[{models}]", QUICK).returncode == 0
+    ran("prices", f"data={folder}", f"models=[{models}]", QUICK)
     found = {tuple(row.values())[:3]: row["reduction"] for row in table(tmp_path / "out/reductions.csv")}
     assert len(printed) == len(found) == 60
     for row in printed:

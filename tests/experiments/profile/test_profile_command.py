@@ -30,10 +30,9 @@ def save(placement: Placement, found: Measurement, directory: Path) -> None:
 
 
 @pytest.mark.always
-def test_profile_then_search(command, tmp_path: Path) -> None:
+def test_profile_then_search(ran, tmp_path: Path) -> None:
     options = ["placement=m_shape", "placement.num_devices=2", "runtime.launcher=fork"]
-    done = command("profile", *options, "profiling.iterations=2", *SMALL)
-    assert done.returncode == 0, done.stderr
+    done = ran("profile", *options, "profiling.iterations=2", *SMALL)
     assert "no GPU: times at the current clock of the processor, no energy\n" in done.stdout
     output = tmp_path / "measured"
     (tmp_path / "out").rename(output)
@@ -47,16 +46,14 @@ def test_profile_then_search(command, tmp_path: Path) -> None:
     facts = json.loads((output / "profile.json").read_text())
     assert (facts["energy"], facts["blocking_power_w"], facts["iterations"]) == (False, None, 3)
     options = ["placement=profiled", f"placement.path={output}", "search.work_limit=2.5"]
-    done = command("search", *options, "search.num_micro_batches=5")
-    assert done.returncode == 0, done.stderr
+    ran("search", *options, "search.num_micro_batches=5")
     assert validate(read_schedule(tmp_path / "out/schedule.json")).placement == placement
 
 
-def test_each_mode_is_measured_and_searched(command, tmp_path: Path) -> None:
+def test_each_mode_is_measured_and_searched(ran, tmp_path: Path) -> None:
     write_text(tmp_path / "placement.yaml", placement_to_yaml(recomputing()))
     options = ["placement=file", f"placement.path={tmp_path / 'placement.yaml'}", "profiling.iterations=2"]
-    done = command("profile", *options, "runtime.launcher=in_process", *SMALL)
-    assert done.returncode == 0, done.stderr
+    ran("profile", *options, "runtime.launcher=in_process", *SMALL)
     output = tmp_path / "measured"
     (tmp_path / "out").rename(output)
     rows = {row["block"]: float(row["time"]) for row in csv.DictReader((output / "profile.csv").open())}
@@ -68,8 +65,7 @@ def test_each_mode_is_measured_and_searched(command, tmp_path: Path) -> None:
     again = read_script(output / "scripts_1" / "device_0.py").calls.runs
     assert {run.mode for run in again if run.block == "F0"} == {"recompute"}
     options = ["placement=profiled", f"placement.path={output}", "search.work_limit=1"]
-    done = command("search", *options, "search.num_micro_batches=3")
-    assert done.returncode == 0, done.stderr
+    ran("search", *options, "search.num_micro_batches=3")
     assert read_schedule(tmp_path / "out/schedule.json").chosen
 
 
@@ -88,7 +84,7 @@ def measurement(energy: bool) -> Measurement:
     return Measurement("nccl", (1.0,), ((1.0,),), None, {}, "none", ("a GPU", "a GPU"), tuple(profiles))
 
 
-def test_waiting_by_clock_feeds_the_frontier(command, tmp_path: Path) -> None:
+def test_waiting_by_clock_feeds_the_frontier(ran, tmp_path: Path) -> None:
     """What is written is what the next command takes."""
     output = tmp_path / "measured"
     output.mkdir()
@@ -101,8 +97,7 @@ def test_waiting_by_clock_feeds_the_frontier(command, tmp_path: Path) -> None:
     facts = json.loads((output / "profile.json").read_text())
     assert facts["blocking_power_w"] == {"1410": 82, "990": 52}
     small = ["search.num_micro_batches=4", "energy.num_plans=5", "energy.baselines=[]"]
-    done = command("frontier", "placement=profiled", f"placement.path={output}", *small)
-    assert done.returncode == 0, done.stderr
+    ran("frontier", "placement=profiled", f"placement.path={output}", *small)
     frontier = json.loads((tmp_path / "out/frontier.json").read_text())
     assert frontier["blocking_power_by_clock"] == {"990": 52, "1410": 82}
     assert frontier["all_maximum"]["time_ms"] == pytest.approx(4 * 30 + 30)

@@ -12,7 +12,7 @@ from placements.profiles.length_rules import read_length_rules, value
 OPTIONS = ["placement=v_shape", "placement.num_devices=2"]
 
 
-def test_a_table_of_any_profiler_is_fitted_and_searched(command, tmp_path: Path) -> None:
+def test_a_table_of_any_profiler_is_fitted_and_searched(ran, tmp_path: Path) -> None:
     table = tmp_path / "measured.csv"
     lines = [
         f"gpu 0,{tokens},{name},{scale * (1 + tokens / 1000 + (tokens / 1000) ** 2)}"
@@ -20,8 +20,7 @@ def test_a_table_of_any_profiler_is_fitted_and_searched(command, tmp_path: Path)
         for name, scale in (("F0", 1), ("B0", 2), ("F1", 1), ("B1", 2))
     ]
     table.write_text("\n".join(["device,tokens,block,time_ms", *lines]) + "\n")
-    done = command("profile", *OPTIONS, f"profiling.length_table={table}")
-    assert done.returncode == 0, done.stderr
+    done = ran("profile", *OPTIONS, f"profiling.length_table={table}")
     assert "  B1: 2 + 2 x + 2 x^2 ms; worst 0.0%, at" in done.stdout
     rules = tmp_path / "rules.csv"
     (tmp_path / "out" / "length_rules.csv").rename(rules)
@@ -30,8 +29,7 @@ def test_a_table_of_any_profiler_is_fitted_and_searched(command, tmp_path: Path)
     lengths = tmp_path / "lengths.csv"
     lengths.write_text("micro_batch,tokens\n0,3000\n1,1000\n")
     given = [f"search.micro_batches={lengths}", f"search.length_rules={rules}", "search.work_limit=1"]
-    done = command("search", *OPTIONS, *given)
-    assert done.returncode == 0, done.stderr
+    done = ran("search", *OPTIONS, *given)
     # 13 and 3 ms forward, twice that backward: the short one first, and its B0 before that of the long one
     assert "makespan    81 ms" in done.stdout
 

@@ -19,14 +19,12 @@ def times_ms(path: Path) -> dict[str, float]:
         return {row["block"]: 1e3 * float(row["time"]) for row in csv.DictReader(file)}
 
 
-def test_a_run_of_ours_gives_the_times_of_its_blocks(command, tmp_path: Path) -> None:
+def test_a_run_of_ours_gives_the_times_of_its_blocks(ran, tmp_path: Path) -> None:
     run = [*TWO_STAGES, "runtime.launcher=in_process", "runtime.trace=true", *SMALL]
-    done = command("run", *run)
-    assert done.returncode == 0, done.stderr
+    ran("run", *run)
     (tmp_path / "out").rename(tmp_path / "run")
     trace = tmp_path / "run/trace.json"
-    done = command("profile", *TWO_STAGES, f"profiling.trace={trace}")
-    assert done.returncode == 0, done.stderr
+    ran("profile", *TWO_STAGES, f"profiling.trace={trace}")
     measured: dict[str, list[float]] = {}
     events = read_events(trace)
     for event in (event for device in (0, 1) for event in thread_of(events, device, "measured")):
@@ -37,19 +35,17 @@ def test_a_run_of_ours_gives_the_times_of_its_blocks(command, tmp_path: Path) ->
         assert min(each) - 0.002 <= found[block] <= max(each) + 0.002
         runs = sorted(each)
         assert found[block] == pytest.approx((runs[len(runs) // 2] + runs[~(len(runs) // 2)]) / 2, abs=0.002)
-    done = command("search", "placement=profiled", f"placement.path={tmp_path / 'out'}")
-    assert done.returncode == 0, done.stderr
+    ran("search", "placement=profiled", f"placement.path={tmp_path / 'out'}")
 
 
-def test_torch_profiles_are_read(command, tmp_path: Path) -> None:
+def test_torch_profiles_are_read(ran, tmp_path: Path) -> None:
     with profile(activities=[ProfilerActivity.CPU]) as profiled:
         for micro_batch in range(3):
             for stage in range(2):
                 with record_function(f"PP:{stage}F{micro_batch}"):
                     torch.ones(64, 64) @ torch.ones(64, 64)
     profiled.export_chrome_trace(str(tmp_path / "torch.json.gz"))
-    done = command("profile", *TWO_STAGES, f"profiling.trace={tmp_path / 'torch.json.gz'}")
-    assert done.returncode == 0, done.stderr
+    done = ran("profile", *TWO_STAGES, f"profiling.trace={tmp_path / 'torch.json.gz'}")
     spans = {event.key: event.cpu_time_total / 1e3 for event in profiled.key_averages()}
     runs = [[spans[f"PP:{stage}F{n}"] for n in range(3)] for stage in range(2)]
     found = times_ms(tmp_path / "out/profile.csv")

@@ -27,7 +27,7 @@ TINY = {
 
 
 @pytest.mark.always
-def test_a_file_of_rates_is_written_and_read(command: Any, tmp_path: Path) -> None:
+def test_a_file_of_rates_is_written_and_read(ran: Any, tmp_path: Path) -> None:
     """Five products of a layer and the output layer's with one GPU, and as many others with two."""
     write_json(tmp_path / "config.json", TINY)
     line = [
@@ -37,8 +37,7 @@ def test_a_file_of_rates_is_written_and_read(command: Any, tmp_path: Path) -> No
         "tensor_parallel=[1,2]",
         "repeats=1",
     ]
-    done = command("profile_rates", *line)
-    assert done.returncode == 0, done.stderr
+    done = ran("profile_rates", *line)
     path = tmp_path / "out/a100_rates.csv"
     assert done.stdout.startswith("26 operators of ")
     assert done.stdout.endswith(f" on a100\na100_rates.csv in {path.parent}\n")

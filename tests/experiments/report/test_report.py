@@ -16,8 +16,7 @@ from schedsearch.figures.frontier import draw_frontier
 VOID = {"meta", "img"}
 HOSTILE = "<script>alert('x')</script>\" onload=\"y & z"
 PICTURE = Picture(
-    image(draw_frontier([(10.0, 5.0), (12.0, 4.0)], (10.0, 6.0)).figure, "png"),
-    "energy against time",
+    image(draw_frontier([(10.0, 5.0), (12.0, 4.0)], (10.0, 6.0)).figure, "png"), "energy against time"
 )
 
 SECTIONS = (

@@ -233,7 +233,6 @@ def test_a_report_of_a_run_tells_losses_times_memory_and_shares(written: Written
 @pytest.mark.parametrize("wrong", ["max_loss_error", "max_gradient_error", "max_parameter_error"])
 def test_one_large_error_is_not_equal(written: Written, tmp_path: Path, wrong: str) -> None:
     comparison = MEASUREMENT.comparison
-    assert comparison is not None
     measurement = replace(MEASUREMENT, comparison=comparison._replace(**{wrong: 2e-12}))
     run_report.write_resumed_page(PLACEMENT, measurement, tmp_path / "report.html")
     holds(written.summary, ("Equal to the unpipelined model", "no"))

@@ -22,9 +22,7 @@ from schedsearch.figures.canvas import image
 MEASURED = ("tessel_figure9",)
 """Seconds of this machine, which no test asks for."""
 
-VARYING = {
-    *("search_s", "over_tessels_search_s", "peak_activations", "found_bubble_rate"),
-}
+VARYING = {*("search_s", "over_tessels_search_s", "peak_activations", "found_bubble_rate")}
 """Metrics that are not the same twice: measured on the machine, or of one of several equal schedules."""
 
 
@@ -52,7 +50,6 @@ def test_what_differs_has_a_reason_and_names_a_test_or_is_not_understood() -> No
     tests = "\n".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/test_*.py"))
     for item in ITEMS.values():
         found = read_recorded(item.name, "full")
-        assert found is not None
         wrong = [row for row in item.compared(found.rows) if not item.is_as_claimed(row)]
         if wrong or not all(trend["holds"] for trend in found.manifest["trends"]):
             assert item.because, item.name
@@ -75,7 +72,6 @@ def test_the_small_version_is_as_it_was(name: str) -> None:
     if not path.exists():
         pytest.skip("the shared data are not here")
     options = replace(item.small, data=str(path)) if item.data else item.small
-    assert recorded is not None
     rows = item.rows(options)
     assert [*_changes(item, rows, recorded.rows)] == []
     if name.startswith("tessel"):

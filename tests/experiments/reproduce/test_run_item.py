@@ -118,7 +118,6 @@ def test_a_kept_result_is_read_as_it_was_made(tmp_path: Path) -> None:
     for size in ("small", "full"):
         record("squares", size, manifest(made, size), made.rows, tmp_path / "results")
     found = read_recorded("squares", "small", tmp_path / "results")
-    assert found is not None
     assert (found.manifest["size"], found.manifest["options"]) == ("small", {"most": 3})
     assert rows_to_csv(found.rows) == rows_to_csv(made.rows)
     assert read_recorded("others", "full", tmp_path / "results") is None

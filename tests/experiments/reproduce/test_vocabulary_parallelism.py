@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from places import SHARED_DATA
 
-from experiments.config.options import OptionError
 from experiments.reproduce.item import Row
 from experiments.reproduce.measured import MeasuredOptions
 from experiments.reproduce.measured.vocabulary_parallelism import ITEMS
@@ -51,8 +50,3 @@ def test_the_published_runs_are_within_two_percent() -> None:
 def test_wrong_runs_are_named(tmp_path: Path, lines: list[str], message: str) -> None:
     with pytest.raises(ProfileError, match=f"^{tmp_path}/measured_iterations.csv: {message}"):
         rows_of(tmp_path, *lines)
-
-
-def test_the_folder_is_needed() -> None:
-    with pytest.raises(OptionError, match="^data: has no value; give the folder"):
-        ITEM.cases(MeasuredOptions())

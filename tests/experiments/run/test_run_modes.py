@@ -8,27 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from modes_and_streams import recomputing
+from modes_and_streams import options_for, recomputing
 from places import ROOT
 
-from placements.forms.texts import write_text
-from placements.placement_file import placement_to_yaml, read_placement
+from placements.placement_file import read_placement
 from runtime.codegen.script import programs_of, read_scripts
 from schedsearch.schedule_file import read_schedule
 
 EXAMPLES = ROOT / "examples"
 
 
-def test_modes_are_chosen_planned_run_and_compared(command, tmp_path: Path) -> None:
-    write_text(tmp_path / "placement.yaml", placement_to_yaml(replace(recomputing(), memory=(12, 12))))
-    done = command(
+def test_modes_are_chosen_planned_run_and_compared(ran, tmp_path: Path) -> None:
+    done = ran(
         "run",
-        *("placement=file", f"placement.path={tmp_path / 'placement.yaml'}"),
-        *("search.num_micro_batches=4", "search.work_limit=1", "energy.num_plans=10", "energy.slowdown=1.1"),
+        *options_for(replace(recomputing(), memory=(12, 12)), tmp_path, 4),
+        *("search.work_limit=1", "energy.num_plans=10", "energy.slowdown=1.1"),
         *("runtime.launcher=in_process", "runtime.device=cpu", "runtime.simulated_gpus=true"),
         *("runtime.trace=true", "runtime.iterations=2"),
     )
-    assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     schedule = read_schedule(out / "schedule.json")
     assert any(map(any, schedule.chosen)), "12 units hold the activations of one micro-batch"
@@ -49,16 +46,14 @@ def test_modes_are_chosen_planned_run_and_compared(command, tmp_path: Path) -> N
     assert "best by hand" in done.stdout
 
 
-def test_a_layer_of_experts_runs_on_two_streams_with_the_clocks_of_its_plan(command, tmp_path: Path) -> None:
+def test_a_layer_of_experts_runs_on_two_streams_with_the_clocks_of_its_plan(ran, tmp_path: Path) -> None:
     placement = replace(read_placement(EXAMPLES / "communication.yaml"), slowdown=())
-    write_text(tmp_path / "placement.yaml", placement_to_yaml(placement))
-    done = command(
+    ran(
         "run",
-        *("placement=file", f"placement.path={tmp_path / 'placement.yaml'}", "search.num_micro_batches=3"),
+        *options_for(placement, tmp_path, 3),
         *("search.work_limit=1", "energy.num_plans=10", "runtime.launcher=in_process", "runtime.device=cpu"),
         *("runtime.iterations=1", "runtime.num_experts=3"),
     )
-    assert done.returncode == 0, done.stderr
     measured = json.loads((tmp_path / "out" / "measurement.json").read_text())
     assert measured["bitwise_equal"] and measured["max_gradient_error"] == 0
     calls = (tmp_path / "out" / "scripts" / "device_0.py").read_text().splitlines()

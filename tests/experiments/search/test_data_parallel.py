@@ -56,16 +56,15 @@ def test_groups_that_cannot_run_stop_before_the_search(
     assert not list((tmp_path / "out").glob("*.json"))
 
 
-def test_a_run_on_groups_of_gpus_uses_what_was_planned(command, tmp_path: Path) -> None:
+def test_a_run_on_groups_of_gpus_uses_what_was_planned(ran, tmp_path: Path) -> None:
     """One stage on two GPUs and one on four, each in two groups; clocks repeat, for one micro-batch more."""
     small = ["runtime.hidden_size=16", "runtime.sequence_length=8", "runtime.iterations=2"]
     chosen = ["placement.num_gpus=[2,4]", "placement.data_parallel=2", "energy.periodic=1"]
-    done = command(
+    ran(
         *("run", "placement=v_shape", "placement.num_devices=2", *chosen, *small),
         *("schedule=one_f_one_b", "search.num_micro_batches=6", "runtime.num_micro_batches=7"),
         *("runtime.launcher=in_process", "runtime.simulated_gpus=true"),
     )
-    assert done.returncode == 0, done.stderr
     out = tmp_path / "out"
     data = json.loads((out / "measurement.json").read_text())
     assert data["bitwise_equal"] is True
@@ -88,10 +87,7 @@ def test_a_run_on_groups_of_gpus_uses_what_was_planned(command, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            ["placement.num_gpus=[1,2,2,1]"],
-            "placement.num_gpus: [1, 2, 2, 1] is not a whole number or null",
-        ),
+        (["placement.num_gpus=[1,2,2,1]"], "placement.num_gpus: [1, 2, 2, 1] is not a whole number or null"),
         (["placement.num_gpus=2", "placement.data_parallel=2"], "placement.data_parallel: 2 is not 1, and"),
         (["placement.num_gpus=3"], "placement.num_gpus: 3 in 1 data-parallel groups are 3 GPUs that share"),
     ],
@@ -103,11 +99,10 @@ def test_a_gpt_is_costed_with_the_gpus_of_a_device_or_refused(
     assert message in refused("search", "placement=gpt", *options)
 
 
-def test_the_clock_changes_less_of_a_layer_that_several_gpus_share(command, tmp_path: Path) -> None:
+def test_the_clock_changes_less_of_a_layer_that_several_gpus_share(ran, tmp_path: Path) -> None:
     """Of the time of its sums the power model has the share of copies, not that of products."""
     options = ["placement.num_gpus=4", "placement.vocab_size=50000", "schedule=gpipe"]
-    done = command("frontier", *options, "search.num_micro_batches=1", "energy.num_plans=2")
-    assert done.returncode == 0, done.stderr
+    ran("frontier", *options, "search.num_micro_batches=1", "energy.num_plans=2")
     profile = Profile.from_csv(tmp_path / "out" / "profile.csv", blocking_power_w=80.0)
     slowest = {name: points[0].time_ms / points[-1].time_ms for name, points in profile.points.items()}
     assert slowest["E"] < slowest["F0"] < slowest["H"]

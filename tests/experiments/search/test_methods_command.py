@@ -13,9 +13,8 @@ SMALL = ["placement=v_shape", "placement.num_devices=2", "search.num_micro_batch
 
 
 @pytest.mark.parametrize("method", ["tessel", "time_optimal"])
-def test_the_baselines_write_the_same_files(method: str, command, tmp_path: Path) -> None:
-    done = command("search", *SMALL, f"search.method={method}")
-    assert done.returncode == 0, done.stderr
+def test_the_baselines_write_the_same_files(method: str, ran, tmp_path: Path) -> None:
+    done = ran("search", *SMALL, f"search.method={method}")
     data = json.loads((tmp_path / "out/schedule.json").read_text())
     read_schedule(tmp_path / "out/schedule.json")
     assert data["search_status"] == "OPTIMAL"
@@ -26,11 +25,10 @@ def test_the_baselines_write_the_same_files(method: str, command, tmp_path: Path
     assert "search: " in done.stderr
 
 
-def test_the_main_job_with_a_baseline(command, tmp_path: Path) -> None:
+def test_the_main_job_with_a_baseline(ran, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     quick = ["runtime.launcher=fork", "runtime.iterations=1", "energy.num_plans=5"]
-    done = command("run", *SMALL, "search.method=tessel", *quick)
-    assert done.returncode == 0, done.stderr
+    ran("run", *SMALL, "search.method=tessel", *quick)
     measurement = json.loads((tmp_path / "out/measurement.json").read_text())
     assert measurement["bitwise_equal"]
     report = (tmp_path / "out/report.html").read_text()
@@ -38,19 +36,18 @@ def test_the_main_job_with_a_baseline(command, tmp_path: Path) -> None:
     assert "period and makespan proved" in report
 
 
-def test_a_search_begins_with_a_file(command, tmp_path: Path) -> None:
+def test_a_search_begins_with_a_file(ran, tmp_path: Path) -> None:
     line = ["search", "placement=v_shape", "search.num_micro_batches=8", "search.memory=3"]
-    assert command(*line, "search.work_limit=20").returncode == 0
+    ran(*line, "search.work_limit=20")
     first = tmp_path / "first.json"
     (tmp_path / "out/schedule.json").rename(first)
     line.append("search.time_limit_s=1e-6")
-    done = command(*line, f"search.begin_with={first}")
-    assert done.returncode == 0, done.stderr
+    ran(*line, f"search.begin_with={first}")
     again, before = (json.loads(path.read_text()) for path in (tmp_path / "out/schedule.json", first))
     for figure in ("period", "micro_batches_per_repetend", "makespan"):
         assert again[figure] == before[figure]
     (tmp_path / "out/schedule.json").unlink()
-    assert command(*line).returncode == 0
+    ran(*line)
     alone = json.loads((tmp_path / "out/schedule.json").read_text())
     assert alone["period"] / alone["micro_batches_per_repetend"] > again["period"] / 3
 
@@ -58,10 +55,7 @@ def test_a_search_begins_with_a_file(command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (
-            "search.method=tesel",
-            "search.method: 'tesel' is not known; did you mean tessel?",
-        ),
+        ("search.method=tesel", "search.method: 'tesel' is not known; did you mean tessel?"),
         ("search.begin_with=none.json", "none.json: cannot be read"),
     ],
 )

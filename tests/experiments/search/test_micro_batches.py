@@ -17,11 +17,10 @@ OPTIONS = [
 TABLE = "micro_batch,block,time_ms\n1,F0,4\n2,B1,6\n"
 
 
-def test_the_schedule_has_the_times_of_the_file(command, tmp_path: Path) -> None:
+def test_the_schedule_has_the_times_of_the_file(ran, tmp_path: Path) -> None:
     path = tmp_path / "micro_batches.csv"
     path.write_text(TABLE)
-    done = command("search", *OPTIONS, f"search.micro_batches={path}")
-    assert done.returncode == 0, done.stderr
+    ran("search", *OPTIONS, f"search.micro_batches={path}")
     schedule = validate(read_schedule(tmp_path / "out" / "schedule.json"))
     assert schedule.num_micro_batches == 3
     tick_ms = schedule.placement.tick_ms

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 from commands import refusal
-from modes_and_streams import communicated, communicating, offloaded, offloading, recomputed, recomputing
+from modes_and_streams import (
+    communicated,
+    communicating,
+    offloaded,
+    offloading,
+    options_for,
+    recomputed,
+    recomputing,
+)
+from told import told
 
 from experiments.search.profile_reading import CostSource
 from experiments.search.report import schedule_sections
@@ -17,7 +26,6 @@ from experiments.search.results import SearchStepResult
 from experiments.search.search_step import figures
 from placements import Placement, PlacementError, Profile
 from placements.forms.texts import write_json, write_text
-from placements.placement_file import placement_to_yaml
 from schedsearch.core.problem import Problem
 from schedsearch.energy import Frontier, simulate_at_clocks
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
@@ -34,15 +42,9 @@ each_placement = pytest.mark.parametrize(
 )
 
 
-def options_for(placement: Placement, folder: Path) -> list[str]:
-    path = folder / "placement.yaml"
-    write_text(path, placement_to_yaml(placement))
-    return ["placement=file", f"placement.path={path}", "search.num_micro_batches=2"]
-
-
 @each_placement
 def test_tessel_says_that_it_cannot_take_them(placement: Placement, tmp_path: Path) -> None:
-    options = [*options_for(placement, tmp_path), "search.method=tessel"]
+    options = [*options_for(placement, tmp_path, 2), "search.method=tessel"]
     error = refusal("search", options, tmp_path / "out")
     assert error.startswith(NAMES[placement.name])
     assert "search.method=tessel cannot take yet; use search.method=" in error
@@ -51,12 +53,7 @@ def test_tessel_says_that_it_cannot_take_them(placement: Placement, tmp_path: Pa
 @pytest.mark.parametrize(
     ("command", "placement", "more", "message"),
     [
-        (
-            "frontier",
-            offloading(1.5),
-            [],
-            "slowdown: streams of offloading slow each other down",
-        ),
+        ("frontier", offloading(1.5), [], "slowdown: streams of offloading slow each other down"),
         ("frontier", recomputing(), ["energy.periodic=1"], f"{NAMES['recomputing']} energy.periodic cannot"),
         ("frontier", communicating(), ["energy.dwell_ms=1"], f"{NAMES['communicating']} energy.dwell_ms and"),
         ("run", communicating(), [], "blocks (mlp).stream: is 'compute', that of dispatch, whose gradient"),
@@ -66,7 +63,7 @@ def test_tessel_says_that_it_cannot_take_them(placement: Placement, tmp_path: Pa
 def test_what_cannot_take_them_says_so(
     command: str, placement: Placement, more: list[str], message: str, tmp_path: Path
 ) -> None:
-    error = refusal(command, [*options_for(placement, tmp_path), *more], tmp_path / "out")
+    error = refusal(command, [*options_for(placement, tmp_path, 2), *more], tmp_path / "out")
     assert error.startswith(message)
 
 
@@ -74,10 +71,9 @@ def test_what_cannot_take_them_says_so(
     ("placement", "period"), [(recomputing(), 6), (communicating(), 9), (offloading(), 10)]
 )
 def test_a_period_with_modes_or_streams_is_proved_again(
-    command, placement: Placement, period: int, tmp_path: Path
+    command, ran, placement: Placement, period: int, tmp_path: Path
 ) -> None:
-    done = command("search", *options_for(placement, tmp_path), "search.work_limit=2.5")
-    assert done.returncode == 0, done.stderr
+    ran("search", *options_for(placement, tmp_path, 2), "search.work_limit=2.5")
     assert json.loads((tmp_path / "out" / "schedule.json").read_text())["certificate"]
     checked = command("check", f"schedule={tmp_path / 'out' / 'schedule.json'}")
     assert f"period proved: {period} ms per micro-batch is the least" in checked.stdout, checked.stderr
@@ -91,21 +87,19 @@ def test_a_check_knows_a_schedule_whose_streams_are_slow_alone(tmp_path: Path) -
     assert "bounds where streams slow each other down cannot be checked" in error
 
 
-def test_a_schedule_by_hand_chooses_modes_as_people_do_and_knows_no_streams(command, tmp_path: Path) -> None:
+def test_a_schedule_by_hand_chooses_modes_as_people_do_and_knows_no_streams(ran, tmp_path: Path) -> None:
     by_hand = "schedule=one_f_one_b"
-    done = command("search", *options_for(recomputing(), tmp_path), by_hand)
-    assert done.returncode == 0, done.stderr
+    ran("search", *options_for(recomputing(), tmp_path, 2), by_hand)
     assert read_schedule(tmp_path / "out" / "schedule.json").chosen
-    error = refusal("search", [*options_for(communicating(), tmp_path), by_hand], tmp_path / "other")
+    error = refusal("search", [*options_for(communicating(), tmp_path, 2), by_hand], tmp_path / "other")
     assert "schedule=one_f_one_b cannot take yet; use schedule=searched" in error
 
 
-def test_a_search_of_modes_is_no_worse_than_what_it_begins_with(command, tmp_path: Path) -> None:
+def test_a_search_of_modes_is_no_worse_than_what_it_begins_with(ran, tmp_path: Path) -> None:
     path = tmp_path / "schedule.json"
     write_json(path, schedule_to_dict(recomputed()))
-    options = [*options_for(recomputing(), tmp_path), f"search.begin_with={path}", "search.work_limit=1"]
-    done = command("search", *options)
-    assert done.returncode == 0, done.stderr
+    options = [*options_for(recomputing(), tmp_path, 2), f"search.begin_with={path}", "search.work_limit=1"]
+    ran("search", *options)
     assert read_schedule(tmp_path / "out" / "schedule.json").makespan <= recomputed().makespan
 
 
@@ -121,11 +115,10 @@ def profile_of_stages(path: Path, more: tuple[str, ...] = ()) -> str:
     return f"profile.path={path}"
 
 
-def test_a_search_takes_the_times_of_modes_from_a_profile(command, tmp_path: Path) -> None:
+def test_a_search_takes_the_times_of_modes_from_a_profile(ran, tmp_path: Path) -> None:
     own = "B1@recompute,1200,0.055,16"
-    options = [*options_for(recomputing(), tmp_path), profile_of_stages(tmp_path / "profile.csv", (own,))]
-    done = command("search", *options, "search.work_limit=1")
-    assert done.returncode == 0, done.stderr
+    options = [*options_for(recomputing(), tmp_path, 2), profile_of_stages(tmp_path / "profile.csv", (own,))]
+    ran("search", *options, "search.work_limit=1")
     found = read_schedule(tmp_path / "out" / "schedule.json").placement
     times_ms = {name: found.ms(block.time) for name, block in found.runs.items()}
     assert times_ms["B0"] == pytest.approx(40) and times_ms["F1@recompute"] == pytest.approx(20)
@@ -133,19 +126,13 @@ def test_a_search_takes_the_times_of_modes_from_a_profile(command, tmp_path: Pat
     assert times_ms["B1@recompute"] == pytest.approx(55), "as its own row says"
 
 
-def test_a_frontier_of_modes_and_what_it_writes(command, tmp_path: Path) -> None:
+def test_a_frontier_of_modes_and_what_it_writes(ran, tmp_path: Path) -> None:
     placement = replace(recomputing(), memory=(12, 12))
-    options = [*options_for(placement, tmp_path), profile_of_stages(tmp_path / "profile.csv")]
+    options = [*options_for(placement, tmp_path, 2), profile_of_stages(tmp_path / "profile.csv")]
     out = tmp_path / "out"
-    done = command(
-        "frontier",
-        *options,
-        "energy.num_plans=10",
-        "search.work_limit=1",
-        "energy.orders=8",
-        draws=True,
+    done = ran(
+        "frontier", *options, "energy.num_plans=10", "search.work_limit=1", "energy.orders=8", draws=True
     )
-    assert done.returncode == 0, done.stderr
     schedule = read_schedule(out / "schedule.json")
     assert schedule.chosen
     frontier = Frontier.from_json(out / "frontier.json")
@@ -161,19 +148,17 @@ def test_a_frontier_of_modes_and_what_it_writes(command, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("placement", [communicating(), offloading()], ids=lambda each: each.name)
-def test_a_frontier_of_streams(placement: Placement, command, tmp_path: Path) -> None:
-    options = [*options_for(placement, tmp_path), "energy.num_plans=10", "search.work_limit=1"]
-    done = command("frontier", *options)
-    assert done.returncode == 0, done.stderr
+def test_a_frontier_of_streams(placement: Placement, ran, tmp_path: Path) -> None:
+    options = [*options_for(placement, tmp_path, 2), "energy.num_plans=10", "search.work_limit=1"]
+    ran("frontier", *options)
     plans = Frontier.from_json(tmp_path / "out" / "frontier.json").plans
     assert plans[-1].time_ms > plans[0].time_ms and all(plan.gap < 0.1 for plan in plans)
 
 
 @each_placement
 def test_a_search_for_the_least_time_refuses_likewise(placement: Placement) -> None:
-    with pytest.raises(PlacementError) as error:
+    with told(PlacementError, NAMES[placement.name]):
         find(Problem(placement, 2, method="time_optimal"))
-    assert str(error.value).startswith(NAMES[placement.name]) and "\n" not in str(error.value)
 
 
 def test_the_lines_of_a_search_say_how_often_each_mode_is_chosen() -> None:

@@ -19,9 +19,8 @@ from schedsearch.validate import validate
 
 
 @pytest.mark.always
-def test_writes_both_files(command, tmp_path: Path) -> None:
-    done = command("search", "placement=m_shape", "search.memory=6", "search.num_micro_batches=6")
-    assert done.returncode == 0, done.stderr
+def test_writes_both_files(ran, tmp_path: Path) -> None:
+    ran("search", "placement=m_shape", "search.memory=6", "search.num_micro_batches=6")
     placement = read_placement(tmp_path / "out/placement.yaml")
     data = json.loads((tmp_path / "out/schedule.json").read_text())
     assert (data["search_status"], data["period"], data["period_bound"]) == ("OPTIMAL", 6, 6)
@@ -35,24 +34,22 @@ def test_writes_both_files(command, tmp_path: Path) -> None:
     assert len(data["blocks"]) == 6 * len(placement.blocks)
 
 
-def test_a_placement_of_ones_own(command, tmp_path: Path) -> None:
+def test_a_placement_of_ones_own(ran, tmp_path: Path) -> None:
     data = placement_to_dict(m_shape()) | {"transfer": [{"from": "F0", "to": "F1", "time": 2}]}
     data["memory_unit_mib"] = 512
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(data))
     path = tmp_path / "mine.yaml"
     options = ["placement=file", f"placement.path={path}", "search.work_limit=2.5"]
-    done = command("search", *options, "search.memory=[6,6,3GiB,2.5GiB]")
-    assert done.returncode == 0, done.stderr
+    done = ran("search", *options, "search.memory=[6,6,3GiB,2.5GiB]")
     assert "of 6, 6, 6, 5 units of 512 MiB\n" in done.stdout
     schedule = read_schedule(tmp_path / "out/schedule.json")
     assert schedule.placement.memory == (6, 6, 6, 5)
     assert schedule.placement.transfer_time("F0", "F1") == 2
 
 
-def test_hand_made_schedules(command, tmp_path: Path) -> None:
+def test_hand_made_schedules(command, ran, tmp_path: Path) -> None:
     options = ["placement=v_shape", "schedule=one_f_one_b", "search.num_micro_batches=8"]
-    done = command("search", *options, "search.memory=4")
-    assert done.returncode == 0, done.stderr
+    ran("search", *options, "search.memory=4")
     data = json.loads((tmp_path / "out/schedule.json").read_text())
     assert (data["search_status"], data["period"], data["repetend"]) == ("FEASIBLE", None, None)
     assert data["makespan"] == 4 * (8 + 3)
@@ -73,10 +70,9 @@ def test_a_hand_made_schedule_shows_its_figures_with_units(command) -> None:
     assert "period      none, as no pattern repeats" in command("search", *options, "schedule=gpipe").stdout
 
 
-def test_memory_with_a_unit_is_understood(command, tmp_path: Path) -> None:
+def test_memory_with_a_unit_is_understood(ran, tmp_path: Path) -> None:
     gpt = ["schedule=gpipe", "search.num_micro_batches=2", "search.memory=[65GB,65GiB,65000,68157440KiB]"]
-    done = command("search", *gpt)
-    assert done.returncode == 0, done.stderr
+    ran("search", *gpt)
     memory = read_schedule(tmp_path / "out/schedule.json").placement.memory
     assert memory == (int(65e9) // 2**20, 65 * 1024, 65000, 66560)
 
@@ -108,10 +104,9 @@ def test_what_is_proved_is_named(command, tmp_path: Path) -> None:
     assert "another run" not in done.stdout
 
 
-def test_torchs_form_beside_ours(command, tmp_path: Path) -> None:
+def test_torchs_form_beside_ours(ran, tmp_path: Path) -> None:
     options = ["placement=wave_shape", "placement.num_devices=2", "placement.split_backward=true"]
-    done = command("search", *options, "search.num_micro_batches=4", "search.export=torch")
-    assert done.returncode == 0, done.stderr
+    ran("search", *options, "search.num_micro_batches=4", "search.export=torch")
     schedule = read_schedule(tmp_path / "out/schedule.json")
     assert (tmp_path / "out/schedule.csv").read_text() == str(torch_order(schedule))
     assert ": 2 ranks, 4 stages, 4 micro-batches, 16 messages" in check_file(tmp_path / "out/schedule.csv")

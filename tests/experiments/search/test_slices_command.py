@@ -23,20 +23,18 @@ sequence_slices: {num_slices: 4, attention_share: 0.4}
 """
 
 
-def test_a_gpt_in_slices_has_the_times_of_its_cost_model(command, tmp_path: Path) -> None:
-    done = command("search", *GPT, "schedule=seq_one_f_one_b")
-    assert done.returncode == 0, done.stderr
+def test_a_gpt_in_slices_has_the_times_of_its_cost_model(ran, tmp_path: Path) -> None:
+    ran("search", *GPT, "schedule=seq_one_f_one_b")
     placement = validate(read_schedule(tmp_path / "out" / "schedule.json")).placement
     times = [placement.by_name[f"F0s{i}"].time for i in range(4)]
     assert placement.num_slices == 4 and times == sorted(times) and times[0] < times[3]
 
 
-def test_stages_say_how_sequences_are_cut(command, tmp_path: Path) -> None:
+def test_stages_say_how_sequences_are_cut(ran, tmp_path: Path) -> None:
     path = tmp_path / "stages.yaml"
     path.write_text(STAGES)
     options = ["placement=stages", f"placement.path={path}", "placement.shape=v_shape"]
-    done = command("search", *options, "schedule=seq_one_f_one_b")
-    assert done.returncode == 0, done.stderr
+    ran("search", *options, "schedule=seq_one_f_one_b")
     schedule = validate(read_schedule(tmp_path / "out" / "schedule.json"))
     assert schedule.placement.name == "v_shape in 4 slices"
 

@@ -6,26 +6,20 @@ import re
 from pathlib import Path
 
 from commands import refusal
-from modes_and_streams import recomputing
+from modes_and_streams import options_for, recomputing
 
-from placements.forms.texts import write_text
-from placements.placement_file import placement_to_yaml
 from placements.trainers import megatron
 from placements.trainers.words import argument_words
 
 ALL = "search.export=[torch,megatron,flagscale,primus,torchtitan]"
 
 
-def options_for(folder: Path, *more: str) -> list[str]:
-    path = folder / "placement.yaml"
-    write_text(path, placement_to_yaml(recomputing().with_memory((12, 32))))
-    return ["placement=file", f"placement.path={path}", "search.num_micro_batches=4", *more]
+TIGHT = recomputing().with_memory((12, 32))
 
 
-def test_modes_that_a_trainer_cannot_say_have_a_nearest(command, tmp_path: Path) -> None:
-    options = options_for(tmp_path, "search.layout=Ett|ttL", "schedule=one_f_one_b", ALL)
-    done = command("search", *options)
-    assert done.returncode == 0, done.stderr
+def test_modes_that_a_trainer_cannot_say_have_a_nearest(ran, tmp_path: Path) -> None:
+    options = options_for(TIGHT, tmp_path, 4)
+    done = ran("search", *options, "search.layout=Ett|ttL", "schedule=one_f_one_b", ALL)
     line = next(line for line in done.stdout.splitlines() if line.startswith("Megatron-LM cannot"))
     reason, nearest = line.split("; nearest: ")
     assert reason == "Megatron-LM cannot recompute in stage 0 alone"
@@ -41,7 +35,7 @@ def test_modes_that_a_trainer_cannot_say_have_a_nearest(command, tmp_path: Path)
     assert (tmp_path / "out/schedule.csv").exists()
 
 
-def test_a_model_whose_plan_is_known_is_exported_whole(command, tmp_path: Path) -> None:
+def test_a_model_whose_plan_is_known_is_exported_whole(ran, tmp_path: Path) -> None:
     gpt = [
         "placement=gpt",
         "placement.arrangement=v_shape",
@@ -49,8 +43,7 @@ def test_a_model_whose_plan_is_known_is_exported_whole(command, tmp_path: Path) 
         "placement.vocab_size=50000",
     ]
     options = [*gpt, "placement.recompute=true", "schedule=gpipe", "search.num_micro_batches=4"]
-    done = command("search", *options, "search.export=megatron")
-    assert done.returncode == 0, done.stderr
+    done = ran("search", *options, "search.export=megatron")
     assert "in the order of schedule.json; its own, 1F1B, takes " in done.stdout
     path = tmp_path / "out/export/megatron.txt"
     job = megatron.read(argument_words(path, ("--num-layers",)), 4)
@@ -64,5 +57,5 @@ def test_what_is_not_known_is_said_before_the_search(tmp_path: Path) -> None:
         (["search.layout=EttttL"], "search.layout: Megatron-LM: pipeline_model_parallel_layout must be"),
         (["search.layout=Et|t|t|tL"], "recomputing: its 2 forward blocks are not the 4 stages of the layout"),
     ):
-        error = refusal("search", options_for(tmp_path, *options, ALL), tmp_path / "out")
+        error = refusal("search", [*options_for(TIGHT, tmp_path, 4), *options, ALL], tmp_path / "out")
         assert error.startswith(f"search.export: {message}")

@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from strategies import with_transfer
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.copies.replicas import replicated
@@ -18,13 +19,6 @@ from schedsearch.metrics import peak_memory
 from schedsearch.schedule import Instance, as_soon_as_possible
 from schedsearch.searches.search import search
 from schedsearch.validate import validate
-
-
-def with_transfer(placement: Placement, ticks: int) -> Placement:
-    """Return the placement with a transfer between devices."""
-    on = {block.name: block.devices for block in placement.blocks}
-    links = [(a, b.name, ticks) for b in placement.blocks for a in b.after if on[a] != b.devices]
-    return replace(placement, transfer=tuple(links))
 
 
 def with_optimizer(placement: Placement) -> Placement:
@@ -131,7 +125,6 @@ def test_the_search_proves_what_brute_force_finds(seed: int) -> None:
     replicas = [rng.randint(1, 2) for _ in range(3)]
     chosen = tuple(tuple(rng.randrange(number) for number in replicas) for _ in range(3))
     found = search(Problem(replicated(plain, replicas), 3, chosen, objectives=["makespan"]), work_limit=4)
-    assert found.schedule is not None
     assert found.schedule.makespan == least_makespan(plain, chosen)
 
 
@@ -139,7 +132,6 @@ def test_many_copies_are_searched_like_one_pipeline() -> None:
     plain = v_shape(4, 1, 2)
     chosen = tuple((n % 8,) * 4 for n in range(64))
     found = search(Problem(replicated(plain, [8] * 4), 64, chosen, objectives=["makespan"]), work_limit=1)
-    assert found.schedule is not None
     assert found.schedule.makespan == one_f_one_b(plain, 8).makespan
 
 

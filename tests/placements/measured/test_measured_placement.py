@@ -95,10 +95,6 @@ def test_a_slowdown_is_of_layers_alone(tmp_path: Path) -> None:
         (plan([[0]], [[(FAST, 4)]]), "tensor parallelism 4 has no memory profile, only 1, 2"),
         (plan([[0]], [[(FAST, 1)]], mbs=8), "micro-batches of 8 are not within the 1 to 4 measured on fast"),
         (plan([[0]], [[(("new", 4, "east"), 1)]]), "the model has no times on new; measured: fast, slow"),
-        (
-            plan([[0], [1]], [[(FAST, 1)], [(("fast", 4, "north"), 1)]]),
-            "no bandwidth from fast in east to fast in north",
-        ),
     ],
 )
 def test_what_was_not_measured_is_said(tmp_path: Path, data: dict[str, Any], message: str) -> None:
@@ -130,10 +126,7 @@ def changed(**fields: Any) -> dict[str, Any]:
     [
         ({**PLANS["one_stage"], "pipeline_list": []}, "pipeline_list: [] is not a list of one pipeline"),
         ({**PLANS["one_stage"], "mbs": 0}, "mbs: 0 is not a whole number of 1 or more"),
-        (
-            changed(dp=[1, 2]),
-            "dp[1]: 2 is not the number of replicas in tmp_per_stage[1], 1",
-        ),
+        (changed(dp=[1, 2]), "dp[1]: 2 is not the number of replicas in tmp_per_stage[1], 1"),
         (
             changed(layers_per_stage=[[0], []]),
             "layers_per_stage[1]: is empty; give each stage at least one layer",

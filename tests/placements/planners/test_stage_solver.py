@@ -44,7 +44,6 @@ def test_never_worse_than_the_paper_nor_with_more_memory(seed: int) -> None:
         found, paper = solve(roomier), solve_as_paper(roomier)
         if paper is not None:
             assert paper.peak_mib <= roomier.room_mib
-            assert found is not None
             assert found.cost <= paper.cost + 1e-9
         costs.append(math.inf if found is None else found.cost)
     assert costs == sorted(costs, reverse=True)
@@ -83,7 +82,6 @@ def test_transitions_are_paid_both_ways_as_given() -> None:
     either = options_of([9, 1], *[[0, 0]] * 5, [0, 1])
     stage = StageProblem((fixed, either, either, fixed), np.array([[0.0, 2.0], [5.0, 0.0]]), 1, 0.0)
     found = solve(stage)
-    assert found is not None
     assert (found.choice, found.time_ms) == ((0, 1, 1, 0), 11)
 
 
@@ -98,8 +96,6 @@ def test_many_equal_layers_as_each_apart_on_a_grid() -> None:
     for part in (0.05, 0.3, 0.6):
         roomy = replace(stage, capacity_mib=float(round(low + part * (high - low))))
         found, paper = solve(roomy), solve_as_paper(roomy)
-        assert found is not None
-        assert paper is not None
         assert found.cost == pytest.approx(paper.cost)
 
 

@@ -6,7 +6,6 @@ import argparse
 import json
 import math
 import re
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -14,8 +13,9 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
-from export_facts import megatron_parser
+from export_facts import megatron_parser, words
 from made_up_costs import usual_plan
+from told import told
 
 from placements.cluster import read_cluster
 from placements.models.parallel import LayerStrategy
@@ -76,13 +76,13 @@ def capacities_gib(plan: Plan) -> Sequence[float]:
 
 
 def parsed_megatron(exported: PlanExport) -> argparse.Namespace:
-    return megatron_parser().parse_args(shlex.split(exported.text, comments=True))
+    return megatron_parser().parse_args(words(exported.text))
 
 
 def check_megatron(exported: PlanExport, num_gpus: int, capacity_gib: Sequence[float]) -> None:
     """Assert what Megatron-LM asserts of its arguments, and that they are read back as what was counted."""
     options, run = parsed_megatron(exported), exported.run
-    assert megatron.read(shlex.split(exported.text, comments=True), num_gpus) == exported.job
+    assert megatron.read(words(exported.text), num_gpus) == exported.job
     check_job(exported, num_gpus)
     t, e = options.tensor_model_parallel_size, options.expert_model_parallel_size
     groups = options.num_query_groups or options.num_attention_heads
@@ -95,11 +95,10 @@ def check_megatron(exported: PlanExport, num_gpus: int, capacity_gib: Sequence[f
 
 def check_torchtitan(exported: PlanExport, num_gpus: int, capacity_gib: Sequence[float]) -> None:
     job = exported.job
-    assert job is not None and job.layout is not None
     check_job(exported, num_gpus)
     degrees = job.layout.degrees
     if degrees.pipeline > 1:
-        read = torchtitan.read(shlex.split(exported.text, comments=True))
+        read = torchtitan.read(words(exported.text))
         assert (read.layout, read.stages) == (job.layout, job.stages)
     is_eager = degrees.pipeline > 1 or degrees.expert > 1
     assert ("--training.disable_cuda_graphs" in exported.text) == is_eager
@@ -109,7 +108,6 @@ def check_torchtitan(exported: PlanExport, num_gpus: int, capacity_gib: Sequence
 def check_job(exported: PlanExport, num_gpus: int) -> None:
     """Assert that a job is of the GPUs and the batch of what is run."""
     job, plan = exported.job, exported.run.plan
-    assert job is not None and job.layout is not None
     assert job.layout.degrees.num_gpus == num_gpus
     assert (job.layout.batch, job.layout.num_micro_batches) == (
         plan.global_batch_size,
@@ -204,9 +202,7 @@ def test_heads_that_do_not_divide_are_refused() -> None:
         for count, each in plan.model.runs
     )
     plan = replace(plan, model=replace(plan.model, runs=runs))
-    with pytest.raises(
-        PlanError, match="^num_kv_heads: 6 and 4 tensor-parallel GPUs do not divide one another$"
-    ):
+    with told(PlanError, match="^num_kv_heads: 6 and 4 tensor-parallel GPUs do not divide one another$"):
         to(to_megatron, plan)
     with pytest.raises(PlanError, match="^num_kv_heads: 4 tensor-parallel GPUs do not divide the 6$"):
         to(to_torchtitan, plan)
@@ -345,7 +341,5 @@ def test_what_does_not_fit_as_galvatron_runs_it_is_refused() -> None:
     )
     rated = search_plans(costs, read_cluster("h100_8"), 8, options).plans[0]
     assert rated.plan.common.expert_parallel == 8
-    with pytest.raises(
-        PlanError, match=r"^memory: as Galvatron shares the layers, stage 0 needs .* GiB of 24.0; "
-    ):
+    with told(PlanError, match=r"^memory: as Galvatron shares the layers, stage 0 needs .* GiB of 24.0; "):
         to_galvatron(planned_by(rated, costs, (24.0,)))

@@ -55,14 +55,7 @@ def test_megatron_reads_what_we_write(
 
 
 @pytest.mark.parametrize(
-    ("text", "num_layers"),
-    [
-        ("tE|tL", 2),
-        ("Et|tmL", 2),
-        ("Et|tx|", 2),
-        ("Et|t|L", 2),
-        ("Ettm|mL", 2),
-    ],
+    ("text", "num_layers"), [("tE|tL", 2), ("Et|tmL", 2), ("Et|tx|", 2), ("Et|t|L", 2), ("Ettm|mL", 2)]
 )
 def test_megatron_refuses_what_we_refuse_in_the_same_words(text: str, num_layers: int, theirs: Any) -> None:
     num_mtp = text.count("m") or None if text not in ("Et|tmL",) else None

@@ -50,11 +50,7 @@ MIXED: dict[str, Any] = {
 
 
 def read(
-    data: Any = MIXED,
-    width: int = 1024,
-    gpu: Any = A100,
-    num_layers: int | None = None,
-    **options: Any,
+    data: Any = MIXED, width: int = 1024, gpu: Any = A100, num_layers: int | None = None, **options: Any
 ) -> Plan:
     """Return a plan for a model with sequences of the whole or half width."""
     sequence = width if width > 100 else width // 2

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import shlex
 from dataclasses import replace
 from itertools import pairwise
 from typing import Literal
 
 import pytest
-from export_facts import megatron_parser
+from export_facts import megatron_parser, words
 
 from placements.cluster import read_cluster
 from placements.models.zoo import MODELS, read_model
@@ -21,11 +20,6 @@ from placements.trainers.job import TrainerJob, model_sizes, plan_stages
 from placements.trainers.layout import layout_of_sizes
 from schedsearch.planning.layout_plans import planned_layout
 from schedsearch.planning.uniform_run import UniformRun
-
-
-def words(text: str) -> list[str]:
-    return shlex.split(text, comments=True)
-
 
 DECODERS = [
     name
@@ -67,7 +61,6 @@ def random_job(name: str, rng: random.Random) -> TrainerJob:
 
 def as_told(job: TrainerJob) -> TrainerJob:
     """Return what of a job torchtitan can be told."""
-    assert job.layout is not None
     degrees = job.layout.degrees
     degrees = replace(
         degrees,
@@ -76,18 +69,13 @@ def as_told(job: TrainerJob) -> TrainerJob:
     )
     zero = 0 if degrees.data == degrees.context == 1 else 1 if degrees.pipeline > 1 else 3
     layout = replace(job.layout, degrees=degrees, recompute="none", recomputed_layers=None, zero=zero)
-    return TrainerJob(
-        stages=job.stages,
-        sizes={**job.sizes, "precision": "bf16"},
-        layout=layout,
-    )
+    return TrainerJob(stages=job.stages, sizes={**job.sizes, "precision": "bf16"}, layout=layout)
 
 
 def test_jobs_of_all_models_and_random_layouts_are_read_back() -> None:
     rng = random.Random(1)
     for name in DECODERS:
         job = random_job(name, rng)
-        assert job.layout is not None
         text = megatron.write(job)
         assert megatron.read(words(text), job.layout.degrees.num_gpus) == job, name
         megatron_parser().parse_args(words(text))

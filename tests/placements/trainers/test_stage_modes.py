@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from export_facts import megatron_parser
+from export_facts import megatron_parser, words
 from modes_and_streams import offloading, recomputing
+from told import told
 
 from placements.cluster import read_cluster
 from placements.models.parallel import LayerStrategy
@@ -46,10 +46,6 @@ def plan_of(model: Any, counts: tuple[int, ...]) -> Plan:
             for i in plan.inner_layers(stage.layers)[:count]:
                 ways[i] = replace(ways[i], recompute="full")
     return plan
-
-
-def words(text: str) -> list[str]:
-    return shlex.split(text, comments=True)
 
 
 def counts_told(trainer: str, files: dict[str, str], job: TrainerJob) -> list[int]:
@@ -118,9 +114,9 @@ NOT_SAID = (
 
 
 def test_what_a_trainer_can_say_and_cannot() -> None:
-    for trainer, rows, told in SAID:
+    for trainer, rows, part in SAID:
         text = next(iter(job_files(trainer, job(*rows), ()).values()))
-        assert told in text
+        assert part in text
         assert trainer != "megatron" or megatron_parser().parse_args(words(text))
     for trainer, rows, reason in NOT_SAID:
         with pytest.raises(ModeError, match=f"^{reason}$"):
@@ -129,8 +125,8 @@ def test_what_a_trainer_can_say_and_cannot() -> None:
 
 def test_primus_offloads_the_first_chunks_of_every_rank() -> None:
     chunks = job((HOST,), (HOST,), (KEEP,), (KEEP,), stages=("Et", "t", "t", "tL"))
-    told = yaml.safe_load(job_files("primus", chunks, ())["primus.yaml"])
-    assert told["cpu_offload"] and told["offload_chunk_num"] == 1 and told["interleave_group_size"] == 2
+    config = yaml.safe_load(job_files("primus", chunks, ())["primus.yaml"])
+    assert config["cpu_offload"] and config["offload_chunk_num"] == 1 and config["interleave_group_size"] == 2
 
 
 def test_modes_of_a_placement() -> None:
@@ -138,9 +134,7 @@ def test_modes_of_a_placement() -> None:
     assert found == ((ALL, KEEP), (KEEP, KEEP))
     one = job((KEEP,), stages=("EtttL",))
     assert chosen_modes(offloading(), [(1,)], one, [0]) == ((HOST,),)
-    with pytest.raises(
-        LayoutError, match="recomputing: its 2 forward blocks are not the 1 stages of the layout"
-    ):
+    with told(LayoutError, match="recomputing: its 2 forward blocks are not the 1 stages of the layout"):
         chosen_modes(recomputing(), [(0, 0)], one, [0])
 
 
@@ -153,9 +147,7 @@ def test_uniform_recomputation_and_offload_are_read() -> None:
     assert [row[0] for row in read.stage_modes] == [
         StageMode("recompute", count) for count in read.num_layers
     ]
-    with pytest.raises(
-        LayoutError, match="^--recompute-num-layers: is not known with uniform; give 1, or block$"
-    ):
+    with told(LayoutError, match="^--recompute-num-layers: is not known with uniform; give 1, or block$"):
         megatron.read(words(uniform), 16)
     lists = ["--recompute-num-layers-per-stage-micro-batch", "[4, 7, 1]"]
     with pytest.raises(LayoutError, match="is not of 4 stages and 8 micro-batches; give lists"):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from small_runs import launched
+from small_runs import trained
 
 from placements.shapes import m_shape, v_shape, x_shape
 from runtime.checkpoints.loading import read_parameters
 from runtime.checkpoints.shards import ShardReader
-from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe, one_f_one_b
@@ -37,15 +36,11 @@ V2, V4 = (one_f_one_b(v_shape(number), 4) for number in (2, 4))
 M2 = gpipe(m_shape(2), 4)
 
 
-def run(folder: Path, schedule: Schedule, iterations: int, launcher: str, **options: object) -> Measurement:
+def run(folder: Path, schedule: Schedule, iterations: int, launcher: str, **options: Any) -> Measurement:
     """Run a schedule of the model with checkpoints after every second iteration."""
-    model, launching = MODEL | options.pop("model", {}), options  # type: ignore[operator]
-    shutil.rmtree(folder / "scripts", ignore_errors=True)
-    programs = lower(schedule)
-    generate(programs, {}, model, folder / "scripts")
-    kept = {"checkpoint_every": 2, "checkpoints": folder / "all"}
-    num_devices = len(programs.instructions)
-    return launched(folder / "scripts", num_devices, iterations, launcher=launcher, **kept | launching)  # type: ignore[arg-type]
+    model = MODEL | options.pop("model", {})
+    options = {"checkpoint_every": 2, "checkpoints": folder / "all"} | options
+    return trained(lower(schedule), model, None, iterations, launcher, **options)
 
 
 def test_a_run_goes_on_on_other_devices_and_back(tmp_path: Path) -> None:

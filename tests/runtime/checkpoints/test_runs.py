@@ -79,14 +79,7 @@ def test_a_torn_checkpoint_is_passed_over(
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("iterations", "3"),
-        ("model", None),
-        ("files", {}),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), [("iterations", "3"), ("model", None), ("files", {})])
 def test_a_manifest_that_is_none_is_passed_over(
     name: str, value: object, checkpoints: Path, tmp_path: Path
 ) -> None:
@@ -102,12 +95,7 @@ def test_a_manifest_that_is_none_is_passed_over(
     ("schedule", "model", "iterations", "message"),
     [
         (one_f_one_b(v_shape(2), 4), ADAMW, 4, "model (optimizer 'sgd' instead of 'adamw')"),
-        (
-            one_f_one_b(v_shape(3), 4),
-            {},
-            4,
-            "model (it has a parameter F1.output.norm.bias, which",
-        ),
+        (one_f_one_b(v_shape(3), 4), {}, 4, "model (it has a parameter F1.output.norm.bias, which"),
         (one_f_one_b(v_shape(2), 4), {}, 3, "has 3 iterations done already; ask for more than that, not 3"),
     ],
     ids=["optimizer", "blocks", "done"],

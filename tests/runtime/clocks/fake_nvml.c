@@ -36,8 +36,8 @@ typedef struct {
 
 typedef struct {
     unsigned num_gpus, lowest_mhz, highest_mhz, step_mhz, denied, num_calls;
-    unsigned slow_below_mhz, lost_gpus, without_meter, divided; /* lost_gpus: a bit for each */
-    double latency_ms, slow_extra_ms, counter_period_ms, blocking_w, blocking_w_per_mhz, real_from_ms;
+    unsigned slow_below_mhz, lost_gpus, divided; /* lost_gpus: a bit for each */
+    double latency_ms, slow_extra_ms, counter_period_ms, blocking_w, real_from_ms;
     gpu_t gpus[MOST_GPUS];
     call_t calls[MOST_CALLS];
 } state_t;
@@ -89,16 +89,15 @@ static double machine_ms(void) {
     return now.tv_sec * 1e3 + now.tv_nsec / 1e6;
 }
 
-static double waiting_w(const gpu_t *gpu) { return state->blocking_w + state->blocking_w_per_mhz * gpu->clock_mhz; }
 
-/* Waits at the power of whichever clock is in force. */
+/* Waits; a clock that was asked for comes into force meanwhile. */
 static void idle(gpu_t *gpu, double ms) {
     double change_ms = until_change_ms(gpu);
     if (change_ms < ms) {
-        spend(gpu, change_ms, waiting_w(gpu));
+        spend(gpu, change_ms, state->blocking_w);
         ms -= change_ms;
     }
-    spend(gpu, ms, waiting_w(gpu));
+    spend(gpu, ms, state->blocking_w);
 }
 
 /* In real time a GPU waits while nobody looks. */
@@ -159,10 +158,8 @@ void fake_nvml_slow(unsigned below_mhz, double extra_ms) {
     leave(0);
 }
 
-void fake_nvml_blocking_by_clock(double w_per_mhz) { enter(); state->blocking_w_per_mhz = w_per_mhz; leave(0); }
 void fake_nvml_real_time(void) { enter(); state->real_from_ms = machine_ms(); leave(0); }
 void fake_nvml_lose(unsigned gpu) { enter(); state->lost_gpus |= 1u << gpu; leave(0); }
-void fake_nvml_without_meter(void) { enter(); state->without_meter = 1; leave(0); }
 void fake_nvml_divide(void) { enter(); state->divided = 1; leave(0); }
 void fake_nvml_deny(unsigned denied) { enter(); state->denied = denied; leave(0); }
 
@@ -302,7 +299,6 @@ int nvmlDeviceGetClockInfo(device_t device, unsigned type, unsigned *mhz) {
 }
 
 int nvmlDeviceGetTotalEnergyConsumption(device_t device, unsigned long long *mj) {
-    if (state->without_meter) return NOT_SUPPORTED;
     enter();
     catch_up(of(device));
     *mj = (unsigned long long)of(device)->counter_mj;

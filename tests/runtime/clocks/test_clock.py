@@ -51,18 +51,13 @@ def test_latest_of_many_requests_wins(driver: FakeDriver) -> None:
 
 @pytest.mark.parametrize(
     ("end", "number"),
-    [
-        ("1 / 0", None),
-        ("time.sleep(600)", signal.SIGTERM),
-        ("time.sleep(600)", signal.SIGKILL),
-    ],
+    [("1 / 0", None), ("time.sleep(600)", signal.SIGTERM), ("time.sleep(600)", signal.SIGKILL)],
 )
 def test_gpu_is_unlocked_however_the_script_ends(
     driver: FakeDriver, end: str, number: signal.Signals | None
 ) -> None:
     line = [sys.executable, "-c", SCRIPT.format(end=end)]
     script = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    assert script.stdin is not None and script.stdout is not None
     controller = int(script.stdout.readline())
     driver.wait_for("0 lock 1335 1335")  # one that ends before that may never lock it
     script.stdin.write(b"end\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fake_driver import DirectClock, FakeDriver, FakeGpu
-from small_runs import launched
+from small_runs import trained
 
 from placements import ProfileError
 from placements.hardware import ClockLatency
@@ -24,7 +24,6 @@ from runtime.clocks.latency import (
     read_clock_latency,
     write_clock_latency,
 )
-from runtime.codegen.codegen import generate
 from runtime.program.lower import lower
 from schedsearch.baselines import gpipe
 
@@ -161,8 +160,7 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_a_wrong_file_is_known_before_the_start(tmp_path: Path, table: Path) -> None:
-    generate(lower(gpipe(v_shape(1), 2)), {}, MODEL, tmp_path / "scripts")
+    programs = lower(gpipe(v_shape(1), 2))
     with pytest.raises(ProfileError, match=r"none\.json: cannot be read"):
-        launched(tmp_path / "scripts", 1, launcher="in_process", clock_latency=tmp_path / "none.json")
-    done = launched(tmp_path / "scripts", 1, launcher="in_process", clock_latency=table)
-    assert done.iterations == 1
+        trained(programs, MODEL, clock_latency=tmp_path / "none.json")
+    assert trained(programs, MODEL, None, 1, clock_latency=table).iterations == 1

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import torch
 import torch.distributed as dist
-from small_runs import comparison_of, edited, launched
+from small_runs import comparison_of, edited, launched, require_equal, trained
 
 from placements.shapes import SHAPES, v_shape
 from runtime.check import check_file
@@ -21,7 +21,6 @@ from runtime.codegen.script import Script
 from runtime.device import Device, TransferError
 from runtime.execution import clock_requests as requests
 from runtime.execution import place
-from runtime.execution.measurement import Measurement
 from runtime.execution.place import StreamPlace, StreamTimeoutError
 from runtime.execution.process import Process
 from runtime.execution.results import Position
@@ -40,42 +39,25 @@ from schedsearch.baselines import gpipe
 MODEL = {"hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2, "num_layers": 8, "num_heads": 4}
 
 
-def run(
-    programs: Programs,
-    directory: Path,
-    clocks: Mapping[str, Sequence[int]] | None = None,
-    iterations: int = 2,
-    blocking: bool = False,
-    launcher: str = "fork",
-    **model: object,
-) -> Measurement:
-    """Generate the scripts of programs and run them, in processes forked from the test's if not told else."""
-    name = {"name": suitable_model(programs.placement)}
-    generate(programs, clocks or {}, name | MODEL | model, directory)
-    num_devices = programs.placement.num_devices
-    return launched(directory, num_devices, iterations, launcher=launcher, blocking=blocking)
+def model_of(programs: Programs, **more: object) -> ModelOptions:
+    return ModelOptions(name=suitable_model(programs.placement), **MODEL | more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("shape", "blocking"), [("k_shape", False), ("nn_shape", True)])
-def test_shapes_equal_the_unpipelined_model(shape: str, blocking: bool, tmp_path: Path) -> None:
-    found = comparison_of(run(lower(gpipe(SHAPES[shape](), 3)), tmp_path, blocking=blocking))
-    assert found.bitwise_equal
-    assert found.is_equal, found
-
-
-def forms_of(programs: Programs, name: str = "", **model: object) -> Programs:
-    """Return programs with the forms of the model that `run` takes for them."""
-    placement = programs.placement
-    options = ModelOptions(name=name or suitable_model(placement), **MODEL | model)  # type: ignore[arg-type]
-    return programs.with_specs(Blocks(placement, Model(options, placement, {}), 1).spec_between)
+def test_shapes_equal_the_unpipelined_model(shape: str, blocking: bool) -> None:
+    programs = lower(gpipe(SHAPES[shape](), 3))
+    found = trained(programs, model_of(programs), launcher="fork", blocking=blocking)
+    require_equal(comparison_of(found))
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [("k_shape", "bfloat16"), ("nn_shape", "float64")])
 def test_forms_of_scripts_are_those_of_the_model(shape: str, dtype: str, tmp_path: Path) -> None:
-    programs = forms_of(lower(gpipe(SHAPES[shape](), 2)), dtype=dtype)
+    programs = lower(gpipe(SHAPES[shape](), 2))
+    options = model_of(programs, dtype=dtype)
+    blocks = Blocks(programs.placement, Model(options, programs.placement, {}), 1)
+    programs = programs.with_specs(blocks.spec_between)
     assert len({spec for specs in programs.specs for spec in specs.values()}) == 1 + (shape == "nn_shape")
-    found = comparison_of(run(programs, tmp_path, iterations=1, dtype=dtype))
-    assert found.bitwise_equal
+    assert comparison_of(trained(programs, options, tmp_path, 1, "fork")).bitwise_equal
     assert f'"dtype": "{dtype}"' in (tmp_path / "job.json").read_text()
 
 
@@ -91,18 +73,19 @@ def test_a_script_with_other_forms_than_its_model_is_refused(wrong: TensorSpec, 
         launched(tmp_path, 2, 1, launcher="in_process")
 
 
-def test_a_block_that_runs_twice_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_a_block_that_runs_twice_is_refused_before_anything_runs() -> None:
     programs = edited(lower(gpipe(v_shape(2), 2)), 1, lambda program: program.append(Run("B1", 0)))
     with pytest.raises(LaunchError, match="the script runs B1 of micro-batch 0 2 times instead of 1"):
-        run(programs, tmp_path, launcher="in_process")
+        trained(programs, model_of(programs))
 
 
-def test_a_tensor_that_never_came_is_named(tmp_path: Path) -> None:
+def test_a_tensor_that_never_came_is_named() -> None:
     def drop(program: list[Instruction]) -> None:
         program.remove(Receive("F0", "F1", 1, 0))
 
+    programs = edited(lower(gpipe(v_shape(2), 2)), 1, drop)
     with pytest.raises(LaunchError, match="before F0 -> F1 of micro-batch 1 was received or computed"):
-        run(edited(lower(gpipe(v_shape(2), 2)), 1, drop), tmp_path, launcher="in_process")
+        trained(programs, model_of(programs))
 
 
 class OneBlock:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import hydra
 import pytest
+from commands import refusal, run_here
 from fake_driver import DirectClock, FakeDriver, FakeGpu
-from hydra.core.hydra_config import HydraConfig
-from omegaconf import flag_override
 from small_runs import SMALL_GPT, launched
 from torch import Tensor
 
-from experiments.config.declaring import command_of, tell_hydra
-from experiments.config.option_list import CONFIG
 from placements.shapes import v_shape
 from runtime.codegen.codegen import generate
 from runtime.execution import device_context
@@ -79,11 +74,7 @@ def simulated(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Blocks.run
 
     def run_and_count(
-        self: Blocks,
-        block: str,
-        micro_batch: int,
-        arrived: Sequence[Tensor],
-        mode: str = "keep",
+        self: Blocks, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str = "keep"
     ) -> Mapping[str, Tensor]:
         made = run(self, block, micro_batch, arrived, mode)
         if own:
@@ -97,24 +88,6 @@ def simulated(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Blocks, "run", run_and_count)
 
 
-@pytest.fixture
-def command(tmp_path: Path) -> Callable[..., None]:
-    """``schedsearch run`` in this process, whose changes the devices inherit."""
-
-    def run(*overrides: str) -> None:
-        tell_hydra("run")
-        with hydra.initialize_config_dir(str(CONFIG), version_base="1.3"):
-            config = hydra.compose("run", list(overrides), return_hydra_config=True)
-        with flag_override(config, ["readonly", "struct"], False):
-            config.hydra.runtime.output_dir = str(tmp_path / "out")
-            HydraConfig.instance().set_config(config)
-            del config["hydra"]
-        options = command_of("run").read(config, command_of("run").record)
-        importlib.import_module(command_of("run").task).task(options)
-
-    return run
-
-
 SMALL = (
     *("placement=v_shape", "placement.num_devices=2", "search.num_micro_batches=3", "energy.orders=1"),
     "energy.num_plans=8",
@@ -122,10 +95,10 @@ SMALL = (
 )
 
 
-def test_a_job_profiles_uploads_and_follows_its_plans(
-    simulated: None, command: Callable[..., None], tmp_path: Path
-) -> None:
-    command(*SMALL, "runtime.server=own", "runtime.profile_online=true", "runtime.iterations=14")
+def test_a_job_profiles_uploads_and_follows_its_plans(simulated: None, tmp_path: Path) -> None:
+    """By ``schedsearch run`` in this process, whose changes the devices inherit."""
+    more = ("runtime.server=own", "runtime.profile_online=true", "runtime.iterations=14")
+    run_here("run", [*SMALL, *more], tmp_path / "out")
     found = json.loads((tmp_path / "out/measurement.json").read_text())
     frontier = Frontier.from_json(tmp_path / "out/served_frontier.json")
     (first, one, shortest_ms), (second, two, longer_ms) = found["plans"]
@@ -152,6 +125,6 @@ def test_what_measures_no_energy_or_has_no_server_is_refused(
         launched(tmp_path, 2, 1, launcher="in_process", profile_online=True)
 
 
-def test_a_run_without_devices_needs_no_server(command: Callable[..., None]) -> None:
-    with pytest.raises(ValueError, match="runtime.server: nothing is started that could"):
-        command(*SMALL, "runtime.server=own", "runtime.launcher=none")
+def test_a_run_without_devices_needs_no_server(tmp_path: Path) -> None:
+    line = refusal("run", [*SMALL, "runtime.server=own", "runtime.launcher=none"], tmp_path / "out")
+    assert line.startswith("runtime.server: nothing is started that could")

@@ -5,41 +5,33 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from moe_layers import COMMUNICATION, SMALL_MOE, moe_schedule, moe_stages
-from small_runs import comparison_of, edited, errors, launched
+from small_runs import compared, comparison_of, edited, errors, require_exact, trained
+from told import told
 
 from placements import Placement
 from placements.placement_file import read_placement
 from runtime.codegen.codegen import generate
 from runtime.codegen.script import programs_of, read_scripts
-from runtime.execution.measurement import ReferenceComparison
 from runtime.execution.side_streams import ThreadStreams
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Run, parse_instruction
 from runtime.program.lower import lower, schedule_of
 from runtime.program.tensor_flow import UnrunnablePlacementError
-from schedsearch.schedule import Schedule
 from schedsearch.searches.search import search
-
-
-def compared(schedule: Schedule, folder: Path, num_layers: int = 1, **options: Any) -> ReferenceComparison:
-    """Return how far two iterations are from the model in one piece, and from their replay."""
-    generate(check(lower(schedule)), {}, SMALL_MOE | {"num_layers": num_layers}, folder)
-    return comparison_of(launched(folder, schedule.placement.num_devices, 2, **options))
 
 
 def test_what_is_found_with_streams_is_run_on_them(tmp_path: Path) -> None:
     """The layer of the example, in DeepSeek-V3's times: found, written, run beside, of the same bits."""
     found = search(read_placement("examples/communication.yaml"), 5, work_limit=5)
     trace = tmp_path / "trace.json"
-    comparison = compared(found.schedule, tmp_path / "scripts", launcher="fork", trace_file=trace)
-    assert errors(comparison) == (0, 0, 0)
-    assert comparison.bitwise_equal
+    programs = check(lower(found.schedule))
+    measured = trained(programs, SMALL_MOE, tmp_path / "scripts", launcher="fork", trace_file=trace)
+    require_exact(comparison_of(measured))
     text = (tmp_path / "scripts" / "device_0.py").read_text()
     assert 'device.forward("dispatch_F", 0, stream="communication")' in text
     assert trace.is_file()
@@ -50,17 +42,13 @@ def test_what_is_found_with_streams_is_run_on_them(tmp_path: Path) -> None:
     [(moe_stages([(0, 1)]), 1), (moe_stages([(0,), (1,)], with_head=True), 2)],
     ids=["experts_apart", "two_stages"],
 )
-def test_processes_exchange_tokens_beside_their_computing(
-    placement: Placement, num_layers: int, tmp_path: Path
-) -> None:
+def test_processes_exchange_tokens_beside_their_computing(placement: Placement, num_layers: int) -> None:
     """Cut attention adds in another order, so float64 has to do; without it nothing differs."""
-    schedule = moe_schedule(placement, 4)
-    comparison = compared(schedule, tmp_path, num_layers, launcher="fork")
-    assert comparison.bitwise_equal
-    assert comparison.is_equal
-    assert max(errors(comparison)) < 1e-13
+    programs = check(lower(moe_schedule(placement, 4)))
+    found = compared(programs, SMALL_MOE | {"num_layers": num_layers}, "fork")
+    assert found.bitwise_equal and max(errors(found)) < 1e-13
     if num_layers == 2:
-        assert errors(comparison) == (0, 0, 0)
+        require_exact(found)
 
 
 def test_programs_and_scripts_name_streams(tmp_path: Path) -> None:
@@ -104,9 +92,7 @@ def test_clocks_and_backwards_elsewhere_are_refused(tmp_path: Path) -> None:
     blocks = tuple(
         replace(each, stream="compute") if each.name == "combine_B0" else each for each in placement.blocks
     )
-    with pytest.raises(
-        UnrunnablePlacementError, match=r"blocks \(combine_B0\).stream: is 'compute', that of"
-    ):
+    with told(UnrunnablePlacementError, match=r"blocks \(combine_B0\).stream: is 'compute', that of"):
         lower(moe_schedule(replace(placement, blocks=blocks), 2))
 
 

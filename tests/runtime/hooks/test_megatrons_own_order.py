@@ -15,10 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from joined import join
-from megatron_stand_in import (
-    NUM_MICRO_BATCHES,
-    gradients,
-)
+from megatron_stand_in import NUM_MICRO_BATCHES, gradients
 
 from placements.shapes import loop_shape, v_shape
 from runtime.hooks.megatron import MegatronOrder

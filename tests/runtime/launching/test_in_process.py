@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,17 +9,16 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from small_runs import comparison_of, edited, launched
+from small_runs import compared, comparison_of, edited, launched, trained
 from strategies import any_schedules
 
 from placements.shapes import m_shape, v_shape
 from runtime.codegen.codegen import generate
 from runtime.codegen.job import read_job, write_job
-from runtime.execution.measurement import Measurement
 from runtime.launching.launch import LaunchError
 from runtime.options.run import NETWORKS
 from runtime.program.deadlock import UnsafeProgramsError, check
-from runtime.program.instructions import Instruction, Programs, Run, Send
+from runtime.program.instructions import Instruction, Run, Send
 from runtime.program.lower import lower
 from runtime.transport.in_memory import Network, backward_in_own_thread
 from runtime.verify.replay import ReplayError
@@ -32,45 +30,21 @@ MODEL = {"name": "synthetic", "hidden_size": 4, "sequence_length": 3, "micro_bat
 FEW = settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 
 
-def run(
-    programs: Programs,
-    directory: Path,
-    backend: str = "rendezvous",
-    *,
-    blocking: bool = False,
-    **model: object,
-) -> Measurement:
-    generate(programs, {}, MODEL | model, directory)
-    num_devices = programs.placement.num_devices
-    return launched(directory, num_devices, 2, launcher="in_process", backend=backend, blocking=blocking)
-
-
 @FEW
 @given(any_schedules(4), st.sampled_from(NETWORKS), st.booleans(), st.sampled_from(["sgd", "adamw"]))
 def test_any_schedule_of_any_placement_runs(
     schedule: Schedule, backend: str, blocking: bool, optimizer: str
 ) -> None:
     validate(schedule)
-    with tempfile.TemporaryDirectory() as folder:
-        measurement = run(
-            check(lower(schedule)),
-            Path(folder),
-            backend,
-            blocking=blocking,
-            optimizer=optimizer,
-            micro_batch_size=12,
-        )
-    found = comparison_of(measurement)
+    model = MODEL | {"optimizer": optimizer, "micro_batch_size": 12}
+    found = comparison_of(trained(check(lower(schedule)), model, backend=backend, blocking=blocking))
     assert found.bitwise_equal
     assert optimizer == "adamw" or found.is_equal, found
 
 
-def test_threads_give_the_bits_of_processes(tmp_path: Path) -> None:
+def test_threads_give_the_bits_of_processes() -> None:
     programs = lower(gpipe(m_shape(), 3))
-    generate(programs, {}, MODEL, tmp_path)
-    num_devices = programs.placement.num_devices
-    threads = launched(tmp_path, num_devices, 2, launcher="in_process")
-    processes = launched(tmp_path, num_devices, 2, launcher="fork")
+    threads, processes = (trained(programs, MODEL, launcher=each) for each in ("in_process", "fork"))
     assert threads.backend == "rendezvous"
     assert threads.losses == processes.losses
     assert threads.peak_posted_bytes == processes.peak_posted_bytes
@@ -78,15 +52,15 @@ def test_threads_give_the_bits_of_processes(tmp_path: Path) -> None:
     assert comparison_of(threads).bitwise_equal
 
 
-def test_a_deadlock_is_known_at_once_and_names_every_device(tmp_path: Path) -> None:
+def test_a_deadlock_is_known_at_once_and_names_every_device() -> None:
     """Device 0 posts its receive before its send: only where that blocks do both wait for each other."""
     programs = lower(gpipe(v_shape(2), 1))
     programs = edited(programs, 0, lambda program: program.insert(1, program.pop(2)))
     with pytest.raises(UnsafeProgramsError, match="wait for each other in a cycle"):
         check(programs)
-    assert comparison_of(run(programs, tmp_path / "free")).bitwise_equal
+    assert compared(programs, MODEL).bitwise_equal
     with pytest.raises(LaunchError, match="the devices wait for each other") as caught:
-        run(programs, tmp_path / "blocking", blocking=True)
+        trained(programs, MODEL, blocking=True)
     lines = str(caught.value)
     assert "device 0: iteration 0, call 2 of 4, receives B1 -> B0 of micro-batch 0, waits for" in lines
     assert "device 1: iteration 0, call 1 of 4, receives F0 -> F1 of micro-batch 0, waits for" in lines
@@ -104,7 +78,7 @@ def test_a_missing_send_is_a_deadlock_even_with_buffers(tmp_path: Path) -> None:
         launched(tmp_path, 2, 1, launcher="in_process", backend="buffered")
 
 
-def test_collectives_in_another_order_are_noticed(tmp_path: Path) -> None:
+def test_collectives_in_another_order_are_noticed() -> None:
     programs = lower(gpipe(m_shape(2), 2))
 
     def swap(program: list[Instruction]) -> None:
@@ -115,7 +89,7 @@ def test_collectives_in_another_order_are_noticed(tmp_path: Path) -> None:
     with pytest.raises(UnsafeProgramsError):
         check(wrong)
     with pytest.raises((LaunchError, ReplayError), match="wait for each other"):
-        run(wrong, tmp_path)
+        trained(wrong, MODEL)
 
 
 def test_a_backward_runs_in_the_thread_of_its_device() -> None:

@@ -82,7 +82,6 @@ class Loop:
 
     def load(self, folder: Path) -> None:
         found = self.pipeline.load(folder, self.optimizer)
-        assert found is not None
         self.schedule.load_state_dict(found.extra["schedule"])
 
 
@@ -104,10 +103,7 @@ def assert_same(found: State, expected: State) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "drops", "done"),
-    [
-        (v_shape(2), v_shape(2), 0.3, 4),
-        (wave_shape(2, split_backward=True), v_shape(4), 0.0, 5),
-    ],
+    [(v_shape(2), v_shape(2), 0.3, 4), (wave_shape(2, split_backward=True), v_shape(4), 0.0, 5)],
     ids=["in an epoch", "on other processes"],
 )
 def test_a_loop_goes_on_bit_for_bit(
@@ -260,10 +256,7 @@ def test_weights_zero_and_the_norm_over_groups(tmp_path: Path) -> None:
     def train(rank: int) -> list[tuple[list[float], State]]:
         dist.init_process_group("gloo", f"file://{tmp_path / 'own'}", rank=rank, world_size=4)
         own = {"loss": code["loss"], "loss_weight": code["loss_weight"]}
-        given: list[dict[str, Any]] = [
-            {"modules": code["build"], **own},
-            {"modules": file},
-        ]
+        given: list[dict[str, Any]] = [{"modules": code["build"], **own}, {"modules": file}]
         found = []
         for each in given:
             with runtime.Pipeline(each.pop("modules"), folder, **each) as pipeline:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import in_modes, launched
+from small_runs import compared, in_modes, require_exact
+from told import told
 from torch import Tensor, nn
 
 from placements import Block, Kind, Placement
 from placements.shapes import v_shape
-from runtime.codegen.codegen import generate
 from runtime.models import ModelError, ModelOptions, ParameterShard, body_of
 from runtime.models.user.packing import forms_of, packed, unpacked
 from runtime.models.user.reading import several
@@ -195,16 +195,12 @@ def test_devices_end_as_the_model_in_one_piece(name: str, mode: str, tmp_path: P
     options = options_of(name, tmp_path, optimizer="adamw")
     placement = FROZEN_START if name == "frozen" else v_shape(split_backward=True)
     schedule = in_modes(gpipe(placement, NUM_MICRO_BATCHES), lambda *_: MODES.index(mode))
-    generate(lower(schedule), {}, options.to_dict(), tmp_path / "scripts")
-    found = launched(tmp_path / "scripts", 4, 2, launcher="in_process").comparison
-    assert found is not None and found.bitwise_equal
-    assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
+    require_exact(compared(lower(schedule), options))
 
 
 def test_what_is_missing_on_one_side_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A parameter without a gradient is no parameter with a gradient of zeros."""
     options = options_of("stopped", tmp_path)
-    generate(lower(gpipe(v_shape(), NUM_MICRO_BATCHES)), {}, options.to_dict(), tmp_path / "scripts")
     import runtime.verify.comparison as comparison
 
     def changed(folder: Path, device: int, name: str) -> dict[ParameterShard, Tensor]:
@@ -215,8 +211,8 @@ def test_what_is_missing_on_one_side_is_noticed(tmp_path: Path, monkeypatch: pyt
 
     real = comparison.read_result
     monkeypatch.setattr(comparison, "read_result", changed)
-    found = launched(tmp_path / "scripts", 4, 1, launcher="in_process").comparison
-    assert found is not None and not found.bitwise_equal and not found.is_equal
+    found = compared(lower(gpipe(v_shape(), NUM_MICRO_BATCHES)), options)
+    assert not found.bitwise_equal and not found.is_equal
 
 
 def test_what_is_trained_needs_a_backward_block(tmp_path: Path) -> None:
@@ -237,9 +233,7 @@ def test_buffers_of_data_parallel_groups_do_not_change(tmp_path: Path) -> None:
     text = Path(str(options.path)).read_text().replace("torch.randn(5, 6)", "torch.randn(4, 6)")
     text += '\nall_blocks = blocks\ndef blocks():\n    return {"F0": all_blocks()["F0"]}\n'
     Path(str(options.path)).write_text(text)
-    with pytest.raises(
-        ModelError, match="F0 changes its buffer tokens, but .* groups .* another; for BatchN"
-    ):
+    with told(ModelError, match="F0 changes its buffer tokens, but .* groups .* another; for BatchN"):
         body_of(options, placement)
 
 

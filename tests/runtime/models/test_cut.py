@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
+from told import told
 from torch import Tensor, nn
 
 from runtime.models import ModelError, cut
@@ -102,9 +103,8 @@ class Branching(nn.Module):
     ],
 )
 def test_a_cut_that_cannot_be_made_is_refused(made: Callable[[], object], message: str) -> None:
-    with pytest.raises(ModelError, match=message) as caught:
+    with told(ModelError, match=message):
         made()
-    assert "\n" not in str(caught.value)
 
 
 class WithoutGradient(nn.Module):

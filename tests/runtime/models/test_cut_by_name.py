@@ -5,11 +5,10 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
-from small_runs import launched
+from small_runs import trained
 from torch import nn
 
 from placements.shapes import v_shape
-from runtime.codegen.codegen import generate
 from runtime.models import ModelOptions
 from runtime.models.user.user_file import UserFile
 from runtime.program.lower import lower
@@ -107,16 +106,15 @@ def test_it_trains_as_in_one_piece(tmp_path: Path) -> None:
     module: nn.Module = defined["LMHeadModel"]().double()
     safetensors.torch.save_model(module, str(before))
     options = ModelOptions("module", path=str(path), learning_rate=0.2)
-    generate(lower(one_f_one_b(v_shape(3), 4)), {}, options.to_dict(), tmp_path / "scripts")
     weights = {"load_weights": before, "save_weights": after}
-    found = launched(tmp_path / "scripts", 3, 2, launcher="in_process", verify="none", **weights)
+    found = trained(lower(one_f_one_b(v_shape(3), 4)), options, verify="none", **weights)
     losses = _train(module, options, 2, 4)
     torch.testing.assert_close(found.losses, losses, rtol=1e-12, atol=1e-14)
-    trained = safetensors.torch.load_file(after)
-    assert trained.keys() == module.state_dict().keys()
+    saved = safetensors.torch.load_file(after)
+    assert saved.keys() == module.state_dict().keys()
     for name, value in module.state_dict().items():
-        torch.testing.assert_close(trained[name], value, rtol=1e-12, atol=1e-14)
-    module.load_state_dict(trained)
+        torch.testing.assert_close(saved[name], value, rtol=1e-12, atol=1e-14)
+    module.load_state_dict(saved)
 
 
 def _train(

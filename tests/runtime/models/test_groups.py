@@ -7,25 +7,26 @@ from pathlib import Path
 import pytest
 import torch
 from places import ROOT
-from small_runs import TIED, chain_of, comparison_of, launched, on_gpus, summed_copies
+from small_runs import (
+    TIED,
+    chain_of,
+    compared,
+    comparison_of,
+    launched,
+    on_gpus,
+    require_equal,
+    summed_copies,
+)
+from told import told
 
 from placements import Block, Kind, Placement, PlacementError
 from placements.shapes import k_shape, m_shape, nn_shape, v_shape, x_shape
 from runtime.codegen.codegen import generate
-from runtime.execution.measurement import Measurement
-from runtime.models import (
-    Blocks,
-    Model,
-    ModelError,
-    ModelOptions,
-    body_of,
-    suitable_model,
-    zoo_blocks,
-)
+from runtime.models import Blocks, Model, ModelError, ModelOptions, body_of, suitable_model, zoo_blocks
 from runtime.models.model import replicated_parameters
 from runtime.program.data_parallel import in_shares
 from runtime.program.deadlock import UnsafeProgramsError, check
-from runtime.program.instructions import Instruction, Programs, Receive, Send
+from runtime.program.instructions import Instruction, Receive, Send
 from runtime.program.lower import Route, lower, messages, recomputed
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward
 from runtime.transport.in_memory import MemoryTransport, Network
@@ -70,24 +71,9 @@ CASES = {
 }
 
 
-def in_process(placement: Placement, directory: Path, name: str, **model: object) -> Measurement:
-    """Run two iterations of scripts of three micro-batches, in memory."""
-    programs = check(lower(gpipe(placement, 3)))
-    return run(programs, directory, replace(OPTIONS, name=name, **model))  # type: ignore[arg-type]
-
-
-def run(
-    programs: Programs, directory: Path, options: ModelOptions, launcher: str = "in_process"
-) -> Measurement:
-    generate(programs, {}, options.to_dict(), directory)
-    return launched(directory, programs.placement.num_devices, 2, launcher=launcher)
-
-
 @pytest.mark.parametrize(("placement", "name"), CASES.values(), ids=CASES)
-def test_devices_equal_the_model_in_one_piece(placement: Placement, name: str, tmp_path: Path) -> None:
-    found = comparison_of(in_process(placement, tmp_path, name))
-    assert found.bitwise_equal
-    assert found.is_equal, found
+def test_devices_equal_the_model_in_one_piece(placement: Placement, name: str) -> None:
+    require_equal(compared(check(lower(gpipe(placement, 3))), replace(OPTIONS, name=name)))
 
 
 def test_replicas_stay_replicas() -> None:
@@ -259,10 +245,7 @@ def data(iteration, micro_batch):
     ids=["cnn", "tied", "cnn_inference", "shares_of_several_tensors", "fewer_groups"],
 )
 def test_ones_own_model_in_groups(text: str, placement: Placement, tmp_path: Path) -> None:
-    programs = check(lower(gpipe(placement, 3)))
-    found = comparison_of(run(programs, tmp_path / "scripts", own_model(text, tmp_path)))
-    assert found.bitwise_equal
-    assert found.is_equal, found
+    require_equal(compared(check(lower(gpipe(placement, 3))), own_model(text, tmp_path)))
 
 
 NEVER_USED = ("self.table = table", "self.table, self.never = table, nn.Parameter(torch.ones(3))")
@@ -273,7 +256,7 @@ def test_a_copy_that_no_block_uses_stays_as_it_is(tmp_path: Path) -> None:
     model = replace(own_model(changed(NEVER_USED, text=TIED), tmp_path), optimizer="adamw", weight_decay=0.1)
     model = replace(model, learning_rate=0.01)
     placement = chain_of(((0, 1), 2), ((2,), 1), ((3, 4), 2))
-    found = comparison_of(run(check(lower(gpipe(placement, 3))), tmp_path / "scripts", model))
+    found = compared(check(lower(gpipe(placement, 3))), model)
     assert found.bitwise_equal
     assert found.max_parameter_error < 1e-9, found
 
@@ -310,9 +293,8 @@ SUM = (
     ids=["dropout", "batch_norm", "sum", "five_samples", "fixed_size"],
 )
 def test_ones_own_model_that_has_no_groups_is_refused(text: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=message) as caught:
+    with told(ModelError, match=message):
         body_of(own_model(text, tmp_path), on_gpus(v_shape(4), 2, 2))
-    assert "\n" not in str(caught.value)
     body_of(own_model(text, tmp_path), v_shape(4))
 
 

@@ -1,16 +1,14 @@
 """How many layers each block has: as given, of the same model as ever, and mistakes named."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
-from small_runs import comparison_of, launched
+from small_runs import compared, require_equal
+from told import told
 
 from placements import Block, Kind, Placement
 from placements.shapes import k_shape, nn_shape, v_shape, x_shape
-from runtime.codegen.codegen import generate
-from runtime.execution.measurement import Measurement
 from runtime.models import ModelError, ModelOptions, body_of, zoo_blocks
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
@@ -56,20 +54,14 @@ def layers_of(placement: Placement, options: ModelOptions) -> dict[str, list[str
     return found
 
 
-def in_process(placement: Placement, directory: Path, options: ModelOptions) -> Measurement:
-    generate(check(lower(gpipe(placement, 2))), {}, options.to_dict(), directory)
-    return launched(directory, placement.num_devices, 1, launcher="in_process")
-
-
 @pytest.mark.parametrize(("placement", "name", "counts"), CASES.values(), ids=CASES)
 def test_devices_equal_the_model_in_one_piece(
-    placement: Placement, name: str, counts: dict[str, int], tmp_path: Path
+    placement: Placement, name: str, counts: dict[str, int]
 ) -> None:
     options = of(name, counts)
     found = {block: len(names) for block, names in layers_of(placement, options).items()}
     assert {block: count for block, count in found.items() if count} == counts
-    compared = comparison_of(in_process(placement, tmp_path, options))
-    assert compared.bitwise_equal and compared.is_equal, compared
+    require_equal(compared(check(lower(gpipe(placement, 2))), options))
 
 
 def test_the_whole_model_does_not_depend_on_where_its_layers_are() -> None:
@@ -110,10 +102,8 @@ def test_options_are_read_back() -> None:
 def test_counts_of_other_blocks_are_refused(
     placement: Placement, name: str, counts: dict[str, int], message: str
 ) -> None:
-    with pytest.raises(ModelError) as caught:
+    with told(ModelError, "model.layers_per_block: ", has=message):
         zoo_blocks(placement, of(name, counts))
-    assert str(caught.value).startswith("model.layers_per_block: ")
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

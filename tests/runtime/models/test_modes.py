@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import SMALL_GPT, SYNTHETIC, blocks_of, comparison_of, errors, in_modes, launched
+from small_runs import (
+    SMALL_GPT,
+    SYNTHETIC,
+    blocks_of,
+    compared,
+    comparison_of,
+    in_modes,
+    require_equal,
+    require_exact,
+    trained,
+)
 from torch import Tensor
 
 from placements.shapes import m_shape, v_shape, wave_shape
-from runtime.codegen.codegen import generate
 from runtime.execution.measurement import Measurement
 from runtime.models.offloading import Offloaded
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.program.tensor_flow import OFFLOAD
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.schedule import Schedule
-
-
-def run(schedule: Schedule, folder: Path, model: dict[str, object], **options: object) -> Measurement:
-    """Run two iterations of a schedule, all of which are compared with the unpipelined model."""
-    generate(check(lower(schedule)), {}, model, folder)
-    asked: dict[str, Any] = {"launcher": "in_process"} | options
-    return launched(folder, sum(schedule.placement.gpus), 2, **asked)
 
 
 def peaks(found: Measurement) -> list[float]:
@@ -42,7 +41,7 @@ def by_stage_and_micro_batch(decision: int, micro_batch: int) -> int:
 
 @settings(max_examples=6)
 @given(data=st.data())
-def test_any_modes_change_no_bit(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_any_modes_change_no_bit(data: st.DataObject) -> None:
     """Of split backwards, and of blocks on several devices or GPUs too."""
     several = replace(v_shape(2), num_gpus=(2, 1))
     placement = data.draw(
@@ -53,18 +52,14 @@ def test_any_modes_change_no_bit(data: st.DataObject, tmp_path_factory: pytest.T
     def mode_of(decision: int, micro_batch: int) -> int:
         return modes.setdefault((decision, micro_batch), data.draw(st.integers(0, 2)))
 
-    found = run(in_modes(gpipe(placement, 3), mode_of), tmp_path_factory.mktemp("modes"), SYNTHETIC)
-    assert comparison_of(found).bitwise_equal
-    assert comparison_of(found).is_equal
+    require_equal(compared(check(lower(in_modes(gpipe(placement, 3), mode_of))), SYNTHETIC))
 
 
 def test_processes_recompute_by_stage_and_micro_batch(tmp_path: Path) -> None:
     schedule = in_modes(one_f_one_b(v_shape(2), 4), by_stage_and_micro_batch)
-    given = {"launcher": "fork", "trace_file": tmp_path / "trace.json"}
-    found = comparison_of(run(schedule, tmp_path / "scripts", SYNTHETIC, **given))
-    assert (tmp_path / "trace.json").is_file()
-    assert errors(found) == (0, 0, 0)
-    assert found.bitwise_equal
+    trace = tmp_path / "trace.json"
+    require_exact(comparison_of(trained(lower(schedule), SYNTHETIC, launcher="fork", trace_file=trace)))
+    assert trace.is_file()
 
 
 def test_what_is_offloaded_is_on_the_host_until_the_backward() -> None:
@@ -85,10 +80,11 @@ def test_what_is_offloaded_is_on_the_host_until_the_backward() -> None:
     blocks.run("B0", 0, [])
 
 
-def test_offloading_holds_what_is_not_kept_on_the_host(tmp_path: Path) -> None:
+def test_offloading_holds_what_is_not_kept_on_the_host() -> None:
     schedule, model = gpipe(v_shape(2), 3), SMALL_GPT | {"micro_batch_size": 4}
-    kept = run(in_modes(schedule, lambda *_: 0), tmp_path / "kept", model, trace=True)
-    away = run(in_modes(schedule, lambda *_: 2), tmp_path / "away", model, trace=True)
+    kept, away = (
+        trained(lower(in_modes(schedule, lambda *_, mode=mode: mode)), model, trace=True) for mode in (0, 2)
+    )
     assert kept.peak_host_bytes == (0, 0)
     assert away.losses == kept.losses
     for device, ((before, after), host) in enumerate(

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from small_runs import SMALL_GPT, check_cut, compared, in_modes
+from told import told
 
 from placements.shapes import loop_shape, nn_shape, v_shape, wave_shape, x_shape
 from placements.slices.slices import sliced
@@ -43,11 +44,7 @@ def test_slices_may_have_any_lengths():
 
 @pytest.mark.parametrize(
     ("make", "placement"),
-    [
-        (seq_one_f_one_b, v_shape(2)),
-        (gpipe, v_shape(2, split_backward=True)),
-        (gpipe, loop_shape(2, 2)),
-    ],
+    [(seq_one_f_one_b, v_shape(2)), (gpipe, v_shape(2, split_backward=True)), (gpipe, loop_shape(2, 2))],
 )
 def test_schedules_by_hand_run_and_train_alike(make, placement):
     programs = lower(make(sliced(placement, 3), 3))
@@ -116,11 +113,10 @@ def test_keys_and_values_of_earlier_slices_are_not_kept_once_more_by_each_later_
     ],
 )
 def test_what_cannot_be_cut_is_refused_in_one_line(options, placement, message):
-    with pytest.raises(ModelError, match=message) as error:
+    with told(ModelError, match=message):
         body_of(
             ModelOptions.from_dict(SMALL_GPT | {"sequence_length": 7, "num_layers": 4} | options), placement
         )
-    assert "\n" not in str(error.value)
 
 
 def test_a_slice_without_an_order_is_refused():

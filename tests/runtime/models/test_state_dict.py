@@ -10,58 +10,19 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from small_runs import SMALL_GPT, launched
+from small_runs import NETWORK, SMALL_GPT, comparison_of, trained
+from told import told
 from torch import Tensor, nn
 
 from placements import Placement
 from placements.shapes import k_shape, m_shape, v_shape
-from runtime.codegen.codegen import generate
-from runtime.models import (
-    Model,
-    ModelOptions,
-    load_state_dict_file,
-    save_state_dict_file,
-    suitable_model,
-)
+from runtime.models import Model, ModelOptions, load_state_dict_file, save_state_dict_file, suitable_model
 from runtime.models.core.parameters import initial_values
 from runtime.models.state_dict import StateDictError, check_state_dict_file
 from runtime.program.calls import ScriptError
 from runtime.program.lower import lower
 from runtime.transport.in_memory import MemoryTransport, Network
 from schedsearch.baselines import one_f_one_b
-
-NETWORK = """
-import torch
-from torch import nn
-from runtime.models import cut
-
-class Network(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(7, 6)
-        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
-        self.scale = nn.Parameter(torch.randn(6))
-        self.register_buffer("mask", torch.tril(torch.ones(6, 6)))
-        self.register_buffer("passing", torch.ones(6), persistent=False)
-        self.norm = nn.LayerNorm(6)
-        self.head = nn.Linear(6, 7, bias=False)
-        self.head.weight = self.embed.weight
-    def forward(self, tokens):
-        hidden = self.embed(tokens)
-        for layer in self.layers:
-            hidden = layer(hidden) * self.scale @ self.mask + self.passing
-        return self.head(self.norm(hidden))
-
-def blocks():
-    names = ["F0", "F1", "F2"]
-    return dict(zip(names, cut(Network(), at=["layers.1", "norm"]), strict=True))
-
-def data(iteration, micro_batch):
-    tokens = torch.randint(7, (5,))
-    return tokens, tokens.roll(1)
-
-loss = nn.functional.cross_entropy
-"""
 
 
 @pytest.fixture
@@ -86,20 +47,17 @@ def test_pretrained_weights_come_back_into_the_unpipelined_module(
     with torch.no_grad():
         module.get_buffer("mask").mul_(0.5)  # what a file says of a buffer counts too
     safetensors.torch.save_model(module, str(before))  # which has the shared table once
-    generate(lower(one_f_one_b(v_shape(3), 4)), {}, options.to_dict(), tmp_path / "scripts")
-    found = launched(tmp_path / "scripts", 3, 2, launcher="fork", load_weights=before, save_weights=after)
-    assert found.comparison is not None
-    assert found.comparison.bitwise_equal
-    trained = safetensors.torch.load_file(after)
-    assert trained.keys() == module.state_dict().keys()
+    programs = lower(one_f_one_b(v_shape(3), 4))
+    found = trained(programs, options, launcher="fork", load_weights=before, save_weights=after)
+    assert comparison_of(found).bitwise_equal
+    saved = safetensors.torch.load_file(after)
+    assert saved.keys() == module.state_dict().keys()
     other = runpy.run_path(str(options.path))["Network"]()
-    other.load_state_dict(trained)
+    other.load_state_dict(saved)
     unmoved = tmp_path / "unmoved.safetensors"
-    options = replace(options, learning_rate=0.0)
-    generate(lower(one_f_one_b(v_shape(3), 4)), {}, options.to_dict(), tmp_path / "still")
-    launched(tmp_path / "still", 3, 1, launcher="in_process", load_weights=after, save_weights=unmoved)
+    trained(programs, replace(options, learning_rate=0.0), None, 1, load_weights=after, save_weights=unmoved)
     same = safetensors.torch.load_file(unmoved)
-    assert all(torch.equal(same[name], value) for name, value in trained.items())
+    assert all(torch.equal(same[name], value) for name, value in saved.items())
 
 
 def _models(options: ModelOptions, placement: Placement, network: Network) -> list[Model]:
@@ -152,10 +110,7 @@ def prefixed(state: dict[str, Tensor]) -> None:
             lambda state: state.pop("layers.2.bias"),
             r"lacks 'layers.2.bias' of shape \(6,\); give the model's",
         ),
-        (
-            prefixed,
-            r"lacks '(\S+)' of shape \(.*\); it has 'module\.\1': take 'module\.' off the names",
-        ),
+        (prefixed, r"lacks '(\S+)' of shape \(.*\); it has 'module\.\1': take 'module\.' off the names"),
         (
             lambda state: state.update(more=torch.zeros(2)),
             "has 'more', which the model does not; leave it out",
@@ -177,9 +132,8 @@ def test_a_file_that_does_not_fit_is_refused_in_one_line(
     change(state)
     path = tmp_path / "wrong.safetensors"
     safetensors.torch.save_file(state, path)
-    with pytest.raises(StateDictError, match=f"{path}:? {message}") as caught:
+    with told(StateDictError, match=f"{path}:? {message}"):
         check_state_dict_file(path, options, v_shape(3))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -196,16 +150,14 @@ def test_what_is_no_file_of_tensors_is_one_line(
     options, path = ModelOptions.from_dict(SMALL_GPT), tmp_path / name
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(StateDictError, match=message) as caught:
+    with told(StateDictError, match=message):
         check_state_dict_file(path, options, v_shape(2))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["weights.pt", "none/weights.safetensors"])
 def test_weights_cannot_be_saved_just_anywhere(name: str, tmp_path: Path) -> None:
-    generate(lower(one_f_one_b(v_shape(2), 2)), {}, SMALL_GPT, tmp_path / "scripts")
     with pytest.raises(ScriptError, match="save_weights: .* give "):
-        launched(tmp_path / "scripts", 2, 1, launcher="in_process", save_weights=tmp_path / name)
+        trained(lower(one_f_one_b(v_shape(2), 2)), SMALL_GPT, save_weights=tmp_path / name)
 
 
 def test_weights_for_which_there_is_no_room_leave_nothing(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from moe_layers import moe_schedule, moe_stages
-from small_runs import SMALL_GPT, compared, launched
+from small_runs import SMALL_GPT, compared, require_exact, trained
 
 from placements import Block, Kind, Placement
 from placements.forms.texts import write_json
@@ -47,9 +47,7 @@ def of_lengths(placement: Placement, lengths: list[int], order: list[int]) -> Sc
 def test_a_batch_in_any_order_has_the_bits_of_the_unpipelined_model() -> None:
     programs = lower(of_lengths(v_shape(2), LENGTHS, [1, 3, 0, 2]), is_batch=True)
     options = replace(GPT, optimizer="adamw", clip_grad_norm=0.5)
-    found = compared(check(programs), options)
-    assert found.bitwise_equal
-    assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
+    require_exact(compared(check(programs), options))
 
 
 @pytest.mark.parametrize(
@@ -82,9 +80,8 @@ def test_lengths_go_on_through_the_iterations() -> None:
     assert compared(check(lower(one_f_one_b(v_shape(2), 4))), options).max_gradient_error == 0
 
 
-def test_each_token_of_the_batch_counts_the_same(tmp_path: Path) -> None:
-    generate(check(lower(gpipe(v_shape(2), 4))), {}, GPT.to_dict(), tmp_path)
-    losses = launched(tmp_path, 2, launcher="in_process").losses[0]
+def test_each_token_of_the_batch_counts_the_same() -> None:
+    losses = trained(check(lower(gpipe(v_shape(2), 4))), GPT).losses[0]
     body = body_of(GPT, v_shape(2))
     data = body.data(4, "cpu")
     weights = {each.name: body.initial(each) for name in ("F0", "F1") for each in body.parameters(name)}
@@ -197,15 +194,11 @@ def test_an_encoder_is_left_out_of_micro_batches_without_its_input() -> None:
     options = replace(
         GPT, name="synthetic", sequence_lengths=[3, 6, 2], optimizer="adamw", clip_grad_norm=0.1
     )
-    found = compared(programs, options, "fork")
-    assert found.bitwise_equal
-    assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
+    require_exact(compared(programs, options, "fork"))
 
 
 @pytest.mark.parametrize(("branch", "lengths"), [(IMAGE, None), (TEXT, [3, 6, 2])])
-def test_flava_leaves_out_a_branch(
-    branch: tuple[str, ...], lengths: list[int] | None, tmp_path: Path
-) -> None:
+def test_flava_leaves_out_a_branch(branch: tuple[str, ...], lengths: list[int] | None) -> None:
     programs = lower(without(*branch, placement=BRANCHES), is_batch=True)
     options = replace(GPT, name="flava", sequence_lengths=lengths, optimizer="adamw", clip_grad_norm=0.1)
     blocks = Blocks(BRANCHES, Model(options, programs.placement, {}), 3, left_out=programs.left_out)
@@ -214,9 +207,7 @@ def test_flava_leaves_out_a_branch(
     shapes = [blocks.spec_of("J", "C", n, spec).shape for n in range(3)]
     assert shapes == [(2, tokens[n] * (1 if n == 1 else 2), 8) for n in range(3)]
     assert blocks.max_bytes("J", "C") == 2 * 12 * 8 * 8
-    found = compared(check(programs.with_specs(blocks.spec_between)), options)
-    assert found.bitwise_equal
-    assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
+    require_exact(compared(check(programs.with_specs(blocks.spec_between)), options))
 
 
 @pytest.mark.parametrize(

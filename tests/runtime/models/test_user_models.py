@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from places import CNN
-from small_runs import TIED, launched
+from small_runs import NETWORK, TIED, compared, require_equal, require_exact, trained
+from told import told
 from torch import nn
 
 from placements import Block, Kind, Placement
 from placements.shapes import m_shape, v_shape, x_shape
-from runtime.codegen.codegen import generate
-from runtime.execution.measurement import ReferenceComparison
 from runtime.models import WHOLE, Model, ModelError, ModelOptions, body_of, traced
-from runtime.program.instructions import Programs
 from runtime.program.lower import lower, recomputed
 from runtime.verify.reference import ReferenceCase, plain
 from schedsearch.baselines import gpipe, one_f_one_b
@@ -123,30 +121,19 @@ def join_on_one_device() -> Placement:
     return Placement("join", 3, blocks)
 
 
-def run(
-    programs: Programs, options: ModelOptions, directory: Path, launcher: str = "in_process"
-) -> ReferenceComparison:
-    generate(programs, {}, options.to_dict(), directory)
-    found = launched(directory, programs.placement.num_devices, 3, launcher=launcher).comparison
-    assert found is not None
-    return found
-
-
 @pytest.mark.parametrize(
     ("dtype", "launcher", "again"),
     [("float64", "in_process", "all"), ("float32", "fork", ()), ("bfloat16", "in_process", ())],
 )
 def test_the_example_is_bitwise_equal_in_every_type(
-    dtype: str, launcher: str, again: str | Sequence[str], tmp_path: Path
+    dtype: str, launcher: str, again: str | Sequence[str]
 ) -> None:
     """In the order of the micro-batches there is one order of sums: then it is also the plain model's.
 
     Its dropout falls the same way again where blocks are computed again.
     """
     options = ModelOptions("module", path=str(CNN), dtype=dtype)
-    found = run(recomputed(lower(one_f_one_b(v_shape(), 5)), again), options, tmp_path, launcher)
-    assert found.bitwise_equal
-    assert found.max_gradient_error == found.max_parameter_error == found.max_loss_error == 0
+    require_exact(compared(recomputed(lower(one_f_one_b(v_shape(), 5)), again), options, launcher))
 
 
 OWN = {
@@ -163,11 +150,9 @@ OWN = {
 
 @pytest.mark.parametrize(("text", "placement"), OWN.values(), ids=OWN)
 def test_devices_equal_the_model_in_one_piece(
-    text: str, placement: Placement, options: Callable[..., ModelOptions], tmp_path: Path
+    text: str, placement: Placement, options: Callable[..., ModelOptions]
 ) -> None:
-    found = run(lower(gpipe(placement, 3)), options(text), tmp_path / "scripts")
-    assert found.bitwise_equal
-    assert found.is_equal, found
+    require_equal(compared(lower(gpipe(placement, 3)), options(text)))
 
 
 def test_random_numbers_depend_on_the_block_and_its_micro_batch(options: Callable[..., ModelOptions]) -> None:
@@ -216,9 +201,8 @@ def changed(before: str, after: str, text: str = MLP) -> str:
 def test_a_file_that_does_not_fit_is_refused(
     text: str, placement: Placement, message: str, options: Callable[..., ModelOptions]
 ) -> None:
-    with pytest.raises(ModelError, match=message) as caught:
+    with told(ModelError, match=message):
         body_of(options(text), placement)
-    assert "\n" not in str(caught.value)
 
 
 HANDS_OVER_TOKENS = (
@@ -273,15 +257,11 @@ def test_shapes_that_change_are_refused(options: Callable[..., ModelOptions]) ->
         list(plain(ReferenceCase(options(text), v_shape(2), 2, 1)))
 
 
-def test_tokens_and_masks_travel_beside_hidden_values(
-    options: Callable[..., ModelOptions], tmp_path: Path
-) -> None:
+def test_tokens_and_masks_travel_beside_hidden_values(options: Callable[..., ModelOptions]) -> None:
     later = "tokens.unsqueeze(1) * (tokens > 1).unsqueeze(1) * (tokens.half() / 3).unsqueeze(1)"
     text = HANDS_OVER_TOKENS.replace("{later}", later)
     for dtype in ("float64", "float32", "bfloat16"):
-        found = run(lower(one_f_one_b(v_shape(2), 3)), options(text, dtype=dtype), tmp_path)
-        assert found.bitwise_equal
-        assert found.max_gradient_error == 0
+        require_exact(compared(lower(one_f_one_b(v_shape(2), 3)), options(text, dtype=dtype)))
 
 
 COUNTED = (
@@ -305,72 +285,31 @@ def data(iteration, micro_batch):
 
 def test_a_process_builds_its_own_blocks_alone(options: Callable[..., ModelOptions], tmp_path: Path) -> None:
     """Shapes are found when the scripts are generated, and not by a process of the run."""
-    generate(lower(one_f_one_b(v_shape(3), 4)), {}, options(COUNTED).to_dict(), tmp_path / "scripts")
-    found = launched(tmp_path / "scripts", 3, 1, launcher="fork", verify="none")
-    assert found.comparison is None
+    programs = lower(one_f_one_b(v_shape(3), 4))
+    assert trained(programs, options(COUNTED), launcher="fork", verify="none").comparison is None
     built = {path.name: path.read_text().split() for path in tmp_path.glob("built_*")}
     assert built.pop(f"built_{os.getpid()}") == ["F0", "F1", "F2"]
     assert sorted(built.values()) == [["F0"], ["F1"], ["F2"]]
 
 
-NETWORK = (
-    HEAD
-    + """
-from runtime.models import cut
-class Network(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(7, 6)
-        self.layers = nn.Sequential(*(nn.Linear(6, 6) for _ in range(4)))
-        self.scale = nn.Parameter(torch.randn(6) / 3)
-        self.register_buffer("mask", torch.tril(torch.ones(6, 6)))
-        nn.init.trunc_normal_(self.layers[1].weight, std=0.2)
-        with torch.no_grad():
-            self.layers[2].weight.mul_(2).add_(torch.eye(6))
-        self.head = nn.Linear(6, 7, bias=False)
-        self.head.weight = self.embed.weight
-    def forward(self, tokens):
-        hidden = self.embed(tokens)
-        hidden = self.layers(hidden) * self.scale @ self.mask
-        return self.head(hidden)
-
-def blocks():
-    return dict(zip(AT, cut(Network(), at=list(AT.values())[1:]), strict=True))
-
-def data(iteration, micro_batch):
-    tokens = torch.randint(7, (5,))
-    return tokens, tokens.roll(1)
-
-loss = nn.functional.cross_entropy
-"""
-)
-
-
-def test_any_cut_gives_the_same_weights_and_losses(
-    options: Callable[..., ModelOptions], tmp_path: Path
-) -> None:
-    cuts = [
-        {"F0": None, "F1": "layers.1"},
-        {"F0": None, "F1": "layers.0", "F2": "layers.3", "F3": "head"},
-    ]
+def test_any_cut_gives_the_same_weights_and_losses(options: Callable[..., ModelOptions]) -> None:
     weights, losses = [], []
-    for i, at in enumerate(cuts):
+    for at in (["layers.1"], ["layers.0", "layers.3", "head"]):
         model = options(NETWORK + f"\nAT = {at}\n")
-        placement = v_shape(len(at))
+        placement = v_shape(len(at) + 1)
         known = traced(model, placement)
         assert known.handed_over is not None
         found: dict[str, torch.Tensor] = {}
-        for block in at:  # each as the only one of a process
+        for block in (f"F{i}" for i in range(len(at) + 1)):  # each as the only one of a process
             part = Model(known, placement, {block: WHOLE})
             own, modules = part.parameters, nn.ModuleDict(dict(part.body.modules))
             held = [value for value in modules.parameters() if value.untyped_storage().nbytes()]
             assert len(held) == len(own), "of other blocks' weights nothing is kept"
             found |= {shard.name.partition(".")[2]: weight for shard, weight in own.items()}
         weights.append(found)
-        generate(lower(one_f_one_b(placement, 4)), {}, model.to_dict(), tmp_path / str(i))
-        losses.append(launched(tmp_path / str(i), len(at), 3, launcher="in_process").losses)
+        losses.append(trained(lower(one_f_one_b(placement, 4)), model).losses)
     first, other = weights
-    assert len(first) == 2 + 2 * 4  # with the table, which two blocks share
+    assert len(first) == 4 + 2 * 4  # with the table, which two blocks share
     assert other.keys() == first.keys()
     assert all(torch.equal(other[name], first[name]) for name in first)
     assert losses[0] == losses[1]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from served import ServerProcess, in_thread, ready, small_schedule
-from small_runs import SMALL_GPT, launched
+from small_runs import SMALL_GPT, launched, trained
 
 from runtime.codegen.codegen import generate
 from runtime.execution.results import Progress
@@ -56,7 +56,7 @@ def deployed(server: ServerClient, job: str) -> DeployedPlan:
 
 
 def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
-    process: ServerProcess, server: ServerClient, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process: ServerProcess, server: ServerClient, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = deployed(server, job)
     original = PlanClient.at_iteration_boundary
@@ -73,24 +73,22 @@ def test_all_devices_go_over_to_a_plan_at_the_same_iteration(
     monkeypatch.setattr(PlanClient, "at_iteration_boundary", at_iteration_boundary)
     monkeypatch.setenv("SCHEDSEARCH_SERVER", process.url)
     monkeypatch.setenv("SCHEDSEARCH_JOB", job)
-    generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
     lines: list[Progress] = []
-    measurement = launched(tmp_path, 2, 4, launcher="fork", verify="all", progress=lines.append)
+    options = {"verify": "all", "progress": lines.append}
+    measurement = trained(lower(SCHEDULE), SMALL_GPT, None, 4, "fork", **options)
     second = deployed(server, job)
     assert (first.version, second.version) == (1, 2)
     for device in (0, 1):
         assert requests_of(device, first) != requests_of(device, second)
         assert measurement.clock_requests[device] == requests_of(device, first, first, second, second)
-    assert measurement.comparison is not None
     assert measurement.comparison.bitwise_equal
     assert len(lines) == 4
 
 
-def test_a_run_goes_on_while_no_server_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_goes_on_while_no_server_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCHEDSEARCH_SERVER", "http://127.0.0.1:9")
     monkeypatch.setenv("SCHEDSEARCH_JOB", "any")
-    generate(lower(SCHEDULE), {}, SMALL_GPT, tmp_path)
-    measurement = launched(tmp_path, 2, 2, launcher="fork", verify="none")
+    measurement = trained(lower(SCHEDULE), SMALL_GPT, launcher="fork", verify="none")
     assert measurement.clock_requests == {0: (), 1: ()}
 
 

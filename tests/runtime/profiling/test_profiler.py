@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from fake_driver import DirectClock, FakeDriver, FakeGpu
-from small_runs import launched
+from small_runs import trained
 
 from placements import Profile
 from placements.profiles.operating_point import write_profile_rows
 from placements.shapes import m_shape
 from runtime.clocks.clock import ClockBackend, RecordingClock
-from runtime.codegen.codegen import generate
 from runtime.profiling.device_profiler import open_profiler
 from runtime.profiling.profiler import DeviceProfile, MeasuredCost, Meter, Profiler, Sweep, merged
 from runtime.program.lower import lower
@@ -230,11 +229,11 @@ def test_a_loop_of_ones_own_is_profiled(tmp_path: Path) -> None:
     assert [line.split(",")[0] for line in lines] == ["block", "F0", "B0"]
 
 
-def test_a_run_profiles_its_blocks(tmp_path: Path) -> None:
+def test_a_run_profiles_its_blocks() -> None:
     placement = m_shape(2)
     model = {"name": "synthetic", "hidden_size": 8, "sequence_length": 6, "micro_batch_size": 2}
-    generate(lower(gpipe(placement, 2)), {}, model, tmp_path)
-    measurement = launched(tmp_path, 2, 100, launcher="fork", sweep=Sweep(iterations=2))
+    sweep = Sweep(iterations=2)
+    measurement = trained(lower(gpipe(placement, 2)), model, None, 100, "fork", sweep=sweep)
     assert measurement.iterations == 3, "one that is not counted, then two"
     assert measurement.comparison is None
     costs = merged(measurement.profiles)

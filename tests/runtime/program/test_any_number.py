@@ -21,13 +21,7 @@ from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs
 from runtime.program.loops import loops_of_each, parametric
 from runtime.program.lower import lower
-from schedsearch.baselines import (
-    chimera,
-    dual_pipe,
-    gpipe,
-    interleaved_one_f_one_b,
-    one_f_one_b,
-)
+from schedsearch.baselines import chimera, dual_pipe, gpipe, interleaved_one_f_one_b, one_f_one_b
 from schedsearch.energy import all_maximum_clocks, simulate_at_clocks
 from schedsearch.energy.limits.folding import PeriodicSchedule
 from schedsearch.energy.limits.periodic import PeriodicPlan, periodic_plan
@@ -87,7 +81,6 @@ def test_a_run_of_another_number_equals_scripts_made_for_it(tmp_path: Path) -> N
     assert changed.losses == made.losses
     assert (changed.num_micro_batches, len(changed.losses[0])) == (7, 7)
     assert changed.comparison == made.comparison
-    assert changed.comparison is not None
     assert changed.comparison.bitwise_equal
     assert changed.comparison.is_equal
 

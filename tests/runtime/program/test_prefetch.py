@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_runs import launched
+from small_runs import comparison_of, trained
 from strategies import any_schedules
 
-from placements import Placement
 from placements.shapes import SHAPES, v_shape
-from runtime.codegen.codegen import generate
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Programs, Receive, Run
 from runtime.program.lower import lower
@@ -89,11 +85,8 @@ def test_moving_further_than_that_would_be_a_deadlock() -> None:
 
 
 @pytest.mark.parametrize(("shape", "blocking"), [("v_shape", True), ("m_shape", False), ("k_shape", True)])
-def test_early_receives_change_no_bit(shape: str, blocking: bool, tmp_path: Path) -> None:
-    placement: Placement = SHAPES[shape]()
-    programs = prefetch_receives(lower(gpipe(placement, 3)), 2)
-    generate(programs, {}, MODEL, tmp_path)
-    found = launched(tmp_path, placement.num_devices, 1, launcher="in_process", blocking=blocking)
-    assert found.comparison is not None
-    assert found.comparison.bitwise_equal
+def test_early_receives_change_no_bit(shape: str, blocking: bool) -> None:
+    programs = prefetch_receives(lower(gpipe(SHAPES[shape](), 3)), 2)
+    found = trained(programs, MODEL, iterations=1, blocking=blocking)
+    assert comparison_of(found).bitwise_equal
     assert found.peak_posted_bytes == peak_posted(programs, lambda producer, consumer: 1 * 3 * 4 * 8)

@@ -2,15 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from small_runs import chain_of, comparison_of, launched
+from small_runs import chain_of, compared, comparison_of, require_equal, trained
 from torch import Tensor
 
 from placements import Placement
-from runtime.codegen.codegen import generate
-from runtime.execution.measurement import Measurement
 from runtime.models import ModelOptions
 from runtime.program.deadlock import UnsafeProgramsError, check
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
@@ -52,24 +49,18 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def run(programs: Programs, directory: Path, launcher: str = "in_process", **options: object) -> Measurement:
-    generate(check(programs), {}, OPTIONS.to_dict(), directory)
-    return launched(directory, programs.placement.num_devices, 2, launcher=launcher, **options)
-
-
 @pytest.mark.parametrize(("placement", "times_fewer"), FEWER.values(), ids=FEWER)
 def test_a_run_in_parts_has_the_same_bits_and_sends_less(
-    placement: Placement, times_fewer: int | None, tmp_path: Path, sent: list[int]
+    placement: Placement, times_fewer: int | None, sent: list[int]
 ) -> None:
     """Of teams of the same size, by their size."""
     programs = lower(gpipe(placement, 3))
-    whole = run(programs, tmp_path / "whole")
+    whole = trained(check(programs), OPTIONS)
     num_bytes, num_messages = sum(sent), len(sent)
     sent.clear()
-    parts = run(scattered(programs, "always"), tmp_path / "parts")
-    found = comparison_of(parts)
-    assert found.bitwise_equal and found.is_equal
-    assert found == comparison_of(whole), "the same distance from the model in one piece"
+    parts = trained(check(scattered(programs, "always")), OPTIONS)
+    require_equal(comparison_of(parts))
+    assert parts.comparison == whole.comparison, "the same distance from the model in one piece"
     assert parts.losses == whole.losses
     assert len(sent) == num_messages
     if times_fewer is not None:
@@ -78,12 +69,11 @@ def test_a_run_in_parts_has_the_same_bits_and_sends_less(
         assert sum(sent) < num_bytes
 
 
-def test_processes_gather_what_they_receive(tmp_path: Path) -> None:
+def test_processes_gather_what_they_receive() -> None:
     """Over gloo, with receives posted early and with the library's own sums."""
-    programs = prefetch_receives(scattered(lower(gpipe(TWO_TEAMS, 3)), "always"), 1)
-    found = comparison_of(run(programs, tmp_path / "a", launcher="fork"))
-    assert found.bitwise_equal and found.is_equal
-    assert comparison_of(run(programs, tmp_path / "b", launcher="fork", exact=False)).is_equal
+    programs = check(prefetch_receives(scattered(lower(gpipe(TWO_TEAMS, 3)), "always"), 1))
+    require_equal(compared(programs, OPTIONS, "fork"))
+    assert comparison_of(trained(programs, OPTIONS, launcher="fork", exact=False)).is_equal
 
 
 def test_by_itself_tensors_go_in_parts_from_node_to_node_alone() -> None:

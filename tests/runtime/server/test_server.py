@@ -121,11 +121,7 @@ def test_a_straggler_is_heeded_when_it_is_due_and_forgotten_at_degree_1(server: 
     assert (worse["version"], worse["time_ms"]) == (3, FRONTIER.plans[-1].time_ms)
     assert worse["deadline_ms"] == pytest.approx(1e6 * SHORTEST_MS), "the straggler's end, not the plan's"
     assert server.tell(job, 3, 1)["version"] == 3, "the worst one is still there"
-    assert server.tell(job, "rack 4", 1) == {
-        "version": 4,
-        "time_ms": SHORTEST_MS,
-        "deadline_ms": SHORTEST_MS,
-    }
+    assert server.tell(job, "rack 4", 1) == {"version": 4, "time_ms": SHORTEST_MS, "deadline_ms": SHORTEST_MS}
 
 
 def test_a_message_before_the_frontier_is_there_counts_once_it_is(server: Server) -> None:
@@ -190,7 +186,10 @@ def without(field: str) -> dict[str, Any]:
 
 
 POINT = {"clock_mhz": 1410, "time_ms": 1, "energy_mj": 1}
-BLOCKS = {"F0": [POINT]}
+
+
+def of_blocks(**blocks: object) -> dict[str, object]:
+    return {"blocking_power_w": 60, "blocks": blocks}
 
 
 @pytest.mark.parametrize(
@@ -208,39 +207,19 @@ BLOCKS = {"F0": [POINT]}
             "schedule: num_micro_batches: is more than the 12 blocks; each micro-batch has at least one",
         ),
         ("/jobs", registration() | {"plans": 3}, 422, "plans: is not known; leave it out"),
-        ("JOB/profile", {"blocks": BLOCKS}, 422, "blocking_power_w: is missing; give it"),
+        ("JOB/profile", {"blocks": {"F0": [POINT]}}, 422, "blocking_power_w: is missing; give it"),
         ("JOB/profile", {"blocking_power_w": 60}, 422, "blocks: is missing; give it"),
-        ("JOB/profile", {"blocking_power_w": -1, "blocks": BLOCKS}, 422, "blocking_power_w: -1 is wrong; in"),
+        ("JOB/profile", of_blocks() | {"blocking_power_w": -1}, 422, "blocking_power_w: -1 is wrong; in"),
         (
             "JOB/profile",
-            {"blocking_power_w": 60, "blocks": {"F9": [POINT]}},
+            of_blocks(F9=[POINT]),
             422,
-            "profile: v_shape has no block 'F9'; use those of its placement",
+            "profile: v_shape has no block 'F9'; use those of its pla",
         ),
-        (
-            "JOB/profile",
-            {"blocking_power_w": 60, "blocks": {"F0": []}},
-            422,
-            "blocks.F0: [] is wrong; list should have at least 1 item",
-        ),
-        (
-            "JOB/profile",
-            {"blocking_power_w": 60, "blocks": {"F0": [POINT, POINT]}},
-            422,
-            "blocks: points.F0: 1410 MHz follows 1410 MHz",
-        ),
-        (
-            "JOB/profile",
-            {"blocking_power_w": 60, "blocks": {"F0": [POINT | {"time_ms": 0}]}},
-            422,
-            "blocks.F0[0].time_ms: 0 is wrong; input should be greater than 0",
-        ),
-        (
-            "JOB/profile",
-            {"blocking_power_w": 60, "blocks": {"F0": [POINT | {"time_ms": 10**400}]}},
-            422,
-            "blocks.F0[0].time_ms: 1000",
-        ),
+        ("JOB/profile", of_blocks(F0=[]), 422, "blocks.F0: [] is wrong; list should have at least 1 item"),
+        ("JOB/profile", of_blocks(F0=[POINT, POINT]), 422, "blocks: points.F0: 1410 MHz follows 1410 MHz"),
+        ("JOB/profile", of_blocks(F0=[POINT | {"time_ms": 0}]), 422, "blocks.F0[0].time_ms: 0 is wrong; inp"),
+        ("JOB/profile", of_blocks(F0=[POINT | {"time_ms": 10**400}]), 422, "blocks.F0[0].time_ms: 1000"),
         ("JOB/straggler", {"id": 1}, 422, "degree: is missing; give it"),
         ("JOB/straggler", '{"id": 1, "degree": NaN}', 422, "degree: nan is wrong; input should be"),
         ("JOB/straggler", {"id": 1, "degree": 2, "delay_s": -3}, 422, "delay_s: -3 is wrong; input"),

@@ -100,7 +100,6 @@ def test_the_worst_straggler_in_force_decides(
     for name in NAMES:
         service.set_straggler(job, StragglerMessage(id=name, degree=1))
     before = service.deployed(job)
-    assert before is not None
     model, version, running_ms = SlowModel(), before.version, before.time_ms
     assert running_ms == FRONTIER.plans[0].time_ms
     for step in sequence:

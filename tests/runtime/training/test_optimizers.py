@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from told import told
 from torch import Tensor
 
 from placements import Block, Kind, Placement
@@ -98,9 +99,8 @@ WRONG = {
 
 @pytest.mark.parametrize(("more", "message"), WRONG.values(), ids=WRONG)
 def test_what_cannot_be_is_refused_in_one_line(more: dict[str, Any], message: str) -> None:
-    with pytest.raises(ModelError, match=message) as error:
+    with told(ModelError, match=message):
         replace(PLAIN, **more)
-    assert "\n" not in str(error.value)
 
 
 def test_the_loss_scale_halves_doubles_and_skips() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import compared, errors, on_gpus
+from small_runs import compared, errors, on_gpus, require_exact
 
 from placements import Placement
 from placements.shapes import m_shape, v_shape, x_shape
@@ -48,14 +48,12 @@ WHOLE_BLOCKS = {
 @pytest.mark.parametrize("more", WHOLE_BLOCKS.values(), ids=WHOLE_BLOCKS)
 def test_whole_blocks_have_the_bits_of_the_model_in_one_piece(more: dict[str, Any]) -> None:
     again = "all" if "precision" in more else []
-    found = compared(recomputed(lower(one_f_one_b(v_shape(2), 4)), again), options(**more))
-    assert errors(found) == (0, 0, 0) and found.bitwise_equal
+    require_exact(compared(recomputed(lower(one_f_one_b(v_shape(2), 4)), again), options(**more)))
 
 
 @pytest.mark.parametrize("more", [{}, {"zero": 1}], ids=str)
 def test_copies_of_different_blocks_have_the_bits_of_the_model_in_one_piece(more: dict[str, Any]) -> None:
-    found = compared(lower(gpipe(x_shape(2), 2)), options(**{"clip_grad_norm": 0.5, **ADAMW, **more}))
-    assert errors(found) == (0, 0, 0) and found.bitwise_equal
+    require_exact(compared(lower(gpipe(x_shape(2), 2)), options(clip_grad_norm=0.5, **ADAMW, **more)))
 
 
 CUT = {

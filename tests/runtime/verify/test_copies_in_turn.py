@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from small_runs import compared, comparison_of, require_exact, trained
 from torch import Tensor
 
 from placements.copies.replicas import as_stages, orders_of_stages, replicated
 from placements.modes import Chosen
 from placements.shapes import loop_shape, v_shape
-from runtime.codegen.codegen import generate
-from runtime.execution.measurement import Measurement
+from runtime.execution.measurement import ReferenceComparison
 from runtime.execution.results import Progress
-from runtime.execution.run_options import RunOptions
-from runtime.launching.launch import launch
 from runtime.models import (
     WHOLE,
     Model,
@@ -61,29 +58,9 @@ def programs_of(schedule: Schedule, options: ModelOptions = GPT) -> Programs:
     return programs
 
 
-def run(
-    schedule: Schedule,
-    options: ModelOptions,
-    iterations: int = 2,
-    launcher: str = "in_process",
-    trace: bool = False,
-) -> Measurement:
+def run(schedule: Schedule, options: ModelOptions) -> ReferenceComparison:
     """Run a schedule, and compare every iteration."""
-    programs = programs_of(schedule, options)
-    where = None if launcher == "in_process" else "cpu"
-    settings = RunOptions(launcher=launcher, iterations=iterations, verify="all", device=where, trace=trace)
-    with tempfile.TemporaryDirectory() as folder:
-        generate(programs, {}, options.to_dict(), Path(folder))
-        return launch(folder, programs.placement.num_devices, settings)
-
-
-def require_equal(found: Measurement) -> None:
-    """Require every loss, gradient and parameter to be that of the references, bit for bit."""
-    comparison = found.comparison
-    assert comparison is not None and comparison.bitwise_equal
-    assert comparison.max_loss_error == 0
-    assert comparison.max_gradient_error == 0
-    assert comparison.max_parameter_error == 0
+    return compared(programs_of(schedule, options), options)
 
 
 def in_turn(replicas: Sequence[int], number: int) -> Schedule:
@@ -112,30 +89,27 @@ def test_one_update_of_all_copies_is_that_of_the_model_in_one_piece(
     replicas: tuple[int, ...], options: ModelOptions
 ) -> None:
     """Also with more copies than divide the micro-batches, and with clipped gradients."""
-    require_equal(run(in_turn(replicas, 5), options))
+    require_exact(run(in_turn(replicas, 5), options))
 
 
 @pytest.mark.parametrize("options", [GPT, STASHING])
 def test_copies_run_as_processes(options: ModelOptions) -> None:
-    found = run(in_turn((2, 1), 4), options, launcher="fork")
-    require_equal(found)
+    found = trained(programs_of(in_turn((2, 1), 4), options), options, launcher="fork")
+    require_exact(comparison_of(found))
     assert len(found.losses[0]) == 4
 
 
 def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
-    programs = programs_of(in_turn((2, 1), 4))
-    generate(programs, {}, replace(GPT, optimizer="adamw").to_dict(), tmp_path / "scripts")
-    whole = RunOptions(launcher="in_process", iterations=4, verify="all")
-    all_losses = launch(tmp_path / "scripts", 3, whole).losses
-    kept = replace(whole, iterations=2, checkpoints=tmp_path / "kept", checkpoint_every=2)
-    launch(tmp_path / "scripts", 3, kept)
-    found = launch(tmp_path / "scripts", 3, replace(whole, resume=tmp_path / "kept"))
-    require_equal(found)
+    programs, adamw = programs_of(in_turn((2, 1), 4)), replace(GPT, optimizer="adamw")
+    all_losses = trained(programs, adamw, iterations=4).losses
+    trained(programs, adamw, checkpoints=tmp_path, checkpoint_every=2)
+    found = trained(programs, adamw, iterations=4, resume=tmp_path)
+    require_exact(comparison_of(found))
     assert found.losses == all_losses[2:]
 
 
 def test_zero_gives_each_copy_a_part_of_the_optimizer() -> None:
-    require_equal(run(in_turn((2, 1), 4), replace(GPT, optimizer="adamw", zero=1)))
+    require_exact(run(in_turn((2, 1), 4), replace(GPT, optimizer="adamw", zero=1)))
 
 
 @pytest.mark.parametrize("launcher", ["in_process", "fork"])
@@ -146,15 +120,13 @@ def test_a_run_goes_on_without_a_lost_device_from_the_next_iteration_on(
     adamw = replace(GPT, optimizer="adamw", clip_grad_norm=0.1)
     whole = programs_of(taking((2, 2), [(n % 2, n % 2) for n in range(6)]))
     lost = programs_of(taking((2, 2), [(1, n % 2) for n in range(6)]))
-    generate(whole, {}, adamw.to_dict(), tmp_path / "scripts")
     offer(lost, tmp_path / "programs", first=1)
-    settings = {"launcher": launcher, "iterations": 3, "verify": "all", "programs": tmp_path / "programs"}
     told = list[Progress]()
-    found = launch(tmp_path / "scripts", 4, RunOptions.of(settings), told.append)
+    given = {"programs": tmp_path / "programs", "progress": told.append}
+    found = trained(whole, adamw, None, 3, launcher, **given)
     assert [each.note for each in told] == ["iteration 1: another program runs", "", ""]
-    require_equal(found)
-    generate(whole, {}, adamw.to_dict(), tmp_path / "again")
-    before = launch(tmp_path / "again", 4, RunOptions.of(settings | {"programs": None}))
+    require_exact(comparison_of(found))
+    before = trained(whole, adamw, None, 3, launcher)
     for own, other in zip(found.losses, before.losses, strict=True):
         assert own == pytest.approx(other, rel=1e-12)
 
@@ -224,15 +196,10 @@ def test_weight_stashing_is_pipedreams_recursion(
 ) -> None:
     """Bit for bit the recursion that is written down here, and the replay and the model in one piece."""
     schedule = in_turn(replicas, 12)
-    require_equal(run(schedule, STASHING))
-    programs = programs_of(schedule, STASHING)
-    generate(programs, {}, STASHING.to_dict(), tmp_path)
+    require_exact(run(schedule, STASHING))
     saved = tmp_path / "weights.safetensors"
-    launch(
-        tmp_path,
-        programs.placement.num_devices,
-        RunOptions(launcher="in_process", iterations=1, verify="none", exact=True, save_weights=saved),
-    )
+    given = {"verify": "none", "exact": True, "save_weights": saved}
+    trained(programs_of(schedule, STASHING), STASHING, iterations=1, **given)
     placement = v_shape(len(replicas))
     found = Model(STASHING, placement, dict.fromkeys((f"F{stage}" for stage in range(len(replicas))), WHOLE))
     load_state_dict_file(found, saved)
@@ -246,7 +213,7 @@ def test_weight_stashing_is_pipedreams_recursion(
 def test_parallel_pipelines_run_with_other_versions(mode: str) -> None:
     """As many copies of every stage: the same versions for all, of two micro-batches of each copy."""
     options = replace(SYNTHETIC, weight_versions=mode, micro_batches_per_update=2)
-    require_equal(run(in_turn((2, 2, 2), 16), options))
+    require_exact(run(in_turn((2, 2, 2), 16), options))
 
 
 def test_double_buffering_runs_in_data_parallel_groups() -> None:
@@ -261,8 +228,8 @@ def test_double_buffering_runs_in_data_parallel_groups() -> None:
     options = replace(
         SYNTHETIC, micro_batch_size=2, weight_versions="double_buffering", micro_batches_per_update=2
     )
-    comparison = run(as_soon_as_possible(both, 8, orders), options).comparison
-    assert comparison is not None and comparison.bitwise_equal
+    comparison = run(as_soon_as_possible(both, 8, orders), options)
+    assert comparison.bitwise_equal
     assert max(comparison.max_gradient_error, comparison.max_parameter_error) < 1e-14
 
 

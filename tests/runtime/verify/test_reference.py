@@ -7,29 +7,25 @@ every gradient of every iteration, and the parameters after three steps.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from places import CNN
-from small_runs import comparison_of, errors, launched
+from small_runs import compared, comparison_of, errors, require_exact, trained
 from strategies import any_schedules
 
 from placements.shapes import loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
-from runtime.codegen.codegen import generate
-from runtime.execution.measurement import ReferenceComparison
 from runtime.launching.launch import LaunchError
 from runtime.models import ModelOptions
 from runtime.models.optimizer import Optimizer
 from runtime.options.model import DTYPES
 from runtime.options.run import NETWORKS
 from runtime.program.deadlock import UnsafeProgramsError, check
-from runtime.program.instructions import Instruction, Programs, Receive
+from runtime.program.instructions import Instruction, Receive
 from runtime.program.lower import lower
 from runtime.program.tensor_flow import forward_consumers
 from runtime.verify.reference import ReferenceCase, plain
@@ -58,23 +54,8 @@ MODEL = ModelOptions(
 ADAMW = {"optimizer": "adamw", "weight_decay": 0.1}
 SMALL = ModelOptions("synthetic", hidden_size=4, sequence_length=3, micro_batch_size=1)
 FEW = settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
-
-
-def run(
-    programs: Programs,
-    options: ModelOptions,
-    iterations: int = 3,
-    launcher: str = "in_process",
-    backend: str | None = None,
-) -> ReferenceComparison:
-    num_devices = programs.placement.num_devices
-    with tempfile.TemporaryDirectory() as folder:
-        generate(programs, {}, options.to_dict(), Path(folder))
-        return comparison_of(launched(folder, num_devices, iterations, launcher=launcher, backend=backend))
 
 
 def options_of(name: str, **more: object) -> ModelOptions:
@@ -126,9 +107,7 @@ EVERY_TYPE = [SINGLE_DEVICES[4], SINGLE_DEVICES[-1]]
     ids=ids,
 )
 def test_single_device_blocks_equal_the_model_in_one_piece(name: str, schedule: Schedule, dtype: str) -> None:
-    found = run(lower(schedule), options_of(name, dtype=dtype))
-    assert found.bitwise_equal
-    assert errors(found) == (0, 0, 0)
+    require_exact(compared(lower(schedule), options_of(name, dtype=dtype)))
 
 
 def test_the_order_of_accumulation_is_seen() -> None:
@@ -153,9 +132,7 @@ def test_any_schedule_of_single_devices_equals_the_model_in_one_piece(
 ) -> None:
     consumers = [forward_consumers(schedule.placement, block.name) for block in schedule.placement.blocks]
     assume(max(map(len, consumers)) <= 2)  # two gradients have one sum, three have several
-    found = run(check(lower(schedule)), replace(SMALL, dtype=dtype, optimizer=optimizer), 2)
-    assert found.bitwise_equal
-    assert errors(found) == (0, 0, 0)
+    require_exact(compared(check(lower(schedule)), replace(SMALL, dtype=dtype, optimizer=optimizer)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -175,7 +152,7 @@ def test_a_step_that_is_left_out_is_seen_in_the_parameters_alone(
     monkeypatch.setattr(Optimizer, "step", not_on_device_1)
     num_devices = 4 if name == "module" else 2
     programs = lower(one_f_one_b(v_shape(num_devices), 2))
-    found = run(programs, options_of(name, dtype=dtype), 1, "fork")
+    found = comparison_of(trained(programs, options_of(name, dtype=dtype), None, 1, "fork"))
     assert errors(found)[:2] == (0, 0)
     assert found.max_parameter_error > 1e-4
     assert not found.bitwise_equal
@@ -221,7 +198,7 @@ def test_a_wrong_receive_of_any_schedule_is_refused_and_would_fail_or_differ(
     with pytest.raises(UnsafeProgramsError):
         check(wrong)
     try:
-        found = run(wrong, SMALL, 1, backend=network)
+        found = comparison_of(trained(wrong, SMALL, None, 1, backend=network))
     except (LaunchError, ReplayError):
         return
     assert not found.bitwise_equal

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import comparison_of, launched
+from small_runs import comparison_of, trained
+from told import told
 from torch import Tensor
 from weight_versions import orders_of
 
 from placements import Placement
 from placements.shapes import loop_shape, v_shape, wave_shape, x_shape
 from runtime.checkpoints.loading import read_parameters
-from runtime.codegen.codegen import generate
 from runtime.models import WHOLE, Model, ModelError, ModelOptions, body_of, read_versions
 from runtime.program.deadlock import check
 from runtime.program.lower import lower, recomputed
@@ -92,14 +92,13 @@ def run(
     recompute: Sequence[str] = (),
 ) -> tuple[list[float], Mapping[str, Tensor], bool]:
     """Run a schedule's scripts; return losses, parameters, and whether both references have the same bits."""
-    num_devices = schedule.placement.num_devices
+    programs = check(recomputed(lower(schedule), recompute))
     with tempfile.TemporaryDirectory() as folder:
-        generate(check(recomputed(lower(schedule), recompute)), {}, options.to_dict(), Path(folder))
-        kept = {"checkpoint_every": 1, "checkpoints": Path(folder) / "checkpoints"}
-        found = launched(folder, num_devices, iterations, launcher=launcher, **kept)
+        kept = {"checkpoint_every": 1, "checkpoints": Path(folder)}
+        found = trained(programs, options, None, iterations, launcher, **kept)
         compared = comparison_of(found)
         largest = compared.max_loss_error + compared.max_gradient_error + compared.max_parameter_error
-        parameters = read_parameters(Path(folder) / "checkpoints")
+        parameters = read_parameters(Path(folder))
         return list(found.losses[-1]), parameters, compared.bitwise_equal and largest == 0
 
 
@@ -151,24 +150,17 @@ def test_other_schedules_equal_both_references(
 def test_what_cannot_be_is_refused_in_one_line() -> None:
     placement = v_shape(4, 1, 2)
     double = replace(SYNTHETIC, weight_versions="double_buffering", micro_batches_per_update=2)
-    with pytest.raises(
-        ModelError, match=r"model.weight_versions: double_buffering lets F0 .* raise micro_"
-    ) as found:
+    with told(ModelError, match=r"model.weight_versions: double_buffering lets F0 .* raise micro_"):
         read_versions(double, placement, 8, orders_of(one_f_one_b(placement, 8)))
-    assert "\n" not in str(found.value)
     with pytest.raises(ModelError, match=r"model.weight_versions: double_buffering lets F0 of micro-batch 8"):
         read_versions(
             replace(double, micro_batches_per_update=4), placement, 16, orders_of(gpipe(placement, 16))
         )
-    with pytest.raises(
-        ModelError, match=r"model.micro_batches_per_update: 3 is not a divisor of the 8 inputs"
-    ):
+    with told(ModelError, match=r"model.micro_batches_per_update: 3 is not a divisor of the 8 inputs"):
         read_versions(
             replace(double, micro_batches_per_update=3), placement, 8, orders_of(gpipe(placement, 8))
         )
-    with pytest.raises(
-        ModelError, match=r"F0 and F7 share embedding.tokens; use flush or the model 'synthetic'"
-    ):
+    with told(ModelError, match=r"F0 and F7 share embedding.tokens; use flush or the model 'synthetic'"):
         body_of(replace(GPT, num_layers=8, weight_versions="weight_stashing"), wave_shape(4))
     for name, value in [("weight_versions", "stale"), ("micro_batches_per_update", 0), ("momentum", -1)]:
         with pytest.raises(ModelError, match=f"model.{name}: "):

@@ -191,7 +191,6 @@ def exact_plan(schedule: Schedule, profile: Profile, deadline_ms: float) -> Freq
     problem = ClockProblem(schedule, profile)
     size = problem.graph.size
     found = improved(problem, np.zeros(size, int), range(size), deadline_ms, Effort().budget(60.0, 0))
-    assert found is not None
     (clocks,) = problem.clocks(found.choice[:, None])
     plan = problem.plan(clocks, 0.0)
     return replace(plan, lower_bound_mj=found.bound_mj + problem.waiting_w * plan.time_ms)

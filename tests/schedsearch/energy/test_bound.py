@@ -9,10 +9,7 @@ from energy.cases import STEPS, profile_of
 
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
-from schedsearch.energy import (
-    compute_frontier,
-    improving,
-)
+from schedsearch.energy import compute_frontier, improving
 from schedsearch.energy.frontier import BOUND_TOLERANCE, proved
 from schedsearch.energy.improving import Improved
 

@@ -118,9 +118,7 @@ def small() -> tuple[Schedule, Profile, Frontier]:
 @pytest.mark.parametrize("deadline", [1.0, -1.0, math.nan])
 def test_refuses_an_impossible_deadline(deadline: float, small: tuple[Schedule, Profile, Frontier]) -> None:
     schedule, profile, frontier = small
-    with pytest.raises(
-        EnergyError, match=r"^deadline_ms: \S+ is below the shortest iteration of .* ms; give"
-    ):
+    with told(EnergyError, match=r"^deadline_ms: \S+ is below the shortest iteration of .* ms; give"):
         frontier.at(deadline)
     with pytest.raises(EnergyError, match=r"^deadline_ms: \S+ cannot be kept"):
         compute_frontier(schedule, profile, deadline_ms=deadline)

@@ -14,12 +14,7 @@ from strategies import placements
 from placements import Placement, Profile
 from placements.shapes import m_shape, v_shape
 from schedsearch.baselines import gpipe, one_f_one_b
-from schedsearch.energy import (
-    EnergyError,
-    all_maximum_clocks,
-    compute_frontier,
-    simulate_at_clocks,
-)
+from schedsearch.energy import EnergyError, all_maximum_clocks, compute_frontier, simulate_at_clocks
 from schedsearch.energy.orders.any_order import any_order_mj
 from schedsearch.energy.orders.ordering import OrderChoice, best_order, relaxed, swapped
 from schedsearch.procedures.alternatives import orders_of

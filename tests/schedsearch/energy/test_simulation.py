@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from energy.cases import profile_of
 
-from placements import ProfileError
 from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import EnergyError, instance_graph, simulate_at_clocks
@@ -23,11 +22,6 @@ PROFILE = profile_of(10.0, F0=[(100, 2, 50), (200, 1, 70)], B0=[(100, 4, 90), (2
 def test_names_the_wrong_clock(clocks: dict[str, list[int]], message: str) -> None:
     with pytest.raises(EnergyError, match=message):
         simulate_at_clocks(one_f_one_b(v_shape(1), 2), PROFILE, clocks)
-
-
-def test_names_the_block_that_the_profile_lacks() -> None:
-    with pytest.raises(ProfileError, match="lacks F1, B1 of v_shape, it has F0, B0"):
-        simulate_at_clocks(one_f_one_b(v_shape(2), 2), PROFILE, {})
 
 
 def test_refuses_a_schedule_without_a_block() -> None:

@@ -5,11 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from schedsearch.figures.cluster import (
-    BusyGpus,
-    draw_busy_gpus,
-    draw_completion_times,
-)
+from schedsearch.figures.cluster import BusyGpus, draw_busy_gpus, draw_completion_times
 
 BUSY = BusyGpus(
     np.array([0.0, 1.0, 2.0]),

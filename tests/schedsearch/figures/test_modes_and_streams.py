@@ -56,7 +56,6 @@ def test_a_host_that_holds_something_has_a_row_below_its_device() -> None:
 def test_what_is_needed_while_a_block_runs_is_drawn_where_there_are_modes() -> None:
     def names(schedule: Schedule) -> list[str]:
         legend = memory(schedule).get_legend()
-        assert legend is not None
         return [text.get_text() for text in legend.get_texts()]
 
     assert names(recomputed()) == ["memory held", "needed besides while a block runs", "capacity"]

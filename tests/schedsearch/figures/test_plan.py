@@ -17,10 +17,10 @@ def test_chunks_are_drawn_where_they_are_in_the_model() -> None:
     axes, _ = drawn.axes
     bars = sorted((bar.get_x(), bar.get_y() + bar.get_height() / 2, bar.get_width()) for bar in axes.patches)
     assert [(x, round(y), width) for x, y, width in bars] == [
-        *((0, 0, 1), (1, 0, 3), (4, 1, 4), (8, 0, 4), (12, 1, 3), (15, 1, 1)),
+        *((0, 0, 1), (1, 0, 3), (4, 1, 4), (8, 0, 4), (12, 1, 3), (15, 1, 1))
     ]
     assert [text.get_text() for text in axes.texts if text.get_text()] == [
-        *("3 layers", "4 layers", "4 layers", "3 layers"),
+        *("3 layers", "4 layers", "4 layers", "3 layers")
     ]
     rows = [label.get_text() for label in axes.get_yticklabels()]
     assert rows == [f"stage {i}: GPUs {4 * i}-{4 * i + 3}, 8 layers in 2 chunks" for i in (0, 1)]

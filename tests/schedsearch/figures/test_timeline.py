@@ -18,14 +18,7 @@ from matplotlib.text import Text
 from placements import Placement
 from placements.shapes import k_shape, m_shape, v_shape
 from schedsearch.baselines import gpipe
-from schedsearch.figures.canvas import (
-    COLUMN_INCHES,
-    MIN_POINTS,
-    Drawing,
-    image,
-    save_drawing,
-    style,
-)
+from schedsearch.figures.canvas import COLUMN_INCHES, MIN_POINTS, Drawing, image, save_drawing, style
 from schedsearch.figures.comparison import draw_timelines
 from schedsearch.figures.frontier import draw_frontier
 from schedsearch.figures.memory import memory

@@ -12,11 +12,7 @@ NODES = 6
 
 edges_of_orders = st.lists(
     st.builds(
-        Edge,
-        st.integers(0, NODES - 1),
-        st.integers(0, NODES - 1),
-        st.integers(0, 9),
-        st.integers(-1, 3),
+        Edge, st.integers(0, NODES - 1), st.integers(0, NODES - 1), st.integers(0, 9), st.integers(-1, 3)
     ),
     max_size=14,
 )

@@ -61,7 +61,6 @@ def test_memory_that_cannot_be_used(units: tuple[int, int], capacity: int, bound
     placement = held_twice(units, capacity)
     assert period_bound(placement) == bound
     exact = min_period(placement, known=Fraction(1000))
-    assert exact is not None
     assert exact.ticks == bound
 
 

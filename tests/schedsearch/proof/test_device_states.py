@@ -5,6 +5,7 @@ from unittest import mock
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from strategies import placements as random_placements
+from strategies import with_transfer
 
 from placements import Block, Kind, Placement
 from placements.shapes import wave_shape
@@ -21,9 +22,7 @@ def vmin(devices: int, capacity: int) -> Placement:
     wave = wave_shape(devices, 2, 14407, 24056, True, 14380, 9676)
     units = {"F": 37, "I": -21, "W": -16}
     blocks = tuple(replace(block, memory=units[block.name[0]]) for block in wave.blocks)
-    hops = [(wave.by_name[name], block) for block in blocks for name in block.after]
-    transfer = tuple((a.name, b.name, 1610) for a, b in hops if a.devices != b.devices)
-    return replace(wave, blocks=blocks, transfer=transfer).with_memory(capacity)
+    return with_transfer(replace(wave, blocks=blocks), 1610).with_memory(capacity)
 
 
 def test_memory_for_many_micro_batches_by_hand() -> None:
@@ -33,7 +32,6 @@ def test_memory_for_many_micro_batches_by_hand() -> None:
     """
     placement = vmin(32, 846)
     proof = memory_occupancy(placement)
-    assert proof is not None
     assert proof.value(placement) == Fraction(33 * (14407 + 14380) + 62 * 1610, 11)
     (claim,) = proof.held
     assert claim.is_shown(placement, 20)

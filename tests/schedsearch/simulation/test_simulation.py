@@ -127,16 +127,10 @@ def test_iterations_show_themselves() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: Conditions(distribution="flat"),
-            "distribution: 'flat' is not known; use lognormal or",
-        ),
+        (lambda: Conditions(distribution="flat"), "distribution: 'flat' is not known; use lognormal or"),
         (lambda: Conditions(slow_devices={0: 0}), r"slow_devices\[0\]: 0 is not a factor above 0"),
         (lambda: Conditions(slow_pairs={(1, 1): 2}), r"slow_pairs: \(1, 1\) is one device"),
-        (
-            lambda: Link(((0, 1),), bandwidth_gb_s=0),
-            "links.bandwidth_gb_s: 0 is not a number of GB/s",
-        ),
+        (lambda: Link(((0, 1),), bandwidth_gb_s=0), "links.bandwidth_gb_s: 0 is not a number of GB/s"),
         (lambda: Conditions(links=(Link(((0, 1),)), Link(((0, 1),)))), r"links: \(0, 1\) is there twice"),
         (lambda: simulated(measured_ms={"Z": [1]}), "measured_ms: there is no block 'Z'; the blocks are B0"),
         (lambda: simulate(gpipe(v_shape(2), 1), None, 0), "iterations: 0 is not a whole number of 1 or more"),

@@ -15,13 +15,8 @@ from placements import Placement
 from placements.shapes import k_shape, loop_shape, nn_shape, v_shape, wave_shape
 from schedsearch.baselines import interleaved_one_f_one_b, one_f_one_b, zb_v
 from schedsearch.metrics import peak_memory
-from schedsearch.procedures.beginnings import (
-    Greedy,
-    HandMade,
-    hand_made,
-)
+from schedsearch.procedures.beginnings import Greedy, HandMade, hand_made
 from schedsearch.proof.load_and_path import load_bound, period_bound
-from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.solver.effort import Effort
 from schedsearch.starts.event_simulation import RULES, Rule, list_schedule
@@ -52,7 +47,6 @@ def test_a_simulated_schedule_keeps_the_rules(
 )
 def test_the_steady_state_of_hand_made_schedules(schedule: Schedule, micro_batches: int, period: int) -> None:
     found = steady_state(schedule, 4)
-    assert found is not None
     assert (found.micro_batches, found.period) == (micro_batches, period)
     assert found.unroll(schedule.num_micro_batches).makespan >= schedule.makespan
     validate(found.unroll(schedule.num_micro_batches))
@@ -79,24 +73,13 @@ def test_interleavings_fit_less_memory_than_interleaved_one_f_one_b() -> None:
     assert min(fitting) < 1.1 * usual.makespan
 
 
-def shortest(placement: Placement, bound: Fraction) -> Repetend | None:
-    """Return the greedy repetend of the shortest period that fits in memory."""
-    return next((each for each in greedy_repetends(placement, bound) if each is not None), None)
-
-
 @pytest.mark.parametrize(
     ("placement", "memory"),
-    [
-        (loop_shape(32, 4), 4),
-        (v_shape(32, split_backward=True), 8),
-        (k_shape(32), 8),
-        (nn_shape(32), 8),
-    ],
+    [(loop_shape(32, 4), 4), (v_shape(32, split_backward=True), 8), (k_shape(32), 8), (nn_shape(32), 8)],
 )
 def test_no_memory_is_a_cliff(placement: Placement, memory: int) -> None:
     """Once, all that was known of the first of these was one micro-batch after another."""
     tight = placement.with_memory(memory)
     bound = period_bound(tight)
-    repetend = shortest(tight, bound)
-    assert repetend is not None
-    assert repetend.period < 1.75 * bound
+    shortest = next(each for each in greedy_repetends(tight, bound) if each is not None)
+    assert shortest.period < 1.75 * bound

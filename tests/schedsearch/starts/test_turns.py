@@ -44,12 +44,7 @@ def measured(num_devices: int, times: tuple[int, int, int], transfer: int, round
     ],
 )
 def test_the_best_is_as_published(
-    num_devices: int,
-    number: int,
-    times: tuple[int, int, int],
-    transfer: int,
-    rounds: int,
-    published: float,
+    num_devices: int, number: int, times: tuple[int, int, int], transfer: int, rounds: int, published: float
 ) -> None:
     """ZB-1p and ZB-2p, rows of GPT-6.2B and GPT-14.6B (zero-bubble-pipeline-parallelism, efficiency.py)."""
     placement = measured(num_devices, times, transfer, rounds)

@@ -52,7 +52,6 @@ def test_makespan_equals_brute_force(problem: tuple[Placement, int]) -> None:
         assert found.schedule is not None
         assert validate(found.schedule).makespan == found.bound == least
         below = min_makespan(placement, n, at_most=least - 1)
-        assert below is not None
         assert below.schedule is None
         assert below.bound == least
 
@@ -76,7 +75,6 @@ KNOWN = [
 def test_known_makespans(placement: Placement, n: int, least: int) -> None:
     bounds: list[int] = []
     found = min_makespan(placement, n, at_most=2 * least, on_progress=bounds.append, time_limit_s=600.0)
-    assert found is not None
     assert found.schedule is not None
     assert validate(found.schedule).makespan == found.bound == least
     assert bounds == sorted(set(bounds))
@@ -95,7 +93,6 @@ def test_known_makespans(placement: Placement, n: int, least: int) -> None:
 def test_known_periods(placement: Placement, period: Fraction) -> None:
     """And all of them are shown again, state by state; a little more is not."""
     found = min_period(placement, known=AMPLE, time_limit_s=600.0)
-    assert found is not None
     assert found.ticks == period
     assert no_shorter_period(placement, found.devices, found.cut_out, period, 600.0) is True
     assert no_shorter_period(placement, found.devices, found.cut_out, period + Fraction(1, 7), 600.0) is False
@@ -107,8 +104,7 @@ def test_a_branch_bounds_what_has_too_many_states() -> None:
     found = min_period(placement, known=AMPLE)
     assert found.ticks == search(placement, 2, objectives=["period"]).repetend.period_per_micro_batch
     uneven = replace(
-        placement,
-        blocks=tuple(replace(b, time=b.time + (b.name in ("F6", "B6"))) for b in placement.blocks),
+        placement, blocks=tuple(replace(b, time=b.time + (b.name in ("F6", "B6"))) for b in placement.blocks)
     )
     found = min_period(uneven, known=AMPLE, max_states=1_000)
     assert found.devices == (4, 5, 6, 7)

@@ -78,10 +78,7 @@ def test_other_operations_are_read_or_named(tmp_path: Path) -> None:
         ({"forward-compute,1.0": "forward-compute,x1.0"}, "line 2, column start_ts: 'x1.0"),
         ({"0,0,0,3,forward": "0,0,0, -3,forward"}, "line 2, column step: '-3' is not a whole number"),
         ({",0,0,0,0\n": ",0,0, -1,0\n"}, "line 2, column mb_id: is empty or -1; a forward"),
-        (
-            {"0,0,0,3,forward": "0,2,0,3,forward"},
-            "column stage: goes to 2, where the meta file says",
-        ),
+        ({"0,0,0,3,forward": "0,2,0,3,forward"}, "column stage: goes to 2, where the meta file says"),
     ],
 )
 def test_a_wrong_table_is_one_line(tmp_path: Path, change: dict[str, str], says: str) -> None:

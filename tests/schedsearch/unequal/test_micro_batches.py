@@ -41,7 +41,6 @@ def test_each_micro_batch_has_its_own_times_and_others_are_as_in_the_placement(t
         {"F0": 4, "F1": 1, "B1": 7, "B0": 2},
     ]
     schedule = executed(batch, one_by_one(batch), range(3))
-    assert schedule is not None
     assert schedule.makespan == 8 + 6 + 14
 
 
@@ -79,10 +78,7 @@ def test_a_block_of_no_time_does_not_run() -> None:
     ("text", "message"),
     [
         ("micro_batch,block,time_ms\n0,F0,1\n0,F0,2\n", "line 3: micro_batch 0 block F0 is in line 2 too"),
-        (
-            "micro_batch,block,time_ms,memory_mib\n1,F0,1,2\n",
-            "micro-batch 1: the memory of its blocks sums",
-        ),
+        ("micro_batch,block,time_ms,memory_mib\n1,F0,1,2\n", "micro-batch 1: the memory of its blocks sums"),
     ],
 )
 def test_wrong_tables_are_refused_in_a_line(text: str, message: str, tmp_path: Path) -> None:

@@ -14,10 +14,7 @@ from placements.shapes import v_shape
 from schedsearch.core.objective import Objective
 from schedsearch.core.problem import Problem
 from schedsearch.metrics import peak_memory
-from schedsearch.unequal.micro_batches import (
-    MicroBatchRow,
-    unequal_batch,
-)
+from schedsearch.unequal.micro_batches import MicroBatchRow, unequal_batch
 from schedsearch.unequal.replica_bound import replica_bound
 from schedsearch.unequal.replica_work import replica_work
 from schedsearch.unequal.starts import packings, replicas_by_hand
@@ -47,7 +44,6 @@ def test_the_best_assignment_and_orders_are_those_of_brute_force(seed: int, memo
     pairs = {two: min_makespan_of(batch, two) for two in itertools.combinations(range(4), 2)}
     best = min(max(ticks, pairs[tuple(n for n in range(4) if n not in two)]) for two, ticks in pairs.items())
     found, _ = replica_search(work, work_limit=1, seed=seed)
-    assert found is not None
     assert found.value(Objective.MAKESPAN) == best
     assert replica_bound(work) <= best
 
@@ -59,7 +55,6 @@ def test_no_assignment_is_below_the_bound(seed: int) -> None:
     batch = random_batch(9, 3, seed, memory)
     work = replica_work(batch, replicas)
     found, result = replica_search(work, work_limit=0.3, seed=seed)
-    assert found is not None
     best = found.value(Objective.MAKESPAN)
     assert result.makespan_bound <= best
     assert sorted(itertools.chain(*found.assigned)) == list(range(9))
@@ -75,7 +70,6 @@ def test_no_assignment_is_below_the_bound(seed: int) -> None:
 def test_what_fits_one_after_another_holds_memory_to_the_end_of_its_release() -> None:
     work = replica_work(Problem(v_shape(2, 1, 2).with_memory(1), 4), 2)
     found, result = replica_search(work, work_limit=0.3)
-    assert found is not None
     assert (found.value(Objective.MAKESPAN), result.makespan_bound) == (12, 12)  # two of 6 ticks on each
 
 
@@ -90,7 +84,6 @@ def test_the_longest_must_share_a_replica_and_nothing_short_shortens_their_ends(
     # two long ones on one replica: 8 ticks before the last device, twice 12 on it, 16 after it
     assert replica_bound(work) == 8 + 24 + 16
     found, _ = replica_search(work, work_limit=0.5)
-    assert found is not None
     assert found.value(Objective.MAKESPAN) == 48
 
 
@@ -98,7 +91,6 @@ def test_memory_that_fills_and_empties_is_not_full_meanwhile() -> None:
     work = replica_work(Problem(v_shape(8, 1, 2).with_memory(3), 30), 1)
     held = 30 * 24 // 3  # each holds a third of the first device for 24 ticks
     found, _ = replica_search(work, work_limit=0.3)
-    assert found is not None
     assert held < replica_bound(work) <= found.value(Objective.MAKESPAN)
 
 
@@ -118,7 +110,6 @@ def test_replicas_have_their_own_speed_and_room() -> None:
 
     work = replace(alike, times=slow, part=part)
     found, result = replica_search(work, work_limit=0.5)
-    assert found is not None
     fast_has, slow_has = map(len, found.assigned)
     assert (fast_has, slow_has) == (5, 3)
     assert result.makespan_bound <= found.value(Objective.MAKESPAN)
@@ -129,7 +120,6 @@ def test_more_work_is_never_worse_and_seeds_give_the_same() -> None:
     once, _ = replica_search(work, work_limit=0.2, seed=2)
     again, _ = replica_search(work, work_limit=0.2, seed=2)
     more, _ = replica_search(work, work_limit=1.0, seed=2)
-    assert once is not None and more is not None
     assert once == again
     assert more.value(Objective.MAKESPAN) <= once.value(Objective.MAKESPAN)
 
@@ -145,6 +135,5 @@ def test_device_spans_are_searched_likewise() -> None:
 def test_micro_batches_that_are_alike_are_shared_evenly() -> None:
     work = replica_work(Problem(v_shape(2, 1, 2), 8), 2)
     found, _ = replica_search(work, work_limit=0.3)
-    assert found is not None
     assert [len(each) for each in found.assigned] == [4, 4]
     assert dict(packings(work))["blocks"] == [[0, 1, 2, 3], [4, 5, 6, 7]]

@@ -79,7 +79,6 @@ def test_memory_is_kept_and_more_work_is_never_worse() -> None:
     ends = []
     for work in (0.2, 1):
         found = search(batch, work_limit=work)
-        assert found.schedule is not None
         validate(found.schedule)
         assert found.schedule.makespan >= found.makespan_bound
         ends.append(found.schedule.makespan)
@@ -108,14 +107,12 @@ def test_equal_micro_batches_have_the_answer_of_any_search() -> None:
     alike = unequal_batch(placement, [MicroBatchRow(n, "F1", 2.0) for n in range(5)])
     ours = search(alike, work_limit=3)
     other = search(alike.placement, 5, objectives=["makespan"], work_limit=3)
-    assert ours.schedule is not None and other.schedule is not None
     assert ours.schedule.blocks == other.schedule.blocks
 
 
 def test_it_is_no_worse_than_what_it_begins_with() -> None:
     batch = small_batch(5, 3, 2)
     good = search(batch, work_limit=4).schedule
-    assert good is not None
     again = search(batch, work_limit=0.1, begin_with=good).schedule
     assert again is not None and again.makespan <= good.makespan
     with pytest.raises(SearchError, match="is a schedule of other micro-batches"):

@@ -6,13 +6,7 @@ import pytest
 
 from experiments.reproduce.item import Row
 from experiments.reproduce.model_sizes import published_sizes
-from experiments.reproduce.tessel.large_vocabularies import (
-    CASES,
-    PLAIN,
-    PLUS,
-    LargeVocabularyCase,
-    scheduled,
-)
+from experiments.reproduce.tessel.large_vocabularies import CASES, PLAIN, PLUS, LargeVocabularyCase, scheduled
 from experiments.reproduce.tessel.search_times import FIGURE_9, SearchTimeOptions
 from placements.models.zoo import read_model
 

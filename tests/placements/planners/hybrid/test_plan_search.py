@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from made_up_costs import EveryPlan, MadeUpCosts, small_model
+from told import told
 
 from placements.cluster import Cluster, read_cluster
 from placements.models.zoo import read_model
@@ -247,10 +248,7 @@ def test_what_stages_leave_unproved_is_in_the_status(monkeypatch: pytest.MonkeyP
             "num_micro_batches: 1.5 is not a whole number of at least 1; give one",
         ),
         ({"num_plans": 0}, "num_plans: 0 is not at least 1; give 1 or more"),
-        (
-            {"memory_gib": 4.0},
-            "memory_gib: 4 is not above reserve_gib 4; give more, or a smaller reserve",
-        ),
+        ({"memory_gib": 4.0}, "memory_gib: 4 is not above reserve_gib 4; give more, or a smaller reserve"),
     ],
 )
 def test_wrong_options(wrong: dict[str, object], message: str) -> None:
@@ -264,9 +262,7 @@ def test_nothing_to_try() -> None:
     with pytest.raises(PlanError, match=r"^num_stages, gpus_per_stage, num_micro_batches: leave nothing"):
         search_plans(GPT, cluster, 8, PlanOptions(num_stages=(5,)))
     for batch in (0, -1, 2.5, "8", True):
-        with pytest.raises(
-            PlanError, match=r"^batch: .* is not a whole number of samples above 0; give one$"
-        ):
+        with told(PlanError, match=r"^batch: .* is not a whole number of samples above 0; give one$"):
             search_plans(GPT, cluster, batch)  # type: ignore[arg-type]
 
 

@@ -9,11 +9,7 @@ from places import SHARED_DATA
 from told import told
 
 from placements.forms.tables import keys_of
-from placements.planners.pipedream.profile_graph import (
-    ProfiledNode,
-    closed_sets,
-    read_profile_graph,
-)
+from placements.planners.pipedream.profile_graph import ProfiledNode, closed_sets, read_profile_graph
 from placements.profiles.operating_point import ProfileError
 
 HEADER = ",".join(keys_of(ProfiledNode))

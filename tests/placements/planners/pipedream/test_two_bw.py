@@ -9,12 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placements.planners.pipedream.two_bw import (
-    BlockProfile,
-    EqualServers,
-    TwoBwPlan,
-    two_bw_plans,
-)
+from placements.planners.pipedream.two_bw import BlockProfile, EqualServers, TwoBwPlan, two_bw_plans
 
 MIB = 2**20
 PROFILE = BlockProfile(8, {1: 3.0, 2: 4.0}, {1: 6.0, 2: 8.0}, 16.0 * MIB, 4.0 * MIB, 1.0 * MIB)

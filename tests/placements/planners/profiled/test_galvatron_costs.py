@@ -159,9 +159,7 @@ def test_files_that_are_wrong_are_refused_in_a_line(tmp_path: Path, files: dict[
 
 def test_files_that_are_missing_or_twice_are_refused_in_a_line(tmp_path: Path) -> None:
     write_galvatron(tmp_path)
-    with pytest.raises(
-        GalvatronProfileError, match="no computation_profiling file of 'other'; it has toy-1b"
-    ):
+    with told(GalvatronProfileError, match="no computation_profiling file of 'other'; it has toy-1b"):
         read_galvatron_profile(tmp_path, "other")
     with pytest.raises(GalvatronProfileError, match="sequence_length: 64 was not measured, only 128"):
         read_galvatron_profile(tmp_path, "toy-1b", 64)
@@ -184,11 +182,7 @@ def test_files_that_are_missing_or_twice_are_refused_in_a_line(tmp_path: Path) -
 @pytest.mark.skipif(not SHIPPED.is_dir(), reason="the profile is not here")
 @pytest.mark.parametrize(
     ("num_gpus", "num_layers", "memory_gib", "reserve_gib", "theirs"),
-    [
-        (8, 32, 36, 7.2, 15.28),
-        (8, 96, 16, 1, None),
-        (16, 32, 16, 1, 27.02),
-    ],
+    [(8, 32, 36, 7.2, 15.28), (8, 96, 16, 1, None), (16, 32, 16, 1, 27.02)],
 )
 def test_plans_of_the_shipped_profile_are_near_those_of_galvatron(
     num_gpus: int, num_layers: int, memory_gib: float, reserve_gib: float, theirs: float | None

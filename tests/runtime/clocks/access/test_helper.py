@@ -20,6 +20,7 @@ import pytest
 from clock_helper import Helper
 from fake_driver import FakeDriver
 from places import ROOT
+from told import told
 
 from runtime.clocks import helper as serve
 from runtime.clocks.clock import SOCKET_VARIABLE, ClockError, HelperClock, NvmlClock, lock_clock, open_clock
@@ -80,7 +81,6 @@ def test_a_client_sets_clocks_and_gives_them_back(helper: Helper, driver: FakeDr
 def test_a_killed_client_keeps_nothing_nor_does_its_fork(helper: Helper, driver: FakeDriver) -> None:
     """A data loader's process has the socket too, so the socket does not end with the client."""
     client = subprocess.Popen([sys.executable, "-c", CLIENT, str(helper.path)], stdout=subprocess.PIPE)
-    assert client.stdout is not None
     child = int(client.stdout.readline())
     try:
         driver.wait_for("0 lock 1335 1335")
@@ -134,10 +134,7 @@ def _children(pid: int) -> list[int]:
 
 def test_a_gpu_has_one_client(helper: Helper, driver: FakeDriver) -> None:
     first, other = HelperClock("0", helper.path), HelperClock("1", helper.path)
-    with pytest.raises(
-        ClockError,
-        match="the clock of GPU GPU-fake-0 is controlled by process .* already",
-    ):
+    with told(ClockError, match="the clock of GPU GPU-fake-0 is controlled by process .* already"):
         HelperClock("GPU-fake-0", helper.path)
     first.reset()
     again = HelperClock("0", helper.path)
@@ -156,9 +153,7 @@ def test_a_run_that_needs_no_helper_keeps_its_gpu(driver: FakeDriver, path: Path
 
 def test_a_foreign_gpu_is_refused(driver: FakeDriver, path: Path) -> None:
     helper = Helper(path, "--allow", f"{OWN}:1")
-    with pytest.raises(
-        ClockError, match=f"user {OWN} may not set the clock of GPU GPU-fake-0; use GPU-fake-1"
-    ):
+    with told(ClockError, match=f"user {OWN} may not set the clock of GPU GPU-fake-0; use GPU-fake-1"):
         HelperClock("0", path)
     with pytest.raises(ClockError, match="NVML finds no GPU 7"):
         HelperClock("7", path)
@@ -172,9 +167,7 @@ def test_another_user_is_refused(driver: FakeDriver, path: Path) -> None:
     """The kernel says who it is; what a client says of itself does not count."""
     other = os.geteuid() + 1
     helper = Helper(path, "--allow", str(other))
-    with pytest.raises(
-        ClockError, match=f"user {OWN} may not set clocks; have the helper started with --allow"
-    ):
+    with told(ClockError, match=f"user {OWN} may not set clocks; have the helper started with --allow"):
         HelperClock("0", path)
     with socket.socket(socket.AF_UNIX) as liar:
         liar.connect(str(path))
@@ -215,14 +208,7 @@ def test_a_user_without_rights_sets_clocks_and_another_does_not(driver: FakeDriv
     assert driver.lines()[-1] == "0 reset"
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"0\n",
-        b"0 -1\n",
-        b"x" * 5000,
-    ],
-)
+@pytest.mark.parametrize("line", [b"0\n", b"0 -1\n", b"x" * 5000])
 def test_a_line_that_is_no_request_is_refused(helper: Helper, driver: FakeDriver, line: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(helper.path))
