@@ -1,4 +1,4 @@
-"""The jobs of a trace in processes of this machine, beside their simulation (dissertation, Sec. 5.6)."""
+"""The jobs of a trace on Ray, beside their simulation (dissertation, Sec. 5.6)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 import re
 import shlex
 import shutil
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -18,9 +18,11 @@ from experiments.cluster.workload import Workload, chosen_policy, read_workload
 from experiments.config.options import OptionError, require
 from experiments.report.result import Result, Table
 from placements.forms.texts import text_columns
-from runtime.leases.engine import LocalProcesses
-from runtime.leases.leased_run import JobStart, LeasedRun, LeasedSteps, start_of, steps_of_rounds
+from runtime.rounds.ray_jobs import connected
+from runtime.rounds.real_rounds import Move, RealJob, RealRounds
+from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.simulator.outcome import Round
 from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.solver.interrupts import INTERRUPTS
 
@@ -28,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class LeaseRow(NamedTuple):
-    """Steps of a job in one lease, simulated and run; None where there was no lease."""
+    """Steps of a job in a round on some GPUs, simulated and run; None where it had no lease there."""
 
     round: int
     job: str
@@ -56,56 +58,26 @@ def run_jobs(options: ClusterCommandOptions, directory: Callable[[], Path]) -> R
 
     Raises:
         OptionError: An option does not fit a real run.
+        LeaseError: There is no Ray.
     """
     for_simulation, for_run = (chosen_policy(options.policy, options.policy_options) for _ in range(2))
     work = read_workload(options)
     jobs, command = _jobs(work, options), _command(str(options.run.command))
     folder = directory()
-    starts = {job.name: _start_of(folder, number, job, command) for number, job in enumerate(jobs)}
-    unfinished = (job for job in jobs if job.steps > starts[job.name].done)
-    left = [replace(job, steps=job.steps - starts[job.name].done) for job in unfinished]
+    real_jobs = {job.name: _real_job(folder, number, job, command) for number, job in enumerate(jobs)}
+    unfinished = (job for job in jobs if job.steps > real_jobs[job.name].done)
+    left = [replace(job, steps=job.steps - real_jobs[job.name].done) for job in unfinished]
     if not left:
         raise OptionError(f"hydra.run.dir: all jobs of {folder} are done; give another folder")
-    recorded = replace(work.rules, records_rounds=True)
-    simulated = simulate_cluster(left, work.cluster, work.throughputs, for_simulation, recorded)
-    planned = steps_of_rounds(simulated.recorded, [one.job.name for one in simulated.jobs], work.cluster)
-    run = LeasedRun(
-        left,
-        work.cluster,
-        work.throughputs,
-        for_run,
-        work.rules,
-        starts,
-        LocalProcesses(work.cluster),
-        log.warning,
-        retries=options.run.retries,
-        timeout_s=math.inf if options.run.timeout_s is None else options.run.timeout_s,
-    )
-    with INTERRUPTS.answered():
+    rules = replace(work.rules, records_rounds=True)
+    simulated = simulate_cluster(left, work.cluster, work.throughputs, for_simulation, rules)
+    limits = {"retries": options.run.retries, "timeout_s": options.run.timeout_s or math.inf}
+    with INTERRUPTS.answered() as ending, connected(work.cluster):
+        run = RealRounds(
+            left, work.cluster, work.throughputs, for_run, rules, real_jobs, log.warning, **limits
+        )
         run.run(None)
-    done, moves = run.steps_done, _moves(run.steps_done)
-    leases, shares = _leases(planned, done), _share_rows(planned, done)
-    same = sum(row.steps == row.simulated_steps for row in leases)
-    agreement = f"{same} of {len(planned)} leases as simulated"
-    total = sum(each.steps for each in done)
-    shown = [[row.job, row.gpu_type, f"{row.simulated_share:.2%}", f"{row.share:.2%}"] for row in shares]
-    interrupted, failed = "", run.reason
-    if run.stopped_at:
-        at = ", ".join(f"{name} at step {steps}" for name, steps in run.stopped_at.items())
-        interrupted = f"each job has a checkpoint ({at}); go on with hydra.run.dir ="
-    elif run.given_up:
-        names, logs = ", ".join(run.given_up), f"see log.txt in {folder / 'jobs'}"
-        failed = f"{len(run.given_up)} of {len(left)} jobs are given up: {names}; {logs}"
-    return Result(
-        figures={"policy": options.policy, "jobs": len(left), "rounds": len(run.recorded), "moves": moves},
-        tables={"rounds": Table(LeaseRow, leases), "shares": Table(ShareRow, shares)},
-        sentences=[
-            *text_columns([["job", "GPU type", "simulated", "run"], *shown]),
-            f"{agreement}, {total} steps, {moves} moves",
-        ],
-        interrupted=interrupted,
-        failed=failed,
-    )
+    return _result(options, work, run, simulated.recorded, ending.interrupted, folder)
 
 
 def _jobs(work: Workload, options: ClusterCommandOptions) -> list[Job]:
@@ -139,46 +111,90 @@ def _command(given: str) -> list[str]:
     return command
 
 
-def _start_of(folder: Path, number: int, job: Job, command: Iterable[str]) -> JobStart:
-    """Return how a job is started in its own folder."""
+def _real_job(folder: Path, number: int, job: Job, command: Iterable[str]) -> RealJob:
+    """Return a job with a folder of its own, which is made."""
     name = f"{number}_{re.sub('[^A-Za-z0-9_.-]', '_', job.name)}"
     words = [word.replace("{job}", job.name).replace("{type}", job.type) for word in command]
-    return start_of(folder / "jobs" / name, words)
+    real_job = RealJob((folder / "jobs" / name).resolve(), words)
+    real_job.checkpoints.mkdir(parents=True, exist_ok=True)
+    return real_job
 
 
-def _leases(simulated: Iterable[LeasedSteps], done: Iterable[LeasedSteps]) -> list[LeaseRow]:
-    """Return a row for each lease, simulated or run."""
-    planned, real = ({each[:4]: each.steps for each in steps} for steps in (simulated, done))
-    return [
-        LeaseRow(*key[:3], " ".join(map(str, key[3])), planned.get(key), real.get(key))
-        for key in sorted({**planned, **real})
+def _result(
+    options: ClusterCommandOptions,
+    work: Workload,
+    run: RealRounds,
+    simulated: Sequence[Round],
+    is_interrupted: bool,
+    folder: Path,
+) -> Result:
+    """Return the rounds of a real run beside those of its simulation."""
+    names, moves = [job.name for job in run.jobs], run.moves
+    planned, real = (steps_of(rounds, names, work.cluster) for rounds in (simulated, run.recorded))
+    keys = sorted({**planned, **real})
+    leases = [LeaseRow(*key, planned.get(key, (None,))[0], real.get(key, (None,))[0]) for key in keys]
+    shares = [
+        ShareRow(*key, *(round(share.get(key, 0.0), 6) for share in (_shares(planned), _shares(real))))
+        for key in sorted({key[1:3] for key in keys})
     ]
+    shown = [[row.job, row.gpu_type, f"{row.simulated_share:.2%}", f"{row.share:.2%}"] for row in shares]
+    same = sum(row.steps == row.simulated_steps for row in leases)
+    total = sum(steps for steps, _ in real.values())
+    sentences = [f"{same} of {len(planned)} leases as simulated, {total} steps, {len(moves)} moves"]
+    if moves:
+        save_s, start_s = (
+            sum(values) / len(moves) for values in zip(*(move[4:6] for move in moves), strict=True)
+        )
+        cost_s = options.checkpoint_s + options.restart_s
+        sentences.append(
+            f"a move takes {save_s + start_s:.3g} s: {save_s:.3g} s to save, {start_s:.3g} s to the first step; "
+            f"simulated {cost_s:g} s"
+        )
+    interrupted, failed = "", run.reason
+    if is_interrupted:
+        at = ", ".join(f"{name} at step {steps}" for name, steps in run.reached.items())
+        interrupted = f"each job has a checkpoint ({at}); go on with hydra.run.dir ="
+    elif run.given_up:
+        names, logs = ", ".join(run.given_up), f"see log.txt in {folder / 'jobs'}"
+        failed = f"{len(run.given_up)} of {len(run.jobs)} jobs are given up: {names}; {logs}"
+    figures = {"policy": options.policy, "jobs": len(run.jobs), "rounds": len(run.recorded)}
+    tables = {
+        "rounds": Table(LeaseRow, leases),
+        "shares": Table(ShareRow, shares),
+        "moves": Table(Move, moves),
+    }
+    return Result(
+        figures={**figures, "moves": len(moves)},
+        tables=tables,
+        sentences=[*text_columns([["job", "GPU type", "simulated", "run"], *shown]), *sentences],
+        interrupted=interrupted,
+        failed=failed,
+    )
 
 
-def _share_rows(simulated: Iterable[LeasedSteps], done: Iterable[LeasedSteps]) -> list[ShareRow]:
-    planned, real = _shares(simulated), _shares(done)
-    return [
-        ShareRow(*key, round(planned.get(key, 0.0), 6), round(real.get(key, 0.0), 6))
-        for key in sorted({**planned, **real})
-    ]
+_Key = tuple[int, str, str, str]
+"""Round from 1, job, GPU type and ids of GPUs."""
 
 
-def _shares(steps: Iterable[LeasedSteps]) -> dict[tuple[str, str], float]:
+def steps_of(
+    rounds: Iterable[Round], names: Sequence[str], cluster: GpuCluster
+) -> dict[_Key, tuple[int, float]]:
+    """Return the steps of each job in each round, and their time by the known throughputs in s."""
+    return {
+        (number, names[job], cluster.gpu_types[run.gpu_type], " ".join(map(str, run.gpu_ids))): (
+            round(steps),
+            steps / rate,
+        )
+        for number, each in enumerate(rounds, 1)
+        for run in each.runs
+        for job, steps, rate in zip(run.jobs, run.steps, run.steps_per_s, strict=True)
+    }
+
+
+def _shares(steps: dict[_Key, tuple[int, float]]) -> dict[tuple[str, str], float]:
     """Return the share of the time of each job that it spends on each type."""
-    by_type: dict[tuple[str, str], float] = defaultdict(float)
-    by_job: dict[str, float] = defaultdict(float)
-    for each in steps:
-        by_type[each.job, each.gpu_type] += each.duration_s
-        by_job[each.job] += each.duration_s
+    by_type, by_job = Counter[tuple[str, str]](), Counter[str]()
+    for (_, job, gpu_type, _), (_, duration_s) in steps.items():
+        by_type[job, gpu_type] += duration_s
+        by_job[job] += duration_s
     return {(job, name): s / by_job[job] if by_job[job] else 0.0 for (job, name), s in by_type.items()}
-
-
-def _moves(steps: Iterable[LeasedSteps]) -> int:
-    """Return how often a job went on in another place than before."""
-    last: dict[str, tuple[str, tuple[int, ...]]] = {}
-    moves = 0
-    for each in sorted(steps):
-        place = each.gpu_type, each.gpu_ids
-        moves += last.get(each.job, place) != place
-        last[each.job] = place
-    return moves
