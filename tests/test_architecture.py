@@ -50,6 +50,7 @@ OWNERS = {
     "IPython": ["schedsearch/figures/"],  # where it runs already
     "pandas": ["schedsearch/notebook.py", "experiments/collect.py", "experiments/sweep.py"],
     "pynvml": ["runtime/clocks/nvml.py"],
+    "ray": ["runtime/rounds/ray_jobs.py"],
     "safetensors": ["runtime/models/state_dict.py"],
     "torch": [
         "runtime/",

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import NamedTuple
 
 from experiments.cluster.options import ClusterCommandOptions
@@ -18,6 +19,7 @@ from experiments.cluster.workload import Workload, chosen_policy, read_workload
 from experiments.config.options import OptionError, require
 from experiments.report.result import Result, Table
 from placements.forms.texts import text_columns
+from runtime.rounds.iterator import newest
 from runtime.rounds.ray_jobs import connected
 from runtime.rounds.real_rounds import Move, RealJob, RealRounds
 from schedsearch.cluster.gpu_cluster import GpuCluster
@@ -65,14 +67,14 @@ def run_jobs(options: ClusterCommandOptions, directory: Callable[[], Path]) -> R
     jobs, command = _jobs(work, options), _command(str(options.run.command))
     folder = directory()
     real_jobs = {job.name: _real_job(folder, number, job, command) for number, job in enumerate(jobs)}
-    unfinished = (job for job in jobs if job.steps > real_jobs[job.name].done)
-    left = [replace(job, steps=job.steps - real_jobs[job.name].done) for job in unfinished]
+    done = {name: newest(real_job.checkpoints) for name, real_job in real_jobs.items()}
+    left = [replace(job, steps=job.steps - done[job.name]) for job in jobs if job.steps > done[job.name]]
     if not left:
         raise OptionError(f"hydra.run.dir: all jobs of {folder} are done; give another folder")
     rules = replace(work.rules, records_rounds=True)
     simulated = simulate_cluster(left, work.cluster, work.throughputs, for_simulation, rules)
     limits = {"retries": options.run.retries, "timeout_s": options.run.timeout_s or math.inf}
-    with INTERRUPTS.answered() as ending, connected(work.cluster):
+    with INTERRUPTS.answered() as ending, connected(work.cluster.workers):
         run = RealRounds(
             left, work.cluster, work.throughputs, for_run, rules, real_jobs, log.warning, **limits
         )
@@ -115,9 +117,9 @@ def _real_job(folder: Path, number: int, job: Job, command: Iterable[str]) -> Re
     """Return a job with a folder of its own, which is made."""
     name = f"{number}_{re.sub('[^A-Za-z0-9_.-]', '_', job.name)}"
     words = [word.replace("{job}", job.name).replace("{type}", job.type) for word in command]
-    real_job = RealJob((folder / "jobs" / name).resolve(), words)
-    real_job.checkpoints.mkdir(parents=True, exist_ok=True)
-    return real_job
+    own = folder.resolve() / "jobs" / name
+    (own / "checkpoints").mkdir(parents=True, exist_ok=True)
+    return RealJob(words, own / "checkpoints", own / "log.txt")
 
 
 def _result(
@@ -129,44 +131,40 @@ def _result(
     folder: Path,
 ) -> Result:
     """Return the rounds of a real run beside those of its simulation."""
-    names, moves = [job.name for job in run.jobs], run.moves
-    planned, real = (steps_of(rounds, names, work.cluster) for rounds in (simulated, run.recorded))
-    keys = sorted({**planned, **real})
-    leases = [LeaseRow(*key, planned.get(key, (None,))[0], real.get(key, (None,))[0]) for key in keys]
+    names = [job.name for job in run.jobs]
+    planned, real = (_leases(rounds, names, work.cluster) for rounds in (simulated, run.recorded))
+    leases = [
+        LeaseRow(*key, *(of.get(key, (None,))[0] for of in (planned, real)))
+        for key in sorted({**planned, **real})
+    ]
+    both = _shares(planned), _shares(real)
     shares = [
-        ShareRow(*key, *(round(share.get(key, 0.0), 6) for share in (_shares(planned), _shares(real))))
-        for key in sorted({key[1:3] for key in keys})
+        ShareRow(*key, *(round(of.get(key, 0.0), 6) for of in both)) for key in sorted({**both[0], **both[1]})
     ]
     shown = [[row.job, row.gpu_type, f"{row.simulated_share:.2%}", f"{row.share:.2%}"] for row in shares]
     same = sum(row.steps == row.simulated_steps for row in leases)
     total = sum(steps for steps, _ in real.values())
-    sentences = [f"{same} of {len(planned)} leases as simulated, {total} steps, {len(moves)} moves"]
-    if moves:
-        save_s, start_s = (
-            sum(values) / len(moves) for values in zip(*(move[4:6] for move in moves), strict=True)
-        )
-        cost_s = options.checkpoint_s + options.restart_s
-        sentences.append(
-            f"a move takes {save_s + start_s:.3g} s: {save_s:.3g} s to save, {start_s:.3g} s to the first step; "
-            f"simulated {cost_s:g} s"
-        )
+    line = f"{same} of {len(planned)} leases as simulated, {total} steps, {len(run.moves)} moves"
+    if run.moves:
+        save_s, start_s = (mean(getattr(move, name) for move in run.moves) for name in ("save_s", "start_s"))
+        line += f" of {save_s:.3g} s to save and {start_s:.3g} s to the first step, simulated "
+        line += f"{options.checkpoint_s:g} s and {options.restart_s:g} s"
     interrupted, failed = "", run.reason
     if is_interrupted:
         at = ", ".join(f"{name} at step {steps}" for name, steps in run.reached.items())
         interrupted = f"each job has a checkpoint ({at}); go on with hydra.run.dir ="
     elif run.given_up:
-        names, logs = ", ".join(run.given_up), f"see log.txt in {folder / 'jobs'}"
-        failed = f"{len(run.given_up)} of {len(run.jobs)} jobs are given up: {names}; {logs}"
-    figures = {"policy": options.policy, "jobs": len(run.jobs), "rounds": len(run.recorded)}
-    tables = {
-        "rounds": Table(LeaseRow, leases),
-        "shares": Table(ShareRow, shares),
-        "moves": Table(Move, moves),
-    }
+        given_up, logs = ", ".join(run.given_up), f"see log.txt in {folder / 'jobs'}"
+        failed = f"{len(run.given_up)} of {len(names)} jobs are given up: {given_up}; {logs}"
+    counts = {"jobs": len(names), "rounds": len(run.recorded), "moves": len(run.moves)}
     return Result(
-        figures={**figures, "moves": len(moves)},
-        tables=tables,
-        sentences=[*text_columns([["job", "GPU type", "simulated", "run"], *shown]), *sentences],
+        figures={"policy": options.policy, **counts},
+        tables={
+            "rounds": Table(LeaseRow, leases),
+            "shares": Table(ShareRow, shares),
+            "moves": Table(Move, run.moves),
+        },
+        sentences=[*text_columns([["job", "GPU type", "simulated", "run"], *shown]), line],
         interrupted=interrupted,
         failed=failed,
     )
@@ -176,7 +174,7 @@ _Key = tuple[int, str, str, str]
 """Round from 1, job, GPU type and ids of GPUs."""
 
 
-def steps_of(
+def _leases(
     rounds: Iterable[Round], names: Sequence[str], cluster: GpuCluster
 ) -> dict[_Key, tuple[int, float]]:
     """Return the steps of each job in each round, and their time by the known throughputs in s."""

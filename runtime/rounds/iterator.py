@@ -7,30 +7,54 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from placements.forms.texts import write_json
-from runtime.rounds.lease import (
-    ACTOR,
-    CHECKPOINTS,
-    LEASES,
-    START,
-    STOP,
-    STOP_AT,
-    Lease,
-    LeaseError,
-    LeaseReport,
-    remove,
-    saved_steps,
-)
 
 Batch = TypeVar("Batch")
 
+LEASES, CHECKPOINTS, ACTOR = "SCHEDSEARCH_LEASES", "SCHEDSEARCH_CHECKPOINTS", "SCHEDSEARCH_ACTOR"
+"""Environment variables of a job: folder of leases and reports, on its node; folder of checkpoints, which all
+nodes see; id of the process on its node that hands out leases."""
+
+STOP, _STOP_AT = "stop", "stop_at.json"
 _NUM_KEPT = 2
 _POLL_S = 0.01
+
+
+class LeaseError(ValueError):
+    """A job has no lease, or cannot keep it; the message is one line with the remedy."""
+
+
+class Lease(NamedTuple):
+    """Steps of a job, on GPUs whose ids are among those of the type; one without steps ends it.
+
+    Attributes:
+        first: Steps that were done before.
+        until: Steps that are done at its end.
+    """
+
+    first: int
+    until: int
+    gpu_type: str
+    gpu_ids: tuple[int, ...]
+
+    @property
+    def place(self) -> str:
+        """Return its GPUs, for people."""
+        return f"{self.gpu_type} {','.join(map(str, self.gpu_ids))}"
+
+
+class LeaseReport(NamedTuple):
+    """Steps of the checkpoint at the end of a lease, seconds to write it, and when the first step began."""
+
+    steps: int
+    save_s: float = 0.0
+    first_step_at: float = 0.0
 
 
 class LeasedIterator(Generic[Batch]):
@@ -78,7 +102,7 @@ class LeasedIterator(Generic[Batch]):
                 f"{LEASES} is not set; start this script with schedsearch cluster run.command='python ...'"
             )
         self._messages, self._loader, self._save_as = Path(folder), loader, save_checkpoint
-        self._checkpoints, self._actor = Path(os.environ[CHECKPOINTS]), int(os.environ[ACTOR])
+        self._checkpoints, self._actor = Path(os.environ[CHECKPOINTS]), os.environ[ACTOR]
         self._rank, self._leases, self.num_steps = int(os.environ.get("RANK", "0")), 0, 0
         self.lease = self._next_lease()
         self.num_steps = self.lease.first
@@ -98,9 +122,10 @@ class LeasedIterator(Generic[Batch]):
             while self.num_steps < self.lease.until and not self._is_stopped():
                 yield next(self._batches)
                 self.num_steps += 1
-            save_s = self._save()
+            save_at = time.time()
+            self._save()
             if os.environ.get("LOCAL_RANK", "0") == "0":
-                report = LeaseReport(self.num_steps, save_s, begin_at)
+                report = LeaseReport(self.num_steps, time.time() - save_at, begin_at)
                 write_json(self._messages / f"did_{self._leases}.json", report)
             self._leases += 1
             self.lease = self._next_lease()
@@ -109,7 +134,7 @@ class LeasedIterator(Generic[Batch]):
         """Wait for a lease; one without steps where the scheduler is gone."""
         path = self._messages / f"lease_{self._leases}.json"
         while not path.exists():
-            if not _is_alive(self._actor):
+            if not Path(f"/proc/{self._actor}").exists():
                 return Lease(self.num_steps, 0, "", ())
             time.sleep(_POLL_S)
         first, until, gpu_type, gpu_ids = json.loads(path.read_text())
@@ -120,27 +145,24 @@ class LeasedIterator(Generic[Batch]):
 
         The first process says so before a step that all do together, so that each has read it after that.
         """
-        step = self._messages / STOP_AT
+        step = self._messages / _STOP_AT
         if self._rank == 0 and (self._messages / STOP).exists() and not step.exists():
             write_json(step, self.num_steps + 1)
         return step.exists() and self.num_steps >= int(step.read_text())
 
-    def _save(self) -> float:
-        """Write a checkpoint, which is there when all of it is, remove old ones, and return the seconds."""
-        begin_s = time.monotonic()
-        torn = self._checkpoints / f"torn_{self.num_steps}_{os.environ[START]}"
+    def _save(self) -> None:
+        """Write a checkpoint, which is there when all of it is, and remove old ones."""
+        torn, whole = (self._checkpoints / f"{name}{self.num_steps}" for name in ("torn_", ""))
         try:
             self._save_as(torn)
         except BaseException:
             remove(torn)  # makes room on a disk that is full
             raise
         if self._rank == 0:
-            whole = self._checkpoints / str(self.num_steps)
             remove(whole)  # of a process that went on without its scheduler
             torn.replace(whole)
-            for steps in saved_steps(self._checkpoints)[:-_NUM_KEPT]:
+            for steps in _saved(self._checkpoints)[:-_NUM_KEPT]:
                 remove(self._checkpoints / str(steps))
-        return time.monotonic() - begin_s
 
     def _from_epoch(self, epoch: int) -> Iterator[Batch]:
         sampler: Any = getattr(self._loader, "sampler", None)
@@ -161,9 +183,18 @@ class LeasedIterator(Generic[Batch]):
         return number
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return True
+def newest(checkpoints: Path) -> int:
+    """Return the steps of the newest whole checkpoint in a folder; 0 where there is none."""
+    return max(_saved(checkpoints), default=0)
+
+
+def _saved(checkpoints: Path) -> list[int]:
+    return sorted(int(path.name) for path in checkpoints.glob("[0-9]*"))
+
+
+def remove(path: Path) -> None:
+    """Remove a file or folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from runtime.rounds.lease import CHECKPOINTS, Lease, LeaseReport, remove, saved_steps
-from runtime.rounds.ray_jobs import LOG, JobError, NodeGoneError, RayGpus, RayJob
+from runtime.rounds.iterator import CHECKPOINTS, Lease, newest, remove
+from runtime.rounds.ray_jobs import JobError, NodeGoneError, RayGpus, RayJob
 from schedsearch.cluster.demand import FloatArray
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
@@ -39,22 +39,15 @@ class Move(NamedTuple):
     start_s: float
 
 
-@dataclass(frozen=True)
-class RealJob:
-    """Folder of a job, which all nodes see, and its command, which is started in the folder of this process."""
+class RealJob(NamedTuple):
+    """Command of a job, which is started in the folder of this process; its checkpoints, and its output.
 
-    folder: Path
+    All nodes see these folders. Further nodes of a job write into ``log_1.txt`` and so on.
+    """
+
     command: Sequence[str]
-
-    @property
-    def checkpoints(self) -> Path:
-        """Return the folder of its checkpoints."""
-        return self.folder / "checkpoints"
-
-    @property
-    def done(self) -> int:
-        """Return the steps of its newest checkpoint; 0 where there is none."""
-        return [0, *saved_steps(self.checkpoints)][-1]
+    checkpoints: Path
+    log: Path
 
 
 class RealRounds(ClusterSimulation):
@@ -93,14 +86,13 @@ class RealRounds(ClusterSimulation):
         super().__init__(trace, cluster, throughputs, policy, replace(options, records_rounds=True))
         self._real_jobs, self._tell = real_jobs, tell
         self._retries, self._timeout_s = retries, timeout_s
-        self.reached = {name: job.done for name, job in real_jobs.items()}
+        self.reached = {name: newest(job.checkpoints) for name, job in real_jobs.items()}
         self.moves: list[Move] = []
         self.given_up: dict[str, str] = {}
         self._running: dict[str, RayJob] = {}
         self._saved: dict[str, tuple[str, float]] = {}  # where each job was last, and its time to save there
         self._failures: Counter[str] = Counter()
-        self._whole, self._gpus = cluster, RayGpus(cluster, 0.5 if policy.shares_space else 1.0)
-        self._has_other_gpus = False
+        self._whole, self._gpus = cluster, RayGpus(cluster.workers, 0.5 if policy.shares_space else 1.0)
         self._look([])
 
     def run(self, on_progress: Callable[[ClusterProgress], None] | None) -> None:
@@ -121,68 +113,60 @@ class RealRounds(ClusterSimulation):
 
     def _carry_out(self, assignments: Sequence[Assignment], steps: FloatArray) -> FloatArray:
         """Run a round; after a Ctrl-C jobs end at their next step."""
-        leases = {}
-        jobs = [(one, name) for one in assignments for name in one.jobs]
-        for (one, name), number in zip(jobs, steps.tolist(), strict=True):
-            first, gpu_type = self.reached[name], self.cluster.gpu_types[one.gpu_type]
-            leases[name] = Lease(first, first + round(number), gpu_type, one.gpu_ids)
-        places = {name: lease[2:] for name, lease in leases.items()}
-        self._leave([name for name, job in self._running.items() if job.lease[2:] != places.get(name)])
+        leases, types = dict[str, Lease](), self.cluster.gpu_types
+        jobs = [(name, types[one.gpu_type], one.gpu_ids) for one in assignments for name in one.jobs]
+        for (name, *place), number in zip(jobs, steps.tolist(), strict=True):
+            leases[name] = Lease(self.reached[name], self.reached[name] + round(number), *place)
+        places = {name: lease.place for name, lease in leases.items()}
+        self._leave([name for name, job in self._running.items() if job.lease.place != places.get(name)])
         gone = [name for name, lease in leases.items() if not self._begin(name, lease)]
         for name, job in [*self._running.items()]:
             try:
-                self._note(name, job, job.report(self._timeout_s, self._pass_on_ctrl_c))
-            except NodeGoneError:
-                gone.append(name)
-                self._lose(name)
+                report = job.report(self._timeout_s, self._pass_on_ctrl_c)
             except JobError as error:
-                self._lose(name)
-                self._fail(name, job.lease, str(error))
+                self._running.pop(name).end()
+                self.rounds.end_lease(name)
+                if isinstance(error, NodeGoneError):
+                    gone.append(name)
+                else:
+                    self._fail(name, job.lease, str(error))
+            else:
+                place, first_at = job.lease.place, report.first_step_at
+                if job.is_new and name in self._saved:
+                    source, save_s = self._saved[name]
+                    self.moves.append(Move(self._round, name, source, place, save_s, first_at - job.start_at))
+                job.is_new, self.reached[name] = False, report.steps
+                self._saved[name] = place, report.save_s
         self._look(gone)
         if INTERRUPTS.seen:
             self._leave([*self._running])
         return np.array([self.reached[name] - lease.first for name, lease in leases.items()], float)
 
+    @property
+    def _round(self) -> int:
+        return len(self.recorded) + 1
+
     def _begin(self, name: str, lease: Lease) -> bool:
         """Hand a job its lease, where it is or with a new start; return False where its node is gone."""
+        real_job = self._real_jobs[name]
         if name in self._running:
             self._running[name].run(lease)
             return True
-        real_job = self._real_jobs[name]
         for torn in real_job.checkpoints.glob("torn_*"):
             remove(torn)
         environment = {
-            CHECKPOINTS: str(real_job.checkpoints.resolve()),
+            CHECKPOINTS: str(real_job.checkpoints),
             "SCHEDSEARCH_JOB": name,
-            "SCHEDSEARCH_JOB_TYPE": next(job.type for job in self.jobs if job.name == name),
+            "SCHEDSEARCH_JOB_TYPE": self.jobs[self.index[name]].type,
             "SCHEDSEARCH_GPU_TYPE": lease.gpu_type,
             "SCHEDSEARCH_GPUS": ",".join(map(str, lease.gpu_ids)),
         }
         try:
-            self._running[name] = RayJob(
-                self._gpus, lease, real_job.folder.resolve(), real_job.command, environment
-            )
+            self._running[name] = RayJob(self._gpus, lease, real_job.command, real_job.log, environment)
         except NodeGoneError:
             self.rounds.end_lease(name)
             return False
         return True
-
-    def _note(self, name: str, job: RayJob, report: LeaseReport) -> None:
-        """Note the checkpoint of a job, and the cost of its start if it ran before."""
-        if job.is_new and name in self._saved:
-            start_s = report.first_step_at - job.start_at
-            self.moves.append(
-                Move(
-                    len(self.recorded) + 1,
-                    name,
-                    self._saved[name][0],
-                    job.place,
-                    self._saved[name][1],
-                    start_s,
-                )
-            )
-        job.is_new = False
-        self.reached[name], self._saved[name] = report.steps, (job.place, report.save_s)
 
     def _leave(self, names: Sequence[str]) -> None:
         """Let jobs end, which have their checkpoints, and wait until they have ended."""
@@ -190,21 +174,17 @@ class RealRounds(ClusterSimulation):
             self._running[name].run(Lease(self.reached[name], self.reached[name], "", ()))
         for name in names:
             try:
-                self._running[name].report(self._timeout_s, lambda: None)
+                self._running[name].report(self._timeout_s)
             except JobError as error:
                 self._tell(f"job {name} {error} after its checkpoint of step {self.reached[name]}")
             self._running.pop(name).end()
 
-    def _lose(self, name: str) -> None:
-        self._running.pop(name).end()
-        self.rounds.end_lease(name)
-
     def _fail(self, name: str, lease: Lease, why: str) -> None:
         """Let a job start again from its last checkpoint, or give it up."""
-        log = self._real_jobs[name].folder / LOG
+        log = self._real_jobs[name].log
         lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
         said = f": {lines[-1].strip()[:160]}" if lines else ""
-        line = f"job {name} on {lease.place} in round {len(self.recorded) + 1} {why}{said}"
+        line = f"job {name} on {lease.place} in round {self._round} {why}{said}"
         self._failures[name] += 1
         if self._failures[name] <= self._retries:
             self._tell(f"{line}; it goes on from step {self.reached[name]}")
@@ -222,7 +202,7 @@ class RealRounds(ClusterSimulation):
             workers = dict(zip(self._whole.workers, map(len, ids), strict=True))
             self.cluster = self.rounds.cluster = replace(self._whole, workers=workers)
             self.rounds.gpu_ids = ids
-            self.is_stale = self._has_other_gpus = True
+            self.is_stale = True
             jobs = ", ".join(f"{name} from step {self.reached[name]}" for name in gone)
             self._tell(f"GPUs that are there: {self._there}" + f"; jobs go on elsewhere: {jobs}" * bool(jobs))
 
@@ -231,19 +211,11 @@ class RealRounds(ClusterSimulation):
         counts = self.cluster.workers
         return ", ".join(f"{counts[name]} of {number} {name}" for name, number in self._whole.workers.items())
 
-    @property
-    def _due_s(self) -> float:
-        """Time from which the policy may decide again; at once on other GPUs than before."""
-        return self.now_s if self._has_other_gpus else super()._due_s
-
     def _decide(self) -> None:
-        """Decide on the jobs that the GPUs that are there can run; the others wait."""
-        everyone, self._has_other_gpus = self.index, False
-        self.index = {
-            name: number
-            for name, number in everyone.items()
-            if self.throughputs.can_run(self.cluster, self.jobs[number].type, self.jobs[number].scale_factor)
-        }
+        """Decide on the jobs that can run on the GPUs that are there; the others wait."""
+        everyone = self.index
+        fits = [self.throughputs.can_run(self.cluster, job.type, job.scale_factor) for job in self.jobs]
+        self.index = {name: number for name, number in everyone.items() if fits[number]}
         super()._decide()
         self.index = everyone
 

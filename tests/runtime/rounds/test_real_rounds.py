@@ -1,0 +1,343 @@
+"""Real jobs in rounds on two nodes of Ray, where they move: nothing is lost, and no loss has another bit."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+
+from placements.shapes import v_shape
+from runtime.codegen.codegen import generate
+from runtime.program.deadlock import check
+from runtime.program.lower import lower
+from runtime.rounds.iterator import Lease, newest
+from runtime.rounds.ray_jobs import JobError, RayGpus, RayJob
+from runtime.rounds.real_rounds import RealJob, RealRounds
+from schedsearch.baselines import one_f_one_b
+from schedsearch.cluster.gpu_cluster import GpuCluster
+from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.policies.registry import policy_of
+from schedsearch.cluster.simulator.options import SimulationOptions
+from schedsearch.cluster.simulator.outcome import JobRun, Round
+from schedsearch.cluster.simulator.simulation import simulate_cluster
+from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
+from schedsearch.solver.interrupts import INTERRUPTS
+
+pytestmark = pytest.mark.usefixtures("ray_nodes")
+
+CLUSTER = GpuCluster({"v100": 1, "k80": 1})
+POINTS = {name: (JobOperatingPoint(rate),) for name, rate in (("v100", 4.0), ("k80", 2.0), ("p100", 3.0))}
+THROUGHPUTS = Throughputs({("any", gpus): POINTS for gpus in (1, 2)})
+OPTIONS = SimulationOptions(round_s=10.0, reset_s=0.0, types_in_turn=False, records_rounds=True)
+JOBS = [Job("a", "any", 90.0), Job("b", "any", 60.0), Job("c", "any", 30.0, arrival_s=8.0)]
+
+SCRIPT = """
+import json, os, signal, time
+from pathlib import Path
+import runtime
+
+job, folder = os.environ["SCHEDSEARCH_JOB"], Path(os.environ["SCHEDSEARCH_CHECKPOINTS"]).parent
+once, state = folder / "once", {"value": 1}
+os.environ["RANK"] = os.environ["PET_NODE_RANK"]
+
+def save(path):
+    if once.exists() and once.read_text() == "full":
+        once.write_text("")
+        path.mkdir()
+        raise OSError(28, "No space left on device")
+    if os.environ["RANK"] == "0":
+        path.write_text(json.dumps(state))
+
+batches = runtime.LeasedIterator(range(7), lambda path: state.update(json.loads(path.read_text())), save)
+print("began on", os.environ["PET_NNODES"], "nodes", flush=True)
+for batch in batches:
+    state["value"] = (state["value"] * 48271 + batch) % 2147483647
+    EVENT
+    print(batches.num_steps, state["value"], flush=True)
+"""
+"""Its numbers depend on all steps before, and on the batch of each."""
+
+
+class Jobs:
+    """The jobs of a test in a folder, whose script has something happen at each step."""
+
+    def __init__(self, folder: Path, event: str = "pass", jobs: Sequence[Job] = JOBS) -> None:
+        self.jobs, self.folder, self.told = jobs, folder, list[str]()
+        self.command = [sys.executable, str(folder / "job.py")]
+        (folder / "job.py").write_text(SCRIPT.replace("EVENT", event))
+
+    def prepared(self, cluster: GpuCluster = CLUSTER, options: SimulationOptions = OPTIONS) -> RealRounds:
+        real = {job.name: real_job(self.command, self.folder / job.name) for job in self.jobs}
+        for job in real.values():
+            job.checkpoints.mkdir(parents=True, exist_ok=True)
+        left = [replace(job, steps=job.steps - newest(real[job.name].checkpoints)) for job in self.jobs]
+        return RealRounds(left, cluster, THROUGHPUTS, policy_of("las"), options, real, self.told.append)
+
+    def run(self, cluster: GpuCluster = CLUSTER, options: SimulationOptions = OPTIONS) -> RealRounds:
+        rounds = self.prepared(cluster, options)
+        rounds.run(None)
+        return rounds
+
+    def lines(self, name: str, log: str = "log.txt") -> list[str]:
+        return (self.folder / name / log).read_text().splitlines()
+
+    def rows(self, name: str) -> list[str]:
+        return [line for line in self.lines(name) if line[0].isdigit()]
+
+    def check(self, names: str = "abc") -> None:
+        """Check the results of all steps; of those that were done twice the last."""
+        for job in self.jobs:
+            if job.name in names:
+                last = {line.split()[0]: line for line in self.rows(job.name)}
+                assert [*last.values()] == uninterrupted(int(job.steps))
+
+
+def real_job(command: Sequence[str], folder: Path) -> RealJob:
+    return RealJob(command, folder / "checkpoints", folder / "log.txt")
+
+
+def uninterrupted(steps: int) -> list[str]:
+    value, rows = 1, []
+    for step in range(steps):
+        value = (value * 48271 + step % 7) % 2147483647
+        rows.append(f"{step} {value}")
+    return rows
+
+
+def leases(rounds: Sequence[Round]) -> list[list[JobRun]]:
+    return [[run._replace(power_w=0.0) for run in each.runs] for each in rounds]
+
+
+def test_jobs_that_move_do_what_the_simulation_says_and_what_they_do_alone(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path)
+    run = jobs.run()
+    outcome = simulate_cluster(JOBS, CLUSTER, THROUGHPUTS, policy_of("las"), OPTIONS)
+    assert leases(run.recorded) == leases(outcome.recorded)
+    jobs.check()
+    assert {each.gpu_type for one in run.recorded for each in one.runs if 0 in each.jobs} == {0, 1}
+    for job in outcome.jobs:  # a lease that is renewed starts no process
+        assert jobs.lines(job.job.name).count("began on 1 nodes") == job.starts
+    assert sum(job.renewals for job in outcome.jobs) > 0
+    assert len(run.moves) == sum(job.preemptions for job in outcome.jobs)
+    assert all(0 < move.save_s < move.start_s for move in run.moves)
+    assert len([*(tmp_path / "a/checkpoints").iterdir()]) == 2
+    assert not jobs.told
+
+
+EVENTS = """if batches.num_steps == 23 and not once.exists():
+        once.write_text("full" if job == "c" else "")
+        if job == "a": os.kill(os.getpid(), signal.SIGKILL)
+        if job == "b": break"""
+
+
+def test_jobs_that_fail_go_on_from_their_last_round(tmp_path: Path) -> None:
+    """One is killed, one breaks out of its loop, and one cannot save on a full disk."""
+    jobs = Jobs(tmp_path, EVENTS)
+    run = jobs.run()
+    jobs.check()
+    assert not run.given_up
+    wanted = {
+        "a": " was ended by signal 9",
+        "b": " ended before its lease",
+        "c": " ended with exit code 1: OSError: [Errno 28] No space",
+    }
+    for name, why in wanted.items():
+        (line,) = (line for line in jobs.told if line.startswith(f"job {name} on "))
+        assert why in line
+        assert int(line.partition("; it goes on from step ")[2]) >= 0
+    assert not [*tmp_path.glob("*/checkpoints/torn*")]
+
+
+def test_a_job_that_always_fails_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path, "if job == 'b' and batches.num_steps == 3: raise SystemExit('no more memory')")
+    run = jobs.run()
+    jobs.check("ac")
+    assert [*run.given_up] == ["b"]
+    assert len(jobs.told) == 2
+    assert jobs.told[0].endswith("ended with exit code 1: no more memory; it goes on from step 0")
+    assert jobs.told[1].endswith("; it is given up, and the others go on")
+    assert [one.finish_s > 0 for one in run.outcome().jobs] == [True, False, True]
+
+
+def test_a_job_that_hangs_and_one_that_is_not_there(tmp_path: Path) -> None:
+    gpus, lease = RayGpus(CLUSTER.workers), Lease(0, 5, "v100", (0,))
+    for command, why in (
+        (["sleep", "1000"], "took longer than 0.2 s"),
+        (["none"], "cannot be started (No such"),
+    ):
+        job = RayJob(gpus, lease, command, tmp_path / "log.txt", {})
+        with pytest.raises(JobError, match=re.escape(why)):
+            job.report(0.2 if command[0] == "sleep" else math.inf)
+        job.end()
+
+
+def test_a_ctrl_c_stops_all_jobs_after_a_checkpoint_and_no_step_is_done_twice(tmp_path: Path) -> None:
+    event = (
+        f"time.sleep(0.04); job == 'a' and batches.num_steps == 25 and os.kill({os.getpid()}, signal.SIGINT)"
+    )
+    jobs = Jobs(tmp_path, event)
+    stopped = jobs.prepared()
+    with pytest.raises(KeyboardInterrupt), INTERRUPTS.watched():
+        stopped.run(None)
+    assert 25 < stopped.reached["a"] < 40
+    assert 0 < stopped.reached["b"] < 60
+    runs = [run for each in stopped.recorded for run in each.runs]
+    for number, (name, steps) in enumerate(stopped.reached.items()):
+        assert steps == newest(tmp_path / name / "checkpoints")
+        assert steps == sum(sum(run.steps) for run in runs if number in run.jobs)
+    jobs.run()
+    jobs.check()
+    assert all(len(jobs.rows(job.name)) == job.steps for job in JOBS)
+    assert not jobs.told
+
+
+SLOW_K80 = "batches.lease.gpu_type == 'k80' and time.sleep(0.1); batches.num_steps == 45 and once.touch()"
+
+
+def test_jobs_of_a_node_that_is_killed_go_on_from_their_last_round(tmp_path: Path, ray_nodes: Any) -> None:
+    """The K80s go in the second round, and come back after it."""
+    jobs = Jobs(tmp_path, SLOW_K80, [JOBS[0], replace(JOBS[1], steps=100.0), JOBS[2]])
+    rounds, tell = jobs.prepared(), jobs.told.append
+
+    def answer(line: str) -> None:
+        tell(line)
+        if "0 of 1 k80" in line:
+            ray_nodes.add()
+
+    rounds._tell = answer
+    killer = threading.Thread(target=lambda: (wait_for(tmp_path / "a/once"), ray_nodes.kill()))
+    killer.start()
+    rounds.run(None)
+    killer.join()
+    jobs.check()
+    assert jobs.told == [
+        "GPUs that are there: 1 of 1 v100, 0 of 1 k80; jobs go on elsewhere: a from step 40",
+        "GPUs that are there: 1 of 1 v100, 1 of 1 k80",
+    ]
+    assert 90 < len(jobs.rows("a")) <= 110
+    assert [len(jobs.rows(name)) for name in "bc"] == [100, 30]
+    assert 1 in {run.gpu_type for each in rounds.recorded[2:] for run in each.runs}
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.02)
+
+
+def test_a_scheduler_that_is_killed_goes_on_from_the_last_round(tmp_path: Path, ray_nodes: Any) -> None:
+    jobs = Jobs(tmp_path, SLOW_K80)
+    (tmp_path / "data.csv").write_text(
+        "job_type,scale_factor,gpu_type,steps_per_s\nany,1,v100,4\nany,1,k80,2\n"
+    )
+    (tmp_path / "trace.csv").write_text(
+        "name,job_type,scale_factor,steps,arrival_s\na,any,1,90,0\nb,any,1,60,0\n"
+    )
+    options = ["cluster.workers={v100: 1, k80: 1}", "cluster.dollars_per_hour=null", "rounds=one_queue"]
+    options += ["round_s=10", "recompute_s=0", f"run.command={' '.join(jobs.command)}"]
+    options += [f"data={tmp_path / 'data.csv'}", f"trace={tmp_path / 'trace.csv'}", f"hydra.run.dir={tmp_path}"]
+    command = [sys.executable, "-m", "experiments.cluster", *options]
+    environment = {**os.environ, "RAY_ADDRESS": ray_nodes.address}
+    killed = subprocess.Popen(command, cwd=ROOT, env=environment)
+    wait_for(tmp_path / "jobs/0_a/once")
+    killed.kill()
+    killed.wait()
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert " leases as simulated, " in done.stdout, done.stderr
+    (tmp_path / "jobs/0_a").rename(tmp_path / "a")
+    (tmp_path / "jobs/1_b").rename(tmp_path / "b")
+    jobs.check("ab")
+    assert len(jobs.rows("a")) <= 110
+
+
+def test_a_job_of_several_nodes_has_torchruns_options(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path, jobs=[Job("a", "any", 60.0, 2)])
+    run = jobs.run(GpuCluster({"p100": 2}))
+    assert [len(each.runs) for each in run.recorded] == [1, 1]
+    jobs.check("a")
+    assert jobs.lines("a") == jobs.lines("a", "log_1.txt") == ["began on 2 nodes", *uninterrupted(60)]
+
+
+def losses_of(
+    command: Sequence[str], folder: Path, gpus: int, steps: dict[str, int], round_s: float
+) -> dict[str, list[str]]:
+    """Return the losses that jobs print, which move if there are two."""
+    jobs = Jobs(folder, jobs=[Job(name, "any", float(number), gpus) for name, number in steps.items()])
+    jobs.command = [*command]
+    run = jobs.run(
+        GpuCluster({"v100": gpus, "k80": gpus}, gpus_per_server={"v100": gpus, "k80": gpus}),
+        replace(OPTIONS, round_s=round_s),
+    )
+    assert not jobs.told
+    assert len(run.moves) == (2 if len(steps) == 2 else 0)
+    return {name: [line.split(" on ")[0] for line in jobs.lines(name)] for name in steps}
+
+
+PIPELINE = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, TESTS)
+import torch
+from joined import join
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+import runtime
+from runtime.models import cut
+
+torch.manual_seed(1)
+samples = TensorDataset(torch.randn(24, 6), torch.randint(3, (24,)))
+
+def train(rank):
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3))
+    with runtime.Pipeline(cut(model, ["2"]), Path(SCRIPT), loss=cross_entropy) as pipeline:
+        optimizer = torch.optim.AdamW(pipeline.parameters(), lr=0.01)
+        loader = DataLoader(samples, batch_size=8, sampler=DistributedSampler(samples, 1, 0))
+        save = lambda path: pipeline.save(path, optimizer, is_async=False)
+        load = lambda path: pipeline.load(path, optimizer)
+        lines = []
+        for batch in (leased := runtime.LeasedIterator(loader, load, save)):
+            loss = pipeline.step(batch)
+            optimizer.step()
+            optimizer.zero_grad()
+            lines.append(f"step {leased.num_steps}: {loss.hex()}")
+    return lines
+
+first, second = join(2, train, Path(os.environ["SCHEDSEARCH_LEASES"]))
+assert first == second
+print(*first, sep="\\n", flush=True)
+"""
+
+
+@pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("gpus", [1, 2], ids=["example", "pipeline"])
+def test_a_job_that_moves_and_one_that_stays_have_the_same_losses(tmp_path: Path, gpus: int) -> None:
+    """The example's loop, and a pipeline of two processes with its loader."""
+    script = ROOT / "examples/leased_loop.py"
+    if gpus == 2:
+        generate(check(lower(one_f_one_b(v_shape(2), 4))), {}, {"name": "given"}, tmp_path / "job")
+        script = tmp_path / "pipeline.py"
+        script.write_text(
+            PIPELINE.replace("TESTS", repr(str(ROOT / "tests"))).replace(
+                "SCRIPT", repr(str(tmp_path / "job"))
+            )
+        )
+    folders = tmp_path / "moved", tmp_path / "stayed"
+    for folder in folders:
+        folder.mkdir()
+    command = [sys.executable, str(script)]
+    moved = losses_of(command, folders[0], gpus, {"a": 9, "b": 9}, 1.5)
+    stayed = losses_of(command, folders[1], gpus, {"a": 9}, 100.0)
+    assert moved["a"] == moved["b"] == stayed["a"]
+    assert len(moved["a"]) == 9
