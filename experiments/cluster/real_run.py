@@ -7,12 +7,12 @@ import math
 import re
 import shlex
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
-from typing import NamedTuple
+
+import pandas as pd
 
 from experiments.cluster.options import ClusterCommandOptions
 from experiments.cluster.workload import Workload, chosen_policy, read_workload
@@ -30,25 +30,8 @@ from schedsearch.solver.interrupts import INTERRUPTS
 
 log = logging.getLogger(__name__)
 
-
-class LeaseRow(NamedTuple):
-    """Steps of a job in a round on some GPUs, simulated and run; None where it had no lease there."""
-
-    round: int
-    job: str
-    gpu_type: str
-    gpus: str
-    simulated_steps: int | None
-    steps: int | None
-
-
-class ShareRow(NamedTuple):
-    """Share of its time that a job spent on a GPU type, simulated and run."""
-
-    job: str
-    gpu_type: str
-    simulated_share: float
-    share: float
+_LEASE, _SHARE = ["round", "job", "gpu_type", "gpus"], ["job", "gpu_type"]
+"""Columns of a job's lease of GPUs in a round, from 1, and of its share of the time on a GPU type."""
 
 
 def run_jobs(options: ClusterCommandOptions, directory: Callable[[], Path]) -> Result:
@@ -73,11 +56,10 @@ def run_jobs(options: ClusterCommandOptions, directory: Callable[[], Path]) -> R
         raise OptionError(f"hydra.run.dir: all jobs of {folder} are done; give another folder")
     rules = replace(work.rules, records_rounds=True)
     simulated = simulate_cluster(left, work.cluster, work.throughputs, for_simulation, rules)
-    limits = {"retries": options.run.retries, "timeout_s": options.run.timeout_s or math.inf}
+    timeout_s = math.inf if options.run.timeout_s is None else options.run.timeout_s
     with INTERRUPTS.answered() as ending, connected(work.cluster.workers):
-        run = RealRounds(
-            left, work.cluster, work.throughputs, for_run, rules, real_jobs, log.warning, **limits
-        )
+        given = left, work.cluster, work.throughputs, for_run, rules, real_jobs, log.warning
+        run = RealRounds(*given, retries=options.run.retries, timeout_s=timeout_s)
         run.run(None)
     return _result(options, work, run, simulated.recorded, ending.interrupted, folder)
 
@@ -131,22 +113,16 @@ def _result(
     folder: Path,
 ) -> Result:
     """Return the rounds of a real run beside those of its simulation."""
-    names = [job.name for job in run.jobs]
-    planned, real = (_leases(rounds, names, work.cluster) for rounds in (simulated, run.recorded))
-    leases = [
-        LeaseRow(*key, *(of.get(key, (None,))[0] for of in (planned, real)))
-        for key in sorted({**planned, **real})
-    ]
-    both = _shares(planned), _shares(real)
-    shares = [
-        ShareRow(*key, *(round(of.get(key, 0.0), 6) for of in both)) for key in sorted({**both[0], **both[1]})
-    ]
-    shown = [[row.job, row.gpu_type, f"{row.simulated_share:.2%}", f"{row.share:.2%}"] for row in shares]
-    same = sum(row.steps == row.simulated_steps for row in leases)
-    total = sum(steps for steps, _ in real.values())
-    line = f"{same} of {len(planned)} leases as simulated, {total} steps, {len(run.moves)} moves"
-    if run.moves:
-        save_s, start_s = (mean(getattr(move, name) for move in run.moves) for name in ("save_s", "start_s"))
+    names, moves = [job.name for job in run.jobs], run.moves
+    planned = _leases(simulated, names, work.cluster, "simulated_")
+    both = planned.merge(_leases(run.recorded, names, work.cluster), how="outer", on=_LEASE)
+    steps, as_simulated = both["steps"].sum(), (both["steps"] == both["simulated_steps"]).sum()
+    times_s = both.groupby(_SHARE)[["simulated_share", "share"]].sum()
+    shares = (times_s / times_s.groupby("job").transform("sum")).fillna(0.0).round(6).reset_index()
+    shown = [[*row[:2], f"{row[2]:.2%}", f"{row[3]:.2%}"] for row in shares.itertuples(index=False)]
+    line = f"{as_simulated} of {len(planned)} leases as simulated, {steps:g} steps, {len(moves)} moves"
+    if moves:
+        save_s, start_s = mean(move.save_s for move in moves), mean(move.start_s for move in moves)
         line += f" of {save_s:.3g} s to save and {start_s:.3g} s to the first step, simulated "
         line += f"{options.checkpoint_s:g} s and {options.restart_s:g} s"
     interrupted, failed = "", run.reason
@@ -156,43 +132,40 @@ def _result(
     elif run.given_up:
         given_up, logs = ", ".join(run.given_up), f"see log.txt in {folder / 'jobs'}"
         failed = f"{len(run.given_up)} of {len(names)} jobs are given up: {given_up}; {logs}"
-    counts = {"jobs": len(names), "rounds": len(run.recorded), "moves": len(run.moves)}
+    counts = {"jobs": len(names), "rounds": len(run.recorded), "moves": len(moves)}
+    columns = {
+        "rounds": (*_LEASE, "simulated_steps", "steps"),
+        "shares": (*_SHARE, "simulated_share", "share"),
+    }
+    tables = {
+        name: Table(dict, frame.astype(object).where(frame.notna(), None).to_dict("records"), columns[name])
+        for name, frame in (("rounds", both), ("shares", shares))
+    }
     return Result(
         figures={"policy": options.policy, **counts},
-        tables={
-            "rounds": Table(LeaseRow, leases),
-            "shares": Table(ShareRow, shares),
-            "moves": Table(Move, run.moves),
-        },
+        tables={**tables, "moves": Table(Move, moves)},
         sentences=[*text_columns([["job", "GPU type", "simulated", "run"], *shown]), line],
         interrupted=interrupted,
         failed=failed,
     )
 
 
-_Key = tuple[int, str, str, str]
-"""Round from 1, job, GPU type and ids of GPUs."""
-
-
 def _leases(
-    rounds: Iterable[Round], names: Sequence[str], cluster: GpuCluster
-) -> dict[_Key, tuple[int, float]]:
-    """Return the steps of each job in each round, and their time by the known throughputs in s."""
-    return {
-        (number, names[job], cluster.gpu_types[run.gpu_type], " ".join(map(str, run.gpu_ids))): (
-            round(steps),
+    rounds: Iterable[Round], names: Sequence[str], cluster: GpuCluster, prefix: str = ""
+) -> pd.DataFrame:
+    """Return the steps of each lease, and their time by the known throughputs in s, to be made a share."""
+    rows = [
+        (
+            number,
+            names[job],
+            cluster.gpu_types[run.gpu_type],
+            " ".join(map(str, run.gpu_ids)),
+            steps,
             steps / rate,
         )
         for number, each in enumerate(rounds, 1)
         for run in each.runs
         for job, steps, rate in zip(run.jobs, run.steps, run.steps_per_s, strict=True)
-    }
-
-
-def _shares(steps: dict[_Key, tuple[int, float]]) -> dict[tuple[str, str], float]:
-    """Return the share of the time of each job that it spends on each type."""
-    by_type, by_job = Counter[tuple[str, str]](), Counter[str]()
-    for (_, job, gpu_type, _), (_, duration_s) in steps.items():
-        by_type[job, gpu_type] += duration_s
-        by_job[job] += duration_s
-    return {(job, name): s / by_job[job] if by_job[job] else 0.0 for (job, name), s in by_type.items()}
+    ]
+    frame = pd.DataFrame(rows, columns=[*_LEASE, f"{prefix}steps", f"{prefix}share"])
+    return frame.astype({f"{prefix}steps": "Int64"})

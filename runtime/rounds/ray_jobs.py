@@ -35,10 +35,6 @@ class JobError(RuntimeError):
 class NodeGoneError(JobError):
     """A node of a job is gone."""
 
-    def __init__(self) -> None:
-        """Say so."""
-        super().__init__("lost its node")
-
 
 @contextmanager
 def connected(gpus: Mapping[str, int]) -> Iterator[None]:
@@ -102,7 +98,7 @@ class RayGpus:
         for gpu in lease.gpu_ids:
             node = self.node_of[lease.gpu_type][gpu]
             if node is None:
-                raise NodeGoneError
+                raise NodeGoneError("lost its node")
             all_ = [
                 (name, i)
                 for name, ids in self.node_of.items()
@@ -130,42 +126,37 @@ class RayJob:
         log: Path,
         environment: Mapping[str, str],
     ) -> None:
-        """Reserve the GPUs of a lease, and start the command on each node, with torchrun's options for it.
+        """Reserve the GPUs of a lease, and start the command on each node; a `NodeGoneError` if one is gone.
 
-        Raises:
-            NodeGoneError: A node is gone.
+        The environment has torchrun's options.
         """
-        import ray
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         devices, self.is_new, self.start_at = gpus.devices_of(lease), True, time.time()
-        self._nodes = [*devices]
+        self._nodes, self._actors = [*devices], []
         self._group = placement_group(
             [{lease.gpu_type: gpus.part * len(here)} for here in devices.values()],
             bundle_label_selector=[{"ray.io/node-id": node} for node in devices],
         )
         port = random.randrange(20000, 32768)  # below those that systems give out
-        common = {
-            "PET_NNODES": str(len(devices)),
-            "PET_MASTER_ADDR": gpus.nodes[self._nodes[0]]["NodeManagerAddress"],
-            "PET_MASTER_PORT": str(port),
-            **{name: value for name, value in os.environ.items() if name == "OMP_NUM_THREADS"},
-        }
-        self._actors = []
         for rank, here in enumerate(devices.values()):
-            of_node = {
-                "PET_NODE_RANK": str(rank),
-                "PET_NPROC_PER_NODE": str(len(here)),
+            options = {
+                "PET_NNODES": len(devices),
+                "PET_NODE_RANK": rank,
+                "PET_NPROC_PER_NODE": len(here),
+                "PET_MASTER_ADDR": gpus.nodes[self._nodes[0]]["NodeManagerAddress"],
+                "PET_MASTER_PORT": port,
                 "CUDA_VISIBLE_DEVICES": ",".join(map(str, here)),
+                **{name: value for name, value in os.environ.items() if name == "OMP_NUM_THREADS"},
             }
-            actor = ray.remote(num_cpus=0, concurrency_groups={"aside": 1})(JobProcess).options(
-                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, rank)
+            own = {**environment, **{name: str(value) for name, value in options.items()}}
+            place = PlacementGroupSchedulingStrategy(self._group, rank)
+            actor = _ray().remote(num_cpus=0, concurrency_groups={"aside": 1}, scheduling_strategy=place)(
+                JobProcess
             )
             own_log = log.with_stem(f"{log.stem}_{rank}") if rank else log
-            self._actors.append(
-                actor.remote(command, {**environment, **common, **of_node}, Path.cwd(), own_log)
-            )
+            self._actors.append(actor.remote(command, own, Path.cwd(), own_log))
         self.run(lease)
 
     def run(self, lease: Lease) -> None:
@@ -173,26 +164,17 @@ class RayJob:
         self.lease, self._reports = lease, [actor.run.remote(lease) for actor in self._actors]
 
     def report(self, timeout_s: float, on_look: Callable[[], object] = lambda: None) -> LeaseReport:
-        """Wait for the end of the lease.
-
-        Args:
-            timeout_s: Time that it may take from now.
-            on_look: Called while waiting.
-
-        Raises:
-            JobError: The job failed, a node is gone, or it takes too long.
-        """
-        import ray
+        """Wait for the end of the lease, and look about meanwhile; a `JobError` if it fails."""
         from ray.exceptions import RayActorError, RayTaskError
 
         left, end_s = self._reports, time.monotonic() + timeout_s
         try:
             while left:
                 on_look()
-                ready, left = ray.wait(left, timeout=_LOOK_S)
-                ray.get(ready)
+                ready, left = _ray().wait(left, timeout=_LOOK_S)
+                _ray().get(ready)
                 if left and self._lost_node():
-                    raise NodeGoneError
+                    raise NodeGoneError("lost its node")
                 if left and time.monotonic() > end_s:
                     raise JobError(f"took longer than {timeout_s:g} s for its lease")
         except RayTaskError as error:
@@ -201,8 +183,12 @@ class RayJob:
             end_s = time.monotonic() + _NEWS_S
             while time.monotonic() < end_s and not self._lost_node():
                 time.sleep(_LOOK_S)
-            raise (NodeGoneError() if self._lost_node() else JobError("lost the process beside it")) from None
-        reports: list[LeaseReport] = ray.get(self._reports)
+            raise (
+                NodeGoneError("lost its node")
+                if self._lost_node()
+                else JobError("lost the process beside it")
+            ) from None
+        reports: list[LeaseReport] = _ray().get(self._reports)
         return max(reports, key=lambda report: report.save_s)
 
     def stop(self) -> None:
@@ -212,37 +198,33 @@ class RayJob:
 
     def end(self) -> None:
         """End the command where it still runs, and give the GPUs back."""
-        import ray
         from ray.util.placement_group import remove_placement_group
 
         kills = [actor.kill.options(concurrency_group="aside").remote() for actor in self._actors]
-        ray.wait(kills, num_returns=len(kills), timeout=5.0)
+        _ray().wait(kills, num_returns=len(kills), timeout=5.0)
         remove_placement_group(self._group)
 
     def _lost_node(self) -> bool:
         return not {*self._nodes} <= _alive_nodes().keys()
 
 
-def _alive_nodes() -> dict[str, Mapping[str, Any]]:
-    import ray
+def _ray() -> Any:
+    import ray  # loads slowly, and may not be installed
 
-    return {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+    return ray
+
+
+def _alive_nodes() -> dict[str, Mapping[str, Any]]:
+    return {node["NodeID"]: node for node in _ray().nodes() if node["Alive"]}
 
 
 class JobProcess:
-    """A job's command on one node, with a session of its own, so that a Ctrl-C is not for it.
-
-    Args:
-        command: Program and arguments.
-        environment: Variables beside those of the node.
-        folder: Folder in which it is started; all nodes see it.
-        log: File to which its output is added.
-    """
+    """A job's command on one node, with a session of its own, so that a Ctrl-C is not for it."""
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
     ) -> None:
-        """Make the folder of its messages."""
+        """Note how it is started: beside the node's environment, in a folder, with output into a log."""
         self._messages, self._leases = Path(tempfile.mkdtemp(prefix="schedsearch_")), 0
         own = {LEASES: str(self._messages), ACTOR: str(os.getpid())}
         os.environ.pop("OMP_NUM_THREADS", None)  # Ray sets it to 1

@@ -108,15 +108,14 @@ class RealRounds(ClusterSimulation):
         finally:
             for job in self._running.values():
                 job.end()
-        if self.reason and self.cluster.workers != self._whole.workers:
-            self.reason = f"the jobs that are left cannot run on the GPUs that are there, {self._there}"
 
     def _carry_out(self, assignments: Sequence[Assignment], steps: FloatArray) -> FloatArray:
         """Run a round; after a Ctrl-C jobs end at their next step."""
         leases, types = dict[str, Lease](), self.cluster.gpu_types
         jobs = [(name, types[one.gpu_type], one.gpu_ids) for one in assignments for name in one.jobs]
-        for (name, *place), number in zip(jobs, steps.tolist(), strict=True):
-            leases[name] = Lease(self.reached[name], self.reached[name] + round(number), *place)
+        for (name, gpu_type, gpu_ids), number in zip(jobs, steps.tolist(), strict=True):
+            first = self.reached[name]
+            leases[name] = Lease(first, first + round(number), gpu_type, gpu_ids)
         places = {name: lease.place for name, lease in leases.items()}
         self._leave([name for name, job in self._running.items() if job.lease.place != places.get(name)])
         gone = [name for name, lease in leases.items() if not self._begin(name, lease)]
@@ -197,19 +196,15 @@ class RealRounds(ClusterSimulation):
 
     def _look(self, gone: Sequence[str]) -> None:
         """Look for GPUs; tell if others are there than before, and which jobs lost theirs."""
-        ids = self._gpus.look()
+        ids, whole = self._gpus.look(), self._whole.workers
         if gone or ids != self.rounds.gpu_ids:
-            workers = dict(zip(self._whole.workers, map(len, ids), strict=True))
-            self.cluster = self.rounds.cluster = replace(self._whole, workers=workers)
-            self.rounds.gpu_ids = ids
-            self.is_stale = True
+            self.cluster = replace(self._whole, workers=dict(zip(whole, map(len, ids), strict=True)))
+            self.rounds.cluster, self.rounds.gpu_ids, self.is_stale = self.cluster, ids, True
+            there = ", ".join(
+                f"{len(own)} of {whole[name]} {name}" for name, own in zip(whole, ids, strict=True)
+            )
             jobs = ", ".join(f"{name} from step {self.reached[name]}" for name in gone)
-            self._tell(f"GPUs that are there: {self._there}" + f"; jobs go on elsewhere: {jobs}" * bool(jobs))
-
-    @property
-    def _there(self) -> str:
-        counts = self.cluster.workers
-        return ", ".join(f"{counts[name]} of {number} {name}" for name, number in self._whole.workers.items())
+            self._tell(f"GPUs that are there: {there}" + f"; jobs go on elsewhere: {jobs}" * bool(jobs))
 
     def _decide(self) -> None:
         """Decide on the jobs that can run on the GPUs that are there; the others wait."""

@@ -10,37 +10,30 @@ import pytest
 
 
 class Nodes:
-    """A Ray of two nodes, of which the second can be killed and come back."""
+    """A Ray whose second node can be killed, and come back."""
 
     def __init__(self, cluster: Any) -> None:
-        self.cluster = cluster
+        self.cluster, self.address = cluster, str(cluster.address)
         self.add()
 
-    @property
-    def address(self) -> str:
-        return str(self.cluster.address)
-
     def add(self) -> None:
-        self._second = self.cluster.add_node(
-            num_cpus=1, resources={"k80": 2, "p100": 1}, object_store_memory=2**27
-        )
+        self.second = self.cluster.add_node(num_cpus=1, resources={"k80": 2, "p100": 1})
 
     def kill(self) -> None:
-        self.cluster.remove_node(self._second, allow_graceful=False)
+        self.cluster.remove_node(self.second, allow_graceful=False)
 
 
 @pytest.fixture(scope="module")
 def ray_nodes() -> Iterator[Nodes]:
-    pytest.importorskip("ray")
-    import ray
+    ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
     logging.getLogger("ray").setLevel(logging.ERROR)
     head = {"num_cpus": 1, "resources": {"v100": 2, "p100": 1}, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args={**head, "object_store_memory": 2**27})
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         nodes = Nodes(cluster)
-        ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False)
+        ray.init(nodes.address, log_to_driver=False, configure_logging=False)
         yield nodes
     finally:
         ray.shutdown()

@@ -29,7 +29,6 @@ from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.options import SimulationOptions
-from schedsearch.cluster.simulator.outcome import JobRun, Round
 from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.cluster.throughputs import JobOperatingPoint, Throughputs
 from schedsearch.solver.interrupts import INTERRUPTS
@@ -37,7 +36,9 @@ from schedsearch.solver.interrupts import INTERRUPTS
 pytestmark = pytest.mark.usefixtures("ray_nodes")
 
 CLUSTER = GpuCluster({"v100": 1, "k80": 1})
-POINTS = {name: (JobOperatingPoint(rate),) for name, rate in (("v100", 4.0), ("k80", 2.0), ("p100", 3.0))}
+POINTS = {
+    name: (JobOperatingPoint(rate, 100.0),) for name, rate in (("v100", 4.0), ("k80", 2.0), ("p100", 3.0))
+}
 THROUGHPUTS = Throughputs({("any", gpus): POINTS for gpus in (1, 2)})
 OPTIONS = SimulationOptions(round_s=10.0, reset_s=0.0, types_in_turn=False, records_rounds=True)
 JOBS = [Job("a", "any", 90.0), Job("b", "any", 60.0), Job("c", "any", 30.0, arrival_s=8.0)]
@@ -115,15 +116,11 @@ def uninterrupted(steps: int) -> list[str]:
     return rows
 
 
-def leases(rounds: Sequence[Round]) -> list[list[JobRun]]:
-    return [[run._replace(power_w=0.0) for run in each.runs] for each in rounds]
-
-
 def test_jobs_that_move_do_what_the_simulation_says_and_what_they_do_alone(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path)
     run = jobs.run()
     outcome = simulate_cluster(JOBS, CLUSTER, THROUGHPUTS, policy_of("las"), OPTIONS)
-    assert leases(run.recorded) == leases(outcome.recorded)
+    assert tuple(run.recorded) == outcome.recorded
     jobs.check()
     assert {each.gpu_type for one in run.recorded for each in one.runs if 0 in each.jobs} == {0, 1}
     for job in outcome.jobs:  # a lease that is renewed starts no process
@@ -159,17 +156,6 @@ def test_jobs_that_fail_go_on_from_their_last_round(tmp_path: Path) -> None:
     assert not [*tmp_path.glob("*/checkpoints/torn*")]
 
 
-def test_a_job_that_always_fails_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
-    jobs = Jobs(tmp_path, "if job == 'b' and batches.num_steps == 3: raise SystemExit('no more memory')")
-    run = jobs.run()
-    jobs.check("ac")
-    assert [*run.given_up] == ["b"]
-    assert len(jobs.told) == 2
-    assert jobs.told[0].endswith("ended with exit code 1: no more memory; it goes on from step 0")
-    assert jobs.told[1].endswith("; it is given up, and the others go on")
-    assert [one.finish_s > 0 for one in run.outcome().jobs] == [True, False, True]
-
-
 def test_a_job_that_hangs_and_one_that_is_not_there(tmp_path: Path) -> None:
     gpus, lease = RayGpus(CLUSTER.workers), Lease(0, 5, "v100", (0,))
     for command, why in (
@@ -183,10 +169,8 @@ def test_a_job_that_hangs_and_one_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_ctrl_c_stops_all_jobs_after_a_checkpoint_and_no_step_is_done_twice(tmp_path: Path) -> None:
-    event = (
-        f"time.sleep(0.04); job == 'a' and batches.num_steps == 25 and os.kill({os.getpid()}, signal.SIGINT)"
-    )
-    jobs = Jobs(tmp_path, event)
+    when = "time.sleep(0.04); job == 'a' and batches.num_steps == 25"
+    jobs = Jobs(tmp_path, f"{when} and os.kill({os.getpid()}, signal.SIGINT)")
     stopped = jobs.prepared()
     with pytest.raises(KeyboardInterrupt), INTERRUPTS.watched():
         stopped.run(None)
@@ -245,7 +229,11 @@ def test_a_scheduler_that_is_killed_goes_on_from_the_last_round(tmp_path: Path, 
     )
     options = ["cluster.workers={v100: 1, k80: 1}", "cluster.dollars_per_hour=null", "rounds=one_queue"]
     options += ["round_s=10", "recompute_s=0", f"run.command={' '.join(jobs.command)}"]
-    options += [f"data={tmp_path / 'data.csv'}", f"trace={tmp_path / 'trace.csv'}", f"hydra.run.dir={tmp_path}"]
+    options += [
+        f"data={tmp_path / 'data.csv'}",
+        f"trace={tmp_path / 'trace.csv'}",
+        f"hydra.run.dir={tmp_path}",
+    ]
     command = [sys.executable, "-m", "experiments.cluster", *options]
     environment = {**os.environ, "RAY_ADDRESS": ray_nodes.address}
     killed = subprocess.Popen(command, cwd=ROOT, env=environment)
@@ -266,21 +254,6 @@ def test_a_job_of_several_nodes_has_torchruns_options(tmp_path: Path) -> None:
     assert [len(each.runs) for each in run.recorded] == [1, 1]
     jobs.check("a")
     assert jobs.lines("a") == jobs.lines("a", "log_1.txt") == ["began on 2 nodes", *uninterrupted(60)]
-
-
-def losses_of(
-    command: Sequence[str], folder: Path, gpus: int, steps: dict[str, int], round_s: float
-) -> dict[str, list[str]]:
-    """Return the losses that jobs print, which move if there are two."""
-    jobs = Jobs(folder, jobs=[Job(name, "any", float(number), gpus) for name, number in steps.items()])
-    jobs.command = [*command]
-    run = jobs.run(
-        GpuCluster({"v100": gpus, "k80": gpus}, gpus_per_server={"v100": gpus, "k80": gpus}),
-        replace(OPTIONS, round_s=round_s),
-    )
-    assert not jobs.told
-    assert len(run.moves) == (2 if len(steps) == 2 else 0)
-    return {name: [line.split(" on ")[0] for line in jobs.lines(name)] for name in steps}
 
 
 PIPELINE = """
@@ -324,20 +297,18 @@ print(*first, sep="\\n", flush=True)
 @pytest.mark.parametrize("gpus", [1, 2], ids=["example", "pipeline"])
 def test_a_job_that_moves_and_one_that_stays_have_the_same_losses(tmp_path: Path, gpus: int) -> None:
     """The example's loop, and a pipeline of two processes with its loader."""
-    script = ROOT / "examples/leased_loop.py"
+    script, folder = ROOT / "examples/leased_loop.py", tmp_path / "script"
     if gpus == 2:
-        generate(check(lower(one_f_one_b(v_shape(2), 4))), {}, {"name": "given"}, tmp_path / "job")
+        generate(check(lower(one_f_one_b(v_shape(2), 4))), {}, {"name": "given"}, folder)
         script = tmp_path / "pipeline.py"
-        script.write_text(
-            PIPELINE.replace("TESTS", repr(str(ROOT / "tests"))).replace(
-                "SCRIPT", repr(str(tmp_path / "job"))
-            )
-        )
-    folders = tmp_path / "moved", tmp_path / "stayed"
-    for folder in folders:
-        folder.mkdir()
-    command = [sys.executable, str(script)]
-    moved = losses_of(command, folders[0], gpus, {"a": 9, "b": 9}, 1.5)
-    stayed = losses_of(command, folders[1], gpus, {"a": 9}, 100.0)
-    assert moved["a"] == moved["b"] == stayed["a"]
-    assert len(moved["a"]) == 9
+        script.write_text(f"TESTS, SCRIPT = {str(ROOT / 'tests')!r}, {str(folder)!r}\n{PIPELINE}")
+    losses = []
+    for names, round_s in (("ab", 1.5), ("c", 100.0)):
+        jobs = Jobs(tmp_path, jobs=[Job(name, "any", 9.0, gpus) for name in names])
+        jobs.command = [sys.executable, str(script)]
+        run = jobs.run(GpuCluster({"v100": gpus, "k80": gpus}), replace(OPTIONS, round_s=round_s))
+        assert not jobs.told
+        assert len(run.moves) == 2 * (len(names) - 1)
+        losses += [[line.split(" on ")[0] for line in jobs.lines(name)] for name in names]
+    assert losses[0] == losses[1] == losses[2]
+    assert len(losses[0]) == 9
