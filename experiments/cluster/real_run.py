@@ -24,7 +24,7 @@ from runtime.rounds.ray_jobs import connected
 from runtime.rounds.real_rounds import Move, RealJob, RealRounds
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
-from schedsearch.cluster.simulator.outcome import Round
+from schedsearch.cluster.simulator.outcome import Outcome, Round
 from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.solver.interrupts import INTERRUPTS
 
@@ -61,7 +61,7 @@ def run_jobs(options: ClusterCommandOptions, directory: Callable[[], Path]) -> R
         given = left, work.cluster, work.throughputs, for_run, rules, real_jobs, log.warning
         run = RealRounds(*given, retries=options.run.retries, timeout_s=timeout_s)
         run.run(None)
-    return _result(options, work, run, simulated.recorded, ending.interrupted, folder)
+    return _result(options, work, run, simulated, ending.interrupted, folder)
 
 
 def _jobs(work: Workload, options: ClusterCommandOptions) -> list[Job]:
@@ -108,13 +108,13 @@ def _result(
     options: ClusterCommandOptions,
     work: Workload,
     run: RealRounds,
-    simulated: Sequence[Round],
+    simulated: Outcome,
     is_interrupted: bool,
     folder: Path,
 ) -> Result:
     """Return the rounds of a real run beside those of its simulation."""
-    names, moves = [job.name for job in run.jobs], run.moves
-    planned = _leases(simulated, names, work.cluster, "simulated_")
+    names, moves = [one.job.name for one in simulated.jobs], run.moves
+    planned = _leases(simulated.recorded, names, work.cluster, "simulated_")
     both = planned.merge(_leases(run.recorded, names, work.cluster), how="outer", on=_LEASE)
     steps, as_simulated = both["steps"].sum(), (both["steps"] == both["simulated_steps"]).sum()
     times_s = both.groupby(_SHARE)[["simulated_share", "share"]].sum()
@@ -127,7 +127,7 @@ def _result(
         line += f"{options.checkpoint_s:g} s and {options.restart_s:g} s"
     interrupted, failed = "", run.reason
     if is_interrupted:
-        at = ", ".join(f"{name} at step {steps}" for name, steps in run.reached.items())
+        at = ", ".join(f"{name} at step {steps}" for name, steps in run.reached.items() if steps)
         interrupted = f"each job has a checkpoint ({at}); go on with hydra.run.dir ="
     elif run.given_up:
         given_up, logs = ", ".join(run.given_up), f"see log.txt in {folder / 'jobs'}"

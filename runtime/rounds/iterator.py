@@ -50,11 +50,15 @@ class Lease(NamedTuple):
 
 
 class LeaseReport(NamedTuple):
-    """Steps of the checkpoint at the end of a lease, seconds to write it, and when the first step began."""
+    """End of a lease: steps of its checkpoint, and the time to write it.
+
+    Attributes:
+        first_step_at: When the process began its first step, in s since 1970; None in a later lease.
+    """
 
     steps: int
     save_s: float = 0.0
-    first_step_at: float = 0.0
+    first_step_at: float | None = None
 
 
 class LeasedIterator(Generic[Batch]):
@@ -118,7 +122,7 @@ class LeasedIterator(Generic[Batch]):
     def __iter__(self) -> Iterator[Batch]:
         """Yield a batch for each step; when the next one is asked for the step is done."""
         while self.num_steps < self.lease.until:
-            begin_at = time.time()
+            begin_at = None if self._leases else time.time()
             while self.num_steps < self.lease.until and not self._is_stopped():
                 yield next(self._batches)
                 self.num_steps += 1

@@ -114,7 +114,6 @@ class RayJob:
 
     Attributes:
         lease: Its lease now.
-        is_new: Whether it has not ended a lease since its start.
         start_at: When it was to start, in s since 1970.
     """
 
@@ -133,7 +132,7 @@ class RayJob:
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        devices, self.is_new, self.start_at = gpus.devices_of(lease), True, time.time()
+        devices, self.start_at = gpus.devices_of(lease), time.time()
         self._nodes, self._actors = [*devices], []
         self._group = placement_group(
             [{lease.gpu_type: gpus.part * len(here)} for here in devices.values()],

@@ -131,11 +131,10 @@ class RealRounds(ClusterSimulation):
                     self._fail(name, job.lease, str(error))
             else:
                 place, first_at = job.lease.place, report.first_step_at
-                if job.is_new and name in self._saved:
+                if first_at is not None and name in self._saved:
                     source, save_s = self._saved[name]
                     self.moves.append(Move(self._round, name, source, place, save_s, first_at - job.start_at))
-                job.is_new, self.reached[name] = False, report.steps
-                self._saved[name] = place, report.save_s
+                self.reached[name], self._saved[name] = report.steps, (place, report.save_s)
         self._look(gone)
         if INTERRUPTS.seen:
             self._leave([*self._running])

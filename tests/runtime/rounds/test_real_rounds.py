@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -219,7 +220,9 @@ def wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
-def test_a_scheduler_that_is_killed_goes_on_from_the_last_round(tmp_path: Path, ray_nodes: Any) -> None:
+def test_a_scheduler_that_is_interrupted_and_killed_goes_on_from_the_last_round(
+    tmp_path: Path, ray_nodes: Any
+) -> None:
     jobs = Jobs(tmp_path, SLOW_K80)
     (tmp_path / "data.csv").write_text(
         "job_type,scale_factor,gpu_type,steps_per_s\nany,1,v100,4\nany,1,k80,2\n"
@@ -236,6 +239,10 @@ def test_a_scheduler_that_is_killed_goes_on_from_the_last_round(tmp_path: Path, 
     ]
     command = [sys.executable, "-m", "experiments.cluster", *options]
     environment = {**os.environ, "RAY_ADDRESS": ray_nodes.address}
+    interrupted = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
+    wait_for(tmp_path / "jobs/0_a/log.txt")
+    interrupted.send_signal(signal.SIGINT)
+    assert "; each job has a checkpoint (a at step " in interrupted.communicate()[1]
     killed = subprocess.Popen(command, cwd=ROOT, env=environment)
     wait_for(tmp_path / "jobs/0_a/once")
     killed.kill()
