@@ -20,8 +20,8 @@ from experiments.config.options import OptionError, require
 from experiments.report.result import Result, Table
 from placements.forms.texts import text_columns
 from runtime.rounds.iterator import newest
-from runtime.rounds.ray_jobs import connected
-from runtime.rounds.real_rounds import Move, RealJob, RealRounds
+from runtime.rounds.ray_jobs import RealJob, connected
+from runtime.rounds.real_rounds import Move, RealRounds
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
 from schedsearch.cluster.simulator.outcome import Outcome, Round
@@ -101,7 +101,7 @@ def _real_job(folder: Path, number: int, job: Job, command: Iterable[str]) -> Re
     words = [word.replace("{job}", job.name).replace("{type}", job.type) for word in command]
     own = folder.resolve() / "jobs" / name
     (own / "checkpoints").mkdir(parents=True, exist_ok=True)
-    return RealJob(words, own / "checkpoints", own / "log.txt")
+    return RealJob(job, words, own / "checkpoints", own / "log.txt")
 
 
 def _result(
@@ -133,17 +133,10 @@ def _result(
         given_up, logs = ", ".join(run.given_up), f"see log.txt in {folder / 'jobs'}"
         failed = f"{len(run.given_up)} of {len(names)} jobs are given up: {given_up}; {logs}"
     counts = {"jobs": len(names), "rounds": len(run.recorded), "moves": len(moves)}
-    columns = {
-        "rounds": (*_LEASE, "simulated_steps", "steps"),
-        "shares": (*_SHARE, "simulated_share", "share"),
-    }
-    tables = {
-        name: Table(dict, frame.astype(object).where(frame.notna(), None).to_dict("records"), columns[name])
-        for name, frame in (("rounds", both), ("shares", shares))
-    }
+    leases = both[[*_LEASE, "simulated_steps", "steps"]]
     return Result(
         figures={"policy": options.policy, **counts},
-        tables={**tables, "moves": Table(Move, moves)},
+        tables={"rounds": _table(leases), "shares": _table(shares), "moves": Table(Move, moves)},
         sentences=[*text_columns([["job", "GPU type", "simulated", "run"], *shown]), line],
         interrupted=interrupted,
         failed=failed,
@@ -154,18 +147,16 @@ def _leases(
     rounds: Iterable[Round], names: Sequence[str], cluster: GpuCluster, prefix: str = ""
 ) -> pd.DataFrame:
     """Return the steps of each lease, and their time by the known throughputs in s, to be made a share."""
-    rows = [
-        (
-            number,
-            names[job],
-            cluster.gpu_types[run.gpu_type],
-            " ".join(map(str, run.gpu_ids)),
-            steps,
-            steps / rate,
-        )
-        for number, each in enumerate(rounds, 1)
-        for run in each.runs
-        for job, steps, rate in zip(run.jobs, run.steps, run.steps_per_s, strict=True)
-    ]
+    rows = []
+    for number, each in enumerate(rounds, 1):
+        for run in each.runs:
+            gpus = cluster.gpu_types[run.gpu_type], " ".join(map(str, run.gpu_ids))
+            for job, steps, rate in zip(run.jobs, run.steps, run.steps_per_s, strict=True):
+                rows.append((number, names[job], *gpus, steps, steps / rate))
     frame = pd.DataFrame(rows, columns=[*_LEASE, f"{prefix}steps", f"{prefix}share"])
     return frame.astype({f"{prefix}steps": "Int64"})
+
+
+def _table(frame: pd.DataFrame) -> Table:
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return Table(dict, rows, tuple(frame.columns))

@@ -18,10 +18,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from placements.forms.texts import write_json
-from runtime.rounds.iterator import ACTOR, LEASES, STOP, Lease, LeaseError, LeaseReport
+from runtime.rounds.iterator import ACTOR, CHECKPOINTS, LEASES, STOP, Lease, LeaseError, LeaseReport, remove
+from schedsearch.cluster.jobs import Job
 
 _LOOK_S, _POLL_S = 0.1, 0.01
 _NEWS_S = 30.0
@@ -52,15 +53,26 @@ def connected(gpus: Mapping[str, int]) -> Iterator[None]:
 
         logging.getLogger("ray").setLevel(logging.ERROR)
         ray.init(log_to_driver=False, configure_logging=False, **({} if address else own))
-    except ImportError:
-        raise LeaseError("run.command: needs Ray; pip install 'schedsearch[ray]'") from None
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise LeaseError(f"RAY_ADDRESS: {address!r} cannot be used ({reason}); correct it") from None
+    except (ImportError, ConnectionError, ValueError, RuntimeError) as error:
+        reason, wanted = str(error).strip().partition("\n")[0], "pip install 'schedsearch[ray]'"
+        remedy = f"correct RAY_ADDRESS, {address!r}" if address else wanted
+        raise LeaseError(f"run.command: Ray cannot be used ({reason}); {remedy}") from None
     try:
         yield
     finally:
         ray.shutdown()
+
+
+class RealJob(NamedTuple):
+    """A job, its command, which is started in the folder of this process, its checkpoints, and its output.
+
+    All nodes see these folders. Further nodes of a job write into ``log_1.txt`` and so on.
+    """
+
+    job: Job
+    command: Sequence[str]
+    checkpoints: Path
+    log: Path
 
 
 class RayGpus:
@@ -117,14 +129,7 @@ class RayJob:
         start_at: When it was to start, in s since 1970.
     """
 
-    def __init__(
-        self,
-        gpus: RayGpus,
-        lease: Lease,
-        command: Sequence[str],
-        log: Path,
-        environment: Mapping[str, str],
-    ) -> None:
+    def __init__(self, gpus: RayGpus, lease: Lease, job: RealJob) -> None:
         """Reserve the GPUs of a lease, and start the command on each node; a `NodeGoneError` if one is gone.
 
         The environment has torchrun's options.
@@ -138,9 +143,16 @@ class RayJob:
             [{lease.gpu_type: gpus.part * len(here)} for here in devices.values()],
             bundle_label_selector=[{"ray.io/node-id": node} for node in devices],
         )
+        for torn in job.checkpoints.glob("torn_*"):
+            remove(torn)
         port = random.randrange(20000, 32768)  # below those that systems give out
         for rank, here in enumerate(devices.values()):
-            options = {
+            environment = {
+                CHECKPOINTS: job.checkpoints,
+                "SCHEDSEARCH_JOB": job.job.name,
+                "SCHEDSEARCH_JOB_TYPE": job.job.type,
+                "SCHEDSEARCH_GPU_TYPE": lease.gpu_type,
+                "SCHEDSEARCH_GPUS": ",".join(map(str, lease.gpu_ids)),
                 "PET_NNODES": len(devices),
                 "PET_NODE_RANK": rank,
                 "PET_NPROC_PER_NODE": len(here),
@@ -149,13 +161,13 @@ class RayJob:
                 "CUDA_VISIBLE_DEVICES": ",".join(map(str, here)),
                 **{name: value for name, value in os.environ.items() if name == "OMP_NUM_THREADS"},
             }
-            own = {**environment, **{name: str(value) for name, value in options.items()}}
             place = PlacementGroupSchedulingStrategy(self._group, rank)
             actor = _ray().remote(num_cpus=0, concurrency_groups={"aside": 1}, scheduling_strategy=place)(
                 JobProcess
             )
-            own_log = log.with_stem(f"{log.stem}_{rank}") if rank else log
-            self._actors.append(actor.remote(command, own, Path.cwd(), own_log))
+            own_log = job.log.with_stem(f"{job.log.stem}_{rank}") if rank else job.log
+            texts = {name: str(value) for name, value in environment.items()}
+            self._actors.append(actor.remote(job.command, texts, Path.cwd(), own_log))
         self.run(lease)
 
     def run(self, lease: Lease) -> None:

@@ -10,13 +10,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from runtime.rounds.iterator import CHECKPOINTS, Lease, newest, remove
-from runtime.rounds.ray_jobs import JobError, NodeGoneError, RayGpus, RayJob
+from runtime.rounds.iterator import Lease, newest
+from runtime.rounds.ray_jobs import JobError, NodeGoneError, RayGpus, RayJob, RealJob
 from schedsearch.cluster.demand import FloatArray
 from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
@@ -39,17 +38,6 @@ class Move(NamedTuple):
     start_s: float
 
 
-class RealJob(NamedTuple):
-    """Command of a job, which is started in the folder of this process; its checkpoints, and its output.
-
-    All nodes see these folders. Further nodes of a job write into ``log_1.txt`` and so on.
-    """
-
-    command: Sequence[str]
-    checkpoints: Path
-    log: Path
-
-
 class RealRounds(ClusterSimulation):
     """Runs the jobs of a simulation on Ray, round by round.
 
@@ -63,7 +51,7 @@ class RealRounds(ClusterSimulation):
 
     Args:
         trace: Jobs with the steps that are left; this and the next four as in `ClusterSimulation`.
-        real_jobs: Folder and command of each job, by name.
+        real_jobs: Files and command of each job, by name.
         tell: Is given a line where something goes wrong.
         retries: How often a job may fail and start again.
         timeout_s: How long a lease may take by the clock of this machine; a job that takes longer failed.
@@ -146,21 +134,11 @@ class RealRounds(ClusterSimulation):
 
     def _begin(self, name: str, lease: Lease) -> bool:
         """Hand a job its lease, where it is or with a new start; return False where its node is gone."""
-        real_job = self._real_jobs[name]
-        if name in self._running:
-            self._running[name].run(lease)
-            return True
-        for torn in real_job.checkpoints.glob("torn_*"):
-            remove(torn)
-        environment = {
-            CHECKPOINTS: str(real_job.checkpoints),
-            "SCHEDSEARCH_JOB": name,
-            "SCHEDSEARCH_JOB_TYPE": self.jobs[self.index[name]].type,
-            "SCHEDSEARCH_GPU_TYPE": lease.gpu_type,
-            "SCHEDSEARCH_GPUS": ",".join(map(str, lease.gpu_ids)),
-        }
         try:
-            self._running[name] = RayJob(self._gpus, lease, real_job.command, real_job.log, environment)
+            if name in self._running:
+                self._running[name].run(lease)
+            else:
+                self._running[name] = RayJob(self._gpus, lease, self._real_jobs[name])
         except NodeGoneError:
             self.rounds.end_lease(name)
             return False

@@ -61,20 +61,6 @@ def test_a_job_whose_scheduler_is_gone_writes_a_checkpoint(
     assert run("wxyz") == (["w", "x"], ["wrote torn_2"])
 
 
-def test_a_disk_that_is_full_keeps_the_checkpoint_before(folder: Path) -> None:
-    def save(path: Path) -> None:
-        path.mkdir()
-        (path / "part").write_text("half")
-        raise OSError(28, "No space left on device")
-
-    give(folder, (0, 2), (2, 2))
-    run("wxyz")
-    give(folder, (2, 4))
-    with pytest.raises(OSError, match="No space left"):
-        [*LeasedIterator("wxyz", lambda path: None, save)]
-    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["2"]
-
-
 def test_one_of_several_processes_says_after_which_step_all_stop(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
