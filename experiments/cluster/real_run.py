@@ -48,16 +48,16 @@ def run_jobs(options: ClusterCommandOptions, directory: Callable[[], Path]) -> R
     for_simulation, for_run = (chosen_policy(options.policy, options.policy_options) for _ in range(2))
     work = read_workload(options)
     jobs, command = _jobs(work, options), _command(str(options.run.command))
-    folder = directory()
-    real_jobs = {job.name: _real_job(folder, number, job, command) for number, job in enumerate(jobs)}
-    done = {name: newest(real_job.checkpoints) for name, real_job in real_jobs.items()}
-    left = [replace(job, steps=job.steps - done[job.name]) for job in jobs if job.steps > done[job.name]]
-    if not left:
-        raise OptionError(f"hydra.run.dir: all jobs of {folder} are done; give another folder")
     rules = replace(work.rules, records_rounds=True)
-    simulated = simulate_cluster(left, work.cluster, work.throughputs, for_simulation, rules)
     timeout_s = math.inf if options.run.timeout_s is None else options.run.timeout_s
     with INTERRUPTS.answered() as ending, connected(work.cluster.workers):
+        folder = directory()
+        real_jobs = {job.name: _real_job(folder, number, job, command) for number, job in enumerate(jobs)}
+        done = {name: newest(real_job.checkpoints) for name, real_job in real_jobs.items()}
+        left = [replace(job, steps=job.steps - done[job.name]) for job in jobs if job.steps > done[job.name]]
+        if not left:
+            raise OptionError(f"hydra.run.dir: all jobs of {folder} are done; give another folder")
+        simulated = simulate_cluster(left, work.cluster, work.throughputs, for_simulation, rules)
         given = left, work.cluster, work.throughputs, for_run, rules, real_jobs, log.warning
         run = RealRounds(*given, retries=options.run.retries, timeout_s=timeout_s)
         run.run(None)

@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -52,8 +53,11 @@ def connected(gpus: Mapping[str, int]) -> Iterator[None]:
         import ray
 
         logging.getLogger("ray").setLevel(logging.ERROR)
+        host, _, port = (address or "").rpartition(":")
+        if port.isdigit():  # Ray itself would wait for minutes
+            socket.create_connection((host, int(port)), timeout=10).close()
         ray.init(log_to_driver=False, configure_logging=False, **({} if address else own))
-    except (ImportError, ConnectionError, ValueError, RuntimeError) as error:
+    except (ImportError, OSError, ValueError, RuntimeError) as error:
         reason, wanted = str(error).strip().partition("\n")[0], "pip install 'schedsearch[ray]'"
         remedy = f"correct RAY_ADDRESS, {address!r}" if address else wanted
         raise LeaseError(f"run.command: Ray cannot be used ({reason}); {remedy}") from None
