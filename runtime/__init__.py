@@ -6,7 +6,7 @@ Rooms in the order in which to read them; each imports only those above it:
     interpreter       programs carried out, on whatever backend
     transport         how a device reaches the others: processes, or threads of one process
     options           what a user gives of a run and of its model: no torch
-    leases            jobs of a cluster that run in rounds, each a process of its own: no torch
+    rounds            jobs of a cluster that run in rounds, on Ray: no torch
     plans             newer clocks for a run that goes on, from a server
     clocks            the clock of a GPU: asked for, set, measured, given back
     hooks             the clocks of a plan, and an order of ours, in a loop that someone else wrote
@@ -34,7 +34,7 @@ What scripts, users' files and documented command lines name stands beside the r
     client            the requests of the server in Python
 
 `runtime.Pipeline` is the pipeline of a job in a training loop of one's own; see `runtime.loops.pipeline`.
-`runtime.LeasedIterator` is the iterator of a job of a cluster; see `runtime.leases.iterator`.
+`runtime.LeasedIterator` is the iterator of a job of a cluster; see `runtime.rounds.iterator`.
 `runtime.PlanClocks` is `schedsearch.clocks`; see `runtime.hooks.plan_clocks`.
 """
 
@@ -46,13 +46,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from runtime.hooks.plan_clocks import PlanClocks
-    from runtime.leases.iterator import LeasedIterator
     from runtime.loops.pipeline import Pipeline
+    from runtime.rounds.iterator import LeasedIterator
 
 __all__ = ["LeasedIterator", "Pipeline", "PlanClocks"]
 
 _MODULES = {
-    "LeasedIterator": "runtime.leases.iterator",
+    "LeasedIterator": "runtime.rounds.iterator",
     "Pipeline": "runtime.loops.pipeline",
     "PlanClocks": "runtime.hooks.plan_clocks",
 }

@@ -50,8 +50,14 @@ OWNERS = {
     "jinja2": ["experiments/report/html_report.py"],
     "matplotlib": ["schedsearch/figures/"],
     "IPython": ["schedsearch/figures/"],  # where it runs already
-    "pandas": ["schedsearch/notebook.py", "experiments/collect.py", "experiments/sweep.py"],
+    "pandas": [
+        "schedsearch/notebook.py",
+        "experiments/cluster/",
+        "experiments/collect.py",
+        "experiments/sweep.py",
+    ],
     "pynvml": ["runtime/clocks/nvml.py"],
+    "ray": ["runtime/rounds/ray_jobs.py"],
     "safetensors": ["runtime/models/state_dict.py"],
     "torch": [
         "runtime/",

@@ -78,11 +78,11 @@ class PolicyOptions:
 
 @dataclass(frozen=True)
 class RealRunOptions:
-    """The `run` group; see `runtime.leases`."""
+    """The `run` group; see `runtime.rounds`."""
 
     command: Verbatim | None = option(
         None,
-        "runs the jobs in processes of this machine too, as 'python train.py {type}'; {job} is a job's name",
+        "runs the jobs on Ray too, as 'python train.py {type}'; {job} is a job's name",
     )
     retries: int = option(1, "how often a job may fail and go on from its last checkpoint", min=0)
     timeout_s: float | None = option(

@@ -1,4 +1,4 @@
-"""The jobs of a trace in processes of this machine, beside their simulation (dissertation, Sec. 5.6)."""
+"""The jobs of a trace on Ray, beside their simulation (dissertation, Sec. 5.6)."""
 
 from __future__ import annotations
 
@@ -7,44 +7,31 @@ import math
 import re
 import shlex
 import shutil
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from statistics import mean
+
+import pandas as pd
 
 from experiments.cluster.options import ClusterCommandOptions
 from experiments.cluster.workload import Workload, chosen_policy, read_workload
 from experiments.config.options import OptionError, require
 from experiments.report.result import Result, Table
 from placements.forms.texts import text_columns
-from runtime.leases.engine import LocalProcesses
-from runtime.leases.leased_run import JobStart, LeasedRun, LeasedSteps, start_of, steps_of_rounds
+from runtime.rounds.iterator import newest
+from runtime.rounds.ray_jobs import RealJob, connected
+from runtime.rounds.real_rounds import Move, RealRounds
+from schedsearch.cluster.gpu_cluster import GpuCluster
 from schedsearch.cluster.jobs import Job
+from schedsearch.cluster.simulator.outcome import Outcome, Round
 from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.solver.interrupts import INTERRUPTS
 
 log = logging.getLogger(__name__)
 
-
-class LeaseRow(NamedTuple):
-    """Steps of a job in one lease, simulated and run; None where there was no lease."""
-
-    round: int
-    job: str
-    gpu_type: str
-    gpus: str
-    simulated_steps: int | None
-    steps: int | None
-
-
-class ShareRow(NamedTuple):
-    """Share of its time that a job spent on a GPU type, simulated and run."""
-
-    job: str
-    gpu_type: str
-    simulated_share: float
-    share: float
+_LEASE, _SHARE = ["round", "job", "gpu_type", "gpus"], ["job", "gpu_type"]
+"""Columns of a job's lease of GPUs in a round, from 1, and of its share of the time on a GPU type."""
 
 
 def run_jobs(options: ClusterCommandOptions, directory: Callable[[], Path]) -> Result:
@@ -56,56 +43,25 @@ def run_jobs(options: ClusterCommandOptions, directory: Callable[[], Path]) -> R
 
     Raises:
         OptionError: An option does not fit a real run.
+        LeaseError: There is no Ray.
     """
     for_simulation, for_run = (chosen_policy(options.policy, options.policy_options) for _ in range(2))
     work = read_workload(options)
     jobs, command = _jobs(work, options), _command(str(options.run.command))
-    folder = directory()
-    starts = {job.name: _start_of(folder, number, job, command) for number, job in enumerate(jobs)}
-    unfinished = (job for job in jobs if job.steps > starts[job.name].done)
-    left = [replace(job, steps=job.steps - starts[job.name].done) for job in unfinished]
-    if not left:
-        raise OptionError(f"hydra.run.dir: all jobs of {folder} are done; give another folder")
-    recorded = replace(work.rules, records_rounds=True)
-    simulated = simulate_cluster(left, work.cluster, work.throughputs, for_simulation, recorded)
-    planned = steps_of_rounds(simulated.recorded, [one.job.name for one in simulated.jobs], work.cluster)
-    run = LeasedRun(
-        left,
-        work.cluster,
-        work.throughputs,
-        for_run,
-        work.rules,
-        starts,
-        LocalProcesses(work.cluster),
-        log.warning,
-        retries=options.run.retries,
-        timeout_s=math.inf if options.run.timeout_s is None else options.run.timeout_s,
-    )
-    with INTERRUPTS.answered():
+    rules = replace(work.rules, records_rounds=True)
+    timeout_s = math.inf if options.run.timeout_s is None else options.run.timeout_s
+    with INTERRUPTS.answered() as ending, connected(work.cluster.workers):
+        folder = directory()
+        real_jobs = {job.name: _real_job(folder, number, job, command) for number, job in enumerate(jobs)}
+        done = {name: newest(real_job.checkpoints) for name, real_job in real_jobs.items()}
+        left = [replace(job, steps=job.steps - done[job.name]) for job in jobs if job.steps > done[job.name]]
+        if not left:
+            raise OptionError(f"hydra.run.dir: all jobs of {folder} are done; give another folder")
+        simulated = simulate_cluster(left, work.cluster, work.throughputs, for_simulation, rules)
+        given = left, work.cluster, work.throughputs, for_run, rules, real_jobs, log.warning
+        run = RealRounds(*given, retries=options.run.retries, timeout_s=timeout_s)
         run.run(None)
-    done, moves = run.steps_done, _moves(run.steps_done)
-    leases, shares = _leases(planned, done), _share_rows(planned, done)
-    same = sum(row.steps == row.simulated_steps for row in leases)
-    agreement = f"{same} of {len(planned)} leases as simulated"
-    total = sum(each.steps for each in done)
-    shown = [[row.job, row.gpu_type, f"{row.simulated_share:.2%}", f"{row.share:.2%}"] for row in shares]
-    interrupted, failed = "", run.reason
-    if run.stopped_at:
-        at = ", ".join(f"{name} at step {steps}" for name, steps in run.stopped_at.items())
-        interrupted = f"each job has a checkpoint ({at}); go on with hydra.run.dir ="
-    elif run.given_up:
-        names, logs = ", ".join(run.given_up), f"see log.txt in {folder / 'jobs'}"
-        failed = f"{len(run.given_up)} of {len(left)} jobs are given up: {names}; {logs}"
-    return Result(
-        figures={"policy": options.policy, "jobs": len(left), "rounds": len(run.recorded), "moves": moves},
-        tables={"rounds": Table(LeaseRow, leases), "shares": Table(ShareRow, shares)},
-        sentences=[
-            *text_columns([["job", "GPU type", "simulated", "run"], *shown]),
-            f"{agreement}, {total} steps, {moves} moves",
-        ],
-        interrupted=interrupted,
-        failed=failed,
-    )
+    return _result(options, work, run, simulated, ending.interrupted, folder)
 
 
 def _jobs(work: Workload, options: ClusterCommandOptions) -> list[Job]:
@@ -139,46 +95,68 @@ def _command(given: str) -> list[str]:
     return command
 
 
-def _start_of(folder: Path, number: int, job: Job, command: Iterable[str]) -> JobStart:
-    """Return how a job is started in its own folder."""
+def _real_job(folder: Path, number: int, job: Job, command: Iterable[str]) -> RealJob:
+    """Return a job with a folder of its own, which is made."""
     name = f"{number}_{re.sub('[^A-Za-z0-9_.-]', '_', job.name)}"
     words = [word.replace("{job}", job.name).replace("{type}", job.type) for word in command]
-    return start_of(folder / "jobs" / name, words)
+    own = folder.resolve() / "jobs" / name
+    (own / "checkpoints").mkdir(parents=True, exist_ok=True)
+    return RealJob(job, words, own / "checkpoints", own / "log.txt")
 
 
-def _leases(simulated: Iterable[LeasedSteps], done: Iterable[LeasedSteps]) -> list[LeaseRow]:
-    """Return a row for each lease, simulated or run."""
-    planned, real = ({each[:4]: each.steps for each in steps} for steps in (simulated, done))
-    return [
-        LeaseRow(*key[:3], " ".join(map(str, key[3])), planned.get(key), real.get(key))
-        for key in sorted({**planned, **real})
-    ]
+def _result(
+    options: ClusterCommandOptions,
+    work: Workload,
+    run: RealRounds,
+    simulated: Outcome,
+    is_interrupted: bool,
+    folder: Path,
+) -> Result:
+    """Return the rounds of a real run beside those of its simulation."""
+    names, moves = [one.job.name for one in simulated.jobs], run.moves
+    planned = _leases(simulated.recorded, names, work.cluster, "simulated_")
+    both = planned.merge(_leases(run.recorded, names, work.cluster), how="outer", on=_LEASE)
+    steps, as_simulated = both["steps"].sum(), (both["steps"] == both["simulated_steps"]).sum()
+    times_s = both.groupby(_SHARE)[["simulated_share", "share"]].sum()
+    shares = (times_s / times_s.groupby("job").transform("sum")).fillna(0.0).round(6).reset_index()
+    shown = [[*row[:2], f"{row[2]:.2%}", f"{row[3]:.2%}"] for row in shares.itertuples(index=False)]
+    line = f"{as_simulated} of {len(planned)} leases as simulated, {steps:g} steps, {len(moves)} moves"
+    if moves:
+        save_s, start_s = mean(move.save_s for move in moves), mean(move.start_s for move in moves)
+        line += f" of {save_s:.3g} s to save and {start_s:.3g} s to the first step, simulated "
+        line += f"{options.checkpoint_s:g} s and {options.restart_s:g} s"
+    interrupted, failed = "", run.reason
+    if is_interrupted:
+        at = ", ".join(f"{name} at step {steps}" for name, steps in run.reached.items() if steps)
+        interrupted = f"each job has a checkpoint ({at}); go on with hydra.run.dir ="
+    elif run.given_up:
+        given_up, logs = ", ".join(run.given_up), f"see log.txt in {folder / 'jobs'}"
+        failed = f"{len(run.given_up)} of {len(names)} jobs are given up: {given_up}; {logs}"
+    counts = {"jobs": len(names), "rounds": len(run.recorded), "moves": len(moves)}
+    leases = both[[*_LEASE, "simulated_steps", "steps"]]
+    return Result(
+        figures={"policy": options.policy, **counts},
+        tables={"rounds": _table(leases), "shares": _table(shares), "moves": Table(Move, moves)},
+        sentences=[*text_columns([["job", "GPU type", "simulated", "run"], *shown]), line],
+        interrupted=interrupted,
+        failed=failed,
+    )
 
 
-def _share_rows(simulated: Iterable[LeasedSteps], done: Iterable[LeasedSteps]) -> list[ShareRow]:
-    planned, real = _shares(simulated), _shares(done)
-    return [
-        ShareRow(*key, round(planned.get(key, 0.0), 6), round(real.get(key, 0.0), 6))
-        for key in sorted({**planned, **real})
-    ]
+def _leases(
+    rounds: Iterable[Round], names: Sequence[str], cluster: GpuCluster, prefix: str = ""
+) -> pd.DataFrame:
+    """Return the steps of each lease, and their time by the known throughputs in s, to be made a share."""
+    rows = []
+    for number, each in enumerate(rounds, 1):
+        for run in each.runs:
+            gpus = cluster.gpu_types[run.gpu_type], " ".join(map(str, run.gpu_ids))
+            for job, steps, rate in zip(run.jobs, run.steps, run.steps_per_s, strict=True):
+                rows.append((number, names[job], *gpus, steps, steps / rate))
+    frame = pd.DataFrame(rows, columns=[*_LEASE, f"{prefix}steps", f"{prefix}share"])
+    return frame.astype({f"{prefix}steps": "Int64"})
 
 
-def _shares(steps: Iterable[LeasedSteps]) -> dict[tuple[str, str], float]:
-    """Return the share of the time of each job that it spends on each type."""
-    by_type: dict[tuple[str, str], float] = defaultdict(float)
-    by_job: dict[str, float] = defaultdict(float)
-    for each in steps:
-        by_type[each.job, each.gpu_type] += each.duration_s
-        by_job[each.job] += each.duration_s
-    return {(job, name): s / by_job[job] if by_job[job] else 0.0 for (job, name), s in by_type.items()}
-
-
-def _moves(steps: Iterable[LeasedSteps]) -> int:
-    """Return how often a job went on in another place than before."""
-    last: dict[str, tuple[str, tuple[int, ...]]] = {}
-    moves = 0
-    for each in sorted(steps):
-        place = each.gpu_type, each.gpu_ids
-        moves += last.get(each.job, place) != place
-        last[each.job] = place
-    return moves
+def _table(frame: pd.DataFrame) -> Table:
+    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return Table(dict, rows, tuple(frame.columns))

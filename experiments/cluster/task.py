@@ -11,7 +11,6 @@ from typing import Any
 
 from experiments.cluster import outcome_tables
 from experiments.cluster.options import ClusterCommandOptions, PolicyOptions
-from experiments.cluster.real_run import run_jobs
 from experiments.cluster.workload import chosen_policy, read_workload, rounds_of
 from experiments.config.options import OptionError
 from experiments.config.run_record import given_names, given_words, output_directory
@@ -45,8 +44,12 @@ def task(options: ClusterCommandOptions) -> Result:
         OptionError: An option is wrong.
         ClusterError: A file is wrong, or the policy cannot do what is asked.
     """
+    if options.run.command is not None and options.allocate is None:
+        from experiments.cluster.real_run import run_jobs  # loads pandas
+
+        return run_jobs(options, output_directory)
     if options.allocate is None:
-        return _simulate(options) if options.run.command is None else run_jobs(options, output_directory)
+        return _simulate(options)
     for name in given_names():
         if name.partition(".")[0] not in _OF_DECISIONS:
             raise OptionError(f"{name}: is not of a decision, for which allocate names a file; leave it out")

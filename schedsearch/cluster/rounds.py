@@ -57,6 +57,7 @@ class RoundScheduler:
 
     Attributes:
         cluster: Its GPUs.
+        gpu_ids: Ids of the GPUs of each type that can be used.
         round_s: Length of a round; each candidate begins as if it had received half of it.
         fills_idle_gpus: Candidates without a share run on GPUs that would idle.
         sees_servers: A job is as fast as in the servers that it is placed in; one that cannot run so waits.
@@ -74,6 +75,7 @@ class RoundScheduler:
         """Begin without jobs."""
         self.cluster, self.round_s = cluster, round_s
         self.fills_idle_gpus, self.sees_servers = fills_idle_gpus, sees_servers
+        self.gpu_ids = [[*range(count)] for count in cluster.workers.values()]
         self.deficits_s: dict[Key, float] = {}
         self.leases: dict[str, tuple[int, tuple[int, ...]]] = {}
         self.decide(None, 0.0)
@@ -187,7 +189,7 @@ class RoundScheduler:
         GPUs. A candidate that cannot run in the servers left waits.
         """
         gpu_type = self.cluster.gpu_types[number]
-        free = FreeGpus(range(self.cluster.workers[gpu_type]), self.cluster.server_of(gpu_type))
+        free = FreeGpus(self.gpu_ids[number], self.cluster.server_of(gpu_type))
 
         def on(candidate: int, gpu_ids: tuple[int, ...]) -> Iterator[Assignment]:
             placed_as = self._placed_as(candidate, gpu_ids)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from schedsearch.cluster.demand import NOBODY
+from schedsearch.cluster.demand import NOBODY, FloatArray
 from schedsearch.cluster.gpu_cluster import ClusterError, GpuCluster
 from schedsearch.cluster.jobs import ActiveJob, Job
 from schedsearch.cluster.policies.fairness import isolated_steps_per_s
@@ -253,6 +253,7 @@ class ClusterSimulation:
         fitting = rate * (options.round_s - lost_s)[of]
         whole = np.floor(fitting)
         steps = np.minimum(np.where(whole > 0, whole, fitting), left)
+        steps = self._carry_out(assignments, steps)
         first_step_s = start_s + lost_s
         job_end_s = first_step_s[of] + steps / rate
         end_s = np.full(len(assignments), start_s)
@@ -298,6 +299,10 @@ class ClusterSimulation:
             self.done += first <= number < last
             self.is_stale = True
         self.now_s = float(end_s.max())
+
+    def _carry_out(self, assignments: Sequence[Assignment], steps: FloatArray) -> FloatArray:
+        """Return the steps that jobs did of those that fit in the round, in the order of the assignments."""
+        return steps
 
     def _wait(self) -> bool:
         """Advance the time to the next event when no job runs; return False if no event is left."""

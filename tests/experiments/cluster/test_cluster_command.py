@@ -253,12 +253,17 @@ def test_real_jobs_beside_their_simulation(command, data: str, tmp_path: Path) -
             ["run.command=python", "round_s=0.5"],
             "round_s: 0.5 is not as long as a step of job a, 2 s and",
         ),
+        (
+            ["run.command=python"],
+            "run.command: Ray cannot be used ([Errno 111] Connection refused); correct RAY",
+        ),
         (["run.command=python", "window=[0,1]"], "window: [0, 1] is not null for a real run; leave it out"),
     ],
 )
 def test_what_a_real_run_refuses(
-    data: str, trace: str, options: list[str], message: str, tmp_path: Path
+    data: str, trace: str, options: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     path = ["trace=file", f"trace.path={trace.removeprefix('trace=')}"]
     told = refusal("cluster", [data, *path, *OWN, *options], tmp_path / "no")
     assert told.startswith(message)
