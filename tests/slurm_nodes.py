@@ -15,16 +15,11 @@ from pathlib import Path
 
 import pytest
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
-START_S = 30.0
-"""Time that the nodes may take until they are idle."""
-
 CONFIGURATION = """
 ClusterName=test
 SlurmctldHost=localhost(127.0.0.1)
 SlurmctldPort={ports[0]}
 SlurmUser=root
-AuthType=auth/munge
 AuthInfo=socket={folder}/munge.socket,cred_expire=5
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/%n
@@ -34,11 +29,8 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-SchedulerParameters=batch_sched_delay=0
 ReturnToService=2
 MpiDefault=none
-KillWait=5
-SlurmdTimeout=10
 FirstJobId={ports[0]}
 NodeName=n0 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} CPUs=1
 NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} CPUs=1
@@ -48,15 +40,15 @@ PartitionName=main Nodes=ALL Default=YES State=UP
 
 
 @contextmanager
-def two_nodes() -> Iterator[Path]:
-    """Start a Slurm, yield the folder of its configuration and logs, and end it with all of its jobs.
+def two_nodes() -> Iterator[None]:
+    """Start a Slurm for the commands of this process, and end it with all of its jobs.
 
-    SLURM_CONF is set meanwhile. Where Slurm is not installed the test is skipped, with the reason.
+    Where Slurm is not installed the test is skipped, with the reason.
     """
     if os.geteuid() != 0:
         pytest.skip("Slurm's daemons need root")
-    if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
-        pytest.skip(f"no {missing[0]} here; apt-get install slurm-wlm munge")
+    if shutil.which("slurmctld") is None or shutil.which("munged") is None:
+        pytest.skip("there is no Slurm here; apt-get install slurm-wlm munge")
     with ExitStack() as at_end:
         folder = Path(tempfile.mkdtemp(prefix="slurm_"))  # a socket's path must be short
         at_end.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -70,19 +62,16 @@ def two_nodes() -> Iterator[Path]:
         (folder / "munge.key-file").write_bytes(os.urandom(128))
         (folder / "munge.key-file").chmod(0o400)
         at_end.enter_context(pytest.MonkeyPatch.context()).setenv("SLURM_CONF", str(configuration))
-        log = at_end.enter_context((folder / "log").open("wb"))
-        files = [
-            f"--{name}={folder}/munge.{name}"
-            for name in ("key-file", "socket", "pid-file", "log-file", "seed-file")
-        ]
-        munged = ["munged", "--foreground", "--force", *files]
+        names = ("key-file", "socket", "pid-file", "log-file", "seed-file")
+        munged = ["munged", "--foreground", "--force", *(f"--{name}={folder}/munge.{name}" for name in names)]
         daemons = list[subprocess.Popen[bytes]]()
-        at_end.callback(_kill_all_of, configuration, daemons)
+        at_end.callback(_kill_all, configuration, daemons)
+        log = at_end.enter_context((folder / "log").open("wb"))
         for line in (munged, ["slurmctld", "-D"], ["slurmd", "-D", "-N", "n0"], ["slurmd", "-D", "-N", "n1"]):
             daemons.append(subprocess.Popen(line, stdout=log, stderr=log, start_new_session=True))
-            until((folder / "munge.socket").exists, START_S)
-        until(lambda: said("sinfo", "-hN", "-o", "%T").split() == ["idle"] * 2, START_S)
-        yield folder
+            until((folder / "munge.socket").exists)
+        until(lambda: said("sinfo", "-hN", "-o", "%T").split() == ["idle"] * 2)
+        yield
 
 
 def said(*line: str) -> str:
@@ -90,7 +79,7 @@ def said(*line: str) -> str:
     return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60).stdout
 
 
-def until(happens: Callable[[], bool], seconds: float = 120.0) -> None:
+def until(happens: Callable[[], object], seconds: float = 120.0) -> None:
     """Wait until something is true."""
     deadline = time.monotonic() + seconds
     while not happens():
@@ -98,8 +87,8 @@ def until(happens: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.1)
 
 
-def _kill_all_of(configuration: Path, daemons: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Kill all processes with this SLURM_CONF but this one: the daemons, and what jobs have left."""
+def _kill_all(configuration: Path, daemons: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Kill all processes of a Slurm but this one: its daemons, and what jobs have left."""
     sign = f"SLURM_CONF={configuration}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
