@@ -136,7 +136,7 @@ def _run_and_record(name: str, config: DictConfig) -> float | None:
     record, sweep = run_record.RunRecord.of_this_run(name, config), run_record.sweep_directory()
     command = command_of(name)
     objective = command.objective
-    if sweep and (before := record.done_before(run_record.output_directory())) is not None:
+    if sweep and (before := record.done_before()) is not None:
         log.info("this point was done before with the same inputs and version; it is not run again")
         return before.number(objective)
     if sweep:

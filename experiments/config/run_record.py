@@ -84,10 +84,10 @@ class RunRecord:
             data = {"schema_version": SCHEMA_VERSION} | asdict(self)
             write_json(Path(hydra.runtime.output_dir) / FILE, data)
 
-    def done_before(self, directory: Path) -> RunRecord | None:
-        """Return the record in a directory if it is of the same inputs and version, and done."""
+    def done_before(self) -> RunRecord | None:
+        """Return the record in the output directory if it is of the same inputs and version, and done."""
         try:
-            before = read_run_record(directory)
+            before = read_run_record(Path(HydraConfig.get().runtime.output_dir))
         except RunRecordError:
             return None
         mine = self.command, self.version, self.inputs, DONE
