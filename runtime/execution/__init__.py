@@ -4,6 +4,6 @@ It does not know schedules, nor training loops, nor how the processes of a run a
 
 Read `run_options` (options of a run), `slurm` and `process` (which device a process is), `device` (the
 script's calls), `side_streams` (streams beside the one that computes), `place`, `clock_requests`, `arrivals`
-and `online_profile` (observers of the device), `device_context` (all that a device runs with), `results` (what
-a process leaves behind), `measurement` (what a run returned).
+and `online_profile` (observers of the device), `device_context` (all that a device runs with), `results`
+(what a process leaves behind), `measurement` (what a run returned).
 """
