@@ -25,8 +25,8 @@ order in which to read them; each imports only those above it:
     reproduce      published tables, and ours beside them
     benchmarks     what must be reached, measured case by case
 
-One file makes a table of what they left, one ends a sweep with it and a picture, another runs all of them by
-one name, ``schedsearch COMMAND``:
+One file makes a table of what they left, one runs a sweep under Slurm, one ends a sweep with its table and a
+picture, another runs all commands by one name, ``schedsearch COMMAND``:
 
-    collect, sweep, __main__
+    collect, slurm, sweep, __main__
 """

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.plugins import Plugins
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from experiments.collect import TABLE, collect
 from experiments.config.declaring import command_of
 from experiments.config.run_record import DONE, FILE, RunRecordError, how_to_resume, read_run_record
+from placements.forms.texts import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +29,13 @@ class SweepEnd(Callback):
         """Take when the command began."""
         self._started = started
 
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Take our launcher for Slurm in the place of the plugin's, of the same name and options."""
+        if (name := config.hydra.launcher._target_).endswith(".SlurmLauncher"):
+            from experiments.slurm import SlurmSweep
+
+            Plugins.instance().class_name_to_class[name] = SlurmSweep
+
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         """Say where the files are and which points of this command failed, and exit if there are some."""
         directory, name = Path(config.hydra.sweep.dir), config.hydra.job.name
@@ -41,10 +49,14 @@ class SweepEnd(Callback):
             if record.started == self._started and record.status != DONE:
                 swept = " ".join(record.overrides)
                 failed.append(f"{path.parent}: {record.status}: {swept}: {record.message}")
-        with contextlib.suppress(RunRecordError):  # which is among those that failed
+        end = f"{name}: not done: {len(failed)} points; {how_to_resume(directory)}"
+        try:
             print("written:", *write_sweep(directory, command_of(name).objective))  # noqa: T201
+        except RunRecordError:
+            pass  # it is among those that failed
+        except OSError as error:
+            failed.append(f"{directory / TABLE}: {error.strerror}; it is as it was, collect makes it anew")
         if failed:
-            end = f"{name}: not done: {len(failed)} points; {how_to_resume(directory)}"
             print(*failed, end, sep="\n", file=sys.stderr)  # noqa: T201
             sys.exit(1)
 
@@ -58,7 +70,7 @@ def write_sweep(directory: Path, objective: str = "") -> list[Path]:
         RunRecordError: The record of a run is wrong.
     """
     table = collect(directory)
-    table.to_csv(directory / TABLE, index=False)
+    write_text(directory / TABLE, table.to_csv(index=False))
     if (figure := draw_sweep(table, objective)) is None:
         return [directory / TABLE]
     from schedsearch.figures.canvas import save

@@ -63,7 +63,7 @@ def run(name: str) -> None:
         os._exit(INTERRUPTED)
 
     try:
-        with _on_ctrl_c(end):
+        with on_ctrl_c(end):
             _run_in_hydra(name)
     except BrokenPipeError:  # whoever reads the output has gone, as head does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -75,7 +75,7 @@ def run(name: str) -> None:
 
 
 @contextmanager
-def _on_ctrl_c(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+def on_ctrl_c(handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
     """Handle Ctrl-C so meanwhile; not where it is ignored, as after nohup, nor outside of the main thread."""
     before = signal.getsignal(signal.SIGINT)
     if before == signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
@@ -147,7 +147,7 @@ def _run_and_record(name: str, config: DictConfig) -> float | None:
     try:
         options = command.read(config, command.record)
         task: Callable[[object], Result] = imported(command.task).task
-        with _on_ctrl_c(signal.default_int_handler):
+        with on_ctrl_c(signal.default_int_handler):
             found, directory = task(options), run_record.output_directory()
             found.write(directory)
             found.show(directory)

@@ -1,4 +1,4 @@
-"""The process of one device: which one it is, as torchrun says, and its hardware."""
+"""The process of one device: which one it is, as torchrun or Slurm says, and its hardware."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from runtime.execution.run_options import RunOptions
+from runtime.execution.slurm import environment_of_task
 from runtime.options.run import BACKENDS
 from runtime.program.calls import ScriptError
 
@@ -28,8 +29,10 @@ class Process:
         """Return this process; without a backend it has its machine's usual one.
 
         Raises:
-            ScriptError: It was not started by torchrun, which cannot use every backend.
+            ScriptError: It was not started by torchrun or srun, which cannot use every backend.
         """
+        if "RANK" not in os.environ:
+            os.environ |= environment_of_task()
         if "RANK" not in os.environ:
             raise ScriptError(f"this is one of several processes; start all with: {LAUNCH_LINE}")
         num_devices = int(os.environ["WORLD_SIZE"])
