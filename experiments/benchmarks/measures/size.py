@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from experiments.benchmarks.frame import Row, read_rows
+from experiments.benchmarks.frame import by_part, read_rows
 from experiments.benchmarks.timing import load_solvers as prepare
 from experiments.benchmarks.timing import timed
 from placements import Placement
@@ -23,11 +23,11 @@ from runtime.codegen.codegen import generate
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
-from schedsearch import metrics
 from schedsearch.baselines import HAND_MADE
 from schedsearch.device_span import device_spans
 from schedsearch.figures.canvas import curve_look, draw_logarithms, image, legend_below, panels_in
 from schedsearch.figures.comparison import draw_timelines
+from schedsearch.metrics import bubble_rate, in_flight, latency, peak_memory
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
 from schedsearch.searches.search import search
@@ -35,10 +35,12 @@ from schedsearch.simulation.conditions import Conditions
 from schedsearch.simulation.iterations import simulate
 from schedsearch.validate import validate
 
-__all__ = ["STEPS", "draw", "prepare", "step"]
+__all__ = ["draw", "prepare", "size"]
 
 _BY_HAND = {"v_shape": "one_f_one_b", "m_shape": "one_f_one_b_plus", "loop_shape": "interleaved_one_f_one_b"}
-"""A schedule made by hand for each shape, on which the other steps work."""
+"""The schedule made by hand on which the steps work, by shape."""
+
+_METRICS = bubble_rate, peak_memory, in_flight, latency, device_spans
 
 
 def _file(schedule: Schedule, folder: Path) -> None:
@@ -46,29 +48,23 @@ def _file(schedule: Schedule, folder: Path) -> None:
     read_schedule(folder / "schedule.json")
 
 
-STEPS: dict[str, Callable[[Schedule, Path], object]] = {
+_STEPS: dict[str, Callable[[Schedule, Path], object]] = {
     "validate": lambda schedule, _: validate(schedule),
-    "metrics": lambda schedule, _: (
-        metrics.bubble_rate(schedule),
-        metrics.peak_memory(schedule),
-        metrics.in_flight(schedule),
-        metrics.latency(schedule),
-        device_spans(schedule),
-    ),
-    "write and read": _file,
+    "metrics": lambda schedule, _: [metric(schedule) for metric in _METRICS],
+    "file": _file,
     "simulate": lambda schedule, _: simulate(schedule, Conditions(jitter=0.1), iterations=10),
     "draw": lambda schedule, _: image(draw_timelines({"": schedule}), "png"),
     "programs": lambda schedule, _: check(lower(schedule)),
     "receives": lambda schedule, _: prefetch_receives(lower(schedule), 1),
     "scripts": lambda schedule, folder: generate(lower(schedule), {}, {"name": "given"}, folder),
 }
-"""Steps that begin with a schedule, by name; beside them are ``by hand``, which makes it, and ``search``."""
+"""Steps that begin with a schedule; beside them are ``by_hand``, which makes it, and ``search``."""
 
 
-def step(*, step: str, shape: str, num_devices: int, micro_batches: int, memory: float = 0) -> dict[str, Any]:
+def size(*, step: str, shape: str, num_devices: int, micro_batches: int, memory: float = 0) -> dict[str, Any]:
     """Return the CPU seconds of a step, and the peak memory of its process in MiB.
 
-    With `memory`, a device has as many units for each device, and the search is for 5 units of work.
+    A search has 5 units of work. With `memory`, a device has so many units for each device.
     """
     placement = SHAPES[shape](num_devices)
     placement = placement.with_memory(round(memory * num_devices)) if memory else placement
@@ -77,7 +73,7 @@ def step(*, step: str, shape: str, num_devices: int, micro_batches: int, memory:
     with ProcessPoolExecutor(1, context) as process:
         seconds, peak_mib = process.submit(_alone, step, shape, placement, micro_batches).result()
     blocks = len(placement.blocks) * micro_batches
-    return {"step": step, "blocks": blocks, "cpu_s": round(seconds, 2), "peak_mib": round(peak_mib)}
+    return {"blocks": blocks, "cpu_s": round(seconds, 2), "peak_mib": round(peak_mib)}
 
 
 def _alone(step: str, shape: str, placement: Placement, micro_batches: int) -> tuple[float, float]:
@@ -86,35 +82,27 @@ def _alone(step: str, shape: str, placement: Placement, micro_batches: int) -> t
     with tempfile.TemporaryDirectory() as folder:
         if step == "search":
             _, seconds = timed(lambda: search(placement, micro_batches, work_limit=5.0))
-        elif step == "by hand":
+        elif step == "by_hand":
             _, seconds = timed(lambda: make(placement, micro_batches))
         else:
             schedule = make(placement, micro_batches)
-            _, seconds = timed(lambda: STEPS[step](schedule, Path(folder)))
+            _, seconds = timed(lambda: _STEPS[step](schedule, Path(folder)))
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return seconds, int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def draw(path: Path) -> None:
-    """Draw CPU seconds and memory against blocks as SVG, a curve for each step and for each other part."""
-    curves: dict[str, list[Row]] = {}
-    for row in read_rows(path):
-        curves.setdefault(row.figures["step"] if row.part == "steps" else row.part, []).append(row)
+    """Draw the CPU seconds and the memory of each part of the results against blocks, as SVG beside them."""
+    parts = by_part(read_rows(path))
     titles = {"cpu_s": "CPU seconds", "peak_mib": "peak memory of the process (MiB)"}
-    with panels_in([*titles.values()], (9.0, 5.0), 2) as (figure, grid):
+    with panels_in([*titles.values()], (9.0, 5.5), 2) as (figure, grid):
         for axes, name in zip(grid.flat, titles, strict=True):
-            handles = [
-                axes.plot(
-                    [row.numbers["blocks"] for row in rows],
-                    [max(row.numbers[name], 0.01) for row in rows],
-                    label=label.replace("_", " "),
-                    **curve_look(i),
-                )[0]
-                for i, (label, rows) in enumerate(curves.items())
-            ]
-            axes.set_xlabel("blocks times micro-batches")
+            for i, (part, rows) in enumerate(parts.items()):
+                points = [(row.numbers["blocks"], max(row.numbers[name], 0.01)) for row in rows]
+                axes.plot(*zip(*points, strict=True), label=part.replace("_", " "), **curve_look(i))
+            axes.set_xlabel("blocks of all micro-batches")
             draw_logarithms(axes, "xy")
-        legend_below(figure, handles)
+        legend_below(figure, axes.get_lines())
     write_bytes(path.with_suffix(".svg"), image(figure, "svg"))
 
 
