@@ -13,7 +13,6 @@ import itertools
 from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 
 from runtime.program.instructions import Instruction, Programs, Run, Send
 
@@ -125,14 +124,15 @@ def best_loops(programs: Programs) -> tuple[int, tuple[LoopedProgram, ...]]:
     of any number of micro-batches; see `parametric`.
     """
     half = sum(map(len, programs.instructions)) / 2
-    candidates = []
+    most = -1
     for shift in range(1, programs.placement.num_devices + 1):
         looped = loops_of_each(programs, shift)
-        candidates.append((sum(each.covered for each in looped), -shift, looped))
-        if candidates[-1][0] >= half and parametric(programs, looped, shift):
+        covered = sum(each.covered for each in looped)
+        if covered > most:
+            most, best = covered, (shift, looped)
+        if covered >= half and parametric(programs, looped, shift):
             break
-    _, minus_shift, looped = max(candidates, key=itemgetter(0, 1))
-    return -minus_shift, looped
+    return best
 
 
 def loops_of_each(programs: Programs, shift: int) -> tuple[LoopedProgram, ...]:

@@ -82,10 +82,9 @@ def _posted_before(program: Sequence[Instruction], size_bytes: Size) -> list[int
 
 
 class _Order:
-    """Programs, with a rank of each run and message: a global order that all programs follow.
+    """Programs, with a rank of each numbered operation: a global order that all programs follow.
 
-    Operations are numbers here, of which programs may have a million. After an exchange only the operations
-    get new ranks that must come before or after it (Pearce and Kelly, 2006).
+    After an exchange only the linked operations in between get other ranks (Pearce and Kelly, 2006).
     """
 
     def __init__(self, programs: Programs) -> None:

@@ -14,20 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from experiments.benchmarks.frame import by_part, read_rows
+from experiments.benchmarks.inputs.made_placements import placement_of
 from experiments.benchmarks.timing import load_solvers as prepare
 from experiments.benchmarks.timing import timed
 from placements import Placement
 from placements.forms.texts import write_bytes, write_json
-from placements.shapes import SHAPES
 from runtime.codegen.codegen import generate
 from runtime.program.deadlock import check
 from runtime.program.lower import lower
 from runtime.program.prefetch import prefetch_receives
 from schedsearch.baselines import HAND_MADE
-from schedsearch.device_span import device_spans
 from schedsearch.figures.canvas import curve_look, draw_logarithms, image, legend_below, panels_in
 from schedsearch.figures.comparison import draw_timelines
-from schedsearch.metrics import bubble_rate, in_flight, latency, peak_memory
+from schedsearch.metrics import bubble_rate, latency, peak_memory
 from schedsearch.schedule import Schedule
 from schedsearch.schedule_file import read_schedule, schedule_to_dict
 from schedsearch.searches.search import search
@@ -40,8 +39,6 @@ __all__ = ["draw", "prepare", "size"]
 _BY_HAND = {"v_shape": "one_f_one_b", "m_shape": "one_f_one_b_plus", "loop_shape": "interleaved_one_f_one_b"}
 """The schedule made by hand on which the steps work, by shape."""
 
-_METRICS = bubble_rate, peak_memory, in_flight, latency, device_spans
-
 
 def _file(schedule: Schedule, folder: Path) -> None:
     write_json(folder / "schedule.json", schedule_to_dict(schedule))
@@ -50,7 +47,7 @@ def _file(schedule: Schedule, folder: Path) -> None:
 
 _STEPS: dict[str, Callable[[Schedule, Path], object]] = {
     "validate": lambda schedule, _: validate(schedule),
-    "metrics": lambda schedule, _: [metric(schedule) for metric in _METRICS],
+    "metrics": lambda schedule, _: [each(schedule) for each in (bubble_rate, peak_memory, latency)],
     "file": _file,
     "simulate": lambda schedule, _: simulate(schedule, Conditions(jitter=0.1), iterations=10),
     "draw": lambda schedule, _: image(draw_timelines({"": schedule}), "png"),
@@ -61,17 +58,13 @@ _STEPS: dict[str, Callable[[Schedule, Path], object]] = {
 """Steps that begin with a schedule; beside them are ``by_hand``, which makes it, and ``search``."""
 
 
-def size(*, step: str, shape: str, num_devices: int, micro_batches: int, memory: float = 0) -> dict[str, Any]:
-    """Return the CPU seconds of a step, and the peak memory of its process in MiB.
-
-    A search has 5 units of work. With `memory`, a device has so many units for each device.
-    """
-    placement = SHAPES[shape](num_devices)
-    placement = placement.with_memory(round(memory * num_devices)) if memory else placement
+def size(*, step: str, micro_batches: int, **made: Any) -> dict[str, Any]:
+    """Return a step's CPU seconds and the peak memory of its process (MiB); `made` is for `placement_of`."""
+    placement = placement_of(**made)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(1, context) as process:
-        seconds, peak_mib = process.submit(_alone, step, shape, placement, micro_batches).result()
+        seconds, peak_mib = process.submit(_alone, step, made["shape"], placement, micro_batches).result()
     blocks = len(placement.blocks) * micro_batches
     return {"blocks": blocks, "cpu_s": round(seconds, 2), "peak_mib": round(peak_mib)}
 
@@ -80,7 +73,7 @@ def _alone(step: str, shape: str, placement: Placement, micro_batches: int) -> t
     """Return the CPU seconds of a step in this process, and the most memory that it ever had, in MiB."""
     make = HAND_MADE[_BY_HAND[shape]]
     with tempfile.TemporaryDirectory() as folder:
-        if step == "search":
+        if step == "search":  # with 5 units of work
             _, seconds = timed(lambda: search(placement, micro_batches, work_limit=5.0))
         elif step == "by_hand":
             _, seconds = timed(lambda: make(placement, micro_batches))
