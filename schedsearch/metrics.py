@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from placements.block import COMPUTE, Kind
+from placements.block import COMPUTE
 from placements.hardware import Gpu
 from schedsearch.schedule import Schedule
 
@@ -103,21 +103,6 @@ def peak_host_memory(schedule: Schedule) -> NDArray[np.int64]:
     devices = range(schedule.placement.num_devices)
     peaks = [memory_over_time(schedule, d, on_host=True)[1].max(initial=0) for d in devices]
     return np.array(peaks, dtype=np.int64)
-
-
-def in_flight(schedule: Schedule) -> NDArray[np.int64]:
-    """Return the most micro-batches that each device has in flight at once; shape ``(num_devices,)``."""
-    most = np.zeros(schedule.placement.num_devices, dtype=np.int64)
-    for device in range(len(most)):
-        order = schedule.order(device)
-        own = [number for name, number in order if schedule.placement.by_name[name].kind is not Kind.O]
-        last = {number: place for place, number in enumerate(own)}
-        held: set[int] = set()
-        for place, number in enumerate(own):
-            held.add(number)
-            most[device] = max(most[device], len(held))
-            held -= {number} if last[number] == place else set()
-    return most
 
 
 def latency(schedule: Schedule) -> NDArray[np.int64]:

@@ -120,11 +120,19 @@ def find_loops(instructions: Sequence[Instruction], shift: int = 1) -> LoopedPro
 def best_loops(programs: Programs) -> tuple[int, tuple[LoopedProgram, ...]]:
     """Return the micro-batches per round whose loops cover most, and the looped programs by device.
 
-    At most as many as devices are tried.
+    At most as many as devices are tried, and none after one whose loops cover half of the programs and are
+    of any number of micro-batches; see `parametric`.
     """
-    shifts = range(1, programs.placement.num_devices + 1)
-    candidates = ((shift, loops_of_each(programs, shift)) for shift in shifts)
-    return max(candidates, key=lambda each: (sum(looped.covered for looped in each[1]), -each[0]))
+    half = sum(map(len, programs.instructions)) / 2
+    most = -1
+    for shift in range(1, programs.placement.num_devices + 1):
+        looped = loops_of_each(programs, shift)
+        covered = sum(each.covered for each in looped)
+        if covered > most:
+            most, best = covered, (shift, looped)
+        if covered >= half and parametric(programs, looped, shift):
+            break
+    return best
 
 
 def loops_of_each(programs: Programs, shift: int) -> tuple[LoopedProgram, ...]:
@@ -225,11 +233,12 @@ def parametric(programs: Programs, looped: Sequence[LoopedProgram], shift: int) 
 
 def is_late(looped: LoopedProgram, instruction: Instruction) -> bool:
     """Tell whether an instruction outside of the loops is of a later micro-batch than its like in a loop."""
+    own = kind(instruction)
     again = [
         each.micro_batch
         for loop in looped.loops
         for each in loop.body
-        if kind(each) == kind(instruction) and (each.micro_batch - instruction.micro_batch) % loop.shift == 0
+        if (each.micro_batch - instruction.micro_batch) % loop.shift == 0 and kind(each) == own
     ]
     return bool(again) and instruction.micro_batch > again[0]
 

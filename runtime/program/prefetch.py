@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from runtime.program.deadlock import Operation, operations_in_order, operations_of
+from runtime.program.deadlock import operations_in_order, operations_of
 from runtime.program.instructions import Instruction, Programs, Receive, Run
 
 Size = Callable[[str, str], int]
@@ -82,51 +82,52 @@ def _posted_before(program: Sequence[Instruction], size_bytes: Size) -> list[int
 
 
 class _Order:
-    """Programs, with one global order of all runs and messages that all of them follow."""
+    """Programs, with a rank of each numbered operation: a global order that all programs follow.
+
+    After an exchange only the linked operations in between get other ranks (Pearce and Kelly, 2006).
+    """
 
     def __init__(self, programs: Programs) -> None:
         """Find a global order; safe programs have one."""
         self.programs = [list(program) for program in programs.instructions]
-        self._operations = operations_of(programs)
-        self._place: dict[Operation, dict[int, int]] = {}
+        number_of = {each: number for number, each in enumerate(operations_in_order(programs))}
+        self._operations = [[number_of[each] for each in own] for own in operations_of(programs)]
+        self._rank = list(range(len(number_of)))
+        self._place: list[dict[int, int]] = [{} for _ in number_of]
         for device, own in enumerate(self._operations):
             for place, each in enumerate(own):
-                self._place.setdefault(each, {})[device] = place
-        self._line = list(operations_in_order(programs))
-        self._rank = {operation: rank for rank, operation in enumerate(self._line)}
+                self._place[each][device] = place
 
     def swap(self, device: int, place: int) -> bool:
         """Exchange an instruction with the one before it, unless that must come before it anyway."""
         program, own = self.programs[device], self._operations[device]
         earlier, later = own[place - 1], own[place]
-        ahead = self._between(earlier, later, device)
-        if earlier in ahead:
+        first, last = self._rank[earlier], self._rank[later]
+        before = self._linked(later, -1, device, range(first, last + 1))
+        if earlier in before:
             return False
+        after = self._linked(earlier, 1, device, range(first, last + 1))
         program[place - 1], program[place] = program[place], program[place - 1]
         own[place - 1], own[place] = later, earlier
         self._place[later][device], self._place[earlier][device] = place - 1, place
-        first, last = self._rank[earlier], self._rank[later]
-        between = self._line[first : last + 1]
-        self._line[first : last + 1] = sorted(between, key=lambda operation: operation not in ahead)
-        for rank in range(first, last + 1):
-            self._rank[self._line[rank]] = rank
+        in_order = [each for some in (before, after) for each in sorted(some, key=self._rank.__getitem__)]
+        for each, rank in zip(in_order, sorted(map(self._rank.__getitem__, in_order)), strict=True):
+            self._rank[each] = rank
         return True
 
-    def _between(self, earlier: Operation, later: Operation, device: int) -> set[Operation]:
-        """Return `later` and all that must precede it but does not precede `earlier` already.
+    def _linked(self, operation: int, step: int, but: int, ranks: range) -> set[int]:
+        """Return an operation and all of some ranks that must precede it (step -1) or follow it (1).
 
-        That `earlier` is just before it on the device does not count.
+        Its own neighbour on the device `but` does not count.
         """
-        found = {later}
-        left = self._before(later, but=device)
+        found, left = {operation}, [(operation, but)]
         while left:
-            operation = left.pop()
-            if operation not in found and self._rank[operation] >= self._rank[earlier]:
-                found.add(operation)
-                left += self._before(operation)
+            each, without = left.pop()
+            for device, place in self._place[each].items():
+                own = self._operations[device]
+                if device != without and 0 <= place + step < len(own):
+                    near = own[place + step]
+                    if near not in found and self._rank[near] in ranks:
+                        found.add(near)
+                        left.append((near, -1))
         return found
-
-    def _before(self, operation: Operation, but: int | None = None) -> list[Operation]:
-        """Return the operation right before one on each of its devices, but for one of these."""
-        places = self._place[operation].items()
-        return [self._operations[device][place - 1] for device, place in places if place and device != but]

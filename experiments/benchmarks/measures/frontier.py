@@ -16,7 +16,6 @@ from experiments.benchmarks.timing import cpu_s, load_solvers, timed
 from placements.gpus import GPUS
 from placements.hardware import modelled_profile
 from schedsearch.energy import all_maximum_clocks, best_order, instance_graph, simulate_at_clocks
-from schedsearch.energy.baselines import perseus_frontier
 from schedsearch.energy.graph import Floats
 from schedsearch.energy.simulation import waiting_w
 from schedsearch.procedures.alternatives import schedules_of_equal_period
@@ -59,14 +58,6 @@ def frontier(*, num_plans: int = 400, work_limit: float = 0.0, **of: Any) -> dic
         "savable": 100 * (1 - shortest.lower_bound_mj / maximum.energy_mj),
         "over_maximum": shortest.time_ms / maximum.time_ms,
     }
-
-
-def beside_perseus(*, unit_ms: float, **of: Any) -> dict[str, Any]:
-    """Compare with our own implementation of Perseus at its own times, in units of its steps."""
-    task = clock_task(**of)
-    theirs, peer_cpu_s = timed(lambda: perseus_frontier(task.schedule, task.profile, unit_ms).plans)
-    times_and_energies = np.array([(plan.time_ms, plan.energy_mj) for plan in theirs])
-    return {"peer_cpu_s": peer_cpu_s, "peer_plans": len(theirs)} | shares_above(task, times_and_energies)
 
 
 def shares_above(task: ClockTask, theirs: Floats) -> dict[str, float]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments.benchmarks.frame import GROUPS, Case, measured, read_cases
+from experiments.benchmarks.frame import GROUPS, Case, Row, measured, read_cases, write_rows
 from experiments.benchmarks.inputs.clock_tasks import made_up, synthetic_profile
-from experiments.benchmarks.measures import peers
+from experiments.benchmarks.measures import peers, size
 from experiments.benchmarks.measures.frontier import orders, shares_above
 from experiments.benchmarks.others.torch_schedules import SHIPPED, torch_schedule
 from placements.shapes import v_shape
@@ -65,3 +66,11 @@ def test_the_made_up_profile_is_the_same_every_time() -> None:
     assert one.points != other.points
     times = [point.time_ms for point in one.points["F0"]]
     assert times[0] > times[-1]
+
+
+def test_sizes_are_drawn_beside_their_results(tmp_path: Path) -> None:
+    figures = {"blocks": 8, "cpu_s": 0.0, "peak_mib": 70}
+    write_rows(tmp_path / "size.json", {}, [Row(part, "case", figures) for part in ("by_hand", "search")])
+    size.draw(tmp_path / "size.json")
+    drawn = (tmp_path / "size.svg").read_text(encoding="utf-8")
+    assert "by hand" in drawn and "search" in drawn
