@@ -65,11 +65,10 @@ def size(*, step: str, micro_batches: int, **made: Any) -> dict[str, Any]:
     context.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(1, context) as process:
         seconds, peak_mib = process.submit(_alone, step, made["shape"], placement, micro_batches).result()
-    blocks = len(placement.blocks) * micro_batches
-    return {"blocks": blocks, "cpu_s": round(seconds, 2), "peak_mib": round(peak_mib)}
+    return {"blocks": len(placement.blocks) * micro_batches, "cpu_s": seconds, "peak_mib": peak_mib}
 
 
-def _alone(step: str, shape: str, placement: Placement, micro_batches: int) -> tuple[float, float]:
+def _alone(step: str, shape: str, placement: Placement, micro_batches: int) -> tuple[float, int]:
     """Return the CPU seconds of a step in this process, and the most memory that it ever had, in MiB."""
     make = HAND_MADE[_BY_HAND[shape]]
     with tempfile.TemporaryDirectory() as folder:
@@ -81,18 +80,19 @@ def _alone(step: str, shape: str, placement: Placement, micro_batches: int) -> t
             schedule = make(placement, micro_batches)
             _, seconds = timed(lambda: _STEPS[step](schedule, Path(folder)))
     status = Path("/proc/self/status").read_text(encoding="utf-8")
-    return seconds, int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    return round(seconds, 2), int(status.partition("VmHWM:")[2].split()[0]) // 1024
 
 
 def draw(path: Path) -> None:
     """Draw the CPU seconds and the memory of each part of the results against blocks, as SVG beside them."""
     parts = by_part(read_rows(path))
     titles = {"cpu_s": "CPU seconds", "peak_mib": "peak memory of the process (MiB)"}
-    with panels_in([*titles.values()], (9.0, 5.5), 2) as (figure, grid):
+    with panels_in([*titles.values()], (13.0, 6.0), 2) as (figure, grid):
         for axes, name in zip(grid.flat, titles, strict=True):
             for i, (part, rows) in enumerate(parts.items()):
                 points = [(row.numbers["blocks"], max(row.numbers[name], 0.01)) for row in rows]
-                axes.plot(*zip(*points, strict=True), label=part.replace("_", " "), **curve_look(i))
+                look = curve_look(i) | {"markerfacecolor": "white" if i > 7 else None}  # colours come again
+                axes.plot(*zip(*points, strict=True), label=part.replace("_", " "), **look)
             axes.set_xlabel("blocks of all micro-batches")
             draw_logarithms(axes, "xy")
         legend_below(figure, axes.get_lines())
