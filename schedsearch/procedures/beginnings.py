@@ -68,6 +68,10 @@ class HandMade(_Supply):
     name: ClassVar[str] = "hand_made"
     share: float = 0.8
 
+    def first_work(self, known: Known) -> float:
+        """Return the units of work of the first schedule."""
+        return 4 * known.placement.num_devices * len(known.placement.blocks) * _WORK_OF_STEADY_BLOCK
+
     def _made(self, known: Known, effort: Effort) -> Iterator[Start]:
         placement, depth = known.placement, max(known.placement.num_devices, 2)
         for name in _BY_HAND:

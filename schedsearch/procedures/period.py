@@ -66,7 +66,8 @@ class PeriodSearch:
         finds = [] if self.known.before else self._procedures  # no others know objectives before the period
         asks_last, queries = many or self.known.round == 1, self._queries
         if many:
-            self._find([each for each in finds if each.is_first], budget)
+            first = [each for each in finds if each.is_first]
+            self._find(sorted(first, key=lambda each: each.first_work(self.known) > budget.left), budget)
             finds = [each for each in finds if not each.is_first]
             if self.known.is_proved:
                 return

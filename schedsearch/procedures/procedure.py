@@ -34,6 +34,10 @@ class Procedure(ABC):
         """Return whether the procedure suits the placement; by default, only plain ones."""
         return known.placement.is_plain
 
+    def first_work(self, known: Known) -> float:
+        """Return the units of work until its first finding, where they are known to be many."""
+        return 0.0
+
     @abstractmethod
     def run(self, known: Known, budget: Budget) -> Iterator[Finding]:
         """Yield findings: repetends that fit all capacities, each with the name of its maker.

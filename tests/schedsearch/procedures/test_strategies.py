@@ -49,3 +49,8 @@ def test_an_object_has_parameters_of_its_own() -> None:
 def test_a_name_that_is_none(option: str) -> None:
     with pytest.raises(SearchError, match=rf"^search\.{option}: 'anealing' is not a strategy; use some of "):
         search(v_shape(2), 2, **{option: ["anealing"]})  # type: ignore[arg-type]
+
+
+def test_many_devices_in_tight_memory_are_placed_before_schedules_by_hand_take_all_work() -> None:
+    found = search(v_shape(256).with_memory(192), 16, work_limit=5, objectives=["period"])
+    assert found.repetend.period_per_micro_batch <= 8
