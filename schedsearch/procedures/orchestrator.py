@@ -163,7 +163,9 @@ class Orchestrator:
 
         Only helpers take over what others found.
         """
+        spent = self.effort.spent
         others: list[Answer] = member.swap(self._answer(Ending()))
+        self.effort.spent = spent  # or the leader's next round would end otherwise than alone
         if member.leads:
             self.told.of_helpers(others, self.problem.wanted, self.account.began)
         else:
