@@ -43,9 +43,6 @@ class PricesOptions:
         3600, "work between two checkpoints, in s; a preemption loses the work since the last one", above=0
     )
     checkpoint_s: float = option(0, "time that a checkpoint takes, in s", min=0)
-    hindsight: bool = option(
-        False, "also the minimum cost if all prices were known ahead; takes a minute or more where moves cost"
-    )
     durations: tuple[float, ...] = option(
         [0.5, 1, 2, 4, 8],
         "lengths of jobs, in days, for the figure of moving against staying; empty: no figure",
@@ -58,6 +55,6 @@ COMMAND = Command(
     "prices",
     PricesOptions,
     task="experiments.prices.task",
-    first="data days models clouds restart_s preemptions_per_day egress_dollars hindsight",
+    first="data days models clouds restart_s preemptions_per_day egress_dollars",
     headlines={"baseline_gpu": "Comparison", "checkpoint_every_s": "Moves", "durations": "Figures"},
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -31,7 +30,7 @@ def task(options: PricesOptions) -> Result:
     found = Study(market, speeds, conditions, baseline_gpu=options.baseline_gpu, starts=starts)
     from experiments.prices import drawings  # loads matplotlib
 
-    reductions = list(found.reductions(options.days, hindsight=options.hindsight))
+    reductions = list(found.reductions(options.days))
     result_tables = {"reductions": reductions_table(reductions), "costs": costs_table(reductions)}
     pictures = {"reductions": partial(drawings.save_reductions, reductions)}
     if DYNAMIC in found.strategies and options.durations:
@@ -82,13 +81,11 @@ def reductions_table(found: Iterable[Reduction]) -> Table:
 
 
 def costs_table(found: Iterable[Reduction]) -> Table:
-    """Return the mean cost of a job over the start days; empty where the bound has none."""
-    rows = []
-    for each in found:
-        means = {name: getattr(each, name) for name in ("mean_dollars", "mean_hours", "mean_moves")}
-        cells = {name: "" if math.isnan(value) else f"{value:.6g}" for name, value in means.items()}
-        rows.append(_case(each) | cells)
-    return Table(dict, rows)
+    """Return the mean cost of a job over the start days."""
+    names = ("mean_dollars", "mean_hours", "mean_moves")
+    return Table(
+        dict, [_case(each) | {name: f"{getattr(each, name):.6g}" for name in names} for each in found]
+    )
 
 
 def to_lines(found: Sequence[Reduction]) -> list[str]:

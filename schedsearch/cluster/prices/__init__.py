@@ -4,6 +4,5 @@ Spot prices change daily and differ among zones (dissertation, Sec. 6.3). In the
 
 - `days`: offers and their prices on each day; restarts, moves and preemptions
 - `price_files`: prices and speeds from CSV files
-- `hindsight`: a lower bound of the cost for every strategy, also for one that knows all prices ahead
 - `study`: strategies that choose offers, the cost of a job under each, and the savings
 """

@@ -119,7 +119,6 @@ class DailyPrices:
         dollars: Price that a job pays that chooses the offer.
         changed: Whether an offer has a price that is dated that day; shape ``(days, offers)``.
         standing: The last price up to the day's end; NaN before the first. Same shape.
-        least: The least that any strategy may be charged there. Same shape.
     """
 
     first: date
@@ -130,7 +129,6 @@ class DailyPrices:
     dollars: NDArray[np.float64]
     changed: NDArray[np.bool_]
     standing: NDArray[np.float64]
-    least: NDArray[np.float64]
 
     @property
     def num_days(self) -> int:
@@ -154,14 +152,11 @@ def daily_prices(market: Sequence[Quote], last: date, conditions: PriceCondition
     offer = np.array([number[quote.offer] for quote in quotes])
     dollars = np.array([quote.dollars_per_hour for quote in quotes]) / paid[offer]
     standing = np.full(((last - first).days + 1, len(offers)), np.nan)
-    lowest = standing.copy()
     _, newest = np.unique(day * len(offers) + offer, return_index=True)
     standing[day[newest], offer[newest]] = dollars[newest]
-    np.fmin.at(lowest, (day, offer), dollars)
     changed = ~np.isnan(standing)
-    for prices in (standing, lowest):
-        for later in range(1, len(prices)):
-            prices[later] = np.where(changed[later], prices[later], prices[later - 1])
+    for later in range(1, len(standing)):
+        standing[later] = np.where(changed[later], standing[later], standing[later - 1])
     if conditions.carry_forward:
         day, offer = np.nonzero(~np.isnan(standing))
         dollars = standing[day, offer]
@@ -171,5 +166,4 @@ def daily_prices(market: Sequence[Quote], last: date, conditions: PriceCondition
         order = np.lexsort((kind[offer], day))  # of one kind the newest first
         day, offer, dollars = day[order], offer[order], dollars[order]
     ranked = dollars * np.where(by_instance, paid, 1)[offer]
-    least = standing if conditions.carry_forward else lowest
-    return DailyPrices(first, offers, day, offer, ranked, dollars, changed, standing, least)
+    return DailyPrices(first, offers, day, offer, ranked, dollars, changed, standing)

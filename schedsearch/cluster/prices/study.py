@@ -12,10 +12,6 @@ from numpy.typing import NDArray
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.prices.days import HOURS, DailyPrices, Offer, PriceConditions, Quote, daily_prices
-from schedsearch.cluster.prices.hindsight import min_dollars
-
-HINDSIGHT = "hindsight"
-"""Name of the bound among the strategies."""
 
 PUBLISHED_STARTS = (-35, -5)
 """Days of the study: 30 days, before the last five of the days with a price of the baseline."""
@@ -138,7 +134,7 @@ class Reduction:
         strategy: Name.
         reduction: Mean cost of the baseline over the strategy's.
         mean_dollars: Mean of the start days.
-        mean_hours: Hours from start to end; NaN for the bound.
+        mean_hours: Hours from start to end.
         mean_moves: Likewise.
     """
 
@@ -217,29 +213,21 @@ class Study:
         first, last = timedelta(days=self.starts[0]), timedelta(days=self.starts[-1])
         return self.prices.first + first, self.prices.first + last
 
-    def reductions(self, days: Iterable[float], *, hindsight: bool = False) -> Iterator[Reduction]:
-        """Yield the saving of each strategy, by length, strategy and model.
-
-        Args:
-            days: Lengths of jobs on the baseline's GPU.
-            hindsight: Whether to add the bound of `hindsight`; takes some seconds where moves cost.
-        """
+    def reductions(self, days: Iterable[float]) -> Iterator[Reduction]:
+        """Yield the saving of each strategy, by days of the job on the baseline's GPU, strategy and model."""
         for length in days:
             base = {model: self._means(BASELINE, model, length)[0] for model in self.speeds}
-            for strategy in (*self.strategies, *[None] * hindsight):
-                name = HINDSIGHT if strategy is None else strategy.name
+            for strategy in self.strategies:
                 for model in self.speeds:
-                    dollars, hours, moves = self._means(strategy, model, length)
-                    yield Reduction(model, length, name, base[model] / dollars, dollars, hours, moves)
+                    means = self._means(strategy, model, length)
+                    yield Reduction(model, length, strategy.name, base[model] / means[0], *means)
 
-    def _means(self, strategy: OfferStrategy | None, model: str, days: float) -> tuple[float, float, float]:
-        """Return mean dollars, hours and moves of a strategy over the start days; of the bound if None."""
+    def _means(self, strategy: OfferStrategy, model: str, days: float) -> tuple[float, float, float]:
+        """Return mean dollars, hours and moves of a strategy over the start days."""
         by_type, prices, under = self.speeds[model], self.prices, self.conditions
         speeds = np.array([by_type.get(offer.gpu_type, 0.0) for offer in prices.offers])
         steps = days * 86400 * by_type[self.baseline_gpu]
-        if strategy is None:
-            least = [min_dollars(prices, speeds, start, steps, under) for start in self.starts]
-            return float(np.mean(least)), np.nan, np.nan
         chosen = choices(strategy, prices, speeds, self.baseline_gpu)
         runs = [run(strategy, chosen, prices, speeds, start, steps, under) for start in self.starts]
-        return JobCourse(*np.mean(runs, axis=0).tolist())
+        dollars, hours, moves = np.mean(runs, axis=0).tolist()
+        return dollars, hours, moves

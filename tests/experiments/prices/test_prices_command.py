@@ -24,19 +24,16 @@ def table(path: Path) -> list[dict[str, str]]:
 
 def test_another_region_gets_all_tables_and_figures(ran: Command, tmp_path: Path) -> None:
     """Two start days of a day's job: 24 (1.0 + 0.8) dollars of the baseline, 24 (0.5 + 0.4) of moving."""
-    done = ran(
-        "prices", f"data={write_prices(tmp_path / 'eu')}", STARTS, "days=[1]", "hindsight=true", draws=True
-    )
+    done = ran("prices", f"data={write_prices(tmp_path / 'eu')}", STARTS, "days=[1]", draws=True)
     out = tmp_path / "out"
     rows = table(out / "reductions.csv")
     assert list(rows[0]) == ["model", "days", "strategy", "reduction"]
-    names = ["baseline", "gpu_type", "packed", "multi_cloud", "preemption", "hindsight"]
+    names = ["baseline", "gpu_type", "packed", "multi_cloud", "preemption"]
     assert [row["strategy"] for row in rows] == [name for name in names for _ in range(2)]
     found = {(row["model"], row["strategy"]): float(row["reduction"]) for row in rows}
     assert found["quick", "preemption"] == pytest.approx((1.0 + 0.8) / (0.5 + 0.4))
-    assert found["quick", "hindsight"] >= found["quick", "preemption"]
     costs = table(out / "costs.csv")
-    assert float(costs[0]["mean_dollars"]) == pytest.approx(24 * 0.9) and costs[-1]["mean_moves"] == ""
+    assert float(costs[0]["mean_dollars"]) == pytest.approx(24 * 0.9) and costs[0]["mean_moves"] == "0"
     assert {row["days"] for row in table(out / "durations.csv")} == {"0.5", "1", "2", "4", "8"}
     for name in ("reductions", "durations"):
         assert all((out / f"{name}.{form}").stat().st_size for form in ("png", "svg", "pdf"))

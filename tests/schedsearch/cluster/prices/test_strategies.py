@@ -12,7 +12,6 @@ from made_up_prices import AZURE, AZURE_TWO, FIRST, FOUR, SLOW, ZONE_A, ZONE_B, 
 
 from schedsearch.cluster.gpu_cluster import ClusterError
 from schedsearch.cluster.prices.days import PriceConditions, Quote, daily_prices
-from schedsearch.cluster.prices.hindsight import min_dollars
 from schedsearch.cluster.prices.study import (
     BASELINE,
     LADDER,
@@ -56,7 +55,6 @@ def test_of_several_prices_of_a_day_the_lowest_is_chosen_and_the_last_is_followe
         chosen = choices(BASELINE, table, np.ones(1), "v100")
         found = run(BASELINE, chosen, table, np.ones(1), 0, 3 * 86400.0, conditions)
         assert found.dollars == pytest.approx(24 * paid)
-        assert min_dollars(table, np.ones(1), 0, 3 * 86400.0, conditions) == pytest.approx(24 * paid)
 
 
 def test_after_the_last_day_the_last_price_stays() -> None:
