@@ -34,6 +34,9 @@ from schedsearch.cluster.simulator.simulation import ClusterProgress, ClusterSim
 from schedsearch.solver.interrupts import INTERRUPTS
 
 _POLL_S = 0.02
+_NEWS_S = 30.0
+"""Time after which Ray knows that a node is gone."""
+
 _PLACE_S = 10.0
 """Time in which Ray finds a node with room, also where other jobs have just left it."""
 
@@ -245,7 +248,8 @@ class RealRounds(ClusterSimulation):
                 self._running.pop(name).end()
                 self.rounds.end_lease(name)
             self.reached[name] = self._real_jobs[name].steps_done
-        are_other_gpus = self._look()
+        has_lost = any(isinstance(error, LostPlaceError) for error in failed.values())
+        are_other_gpus = self._look(_NEWS_S if has_lost else 0.0)
         for name, error in failed.items():
             is_excused = are_other_gpus and isinstance(error, LostPlaceError)
             self._fail(name, f"job {name} on {places[name]} in round {number} {error}", is_excused)
@@ -285,13 +289,15 @@ class RealRounds(ClusterSimulation):
         self.rounds.remove(name)
         self.is_stale = True
 
-    def _look(self) -> bool:
-        """Look for GPUs; tell if others are there than before, and return whether."""
-        there = {
-            name: min(sum(nodes), self._whole[name]) for name, nodes in gpus_of_nodes(self._whole).items()
-        }
-        if there == self.cluster.workers:
-            return False
+    def _look(self, wait_s: float = 0.0) -> bool:
+        """Look for other GPUs than before, for some time; tell if there are, and return whether."""
+        end_s, there = time.monotonic() + wait_s, self.cluster.workers
+        while there == self.cluster.workers:
+            nodes = gpus_of_nodes(self._whole)
+            there = {name: min(count, sum(nodes[name])) for name, count in self._whole.items()}
+            if there == self.cluster.workers and time.monotonic() > end_s:
+                return False
+            time.sleep(_POLL_S)
         self.cluster = self.rounds.cluster = replace(self.cluster, workers=there)
         self.rounds.gpu_ids = [[*range(count)] for count in there.values()]
         self.is_stale = True
