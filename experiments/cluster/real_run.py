@@ -50,9 +50,9 @@ def run_jobs(options: ClusterCommandOptions, directory: Callable[[], Path]) -> R
         for gpu_type, nodes in gpus_of_nodes(work.cluster.workers).items():
             for job in jobs:
                 needs = job.scale_factor if work.throughputs.rate(job.type, job.scale_factor, gpu_type) else 0
-                is_too_large = 0 < max(nodes) < needs <= work.cluster.workers[gpu_type]
-                wanted = f"the {needs} {gpu_type} on one node that job {job.name} needs"
-                require(not is_too_large, "run.command", max(nodes), wanted, "start a larger node of Ray")
+                if 0 < max(nodes) < needs <= work.cluster.workers[gpu_type]:
+                    there = f"needs {needs} {gpu_type} on one node, and the largest has {max(nodes)}"
+                    raise OptionError(f"run.command: job {job.name} {there}; start a larger node of Ray")
         folder, real_jobs = directory().resolve(), []
         for number, job in enumerate(jobs):
             words = [word.replace("{job}", job.name).replace("{type}", job.type) for word in command]
@@ -107,8 +107,10 @@ def _checked(options: ClusterCommandOptions, work: Workload, shares_space: bool)
     program = shlex.split(str(options.run.command))[:1]
     is_there = bool(program) and shutil.which(program[0]) is not None
     require(is_there, "run.command", options.run.command, "a program that is there", "correct it")
-    require(options.window is None, "window", options.window, "null for a real run", "leave it out")
-    require(not shares_space, "policy", options.policy, "for GPUs of one job each, as in a real run")
+    require(
+        options.window is None, "window", [*(options.window or ())], "null for a real run", "leave it out"
+    )
+    require(not shares_space, "policy", options.policy, "one that gives a GPU to one job", "take another")
     if work.skipped_in_words:
         log.warning("%s", work.skipped_in_words)
     jobs = [replace(job, steps=float(math.ceil(job.steps))) for job in work.jobs]

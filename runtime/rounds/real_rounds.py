@@ -248,11 +248,11 @@ class RealRounds(ClusterSimulation):
                 self._running.pop(name).end()
                 self.rounds.end_lease(name)
             self.reached[name] = self._real_jobs[name].steps_done
-        has_lost = any(isinstance(error, LostPlaceError) for error in failed.values())
+        has_lost = any(isinstance(cause, LostPlaceError) for cause in failed.values())
         are_other_gpus = self._look(_NEWS_S if has_lost else 0.0)
-        for name, error in failed.items():
-            is_excused = are_other_gpus and isinstance(error, LostPlaceError)
-            self._fail(name, f"job {name} on {places[name]} in round {number} {error}", is_excused)
+        for name, cause in failed.items():
+            is_excused = are_other_gpus and isinstance(cause, LostPlaceError)
+            self._fail(name, f"job {name} on {places[name]} in round {number} {cause}", is_excused)
         if INTERRUPTS.seen:
             self._leave(self._running)
         return np.array([self.reached[name] - lease.first for name, lease in leases.items()], float)
