@@ -45,7 +45,7 @@ OWNERS = {
     "numba": ["schedsearch/graph/compiled.py"],
     "joblib": ["experiments/reproduce/run_item.py", "schedsearch/solver/side_by_side.py"],
     "cloudpickle": ["schedsearch/core/team.py"],
-    "ray": ["schedsearch/solver/side_by_side.py", "runtime/rounds/"],
+    "ray": ["schedsearch/solver/side_by_side.py", "runtime/rounds/real_rounds.py"],
     "bokeh": ["experiments/report/drawings.py"],
     "jinja2": ["experiments/report/html_report.py"],
     "matplotlib": ["schedsearch/figures/"],

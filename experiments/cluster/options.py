@@ -86,7 +86,9 @@ class RealRunOptions:
     )
     retries: int = option(1, "how often a job may fail and go on from its last checkpoint", min=0)
     timeout_s: float | None = option(
-        None, "time that a job may take for the steps of a round, in s, before it counts as failed; null: any"
+        None,
+        "time that a job may take for the steps of a round, in s, before it counts as failed; null: any",
+        above=0,
     )
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -17,11 +17,13 @@ from placements.forms.texts import write_json
 
 Batch = TypeVar("Batch")
 
-LEASES, CHECKPOINTS, ACTOR = "SCHEDSEARCH_LEASES", "SCHEDSEARCH_CHECKPOINTS", "SCHEDSEARCH_ACTOR"
-"""Environment variables of a job: folder of leases and reports, on its node; folder of checkpoints, which all
-nodes see; id of the process on its node that hands out leases."""
+FOLDER, STARTER = "SCHEDSEARCH_JOB_FOLDER", "SCHEDSEARCH_STARTER"
+"""Environment variables of a job: its folder, which all nodes see; id of the process that started it."""
 
-STOP, _STOP_AT = "stop", "stop_at.json"
+LEASE, REPORT, CHECKPOINTS = "lease.json", "report.json", "checkpoints"
+"""Files of a job in its folder: its lease now; seconds to write the last checkpoint, and when the first step
+after a start began, in s since 1970; and a folder with a checkpoint for each number of steps."""
+
 _NUM_KEPT = 2
 _POLL_S = 0.01
 
@@ -31,48 +33,19 @@ class LeaseError(ValueError):
 
 
 class Lease(NamedTuple):
-    """Steps of a job, on GPUs whose ids are among those of the type; one without steps ends it.
-
-    Attributes:
-        first: Steps that were done before.
-        until: Steps that are done at its end.
-    """
+    """Steps from `first`, which are done, to `last`, on GPUs of a type; one without steps ends the job."""
 
     first: int
-    until: int
+    last: int
     gpu_type: str
-    gpu_ids: tuple[int, ...]
-
-    @property
-    def place(self) -> str:
-        """Return its GPUs, for people."""
-        return f"{self.gpu_type} {','.join(map(str, self.gpu_ids))}"
-
-
-class LeaseReport(NamedTuple):
-    """End of a lease: steps of its checkpoint, and the time to write it.
-
-    Attributes:
-        first_step_at: When the process began its first step, in s since 1970; None in a later lease.
-    """
-
-    steps: int
-    save_s: float = 0.0
-    first_step_at: float | None = None
+    gpu_ids: Sequence[int]
 
 
 class LeasedIterator(Generic[Batch]):
     """Yields the batches of the steps that a job may do, epoch after epoch, and writes checkpoints.
 
     There is one after each round. Then the scheduler says whether the job stays where it is. Each process of
-    a job that has several makes one. They do a step together, as those of a pipeline do, and all end after
-    the same step::
-
-        def save(path):
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
-
-        for inputs, targets in runtime.LeasedIterator(loader, load, save):
-            ...
+    a job that has several makes one, and all do the same steps.
 
     A loader goes on with the batch after the last one: its epoch begins anew, and the batches that were read
     are passed over. Where the order is drawn, give it a sampler with ``set_epoch``, whose order depends on
@@ -99,16 +72,12 @@ class LeasedIterator(Generic[Batch]):
         load_checkpoint: Callable[[Path], object],
         save_checkpoint: Callable[[Path], object],
     ) -> None:
-        """Wait for the first lease, and go on from its checkpoint."""
-        folder = os.environ.get(LEASES)
-        if not folder:
-            raise LeaseError(
-                f"{LEASES} is not set; start this script with schedsearch cluster run.command='python ...'"
-            )
-        self._messages, self._loader, self._save_as = Path(folder), loader, save_checkpoint
-        self._checkpoints, self._actor = Path(os.environ[CHECKPOINTS]), os.environ[ACTOR]
-        self._rank, self._leases, self.num_steps = int(os.environ.get("RANK", "0")), 0, 0
-        self.lease = self._next_lease()
+        """Read the first lease, and go on from its checkpoint."""
+        if FOLDER not in os.environ:
+            remedy = "start this script with schedsearch cluster run.command='python ...'"
+            raise LeaseError(f"{FOLDER} is not set; {remedy}")
+        self._folder, self._loader, self._save_as = Path(os.environ[FOLDER]), loader, save_checkpoint
+        self.lease = self._next_lease(0)
         self.num_steps = self.lease.first
         keeps_place = hasattr(loader, "load_state_dict")
         epoch, passed = (0, 0) if keeps_place else divmod(self.num_steps, self._num_batches())
@@ -117,56 +86,43 @@ class LeasedIterator(Generic[Batch]):
         for _ in range(passed):
             next(self._batches)
         if self.num_steps:
-            load_checkpoint(self._checkpoints / str(self.num_steps))
+            load_checkpoint(self._folder / CHECKPOINTS / str(self.num_steps))
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield a batch for each step; when the next one is asked for the step is done."""
-        while self.num_steps < self.lease.until:
-            begin_at = None if self._leases else time.time()
-            while self.num_steps < self.lease.until and not self._is_stopped():
+        begin_at = time.time()
+        while self.num_steps < self.lease.last:
+            while self.num_steps < self.lease.last:
                 yield next(self._batches)
                 self.num_steps += 1
-            save_at = time.time()
-            self._save()
-            if os.environ.get("LOCAL_RANK", "0") == "0":
-                report = LeaseReport(self.num_steps, time.time() - save_at, begin_at)
-                write_json(self._messages / f"did_{self._leases}.json", report)
-            self._leases += 1
-            self.lease = self._next_lease()
+            self._save(begin_at)
+            self.lease = self._next_lease(self.num_steps)
 
-    def _next_lease(self) -> Lease:
-        """Wait for a lease; one without steps where the scheduler is gone."""
-        path = self._messages / f"lease_{self._leases}.json"
-        while not path.exists():
-            if not Path(f"/proc/{self._actor}").exists():
-                return Lease(self.num_steps, 0, "", ())
+    def _next_lease(self, first: int) -> Lease:
+        """Wait for a lease from a step on; without steps if the scheduler is gone."""
+        while True:
+            lease = Lease(*json.loads((self._folder / LEASE).read_text()))
+            if lease.first >= first:
+                return lease
+            if not Path("/proc", os.environ[STARTER]).exists():
+                return lease._replace(first=first, last=first)
             time.sleep(_POLL_S)
-        first, until, gpu_type, gpu_ids = json.loads(path.read_text())
-        return Lease(first, until, gpu_type, tuple(gpu_ids))
 
-    def _is_stopped(self) -> bool:
-        """Return whether the job is to end before the next step.
-
-        The first process says so before a step that all do together, so that each has read it after that.
-        """
-        step = self._messages / _STOP_AT
-        if self._rank == 0 and (self._messages / STOP).exists() and not step.exists():
-            write_json(step, self.num_steps + 1)
-        return step.exists() and self.num_steps >= int(step.read_text())
-
-    def _save(self) -> None:
+    def _save(self, begin_at: float) -> None:
         """Write a checkpoint, which is there when all of it is, and remove old ones."""
-        torn, whole = (self._checkpoints / f"{name}{self.num_steps}" for name in ("torn_", ""))
+        folder, save_at = self._folder / CHECKPOINTS, time.time()
+        torn, whole = folder / f"torn_{self.num_steps}", folder / str(self.num_steps)
         try:
             self._save_as(torn)
         except BaseException:
             remove(torn)  # makes room on a disk that is full
             raise
-        if self._rank == 0:
+        if os.environ.get("RANK", "0") == "0":
+            write_json(self._folder / REPORT, (time.time() - save_at, begin_at))
             remove(whole)  # of a process that went on without its scheduler
             torn.replace(whole)
-            for steps in _saved(self._checkpoints)[:-_NUM_KEPT]:
-                remove(self._checkpoints / str(steps))
+            for steps in saved_steps(self._folder)[:-_NUM_KEPT]:
+                remove(folder / str(steps))
 
     def _from_epoch(self, epoch: int) -> Iterator[Batch]:
         sampler: Any = getattr(self._loader, "sampler", None)
@@ -178,22 +134,15 @@ class LeasedIterator(Generic[Batch]):
 
     def _num_batches(self) -> int:
         loader: Any = self._loader
-        try:
-            number = len(loader)
-        except TypeError:
-            raise LeaseError("the loader has no length; give one that has, or load_state_dict") from None
+        number = len(loader) if hasattr(loader, "__len__") else 0
         if not number:
-            raise LeaseError("the loader has no batches; give it at least one")
+            raise LeaseError("the loader has no batches or no length; give some, or load_state_dict")
         return number
 
 
-def newest(checkpoints: Path) -> int:
-    """Return the steps of the newest whole checkpoint in a folder; 0 where there is none."""
-    return max(_saved(checkpoints), default=0)
-
-
-def _saved(checkpoints: Path) -> list[int]:
-    return sorted(int(path.name) for path in checkpoints.glob("[0-9]*"))
+def saved_steps(folder: Path) -> list[int]:
+    """Return the steps of the whole checkpoints of a job, the newest last."""
+    return sorted(int(path.name) for path in folder.glob(f"{CHECKPOINTS}/[0-9]*"))
 
 
 def remove(path: Path) -> None:

@@ -14,7 +14,7 @@ import socket
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -152,10 +152,13 @@ def _stoppable(i: int, call: Callable[[], Result], stop: Path) -> tuple[int, lis
 
 
 @contextlib.contextmanager
-def ray_cluster() -> Iterator[ModuleType]:
+def ray_cluster(resources: Mapping[str, float] | None = None) -> Iterator[ModuleType]:
     """Connect to the Ray cluster at ``RAY_ADDRESS``, or start Ray on this machine, and leave it at the end.
 
     Nothing is printed; the output of tasks stays in the log files of Ray.
+
+    Args:
+        resources: Custom resources of a Ray that is started here; the nodes of a cluster have their own.
 
     Yields:
         The module ``ray``.
@@ -178,7 +181,8 @@ def ray_cluster() -> Iterator[ModuleType]:
     try:
         if host and port.isdecimal():  # Ray itself tries for a minute
             socket.create_connection((host, int(port)), timeout=5.0).close()
-        ray.init(address, logging_level=logging.ERROR, log_to_driver=False)
+        own = {"resources": resources} if address == "local" else {}
+        ray.init(address, logging_level=logging.ERROR, log_to_driver=False, **own)
     except (OSError, ValueError) as error:
         line = str(error).partition("\n")[0]
         raise RayAddressError(f"RAY_ADDRESS: {address}: {line}; start the cluster, or unset it") from None

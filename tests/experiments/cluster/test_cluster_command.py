@@ -255,7 +255,7 @@ def test_real_jobs_beside_their_simulation(command, data: str, tmp_path: Path) -
         ),
         (
             ["run.command=python"],
-            "run.command: Ray cannot be used ([Errno 111] Connection refused); correct RAY",
+            "RAY_ADDRESS: 127.0.0.1:1: [Errno 111] Connection refused; start the cluster",
         ),
         (["run.command=python", "window=[0,1]"], "window: [0, 1] is not null for a real run; leave it out"),
     ],
