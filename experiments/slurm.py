@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 _MAX_WAIT_S = 30.0
 """Longest time between two calls of squeue, for the sake of a large cluster's controller."""
 
+_TELL_S = 30.0
+"""Time without a begun job after which its reason is told."""
+
 Point = tuple[int, Sequence[str]]
 """A point's number in the sweep and its options."""
 
@@ -57,10 +60,14 @@ class SlurmSweep(submitit_launcher.SlurmLauncher):  # type: ignore[misc]
         self._claims = Path(self.params["submitit_folder"]).with_name(f"begun_{time.time_ns()}")
         jobs = self._submit(missing) if missing else set()
         with self._cancelled_by_ctrl_c(jobs):
-            began_s = time.monotonic()
+            began_s, is_told = time.monotonic(), False
             begins = [(self._new_record(point), run_record.output_directory()) for point in points]
             while jobs & _unfinished(jobs):
                 time.sleep(min(_MAX_WAIT_S, 1 + (time.monotonic() - began_s) / 60))
+                is_late = time.monotonic() - began_s > _TELL_S and not any(self._claims.iterdir())
+                if is_late and not is_told:
+                    is_told, reasons = True, ", ".join(sorted(_unfinished(set(), "%r")))
+                    log.info("no job has begun in %g s; Slurm's reason: %s", _TELL_S, reasons)
         return [self._end(point, *begin) for point, begin in zip(points, begins, strict=True)]
 
     def __call__(self, points: Sequence[Point], work_s: float, state: Mapping[type, Singleton]) -> None:
@@ -83,9 +90,10 @@ class SlurmSweep(submitit_launcher.SlurmLauncher):  # type: ignore[misc]
 
     def _submit(self, points: Sequence[Point]) -> set[str]:
         """Submit an array of jobs and return their ids."""
-        self._claims.mkdir(parents=True)
         options = {name: value for name, value in self.params.items() if value is not None}
-        count = min(len(points), options["array_parallelism"])
+        if (count := min(len(points), options["array_parallelism"])) < 1:
+            raise ValueError(f"hydra.launcher.array_parallelism: {count} is not at least 1; give more jobs")
+        self._claims.mkdir(parents=True)
         shares = [[point] for point in points] if count == len(points) else [points] * count
         most, timeout_s = -(-len(points) // count), 60 * options["timeout_min"]
         options["timeout_min"] *= most
@@ -151,8 +159,11 @@ class SlurmSweep(submitit_launcher.SlurmLauncher):  # type: ignore[misc]
         return JobReturn(status=JobStatus.COMPLETED, _return_value=value if objective else None)
 
 
-def _unfinished(jobs: Set[str]) -> Set[str]:
-    """Return the user's jobs that wait or run, requeued ones too; all while Slurm does not answer."""
-    line = ["squeue", "--user", getpass.getuser(), "--noheader", "--array", "--format=%i"]
+def _unfinished(jobs: Set[str], form: str = "%i") -> Set[str]:
+    """Return the user's jobs that wait or run, requeued ones too; all while Slurm does not answer.
+
+    Their ids; or what another `form` of squeue says of them.
+    """
+    line = ["squeue", "--user", getpass.getuser(), "--noheader", "--array", f"--format={form}"]
     answer = subprocess.run(line, capture_output=True, text=True, check=False)
     return jobs if answer.returncode else set(answer.stdout.split())

@@ -51,8 +51,11 @@ class RayLauncher(Launcher):
         """Run the points; return their ends in order, failed ones too.
 
         Raises:
+            ValueError: The cores of a point are not a number above 0.
             SystemExit: Ctrl-C came, and the running points have written their records.
         """
+        if not isinstance(self._num_cpus, int | float) or self._num_cpus <= 0:
+            raise ValueError(f"hydra.launcher.num_cpus: {self._num_cpus} is not a number above 0; give one")
         setup_globals()
         hydra, found = self._config.hydra, dict[int, JobReturn]()
         configure_log(hydra.hydra_logging, hydra.verbose)

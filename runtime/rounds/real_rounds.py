@@ -265,9 +265,7 @@ class RealRounds(ClusterSimulation):
     def _tell_of_ctrl_c(self) -> None:
         if INTERRUPTS.seen and not self._is_interrupted:
             self._is_interrupted = True
-            self._tell(
-                "interrupted: jobs end with this round; Ctrl-C again ends them at once, with what it did lost"
-            )
+            self._tell("interrupted: jobs end with this round; Ctrl-C again ends them now, and loses it")
 
     def _started(self, leases: Mapping[str, Lease]) -> dict[str, RayJob]:
         new = (name for name in leases if name not in self._running)

@@ -32,8 +32,8 @@ from typing import Any, Protocol
 import cloudpickle
 
 from schedsearch.solver.effort import Effort, OutOfTimeError
-from schedsearch.solver.interrupts import INTERRUPTS, Ending
-from schedsearch.solver.side_by_side import ray_cluster
+from schedsearch.solver.interrupts import INTERRUPTS, Ending, usable_cores
+from schedsearch.solver.side_by_side import RayAddressError, ray_cluster
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,10 @@ _CALL = "SCHEDSEARCH_HELPER"
 _LOOK_S = 0.02
 """Seconds between two looks for a message."""
 
-_CONNECT_S = 120.0
+_MAX_PER_CORE = 4
+"""Most workers of this machine for each core."""
+
+_CONNECT_S = 30.0
 """Seconds after which a helper that has not connected is left out."""
 
 _END_S = 5.0
@@ -114,13 +117,10 @@ class _RayTask:
     def why_dead(self, wait_s: float = 0.0) -> str:
         """Return how it ended, for which it waits; empty while it runs or waits for a core."""
         done, _ = self._ray.wait([self._reference], timeout=wait_s)
-        if not done:
-            return ""
         try:
-            self._ray.get(done)
+            return "it was done" if self._ray.get(done) else ""
         except Exception as error:  # of Ray, or of the search itself
             return str(error).strip().rpartition("\n")[2][:160]
-        return "it was done"
 
     def interrupt(self) -> None:
         self._ray.cancel(self._reference)
@@ -217,7 +217,8 @@ class Leader:
         effort: Effort of the leader's own search, whose time limit holds for waiting.
 
     Raises:
-        RayAddressError: There is no cluster at ``RAY_ADDRESS``.
+        RayAddressError: There is no cluster at ``RAY_ADDRESS``, or it has too few free cores.
+        ValueError: There are too many workers for this machine.
     """
 
     leads, left_s = True, math.inf
@@ -230,7 +231,13 @@ class Leader:
         host, self._until_end = "127.0.0.1", ExitStack()
         if "RAY_ADDRESS" in os.environ:
             ray = self._until_end.enter_context(ray_cluster())
+            if (free := int(ray.available_resources().get("CPU", 0))) < len(problems):
+                self._until_end.close()
+                need = f"{len(problems) + 1} need {len(problems)} free cores of Ray, which has {free}"
+                raise RayAddressError(f"search.workers: {need}; give fewer, or start more nodes")
             host, start = ray.util.get_node_ip_address(), partial(_RayTask, ray)
+        elif len(problems) >= (most := _MAX_PER_CORE * usable_cores()):
+            raise ValueError(f"search.workers: {len(problems) + 1} are too many here; give up to {most}")
         key = secrets.token_bytes(16)
         self._listener = Listener((host, 0), backlog=len(problems), authkey=key)
         where = f"{host}:{self._listener.address[1]}:{key.hex()}"

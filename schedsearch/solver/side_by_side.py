@@ -73,7 +73,7 @@ def side_by_side(
             on_ray(calls, take) if "RAY_ADDRESS" in os.environ else _in_processes(calls, take, workers)
             INTERRUPTS.raise_if_seen()
             if missing:
-                text = "%d of %d calls lost their process; they are made again in this one"
+                text = "%d of %d calls lost their process; they are made again in this one, in turn"
                 log.warning(text, len(missing), len(calls))
         for i in sorted(missing):
             take(i, calls[i]())
@@ -132,10 +132,12 @@ def _stoppable(i: int, call: Callable[[], Result], stop: Path) -> tuple[int, lis
         The number of the call, and its result; no result where the interruption came before.
     """
     os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the first process alone, which passes it on once
-    is_done = threading.Event()
+    is_done, parent = threading.Event(), os.getppid()
 
     def watch() -> None:
         while not is_done.wait(_LOOK_S):
+            if os.getppid() != parent:  # which was killed
+                os._exit(1)
             if stop.exists():
                 _thread.interrupt_main()
                 return
@@ -203,9 +205,13 @@ def on_ray(calls: Sequence[Callable[[], Any]], keep: Keep, num_cpus: float = 1.0
         num_cpus: Cores that each call takes; the cluster's cores decide how many run at a time.
 
     Raises:
-        RayAddressError: There is no cluster at ``RAY_ADDRESS``.
+        RayAddressError: There is no cluster at ``RAY_ADDRESS``, or no node has as many cores.
     """
     with ray_cluster() as ray:
+        most = max(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"])
+        if num_cpus > most:
+            wrong = f"{num_cpus:g} is more than the {most:g} cores of Ray's largest node"
+            raise RayAddressError(f"hydra.launcher.num_cpus: {wrong}; give fewer")
         task = ray.remote(num_cpus=num_cpus, max_retries=_RETRIES)(_in_folder)
         running = {task.remote(Path.cwd(), call): i for i, call in enumerate(calls)}
         is_stopped = False

@@ -135,5 +135,7 @@ def test_workers_of_a_search_are_tasks_of_the_cluster(cluster: Any, tmp_path: Pa
     for name, environment in (("here", {}), ("on_ray", {"RAY_ADDRESS": cluster.address})):
         process = searched(name, "search.work_limit=4", **environment)
         assert (process.communicate()[1], process.returncode)[1] == 0
+    process = searched("too_many", "search.workers=9", RAY_ADDRESS=cluster.address)
+    assert "search.workers: 9 need 8 free cores of Ray, which has " in process.communicate()[1]
     here, on_ray = ((tmp_path / name / "schedule.json").read_text() for name in ("here", "on_ray"))
     assert json.loads(here)["blocks"] == json.loads(on_ray)["blocks"]

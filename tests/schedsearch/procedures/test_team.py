@@ -132,6 +132,8 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         with pytest.raises(SearchError, match=f"^{message}"):
             search(v_shape(2), 4, **options)
+    with pytest.raises(ValueError, match="^search.workers: 1000 are too many here; give up to "):
+        search(v_shape(2), 4, workers=1000)
     monkeypatch.setenv("RAY_ADDRESS", "nowhere:1")
     with pytest.raises(ValueError, match=r"^RAY_ADDRESS: nowhere:1: .*; start the cluster, or unset it$"):
         search(v_shape(2), 4, workers=2)
