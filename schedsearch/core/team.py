@@ -229,7 +229,7 @@ class Leader:
         self._work = [cloudpickle.dumps((search, problem)) for problem in problems]
         start: Callable[[str], _Process | _RayTask] = _Process
         host, self._until_end = "127.0.0.1", ExitStack()
-        if "RAY_ADDRESS" in os.environ:
+        if os.environ.get("RAY_ADDRESS"):
             ray = self._until_end.enter_context(ray_cluster())
             if (free := int(ray.available_resources().get("CPU", 0))) < len(problems):
                 self._until_end.close()

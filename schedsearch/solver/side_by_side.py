@@ -70,7 +70,7 @@ def side_by_side(
     watched = contextlib.nullcontext() if is_alone else INTERRUPTS.watched()
     with contextlib.suppress(KeyboardInterrupt), watched:
         if not is_alone:
-            on_ray(calls, take) if "RAY_ADDRESS" in os.environ else _in_processes(calls, take, workers)
+            on_ray(calls, take) if os.environ.get("RAY_ADDRESS") else _in_processes(calls, take, workers)
             INTERRUPTS.raise_if_seen()
             if missing:
                 text = "%d of %d calls lost their process; they are made again in this one, in turn"
@@ -178,7 +178,7 @@ def ray_cluster(resources: Mapping[str, float] | None = None) -> Iterator[Module
         yield ray
         return
     vars(ray._private.worker)["_worker_logs_enabled"] = False  # else a worker's death takes six long lines
-    address = os.environ.get("RAY_ADDRESS", "local")
+    address = os.environ.get("RAY_ADDRESS") or "local"
     host, _, port = address.removeprefix("ray://").rpartition(":")
     try:
         if host and port.isdecimal():  # Ray itself tries for a minute

@@ -96,7 +96,7 @@ SMALL = (
 
 
 def test_a_job_profiles_uploads_and_follows_its_plans(simulated: None, tmp_path: Path) -> None:
-    """By ``schedsearch run`` in this process, whose changes the devices inherit."""
+    """The command runs in this process; the devices are its forks and see the simulated driver."""
     more = ("runtime.server=own", "runtime.profile_online=true", "runtime.iterations=14")
     run_here("run", [*SMALL, *more], tmp_path / "out")
     found = json.loads((tmp_path / "out/measurement.json").read_text())
