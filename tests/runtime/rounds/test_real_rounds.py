@@ -234,7 +234,7 @@ def test_a_scheduler_that_is_interrupted_and_killed_goes_on_from_the_last_round(
 PIPELINE = """
 import os, sys
 from pathlib import Path
-sys.path.insert(0, TESTS)
+sys.path[:0] = [ROOT, ROOT + "/tests"]  # rooms of tests have the names of packages
 import torch
 from joined import join
 from torch import nn
@@ -276,7 +276,7 @@ def test_a_job_that_moves_and_one_that_stays_have_the_same_losses(tmp_path: Path
     if gpus == 2:
         generate(check(lower(one_f_one_b(v_shape(2), 4))), {}, {"name": "given"}, folder)
         script = tmp_path / "pipeline.py"
-        script.write_text(f"TESTS, SCRIPT = {str(ROOT / 'tests')!r}, {str(folder)!r}\n{PIPELINE}")
+        script.write_text(f"ROOT, SCRIPT = {str(ROOT)!r}, {str(folder)!r}\n{PIPELINE}")
     losses = []
     for names, round_s in (("ab", 1.5), ("c", 100.0)):
         jobs = Jobs(tmp_path, jobs=[Job(name, "any", 9.0, gpus) for name in names])
