@@ -59,7 +59,7 @@ from typing import Any
 
 from schedsearch.results import TableResult
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 TableResult.presentation = staticmethod(lambda: importlib.import_module("schedsearch.notebook"))
 

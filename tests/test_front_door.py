@@ -168,7 +168,7 @@ def test_an_import_says_which_folder_is_in_the_way(tmp_path: Path) -> None:
 def test_the_package_has_its_version_and_the_pipeline() -> None:
     code = "import schedsearch as s, sys; assert 'torch' not in sys.modules; print(s.__version__, s.Pipeline)"
     done = python("-c", code, cwd=ROOT)
-    assert done.stdout == "0.1.0 <class 'runtime.loops.pipeline.Pipeline'>\n"
+    assert done.stdout == "0.2.0 <class 'runtime.loops.pipeline.Pipeline'>\n"
 
 
 def test_no_message_or_help_sends_to_a_page_that_a_wheel_lacks() -> None:
