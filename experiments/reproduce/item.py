@@ -75,7 +75,7 @@ class Row:
 class Trend:
     """A conclusion of the paper, as ``"the M-shape is faster"``, with the figures that show it or not."""
 
-    says: str
+    conclusion: str
     holds: bool
     shown_by: str
 
@@ -113,8 +113,7 @@ class Item:
         needs_data: Whether there are no rows without data; else the item is then made in another way.
         tolerance: Of `Claim.WITHIN`: the largest difference, as a part of the published value.
         margin: The same in the row's unit; a row is within the larger of the two.
-        because: Why no more is claimed, and what differs from the paper; empty where all is as in the paper.
-        supported_by: Test that supports `because`; empty where what differs is not understood.
+        because: Reason where it differs from the paper, or the assumptions behind it, in one line.
     """
 
     name: str
@@ -132,7 +131,6 @@ class Item:
     tolerance: float = 0.0
     margin: float = 0.0
     because: str = ""
-    supported_by: str = ""
 
     @property
     def source(self) -> str:
@@ -202,11 +200,11 @@ class Item:
         return sum(map(self.is_as_claimed, compared)), len(compared)
 
     @property
-    def limits(self) -> str:
-        """How far a row may be from the paper, in words; empty where no limit is claimed."""
-        limits = [f"{self.tolerance:.3g} of the paper's value"] if self.tolerance else []
-        limits += [f"{self.margin:.3g} in the row's unit"] if self.margin else []
-        return " or ".join(limits)
+    def claimed(self) -> str:
+        """Class of the claim with its limits, as ``within 5 %``."""
+        limits = [f"{100 * self.tolerance:.3g} %"] if self.tolerance else []
+        limits += [f"{self.margin:.3g} in its unit"] if self.margin else []
+        return " ".join([self.claim.value, " or ".join(limits)]).strip()
 
 
 @cache

@@ -92,13 +92,13 @@ def falls(values: Sequence[float]) -> bool:
     return all(after <= before for before, after in pairwise(values))
 
 
-def in_all(says: str, holds: Sequence[bool], of: str, *, start: str = "in ") -> Trend:
+def in_all(conclusion: str, holds: Sequence[bool], of: str, *, start: str = "in ") -> Trend:
     """Return a trend that must hold everywhere, shown by how often it does, as ``in 3 of 4 cases``.
 
     >>> in_all("it grows", [True, False], "curves")
-    Trend(says='it grows', holds=False, shown_by='in 1 of 2 curves')
+    Trend(conclusion='it grows', holds=False, shown_by='in 1 of 2 curves')
     """
-    return Trend(says, bool(holds) and all(holds), f"{start}{sum(holds)} of {len(holds)} {of}".rstrip())
+    return Trend(conclusion, bool(holds) and all(holds), f"{start}{sum(holds)} of {len(holds)} {of}".rstrip())
 
 
 def span(values: Iterable[float], form: str = ".2f", unit: str = " times") -> str:
@@ -111,13 +111,13 @@ def span(values: Iterable[float], form: str = ".2f", unit: str = " times") -> st
     return f"{min(found, default=0.0):{form}} to {max(found, default=0.0):{form}}{unit}"
 
 
-def listed(values: Mapping[str, float], form: str = ".2f", unit: str = " times") -> str:
-    """Return values with their names in words.
+def listed(factors: Mapping[str, float]) -> str:
+    """Return factors with their names in words.
 
     >>> listed({"vgg16": 1.5, "alexnet": 2.0})
-    'vgg16 1.50 times, alexnet 2.00 times'
+    'vgg16 1.50, alexnet 2.00'
     """
-    return ", ".join(f"{name} {value:{form}}{unit}" for name, value in values.items())
+    return ", ".join(f"{name} {factor:.2f}" for name, factor in factors.items())
 
 
 Answered = TypeVar("Answered")

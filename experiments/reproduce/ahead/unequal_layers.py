@@ -104,10 +104,6 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
     for name in _BASELINES:
         faster = {case: ms[case, name] / time for case, time in own.items()}
         yield Trend(f"faster than {name} division", min(faster.values(), default=0.0) > 1, listed(faster))
-    bounds = {row.case: row.bound or 0.0 for row in rows_with(rows, label=SEARCHED, metric=ITERATION)}
-    above = {case: 100 * (time / bounds[case] - 1) for case, time in own.items()}
-    says = "not in the paper: within a tenth of the time of GPUs that never wait"
-    yield Trend(says, max(above.values(), default=0.0) < 10, listed(above, ".1f", " % above"))
 
 
 ITEMS = (described("adaptis", CASES, _make, _trends, small=AheadOptions(("nemotron_8b",), work_limit=1.0)),)

@@ -108,8 +108,8 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
         faster = {row.case: row.ours for row in rows_with(rows, metric=SPEED_UP, series=network) if row.ours}
         if len(faster) > 1:
             holds = all((value > 1) == (case != "resnet50") for case, value in faster.items() if case != GNMT)
-            says = f"{network}: pipelines are faster than data parallelism for all but ResNet-50"
-            yield Trend(says, holds, listed(faster))
+            conclusion = f"{network}: pipelines are faster than data parallelism for all but ResNet-50"
+            yield Trend(conclusion, holds, listed(faster))
 
 
 ITEMS = (described("dissertation_table2_2", models_of, _rows, _trends, small=ProfileOptions()),)

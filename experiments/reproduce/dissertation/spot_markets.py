@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.config.options import OptionError
-from experiments.reproduce.item import CaseOptions, Row, Trend, described
-from experiments.reproduce.rows import grouped, listed, rows_with, value_of
+from experiments.reproduce.item import CaseOptions, Row, described
+from experiments.reproduce.rows import grouped, rows_with
 from placements.forms.meaning import Verbatim, option
 from placements.forms.tables import csv_records
 from schedsearch.cluster.prices.price_files import read_market, read_speeds
-from schedsearch.cluster.prices.study import DYNAMIC, Study
+from schedsearch.cluster.prices.study import Study
 from schedsearch.figures.bars import BarPanel, draw_bars
 
 RESNET = "ResNet-50 (batch size 128)"
@@ -68,13 +68,6 @@ def _rows(options: PriceItemOptions, rows: list[_Published]) -> Iterator[Row]:
         yield Row(label, "cost_reduction", each.reduction, paper, 2, series=each.strategy, at=each.days)
 
 
-def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    dynamic = value_of(rows_with(rows, series=DYNAMIC.name, at=DAYS[0]), "case")
-    least = min(dynamic, key=lambda case: dynamic[case])
-    yield Trend("costs fall by up to 3.5 times", round(max(dynamic.values()), 1) == 3.5, listed(dynamic))
-    yield Trend("those of ResNet-50 fall the least", least == RESNET, listed(dynamic))
-
-
 def _draw(rows: Sequence[Row]) -> Any:
     panels = []
     for days in DAYS:
@@ -86,4 +79,4 @@ def _draw(rows: Sequence[Row]) -> Any:
 
 SMALL = PriceItemOptions(("A3C", RESNET))
 
-ITEMS = (described("dissertation_figure6_5", _cases, _rows, _trends, _draw, SMALL),)
+ITEMS = (described("dissertation_figure6_5", _cases, _rows, draw=_draw, small=SMALL),)

@@ -31,7 +31,6 @@ from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.cluster.throughputs import Throughputs
-from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.solver.interrupts import INTERRUPTS
 
 THROUGHPUTS = "simulation_throughputs.json"
@@ -121,7 +120,7 @@ class FactorSpread(NamedTuple):
         seeds: Number of values.
 
     >>> print(FactorSpread.of([2.0, 2.0, 2.0]))
-    2.00 (95 % interval 2.00 to 2.00, 3 seeds)
+    2.00 (95 % interval 2.00 to 2.00)
     """
 
     mean: float
@@ -146,7 +145,7 @@ class FactorSpread(NamedTuple):
         """Return mean and interval in words."""
         if self.seeds == 1:
             return f"{self.mean:.2f} (1 seed)"
-        return f"{self.mean:.2f} (95 % interval {self.low:.2f} to {self.high:.2f}, {self.seeds} seeds)"
+        return f"{self.mean:.2f} (95 % interval {self.low:.2f} to {self.high:.2f})"
 
 
 class Factor(NamedTuple):
@@ -163,11 +162,10 @@ class Factor(NamedTuple):
         return f"{self.more} / {self.less}"
 
     @property
-    def says(self) -> str:
+    def conclusion(self) -> str:
         """The dissertation's conclusion, in words."""
-        within = f" (within {BAND:.0%})"
-        beside = f", {self.published:.3g} times in the dissertation{within}" if self.published else ""
-        return f"{self.metric} of {self.more} is above that of {self.less}{beside}"
+        printed = f", printed {self.published:.3g}" if self.published else ""
+        return f"{self.metric} of {self.more} over {self.less}: above 1{printed}"
 
     def holds(self, spread: FactorSpread) -> bool:
         """Return whether it is so: the whole interval of the mean, and near a published factor."""
@@ -268,15 +266,7 @@ def _spreads(
 
 def _trends(studies: Sequence[GavelStudy], rows: Sequence[Row]) -> Iterator[Trend]:
     for study, factor, spread in _spreads(studies, rows):
-        yield Trend(f"{study.title}: {factor.says}", factor.holds(spread), f"{spread} times")
-
-
-def _draw(studies: Sequence[GavelStudy], rows: Sequence[Row]) -> Any:
-    groups: dict[str, dict[str, float | None]] = {
-        f"{study.title},\n{factor.label}": {"ours": spread.mean, "dissertation": factor.published}
-        for study, factor, spread in _spreads(studies, rows)
-    }
-    return draw_bars([BarPanel("How many times as much", groups)], "factor", width=7.0)
+        yield Trend(f"{study.title}: {factor.conclusion}", factor.holds(spread), f"{spread}")
 
 
 def _study_item(name: str, small: SeedOptions, entries: Field) -> Item:
@@ -290,7 +280,7 @@ def _study_item(name: str, small: SeedOptions, entries: Field) -> Item:
         by_name = {study.name: study for study in studies}
         return {case: (by_name[own], seed) for case, (own, seed) in options.cases(by_name).items()}
 
-    return described(name, cases, _rows, partial(_trends, studies), partial(_draw, studies), small)
+    return described(name, cases, _rows, partial(_trends, studies), small=small)
 
 
 _LONG, _SHORT = TraceOptions(jobs=40, seeds=(0,)), ShorterTraceOptions(jobs=40, seeds=(0,))

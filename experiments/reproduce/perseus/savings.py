@@ -13,7 +13,6 @@ from statistics import fmean
 from typing import Annotated, Any, NamedTuple
 
 from experiments.reproduce.item import Claim, Row, Trend, described
-from experiments.reproduce.perseus.divisions import GPU_TITLES
 from experiments.reproduce.perseus.workloads import (
     EMULATED,
     EXPERIMENTS,
@@ -53,6 +52,8 @@ OURS, ENVPIPE, BOUND, PERSEUS = "our frontier", "EnvPipe", "at most possible", "
 """Methods. Ours stands where the paper has Perseus."""
 
 SAVING, SLOWER, REALISED_SHARE = "saving_percent", "slower_percent", "realised_percent"
+"""Metrics; the last is the saving over that of all blocks at their clocks of least energy (Sec. 6.2.3)."""
+
 ENERGY = "energy_j"
 REALISED = {"a100": 74.0, "a40": 89.0}
 """Mean percent of the largest possible savings that Perseus has without stragglers (Sec. 6.2.3)."""
@@ -133,21 +134,18 @@ def _table_3_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
     costs = costed(workload, options.data)
     frontier, envpipe = tuned(costs)
     longest_ms, last = frontier.all_maximum.time_ms, frontier.plans[-1]
-    jitter = f"{costs.note}; simulated, without what transfers and other jitter add to a measured iteration"
     plans = {OURS: frontier.shortest, ENVPIPE: envpipe}
     saved = {name: _saved_percent(frontier, plan) for name, plan in plans.items()}
     slower = {name: 100 * (plan.time_ms / longest_ms - 1) for name, plan in plans.items()}
-    for table, metric, percent, note, claim in (
-        ("3", SAVING, saved, costs.note, costs.claim),
-        ("3 slower", SLOWER, slower, jitter, Claim.TREND),
+    for table, metric, percent, claim in (
+        ("3", SAVING, saved, costs.claim),
+        ("3 slower", SLOWER, slower, Claim.TREND),
     ):
         published = SAVINGS[table, workload.gpu, workload.model]
         for name, paper in ((OURS, published.perseus[0]), (ENVPIPE, published.envpipe[0])):
-            label = f"{workload.title}, {name}"
-            yield Row(label, metric, percent[name], paper, 1, note=note, claim=claim, series=name)
+            yield Row(name, metric, percent[name], paper, 1, note=costs.note, claim=claim, series=name)
     share = saved[OURS] / _saved_percent(frontier, last, last.time_ms / longest_ms)
-    note = "of what all blocks at the clocks of least effective energy save (Sec. 6.2.3)"
-    yield Row(f"{workload.title}, {OURS}", REALISED_SHARE, 100 * share, note=note, series=OURS)
+    yield Row(OURS, REALISED_SHARE, 100 * share, series=OURS)
 
 
 def _table_3_trends(rows: Sequence[Row]) -> Iterator[Trend]:
@@ -173,7 +171,7 @@ def _table_3_trends(rows: Sequence[Row]) -> Iterator[Trend]:
         shares = [value[OURS, REALISED_SHARE, case] for case in cases if WORKLOADS[case].gpu == gpu]
         if shares:
             yield Trend(
-                f"without stragglers most of what is possible is saved on {GPU_TITLES[gpu]} "
+                f"without stragglers most of what is possible is saved on {gpu.upper()} "
                 f"({published:.0f} % on average)",
                 fmean(shares) > 50,
                 f"{fmean(shares):.0f} % on average of {len(shares)}",
@@ -187,7 +185,7 @@ def _table_4_rows(options: PerseusOptions, workload: Workload) -> Iterator[Row]:
     for slowdown, *papers in zip(slowdowns, published.perseus, published.envpipe, strict=True):
         plans = frontier.at(slowdown * frontier.all_maximum.time_ms), envpipe
         for name, plan, paper in zip((OURS, ENVPIPE), plans, papers, strict=True):
-            label = f"{workload.title}, straggler {slowdown:g}, {name}"
+            label = f"straggler {slowdown:g}, {name}"
             saved = _saved_percent(frontier, plan, slowdown)
             yield Row(label, SAVING, saved, paper, series=name, at=slowdown, **look)
 
@@ -224,21 +222,19 @@ def _table_6_rows(options: PerseusOptions, case: tuple[Workload, int]) -> Iterat
     def row(
         method: str, ours: float, paper: float | None = None, note: str = "", metric: str = SAVING
     ) -> Row:
-        label, digits = f"{workload.title}, {count} micro-batches, {method}", 2 if metric == SAVING else 0
-        claim = None if paper is None else costs.claim
-        return Row(label, metric, ours, paper, digits, note=note, claim=claim, series=method, at=count)
+        digits, claim = 2 if metric == SAVING else 0, None if paper is None else costs.claim
+        return Row(method, metric, ours, paper, digits, note=note, claim=claim, series=method, at=count)
 
     yield row(OURS, _saved_percent(frontier, frontier.shortest), published, costs.note)
     bound = 1 - frontier.relaxed.at(frontier.all_maximum.time_ms) / frontier.all_maximum.energy_mj
-    yield row(BOUND, 100 * bound, note="no plan of that time saves more")
+    yield row(BOUND, 100 * bound, note="upper bound")
     if count <= MAX_FOR_PERSEUS:
         plan = perseus_frontier(costs.schedule, costs.profile, UNIT_MS).shortest
-        note = f"as printed, in steps of {UNIT_MS:g} ms, its clocks simulated"
+        note = f"in steps of {UNIT_MS:g} ms"
         yield row(PERSEUS, _saved_percent(frontier, plan), published, note)
     yield row(ENVPIPE, _saved_percent(frontier, envpipe))
     if folder is not None and (energy_j := envpipe_energy_j(folder, workload, count)):
-        note = "published in the authors' file of results"
-        yield row(ENVPIPE, envpipe.energy_mj / 1e3, energy_j, note, ENERGY)
+        yield row(ENVPIPE, envpipe.energy_mj / 1e3, energy_j, costs.note, ENERGY)
 
 
 def _table_6_trends(rows: Sequence[Row]) -> Iterator[Trend]:

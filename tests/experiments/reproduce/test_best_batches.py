@@ -10,12 +10,22 @@ from experiments.reproduce.galvatron.best_batches import (
     RememberedCosts,
     best_batches,
 )
-from experiments.reproduce.galvatron.tables import LARGER, TABLES, TRENDS, published_columns
+from experiments.reproduce.galvatron.tables import TABLES, TRENDS, published_columns
 from experiments.reproduce.item import Row
 from placements.cluster import CLUSTERS
 from placements.models.zoo import read_model
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
+
+CONTAINED = {
+    "Galvatron-BMW": ("1F1B+Bi-obj", "Galvatron-Base"),
+    "1F1B+Bi-obj": ("1F1B+Time", "Galvatron"),
+    "Galvatron-Base": ("Galvatron",),
+    "Galvatron": ("DP+TP", "DP+PP", "SDP"),
+    "DP+TP": ("DP", "TP"),
+    "DP+PP": ("DP", "PP"),
+}
+"""Methods, and others of which they may choose all."""
 
 
 def test_all_models_clusters_and_methods_are_known() -> None:
@@ -50,7 +60,8 @@ def test_a_larger_search_space_is_never_worse() -> None:
     assert list(found) == list(METHODS)
     assert found["Galvatron-BMW"] is not None
     rates = {method: best.samples_per_s if best else 0.0 for method, best in found.items()}
-    assert all(rates[larger] >= rates[smaller] * (1 - 1e-9) for larger, smaller in LARGER)
+    pairs = ((larger, smaller) for larger, others in CONTAINED.items() for smaller in others)
+    assert all(rates[larger] >= rates[smaller] * (1 - 1e-9) for larger, smaller in pairs)
     # Remembered costs are the same ones.
     plain = best_batches(ShapeCosts(model), CLUSTERS["galvatron_titan_8"], memory_gib, ["DP", "SDP"], most=32)
     assert plain == {method: found[method] for method in ("DP", "SDP")}
@@ -67,11 +78,10 @@ def test_the_agreement_by_hand() -> None:
         ]
 
     rows = [*column("first"), *column("second", TP=7.5)]
-    larger, memory, winners, order = TRENDS.trends(rows)
-    assert larger.shown_by == "3 of 4 pairs; second: DP+TP is below TP"
+    memory, winners, order = TRENDS.trends(rows)
     assert memory.shown_by == "9 of 10 cells"
     assert winners.shown_by == "0 of 2 columns"
     # Ranks 1.5, 1.5, 5, 4, 3 and 1 to 5; then 1, 3, 5, 4, 2 and 1 to 5.
     assert order.shown_by == "0.43 on average, 0.30 at least"
     nothing = [Row("DP", "samples_per_s", None, series="DP", case="none")]
-    assert len(TRENDS.trends(nothing)) == 2
+    assert len(TRENDS.trends(nothing)) == 1

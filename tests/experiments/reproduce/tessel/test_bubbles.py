@@ -9,11 +9,9 @@ from told import told
 
 from experiments.config.options import OptionError
 from experiments.reproduce.catalogue import ITEMS
-from experiments.reproduce.tessel.bubbles import MODELS, added_bubble_rate, in_flight_as_memory
+from experiments.reproduce.tessel.bubbles import MODELS, added_bubble_rate
 from placements.shapes import SHAPES, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE
-from schedsearch.searches.search import search
-from schedsearch.tessel import tessel
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.name)
@@ -33,18 +31,6 @@ def test_the_bubble_of_chimera_is_its_formula(depth: int) -> None:
     expected = 1 - 4 * depth / (2 + 3 * (2 * depth - 2))
     rate = added_bubble_rate(HAND_MADE["chimera"], x_shape(depth), num_micro_batches=12 * depth)
     assert rate == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("shape", ["v_shape", "m_shape"])
-def test_micro_batches_in_flight_are_units_of_memory(shape: str) -> None:
-    """On three devices, where Tessel's search tries every assignment in a moment."""
-    placement = SHAPES[shape](num_devices=3)
-    for theirs in tessel(placement, 3, max_in_flight=3, time_limit_s=60).by_in_flight:
-        limited = in_flight_as_memory(placement, theirs.in_flight)
-        assert limited is not None
-        ours = search(limited, 1, micro_batches_per_repetend=1, objectives=["period"]).repetend
-        assert ours.period == theirs.repetend.period == theirs.bound
-    assert in_flight_as_memory(SHAPES[shape](inference=True), 2) is None
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,13 @@ import pytest
 
 from experiments.reproduce.item import Row
 from experiments.reproduce.model_sizes import published_sizes
-from experiments.reproduce.tessel.large_vocabularies import CASES, PLAIN, PLUS, LargeVocabularyCase, scheduled
+from experiments.reproduce.tessel.large_vocabularies import (
+    CASES,
+    PLAIN,
+    PLUS,
+    LargeVocabularyCase,
+    iterations_s,
+)
 from experiments.reproduce.tessel.search_times import FIGURE_9, SearchTimeOptions
 from placements.models.zoo import read_model
 
@@ -15,8 +21,8 @@ def test_what_a_parameter_needs_decides_between_1f1b_and_1f1b_plus() -> None:
     """With 8 bytes GPT with 24B shares its table within a server, with 16 over two, which makes 1F1B slow."""
 
     def slower_than_plus(case: LargeVocabularyCase) -> float:
-        systems = scheduled(case, work_limit=0.1)
-        (plain_s, _), (plus_s, _) = systems[PLAIN], systems[PLUS]
+        times_s = iterations_s(case, work_limit=0.1)
+        plain_s, plus_s = times_s[PLAIN], times_s[PLUS]
         assert plain_s is not None and plus_s is not None
         return plain_s / plus_s
 
