@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.config.options import read_fields, require, require_known, require_once
-from placements.forms.meaning import option
+from experiments.config.options import OptionError, read_fields, require, require_known, require_once
+from placements.forms.meaning import Verbatim, option
 from placements.forms.reading import Field
 from placements.forms.texts import read_yaml
 
@@ -87,6 +87,26 @@ class CaseOptions:
     only: tuple[str, ...] = option((), "cases to make, by name; empty: all")
 
 
+@dataclass(frozen=True)
+class DataOptions(CaseOptions):
+    """Options of an item with data that the project does not contain."""
+
+    data: Verbatim | None = option(None, "folder of the item's data, as the command's page says; null: none")
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file of the data.
+
+        Raises:
+            OptionError: The folder is not given, or has no such file.
+        """
+        if not self.data:
+            raise OptionError(f"data: has no value; give the folder of {name}, as in data=FOLDER")
+        path = Path(self.data) / name
+        if not path.exists():
+            raise OptionError(f"data: {self.data} has no {name}; give the folder that has it")
+        return path
+
+
 Known = Mapping[str, Any] | Sequence[str]
 """Cases: their names, or by name what `Item.make` is given of them."""
 
@@ -153,11 +173,12 @@ class Item:
         Raises:
             ValueError: An option is not as declared, a list names something twice, or an input is missing.
         """
-        read_fields({each.name: getattr(options, each.name) for each in fields(options)}, type(options), "")
-        for each in fields(options):
-            if isinstance(value := getattr(options, each.name), tuple):
-                require(bool(value) or each.default == (), each.name, [], "a list of at least one")
-                require_once(each.name, value)
+        given = {field.name: getattr(options, field.name) for field in fields(options)}
+        read_fields(given, type(options), "")
+        for field in fields(options):
+            if isinstance(value := given[field.name], tuple):
+                require(bool(value) or field.default == (), field.name, [], "a list of at least one")
+                require_once(field.name, value)
         known = self.known(options) if callable(self.known) else self.known
         cases = dict(known) if isinstance(known, Mapping) else {name: name for name in known}
         only = getattr(options, "only", ())
@@ -203,7 +224,7 @@ class Item:
     def claimed(self) -> str:
         """Class of the claim with its limits, as ``within 5 %``."""
         limits = [f"{100 * self.tolerance:.3g} %"] if self.tolerance else []
-        limits += [f"{self.margin:.3g} in its unit"] if self.margin else []
+        limits += [f"{self.margin:.3g} absolute"] if self.margin else []
         return " ".join([self.claim.value, " or ".join(limits)]).strip()
 
 

@@ -60,10 +60,10 @@ def searched_rows(
     label: str = SEARCHED,
 ) -> Iterator[Row]:
     """Yield the rows of a searched schedule of some micro-batches, with its bound and proof."""
-    found = uninterrupted(search(placement, number, work_limit=work_limit, begin_with=start))
-    assert found.schedule is not None, "there is room for a micro-batch"
-    bound_ms = placement.ms(found.makespan_bound)
-    yield from schedule_rows(label, found.schedule, ms, units, found.proved, bound_ms)
+    answer = uninterrupted(search(placement, number, work_limit=work_limit, begin_with=start))
+    assert answer.schedule is not None, "there is room for a micro-batch"
+    bound_ms = placement.ms(answer.makespan_bound)
+    yield from schedule_rows(label, answer.schedule, ms, units, answer.proved, bound_ms)
 
 
 def never_above(rows: Sequence[Row], of: str) -> Iterator[Trend]:

@@ -66,8 +66,8 @@ def braided(case: BraidedCase, input_release: int = 1) -> Placement:
 
 def _braided_rows(options: AheadOptions, case: BraidedCase) -> Iterator[Row]:
     number, theirs, placement = case[1], (stp_ms(case), 3 * case[0]), braided(case)
-    own = dict(with_chosen_modes(placement, number, HAND_MADE))["stp"]
-    yield from schedule_rows("STP's own order", own, *theirs)
+    order = dict(with_chosen_modes(placement, number, HAND_MADE))["stp"]
+    yield from schedule_rows("STP's own order", order, *theirs)
     yield from searched_rows(placement, number, *theirs, options.work_limit)
     held = "searched, chunks held until weight halves"
     yield from searched_rows(braided(case, 0), number, *theirs, options.work_limit, label=held)

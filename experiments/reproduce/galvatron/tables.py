@@ -106,13 +106,13 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
         ours[case] = {row.series: row.ours or 0.0 for row in group}
         paper[case] = {row.series: row.published or 0.0 for row in group}
     same = [(rate == 0) == (paper[case][name] == 0) for case in ours for name, rate in ours[case].items()]
-    yield in_all("the same methods fit in memory", same, "cells", start="")
+    yield in_all("the same methods fit in memory", same, "cells")
     winners = [(_winner(ours[case]), _winner(paper[case])) for case in ours]
     if same := [winner == theirs for winner, theirs in winners if theirs is not None]:
-        yield in_all("the same kind of parallelism is the best alone", same, "columns", start="")
+        yield in_all("the same kind of parallelism is the best alone", same, "columns")
     both = [([*ours[case].values()], [*paper[case].values()]) for case in ours]
     if correlations := [
-        spearmanr(*each).statistic for each in both if min(len({*rates}) for rates in each) > 1
+        spearmanr(*pair).statistic for pair in both if min(len({*rates}) for rates in pair) > 1
     ]:
         yield Trend(
             f"the same order of methods: a rank correlation of {MIN_RANK_CORRELATION:g} or more",
@@ -176,25 +176,23 @@ def _partition_trends(rows: Sequence[Row]) -> Iterator[Trend]:
         moved = rows_with(rows, metric=_MOVED, series=method)
         near = [row.ours <= NEAR * (row.bound or 0) for row in moved if row.ours is not None]
         conclusion = f"{method}: at most {NEAR:.0%} of the layers are in another stage"
-        yield in_all(conclusion, near, "plans", start="")
+        yield in_all(conclusion, near, "plans")
     rate = value_of(rows_with(rows, metric=_RATE), "series", "case")
     cases = [case for method, case in rate if method == _BOTH_OBJECTIVES]
     for other in _DIVIDING[:2]:
         pairs = [(rate[_BOTH_OBJECTIVES, case], rate[other, case]) for case in cases if (other, case) in rate]
         better = [both >= one * (1 - 1e-9) for both, one in pairs]
-        yield in_all(f"both objectives are not slower than {other}", better, "columns", start="")
+        yield in_all(f"both objectives are not slower than {other}", better, "columns")
 
-
-TRENDS = described(
-    "galvatron_trends",
-    lambda options: published_columns(options.tables),
-    _rows,
-    _trends,
-    small=TableOptions(("VI, GPT3-65B, galvatron_a100_32, 80 GB",), tables=("VI",)),
-)
 
 ITEMS = (
-    TRENDS,
+    described(
+        "galvatron_trends",
+        lambda options: published_columns(options.tables),
+        _rows,
+        _trends,
+        small=TableOptions(("VI, GPT3-65B, galvatron_a100_32, 80 GB",), tables=("VI",)),
+    ),
     described(
         "galvatron_table5",
         published_columns(("V",), _DIVIDING),

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.reproduce.item import CaseOptions, Claim
+from experiments.config.options import OptionError
+from experiments.reproduce.item import Claim
 from experiments.reproduce.perseus.divisions import DIVISIONS, divided_layers
 from experiments.reproduce.rows import published_table
 from placements import OperatingPoint, Profile
 from placements.cluster import Cluster, Nodes
-from placements.forms.meaning import Verbatim, option
 from placements.gpus import GPUS
 from placements.hardware import COPY_COMPUTE_SHARE, Gpu
 from placements.models.costing.layer_costs import layer_cost
@@ -28,19 +28,6 @@ from schedsearch.schedule import Schedule
 
 _LINK_GB_S = 25.0
 """Between machines; no workload here shares a layer over several."""
-
-
-class DataError(ValueError):
-    """A folder of profiles is wrong."""
-
-
-@dataclass(frozen=True)
-class PerseusOptions(CaseOptions):
-    """Options of the items that need profiles."""
-
-    data: Verbatim | None = option(
-        None, "folder of the authors' profiles: rebuilt/, stage_profile/; null: modelled costs"
-    )
 
 
 class Workload(NamedTuple):
@@ -107,17 +94,12 @@ def data_folder(data: str | Path | None) -> Path | None:
     """Return the folder of the authors' data; None where none is given.
 
     Raises:
-        DataError: It is no folder, or has none of the profiles.
+        OptionError: It has none of the profiles.
     """
-    if data is None:
-        return None
-    folder = Path(data)
-    if not folder.is_dir():
-        raise DataError(f"data: {data} is not a folder; give one that has rebuilt/ and stage_profile/")
     known = [workload.profile for workload in WORKLOADS.values() if workload.profile]
-    if not any((folder / profile).is_file() for profile in known):
-        raise DataError(f"data: {data} has no profile such as {known[0]}; give a folder that has, or none")
-    return folder
+    if data is not None and not any(Path(data, profile).is_file() for profile in known):
+        raise OptionError(f"data: {data} has no profile such as {known[0]}; give a folder that has, or none")
+    return None if data is None else Path(data)
 
 
 def costed(workload: Workload, data: str | Path | None, num_micro_batches: int | None = None) -> Costed:
@@ -126,7 +108,7 @@ def costed(workload: Workload, data: str | Path | None, num_micro_batches: int |
     It runs so many micro-batches; None for the workload's own number.
 
     Raises:
-        DataError: The folder is wrong.
+        OptionError: The folder is wrong.
         ProfileError: The file of the measured profile is wrong.
     """
     folder, gpu = data_folder(data), GPUS[workload.gpu]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from experiments.reproduce.item import CaseOptions, Row, Trend, described
@@ -137,16 +138,16 @@ def _table_rows(options: BubbleOptions, model: PublishedBubbles) -> Iterator[Row
 def _curve_row(in_flight: int, result: Answer, placement: Placement) -> Row:
     """Return the best repetend of Tessel's search with up to a number of micro-batches, open or proved."""
     *_, last = [None, *(best for best in result.by_in_flight if best.in_flight <= in_flight)]
-    label, look = f"{_TESSEL} at {in_flight}", {"series": _TESSEL, "at": in_flight}
+    row = partial(Row, f"{_TESSEL} at {in_flight}", _RATE, series=_TESSEL, at=in_flight)
     if last is None or last.repetend is None:
-        return Row(label, _RATE, None, note="none found within the limit", **look)
+        return row(note="none found within the limit")
     refuted = last.bound if last.in_flight == in_flight else 0
     bound = None
     if last.repetend.period > max(refuted, result.period_bound):
         work = sum(placement.load(device) for device in range(placement.num_devices))
         bound = 1 - work / (placement.num_devices * float(period_bound(placement)))
     note = "" if bound is None else f"open: at least {bound:.4f}"
-    return Row(label, _RATE, last.repetend.bubble_rate, note=note, bound=bound, **look)
+    return row(last.repetend.bubble_rate, note=note, bound=bound)
 
 
 def _in_flight_rows(options: TesselOptions, case: str) -> Iterator[Row]:

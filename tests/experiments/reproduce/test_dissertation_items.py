@@ -12,10 +12,10 @@ from experiments.reproduce.catalogue import ITEMS as EVERY
 from experiments.reproduce.dissertation.configurations import (
     FLAT,
     NETWORKS,
-    ProfileOptions,
     planned,
     profile_of,
 )
+from experiments.reproduce.item import DataOptions
 
 TABLE_2_2, FIGURE_6_5 = EVERY["dissertation_table2_2"], EVERY["dissertation_figure6_5"]
 SPOT_PRICES = SHARED_DATA / "spot_prices"
@@ -36,9 +36,9 @@ def test_spot_prices_are_as_claimed() -> None:
 
 
 def test_spot_prices_and_the_published_table_are_needed(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="^data: has no value; give the folder of spot prices"):
+    with pytest.raises(ValueError, match="^data: has no value; give the folder of published_cost"):
         FIGURE_6_5.cases(FIGURE_6_5.options())
-    with pytest.raises(ValueError, match=r"published_cost_reduction.csv: cannot be read"):
+    with pytest.raises(ValueError, match="^data: .* has no published_cost_reduction.csv; give"):
         FIGURE_6_5.cases(FIGURE_6_5.options(data=str(tmp_path)))
 
 
@@ -66,16 +66,19 @@ def test_no_stage_has_15_workers_of_4x4() -> None:
             inner = NETWORKS[network][0].count
             for sync in ("per_worker", "printed"):
                 workers = planned(profile, network, sync)
-                assert all(each <= inner or each % inner == 0 for each in workers), (network, sync)
+                assert all(worker_count <= inner or worker_count % inner == 0 for worker_count in workers), (
+                    network,
+                    sync,
+                )
     assert planned(profile_of("vgg16"), "4x4 (A)", "printed") == [12, 3, 1]
 
 
 @pytest.mark.skipif(not (SHARED_DATA / "pipedream").is_dir(), reason="needs the shared data")
 def test_gnmt_comes_from_its_profile() -> None:
-    options = ProfileOptions(only=("gnmt",), data=str(SHARED_DATA / "pipedream"))
+    options = DataOptions(only=("gnmt",), data=str(SHARED_DATA / "pipedream"))
     workers = {
         row.label: row.ours for row in TABLE_2_2.rows(options) if row.metric == "workers_of_first_stage"
     }
     assert workers == {"1x4 (A)": 1, "3x4 (A)": 4, "2x8 (B)": 8}
     with pytest.raises(ValueError, match="^data: .*gnmt.csv"):
-        TABLE_2_2.cases(ProfileOptions(data="nowhere"))
+        TABLE_2_2.cases(DataOptions(data="nowhere"))

@@ -78,9 +78,9 @@ def test_an_item_is_made_on_any_table(item: Item, folder: str) -> None:
 
 def test_a_wrong_option_is_one_line(folder: str, tmp_path: Path) -> None:
     item = BY_NAME["gavel_las"]
-    with pytest.raises(OptionError, match=r"^data: has no value; give the folder of Gavel's "):
+    with pytest.raises(OptionError, match=f"^data: has no value; give the folder of {THROUGHPUTS}"):
         item.cases(item.options())
-    with pytest.raises(OptionError, match=rf" has no {THROUGHPUTS}; give the folder of Gavel's data$"):
+    with pytest.raises(OptionError, match=rf" has no {THROUGHPUTS}; give the folder that has it$"):
         item.cases(item.options(data=str(tmp_path / "none")))
     with pytest.raises(OptionError, match=r"^seeds\[1\]: -1 is not a whole number of 0 or more"):
         item.cases(item.options(data=folder, seeds=(0, -1)))
@@ -90,10 +90,10 @@ def test_a_wrong_option_is_one_line(folder: str, tmp_path: Path) -> None:
 
 def test_a_spread_is_that_of_logarithms() -> None:
     """Half the interval of three values is 4.303 standard deviations over the root of three."""
-    found = FactorSpread.of([1.0, math.e, math.e**2])
-    assert found.mean == pytest.approx(math.e)
-    assert math.log(found.high) == pytest.approx(1 + 4.303 / math.sqrt(3), rel=1e-3)
-    assert math.log(found.low) == pytest.approx(1 - 4.303 / math.sqrt(3), rel=1e-3)
+    spread = FactorSpread.of([1.0, math.e, math.e**2])
+    assert spread.mean == pytest.approx(math.e)
+    assert math.log(spread.high) == pytest.approx(1 + 4.303 / math.sqrt(3), rel=1e-3)
+    assert math.log(spread.low) == pytest.approx(1 - 4.303 / math.sqrt(3), rel=1e-3)
 
 
 def test_a_published_factor_holds_within_its_band_only() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from places import SHARED_DATA
 
-from experiments.reproduce.item import Row
-from experiments.reproduce.measured import MeasuredOptions
+from experiments.reproduce.item import DataOptions, Row
 from experiments.reproduce.measured.vocabulary_parallelism import ITEMS
 from placements.profiles.operating_point import ProfileError
 
@@ -19,7 +18,7 @@ HEADER = "case,F_us_per_stage,B_us_per_stage,iteration_ms"
 
 def rows_of(tmp_path: Path, *lines: str) -> list[Row]:
     (tmp_path / "measured_iterations.csv").write_text("\n".join((HEADER, *lines)) + "\n", encoding="utf-8")
-    return list(ITEM.rows(MeasuredOptions(data=str(tmp_path))))
+    return list(ITEM.rows(DataOptions(data=str(tmp_path))))
 
 
 def test_two_runs_by_hand(tmp_path: Path) -> None:
@@ -31,7 +30,7 @@ def test_two_runs_by_hand(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not RUNS.is_dir(), reason="the measured runs are not there")
 def test_the_published_runs_are_within_two_percent() -> None:
-    rows = ITEM.rows(MeasuredOptions(data=str(RUNS)))
+    rows = ITEM.rows(DataOptions(data=str(RUNS)))
     assert len(rows) == 8 and all(ITEM.is_as_claimed(row) for row in rows)
     assert all(-0.016 < (row.difference or 0.0) < 0 for row in rows)
     assert sum(abs(row.difference or 0.0) for row in rows) / len(rows) < 0.0095

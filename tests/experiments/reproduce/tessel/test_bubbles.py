@@ -34,7 +34,7 @@ def test_the_bubble_of_chimera_is_its_formula(depth: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "option", "value", "says"),
+    ("name", "option", "value", "message"),
     [
         ("tessel_table2", "only", ("bert",), "only: 'bert' is not known"),
         ("tessel_table2", "work_limit", 0.0, "work_limit: 0.0 is not a number above 0"),
@@ -42,6 +42,6 @@ def test_the_bubble_of_chimera_is_its_formula(depth: int) -> None:
         ("tessel_figure9", "micro_batches", (), "micro_batches: [] is not a list of at least one"),
     ],
 )
-def test_wrong_options_are_one_line(name: str, option: str, value: object, says: str) -> None:
-    with told(OptionError, says):
+def test_wrong_options_are_one_line(name: str, option: str, value: object, message: str) -> None:
+    with told(OptionError, message):
         ITEMS[name].cases(replace(ITEMS[name].small, **{option: value}))
