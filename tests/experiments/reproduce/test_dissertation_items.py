@@ -46,11 +46,8 @@ def test_every_figure_of_measurements_is_an_item_or_said_not_to_be_made() -> Non
     """Chapters 2 to 4; the others show how something works, or are of other systems."""
     shown = {1, *range(9, 18)}, {*range(5, 13)}, {*range(6, 9), *range(10, 19)}
     page = (ROOT / "docs/commands/reproduce.md").read_text(encoding="utf-8")
-    not_made = set[tuple[int, int]]()
-    for chapter, first, _, last in re.findall(
-        r"\b(\d)\.(\d+)( to \d\.(\d+))?", page.split("## What is not made")[1]
-    ):
-        not_made |= {(int(chapter), number) for number in range(int(first), int(last or first) + 1)}
+    spans = re.findall(r"\b(\d)\.(\d+)(?: to \d\.(\d+))?", page.split("## What is not made")[1])
+    not_made = {(int(i), j) for i, first, last in spans for j in range(int(first), int(last or first) + 1)}
     for i, figures in enumerate(shown, 2):
         for j in figures:
             assert (f"dissertation_figure{i}_{j}" in EVERY) != ((i, j) in not_made), f"{i}.{j}"
@@ -66,10 +63,7 @@ def test_no_stage_has_15_workers_of_4x4() -> None:
             inner = NETWORKS[network][0].count
             for sync in ("per_worker", "printed"):
                 workers = planned(profile, network, sync)
-                assert all(worker_count <= inner or worker_count % inner == 0 for worker_count in workers), (
-                    network,
-                    sync,
-                )
+                assert all(number <= inner or number % inner == 0 for number in workers), (network, sync)
     assert planned(profile_of("vgg16"), "4x4 (A)", "printed") == [12, 3, 1]
 
 
