@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.config.options import read_fields, require, require_known, require_once
-from placements.forms.meaning import option
+from experiments.config.options import OptionError, read_fields, require, require_known, require_once
+from placements.forms.meaning import Verbatim, option
 from placements.forms.reading import Field
 from placements.forms.texts import read_yaml
 
@@ -75,7 +75,7 @@ class Row:
 class Trend:
     """A conclusion of the paper, as ``"the M-shape is faster"``, with the figures that show it or not."""
 
-    says: str
+    conclusion: str
     holds: bool
     shown_by: str
 
@@ -85,6 +85,26 @@ class CaseOptions:
     """Options of an item that has no others."""
 
     only: tuple[str, ...] = option((), "cases to make, by name; empty: all")
+
+
+@dataclass(frozen=True)
+class DataOptions(CaseOptions):
+    """Options of an item with data that the project does not contain."""
+
+    data: Verbatim | None = option(None, "folder of the item's data, as the command's page says; null: none")
+
+    def file(self, name: str) -> Path:
+        """Return the path of a file of the data.
+
+        Raises:
+            OptionError: The folder is not given, or has no such file.
+        """
+        if not self.data:
+            raise OptionError(f"data: has no value; give the folder of {name}, as in data=FOLDER")
+        path = Path(self.data) / name
+        if not path.exists():
+            raise OptionError(f"data: {self.data} has no {name}; give the folder that has it")
+        return path
 
 
 Known = Mapping[str, Any] | Sequence[str]
@@ -113,8 +133,7 @@ class Item:
         needs_data: Whether there are no rows without data; else the item is then made in another way.
         tolerance: Of `Claim.WITHIN`: the largest difference, as a part of the published value.
         margin: The same in the row's unit; a row is within the larger of the two.
-        because: Why no more is claimed, and what differs from the paper; empty where all is as in the paper.
-        supported_by: Test that supports `because`; empty where what differs is not understood.
+        because: Reason where it differs from the paper, or the assumptions behind it, in one line.
     """
 
     name: str
@@ -132,7 +151,6 @@ class Item:
     tolerance: float = 0.0
     margin: float = 0.0
     because: str = ""
-    supported_by: str = ""
 
     @property
     def source(self) -> str:
@@ -155,11 +173,12 @@ class Item:
         Raises:
             ValueError: An option is not as declared, a list names something twice, or an input is missing.
         """
-        read_fields({each.name: getattr(options, each.name) for each in fields(options)}, type(options), "")
-        for each in fields(options):
-            if isinstance(value := getattr(options, each.name), tuple):
-                require(bool(value) or each.default == (), each.name, [], "a list of at least one")
-                require_once(each.name, value)
+        given = {field.name: getattr(options, field.name) for field in fields(options)}
+        read_fields(given, type(options), "")
+        for field in fields(options):
+            if isinstance(value := given[field.name], tuple):
+                require(bool(value) or field.default == (), field.name, [], "a list of at least one")
+                require_once(field.name, value)
         known = self.known(options) if callable(self.known) else self.known
         cases = dict(known) if isinstance(known, Mapping) else {name: name for name in known}
         only = getattr(options, "only", ())
@@ -202,11 +221,11 @@ class Item:
         return sum(map(self.is_as_claimed, compared)), len(compared)
 
     @property
-    def limits(self) -> str:
-        """How far a row may be from the paper, in words; empty where no limit is claimed."""
-        limits = [f"{self.tolerance:.3g} of the paper's value"] if self.tolerance else []
-        limits += [f"{self.margin:.3g} in the row's unit"] if self.margin else []
-        return " or ".join(limits)
+    def claimed(self) -> str:
+        """Class of the claim with its limits, as ``within 5 %``."""
+        limits = [f"{100 * self.tolerance:.3g} %"] if self.tolerance else []
+        limits += [f"{self.margin:.3g} absolute"] if self.margin else []
+        return " ".join([self.claim.value, " or ".join(limits)]).strip()
 
 
 @cache

@@ -17,11 +17,14 @@ from experiments.reproduce.run_item import MadeItem
 from placements.forms.texts import text_columns, write_bytes
 from schedsearch.figures.canvas import image
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Version of the manifest."""
 
 MOST_PRINTED = 120
 """Rows on the screen; of an item that has more those that are not as claimed."""
+
+MAX_DIGITS = 4
+"""Digits after the point in a table for people."""
 
 COLUMNS = ("case", "value", "metric", "ours", "paper", "difference", "note")
 """Columns of rows in a table for people; see `cells_of`."""
@@ -99,8 +102,7 @@ def _sentences(made: MadeItem) -> Iterator[str]:
     if len(shown) < len(rows):
         yield f"{len(rows)} rows, of which {len(shown)} are shown: all are in {item.name}_rows.csv"
     good, compared = item.as_claimed(rows)
-    limits = f" ({item.limits})" if item.limits else ""
-    yield f"claimed: {item.claim.value}{limits}" + (f": {good} of {compared}" if compared else "")
+    yield f"claimed: {item.claimed}" + (f": {good} of {compared}" if compared else "")
     if item.origin:
         yield f"data: {item.origin}"
     if item.because:
@@ -108,12 +110,17 @@ def _sentences(made: MadeItem) -> Iterator[str]:
     for row in made.not_as_claimed:
         yield f"NOT AS CLAIMED: {row.case}, {row.label}, {row.metric} {row.note}".rstrip()
     for trend in made.trends:
-        yield f"{'holds' if trend.holds else 'DOES NOT HOLD'}: {trend.says} ({trend.shown_by})"
+        yield f"{'holds' if trend.holds else 'DOES NOT HOLD'}: {trend.conclusion} ({trend.shown_by})"
 
 
 def cells_of(row: Row, min_digits: int) -> tuple[str, ...]:
-    """Return a row in a table for people; ours has at least this number of digits after the point."""
-    ours = "" if row.ours is None else f"{row.ours:.{max(row.digits, min_digits)}f}"
-    paper = "" if row.published is None else f"{row.published:.{row.digits}f}"
-    difference = "" if row.difference is None else f"{row.difference:+.1%}"
+    """Return a row in a table for people; ours has at least a number of digits after the point."""
+    digits = min(row.digits, MAX_DIGITS)
+    ours, paper = _number(row.ours, max(digits, min_digits)), _number(row.published, digits)
+    difference = "" if row.difference is None else f"{row.difference:+z.1%}"
     return row.case, row.label, row.metric, ours, paper, difference, row.note
+
+
+def _number(value: float | None, digits: int) -> str:
+    """Return a value with digits after the point, or without them if it is whole."""
+    return "" if value is None else f"{value:.{digits if value % 1 else 0}f}"

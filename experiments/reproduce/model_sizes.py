@@ -12,8 +12,6 @@ from experiments.reproduce.item import CaseOptions, Row, described
 from experiments.reproduce.rows import published_table
 from placements.models.zoo import read_model
 
-_SMALLEST_MT5 = "mt5_1.8b"
-
 
 class PublishedSize(NamedTuple):
     """A model by its name in the zoo; parameters in 1e9 or 1e6, MB of a sample's activations in 32 bits."""
@@ -31,15 +29,9 @@ def published_sizes(paper: str) -> Mapping[str, PublishedSize]:
 
 
 def _tessel_rows(_: CaseOptions, size: PublishedSize) -> Iterator[Row]:
-    published, note = size.parameters, ""
-    digits = 0 if published == int(published) else 1
-    if size.model == _SMALLEST_MT5:
-        note = "nearer to the table's 1.8, which may be of such a vocabulary"
-        larger = read_model(size.model, vocab_size=1_000_000).num_parameters / 1e9
-        yield Row("with a vocabulary of a million", "parameters_1e9", larger, digits=digits, note=note)
-        note = "the table's own shape has fewer than the table says"
+    digits = 0 if size.parameters == int(size.parameters) else 1
     ours = read_model(size.model).num_parameters / 1e9
-    yield Row("as in the table", "parameters_1e9", ours, published, digits=digits, note=note)
+    yield Row("parameters", "parameters_1e9", ours, size.parameters, digits)
 
 
 def _galvatron_rows(_: CaseOptions, size: PublishedSize) -> Iterator[Row]:

@@ -54,8 +54,8 @@ def record(
     """Keep the manifest and the rows of an item beside the rows of its other size."""
     folder.mkdir(parents=True, exist_ok=True)
     manifests = _manifests(size, folder) | {name: manifest}
-    kept = {each: _read_rows(name, each, folder) for each in SIZES} | {size: tuple(rows)}
-    lines = ([each, *_cells(row)] for each in SIZES for row in kept[each])
+    kept = {kept_size: _read_rows(name, kept_size, folder) for kept_size in SIZES} | {size: tuple(rows)}
+    lines = ([kept_size, *_cells(row)] for kept_size in SIZES for row in kept[kept_size])
     write_text(folder / f"{name}.csv", csv_text(("size", *COLUMNS), lines))
     write_json(folder / f"{size}.json", dict(sorted(manifests.items())))
 
@@ -80,8 +80,8 @@ def _read_rows(name: str, size: str, folder: Path) -> tuple[Row, ...]:
     path = folder / f"{name}.csv"
     if not path.exists():
         return ()
-    found = csv_records(path, "value", ValueError, Row, others=True, only={"size": [size]})
-    return tuple(replace(row, digits=_digits(row.published)) for _, row in found)
+    records = csv_records(path, "value", ValueError, Row, others=True, only={"size": [size]})
+    return tuple(replace(row, digits=_digits(row.published)) for _, row in records)
 
 
 def _digits(published: float | None) -> int:

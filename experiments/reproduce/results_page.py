@@ -1,12 +1,13 @@
-"""The page of results: every item by paper, with its claim, rows and trends, from the kept results."""
+"""The page of results: tables of every paper's items, values and conclusions, from the kept results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from experiments.reproduce.item import Claim, Item, Row
-from experiments.reproduce.item_result import COLUMNS, cells_of
+from experiments.reproduce.item import Item, Row
+from experiments.reproduce.item_result import cells_of
 from experiments.reproduce.recorded import FOLDER, PROJECT, Recorded, read_recorded
 from placements.forms.texts import markdown_table, write_bytes
 from schedsearch.figures.canvas import image
@@ -16,26 +17,24 @@ PAGE = PROJECT / "docs" / "results.md"
 FIGURES = "made"
 """Folder beside the page, for what `draw_figures` draws; the site is built with it."""
 
-MOST_ROWS = 60
-"""Most rows of a table on the page; a longer one is a file."""
+MAX_VALUES = 3
+"""Values of an item on the page, besides further ones that are not as claimed."""
 
 NEAR = 0.1
-"""Largest difference that counts as near, of a value shown beside a trend, as a part of the published."""
+"""Largest difference of a value that is not claimed and counts as near, as a part of the published value."""
 
-NOT_UNDERSTOOD = "Not understood: no test shows how much of what differs this explains."
-
-CLAIMS = {
-    Claim.EXACT: "every value to the last digit",
-    Claim.WITHIN: "every value within a tolerance",
-    Claim.TREND: "what the paper concludes",
-}
-"""Claims in words."""
-
-COUNTED = ("as claimed", "trends that hold", "shown beside trends")
+COUNTED = ("as claimed", "near", "conclusions that hold")
 """Heads of the counts of an item; see `_counts`."""
 
 INTRODUCTION = Path(__file__).with_suffix(".md")
 """First paragraphs of the page."""
+
+
+class KeptItem(NamedTuple):
+    """An item and its kept result of full size."""
+
+    item: Item
+    kept: Recorded
 
 
 def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
@@ -44,16 +43,17 @@ def results_page(items: Iterable[Item], folder: Path = FOLDER) -> str:
     Raises:
         ValueError: A kept result is wrong.
     """
-    by_paper = dict[str, list[tuple[Item, Recorded | None]]]()
+    by_paper = dict[str, list[KeptItem]]()
     for item in items:
-        by_paper.setdefault(item.paper, []).append((item, read_recorded(item.name, "full", folder)))
-    summary = (_summary(paper, kept) for paper, kept in by_paper.items())
+        if (kept := read_recorded(item.name, "full", folder)) is not None:
+            by_paper.setdefault(item.paper, []).append(KeptItem(item, kept))
+    summary = (_summary(paper, results) for paper, results in by_paper.items())
     parts = [
         INTRODUCTION.read_text(encoding="utf-8"),
-        markdown_table(["paper", "items", *COUNTED, "where it differs"], summary),
+        markdown_table(["paper", "items", *COUNTED], summary),
     ]
-    for paper, kept in by_paper.items():
-        parts += [f"## {paper}", *(part for item, found in kept for part in _section(item, found))]
+    for paper, results in by_paper.items():
+        parts += [f"## {paper}", *_section(results)]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -61,66 +61,60 @@ def draw_figures(items: Iterable[Item], target: Path, folder: Path = FOLDER) -> 
     """Draw the figures of the page from the kept rows, ``NAME.png`` for each."""
     target.mkdir(exist_ok=True)
     for item in items:
-        picture, found = target / f"{item.name}.png", read_recorded(item.name, "full", folder)
-        if item.draw is not None and found is not None and found.rows:
-            write_bytes(picture, image(item.draw(found.rows), "png"))
+        picture, kept = target / f"{item.name}.png", read_recorded(item.name, "full", folder)
+        if item.draw is not None and kept is not None and kept.rows:
+            write_bytes(picture, image(item.draw(kept.rows), "png"))
 
 
-def _summary(paper: str, kept: Iterable[tuple[Item, Recorded | None]]) -> list[object]:
-    """Return the row of a paper: how much is as claimed, and which items are not."""
-    counts = {item.name: _counts(item, found) for item, found in kept if found}
-    totals = [tuple(map(sum, zip(*column, strict=True))) for column in zip(*counts.values(), strict=True)]
-    differing = [f"`{name}`" for name, own in counts.items() if _differs(own)]
-    return [paper, len(counts), *(_share(*total) for total in totals), ", ".join(differing)]
+def _summary(paper: str, results: Sequence[KeptItem]) -> list[object]:
+    """Return the row of a paper: its items, and the sums of their counts."""
+    totals = (map(sum, zip(*column, strict=True)) for column in zip(*map(_counts, results), strict=True))
+    return [paper, len(results), *(_share(*total) for total in totals)]
 
 
-def _counts(item: Item, found: Recorded) -> list[tuple[int, int]]:
-    """Return how many values, trends and values beside these are as claimed or near, each of how many."""
-    trends, beside = found.manifest["trends"], item.compared(found.rows, trend=True)
-    near = sum(abs(row.difference or 0.0) <= NEAR for row in beside if row.published or not row.ours)
-    held = sum(trend["holds"] for trend in trends)
-    return [item.as_claimed(found.rows), (held, len(trends)), (near, len(beside))]
-
-
-def _differs(counts: Iterable[tuple[int, int]]) -> bool:
-    return any(good < whole for good, whole in counts)
+def _counts(result: KeptItem) -> list[tuple[int, int]]:
+    """Return the values as claimed, the near ones of the others, and the trends that hold, with totals."""
+    item, kept = result
+    trends, others = kept.manifest["trends"], item.compared(kept.rows, trend=True)
+    near = sum(abs(row.difference or 0.0) <= NEAR for row in others if row.published or not row.ours)
+    return [item.as_claimed(kept.rows), (near, len(others)), (sum(t["holds"] for t in trends), len(trends))]
 
 
 def _share(part: int, whole: int) -> str:
     return f"{part} of {whole}" if whole else ""
 
 
-def _section(item: Item, found: Recorded | None) -> Iterator[str]:
-    yield f"### {item.source}: {item.title}"
-    within = f" ({item.limits})" if item.claim is Claim.WITHIN else ""
-    because = item.because[:1].upper() + item.because[1:].rstrip(".") + "." if item.because else ""
-    yield f"`experiment={item.name}`. Claimed: {CLAIMS[item.claim]}{within}. {because}"
-    if found is None:
-        yield "No results are kept."
-        return
-    counts, trends, cpu_s = _counts(item, found), found.manifest["trends"], found.manifest["cpu_s"]
-    shares = [f"{name} {_share(*each)}" for name, each in zip(COUNTED, counts, strict=True) if each[1]]
-    yield f"Found: {'; '.join([*shares, f'CPU time {cpu_s:.0f} s'])}."
-    if _differs(counts):
-        yield f"Supported by `{item.supported_by}`." if item.supported_by else NOT_UNDERSTOOD
-    if item.origin:
-        yield f"Data: {item.origin}."
-    if "time_limit_s" in found.manifest["options"].keys() - item.options.__dataclass_fields__.keys():
-        yield "Kept from a run whose searches ended by the clock (`time_limit_s`); now they count work."
-    if item.draw is not None and found.rows:
-        yield f"![{item.source}: {item.title}]({FIGURES}/{item.name}.png)"
+def _section(results: Sequence[KeptItem]) -> Iterator[str]:
+    """Yield the tables of a paper's items, values and conclusions, and its figures."""
+    heads = ("item", "shows", "class", *COUNTED, "why it differs, assumptions")
+    yield markdown_table(heads, map(_item_cells, results))
+    values = [[item.part, *cells] for item, kept in results for cells in _value_cells(item, kept.rows)]
+    if values:
+        yield markdown_table(("item", "case", "value", "ours", "printed", "difference"), values)
+    trends = [
+        (item.part, trend["conclusion"], "yes" if trend["holds"] else "**no**", trend["shown_by"])
+        for item, kept in results
+        for trend in kept.manifest["trends"]
+    ]
     if trends:
-        rows = ((each["says"], "yes" if each["holds"] else "**no**", each["shown_by"]) for each in trends)
-        yield markdown_table(("the paper concludes", "holds", "shown by"), rows)
-    yield from _tables(item, found.rows)
+        yield markdown_table(("item", "conclusion", "holds", "ours"), trends)
+    for item, kept in results:
+        if item.draw is not None and kept.rows:
+            yield f"![{item.source}]({FIGURES}/{item.name}.png)"
 
 
-def _tables(item: Item, rows: Sequence[Row]) -> Iterator[str]:
-    compared = [row for row in rows if row.published is not None]
-    shown = compared if len(compared) <= MOST_ROWS else [row for row in rows if not item.is_as_claimed(row)]
-    if len(shown) < len(rows):
-        path, here = f"experiments/reproduce/results/{item.name}.csv", ", those with a published value here:"
-        yield f"All {len(rows)} rows are in `{path}`" + (here if shown else ".")
-    if shown:
-        cells = (cells_of(row, 2) for row in shown)
-        yield markdown_table(COLUMNS, ((*each[:2], f"`{each[2]}`", *each[3:]) for each in cells))
+def _item_cells(result: KeptItem) -> list[str]:
+    item = result.item
+    link = f"[`{item.name}`](../experiments/reproduce/results/{item.name}.csv)"
+    shares = (_share(*count) for count in _counts(result))
+    return [link, f"{item.part}: {item.title}", item.claimed, *shares, item.because]
+
+
+def _value_cells(item: Item, rows: Sequence[Row]) -> Iterator[list[str]]:
+    """Yield the values that are not as claimed, then the first claimed ones, then the first others."""
+    claimed, others = item.compared(rows), item.compared(rows, trend=True)
+    wrong = [row for row in claimed if not item.is_as_claimed(row)]
+    right = [row for row in claimed if item.is_as_claimed(row)]
+    for row in [*wrong, *[*right, *others][: max(0, MAX_VALUES - len(wrong))]]:
+        case, label, metric, ours, printed, difference, _ = cells_of(row, 2)
+        yield [case, f"{label} `{metric}`", ours, printed, difference]

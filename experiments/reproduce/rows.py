@@ -72,7 +72,7 @@ def draw_curves(
     rows: Iterable[Row], x_label: str, y_label: str, title: str = "", panel: Key = by_case, **look: Any
 ) -> Any:
     """Draw a panel for each case, or each name of `panel`, with a curve for each series."""
-    panels = [Panel(name, curves(own)) for name, own in grouped(rows, panel).items()]
+    panels = [Panel(name, curves(group)) for name, group in grouped(rows, panel).items()]
     return draw_panels(panels, x_label, y_label, title, **look)
 
 
@@ -81,8 +81,8 @@ def draw_metric(
 ) -> Any:
     """Draw the bars of a metric."""
     groups = {
-        name: {bar(row): row.ours for row in own}
-        for name, own in grouped(rows_with(rows, metric=metric), group).items()
+        name: {bar(row): row.ours for row in bars}
+        for name, bars in grouped(rows_with(rows, metric=metric), group).items()
     }
     return draw_bars([BarPanel("", groups)], y_label, **look)
 
@@ -92,13 +92,13 @@ def falls(values: Sequence[float]) -> bool:
     return all(after <= before for before, after in pairwise(values))
 
 
-def in_all(says: str, holds: Sequence[bool], of: str, *, start: str = "in ") -> Trend:
-    """Return a trend that must hold everywhere, shown by how often it does, as ``in 3 of 4 cases``.
+def in_all(conclusion: str, holds: Sequence[bool], of: str) -> Trend:
+    """Return a trend that must hold everywhere, shown by how often it does, as ``3 of 4 cases``.
 
     >>> in_all("it grows", [True, False], "curves")
-    Trend(says='it grows', holds=False, shown_by='in 1 of 2 curves')
+    Trend(conclusion='it grows', holds=False, shown_by='1 of 2 curves')
     """
-    return Trend(says, bool(holds) and all(holds), f"{start}{sum(holds)} of {len(holds)} {of}".rstrip())
+    return Trend(conclusion, bool(holds) and all(holds), f"{sum(holds)} of {len(holds)} {of}")
 
 
 def span(values: Iterable[float], form: str = ".2f", unit: str = " times") -> str:
@@ -107,17 +107,17 @@ def span(values: Iterable[float], form: str = ".2f", unit: str = " times") -> st
     >>> span([2.0, 1.5])
     '1.50 to 2.00 times'
     """
-    found = list(values)
-    return f"{min(found, default=0.0):{form}} to {max(found, default=0.0):{form}}{unit}"
+    known = list(values)
+    return f"{min(known, default=0.0):{form}} to {max(known, default=0.0):{form}}{unit}"
 
 
-def listed(values: Mapping[str, float], form: str = ".2f", unit: str = " times") -> str:
-    """Return values with their names in words.
+def listed(factors: Mapping[str, float]) -> str:
+    """Return factors with their names in words.
 
     >>> listed({"vgg16": 1.5, "alexnet": 2.0})
-    'vgg16 1.50 times, alexnet 2.00 times'
+    'vgg16 1.50, alexnet 2.00'
     """
-    return ", ".join(f"{name} {value:{form}}{unit}" for name, value in values.items())
+    return ", ".join(f"{name} {factor:.2f}" for name, factor in factors.items())
 
 
 Answered = TypeVar("Answered")

@@ -74,7 +74,7 @@ class MadeItem:
 
 
 def run_item(item: Item, options: Any, folder: Path, report: Callable[[str, int, int], None]) -> MadeItem:
-    """Make the cases of an item that are not in its folder yet; Ctrl-C ends it after those that are made.
+    """Make the missing cases of an item; Ctrl-C ends it after the last finished case.
 
     The report is told the case that is made now, how many are done, and of how many.
 

@@ -99,6 +99,6 @@ def _all_made(common: ReproduceOptions, data: str | None) -> Result:
             return Result(interrupted=result.interrupted)
         made.append(result.figures)
     counts = {"items": len(made), "items_left_out": len(left_out), "items_wrong": num_wrong}
-    sums = {name: round(sum(each[name] for each in made), 2) for name in (made[0] if made else ())}
+    sums = {name: round(sum(figures[name] for figures in made), 2) for name in (made[0] if made else ())}
     count = f"\n{len(made)} of {len(ITEMS)} items are made"
     return Result(figures=counts | sums, sentences=[count, *(f"left out: {line}" for line in left_out)])

@@ -66,8 +66,8 @@ def braided(case: BraidedCase, input_release: int = 1) -> Placement:
 
 def _braided_rows(options: AheadOptions, case: BraidedCase) -> Iterator[Row]:
     number, theirs, placement = case[1], (stp_ms(case), 3 * case[0]), braided(case)
-    own = dict(with_chosen_modes(placement, number, HAND_MADE))["stp"]
-    yield from schedule_rows("STP's own order", own, *theirs, "simulated; exchanges are not cut")
+    order = dict(with_chosen_modes(placement, number, HAND_MADE))["stp"]
+    yield from schedule_rows("STP's own order", order, *theirs)
     yield from searched_rows(placement, number, *theirs, options.work_limit)
     held = "searched, chunks held until weight halves"
     yield from searched_rows(braided(case, 0), number, *theirs, options.work_limit, label=held)
@@ -80,8 +80,7 @@ def _two_way_rows(options: AheadOptions, case: tuple[int, ...]) -> Iterator[Row]
     placement = replace(shape, tick_ms=1.0).with_memory(p + 1)
     load_ms = 2 * _NUMBER * (forward + backward)
     bubble_ms = (p // 2 - 1) * (forward + 2 * backward - 3 * weight_half)
-    note = "simulated; its pairs are two blocks, one after the other"
-    yield from schedule_rows("DualPipe", dual_pipe(placement, _NUMBER), load_ms + bubble_ms, p + 1, note)
+    yield from schedule_rows("DualPipe", dual_pipe(placement, _NUMBER), load_ms + bubble_ms, p + 1)
     yield from searched_rows(placement, _NUMBER, load_ms + bubble_ms / 2, p + 1, options.work_limit)
 
 

@@ -74,7 +74,7 @@ def nested(case: Case) -> Schedule:
 
 def _make(options: AheadOptions, case: Case) -> Iterator[Row]:
     order, theirs = nested(case), (unlimited_ms(case), case[0] + _ENCODED)
-    yield from schedule_rows("nested", order, *theirs, "simulated; an order that the text allows")
+    yield from schedule_rows("nested", order, *theirs)
     yield from searched_rows(order.placement, case[1], *theirs, options.work_limit, order)
 
 

@@ -6,14 +6,10 @@ Costs are those of the models' shapes; GNMT's are in the profile that PipeDream'
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
-from experiments.config.options import OptionError
-from experiments.reproduce.item import CaseOptions, Claim, Row, Trend, described
+from experiments.reproduce.item import Claim, DataOptions, Row, Trend, described
 from experiments.reproduce.rows import listed, published_table, rows_with
-from placements.forms.meaning import Verbatim, option
 from placements.models.zoo import read_model
 from placements.planners.pipedream.plan import Level
 from placements.planners.pipedream.planner import Sync, best_plan
@@ -55,25 +51,18 @@ class PublishedConfiguration(NamedTuple):
 TABLE_2_2 = {row[:2]: row for row in published_table(__file__, "table2_2.csv", PublishedConfiguration)}
 
 
-@dataclass(frozen=True)
-class ProfileOptions(CaseOptions):
-    """Options of items that may have a measured profile besides."""
-
-    data: Verbatim | None = option(None, "folder of PipeDream's profiles, for gnmt.csv; null: without GNMT")
-
-
-def models_of(options: ProfileOptions) -> list[str]:
-    """Return the models of which there is a shape or a profile."""
-    if options.data is not None and not (Path(options.data) / f"{GNMT}.csv").exists():
-        raise OptionError(f"data: {options.data} has no {GNMT}.csv; give the folder of PipeDream's profiles")
+def models_of(options: DataOptions) -> list[str]:
+    """Return the models of which there is a shape or, in the data, a profile."""
+    if options.data is not None:
+        options.file(f"{GNMT}.csv")
     return [model for model in BATCH_SIZES if model != GNMT or options.data is not None]
 
 
-def profile_of(model: str, options: ProfileOptions | None = None) -> ProfileGraph:
+def profile_of(model: str, options: DataOptions | None = None) -> ProfileGraph:
     """Return the profile of a model with the batch of the dissertation, or of the measured profile."""
     if model == GNMT:
-        assert options is not None and options.data is not None
-        return read_profile_graph(Path(options.data) / f"{GNMT}.csv")
+        assert options is not None, "of a model without a shape"
+        return read_profile_graph(options.file(f"{GNMT}.csv"))
     return computed_profile(read_model(model).layers, BATCH_SIZES[model], TFLOPS)
 
 
@@ -82,18 +71,18 @@ def planned(profile: ProfileGraph, network: str, sync: Sync) -> list[int]:
     return [stage.replicas for stage in best_plan(profile, NETWORKS[network], sync).stages]
 
 
-def _rows(options: ProfileOptions, case: str) -> Iterator[Row]:
+def _rows(options: DataOptions, case: str) -> Iterator[Row]:
     profile = profile_of(case, options)
     for network, levels in NETWORKS.items():
         published = TABLE_2_2.get((case, "4x4 (A)" if network == FLAT and case != GNMT else network))
         if published is None:
             continue
         workers, speed_up = published[2:]
-        found, printed = planned(profile, network, "per_worker"), planned(profile, network, "printed")
-        note = f"{_named(found)}; by the formula as printed {_named(printed)}; published {_named(workers)}"
+        chosen, printed = planned(profile, network, "per_worker"), planned(profile, network, "printed")
+        note = f"{_named(chosen)}; by the formula as printed {_named(printed)}; published {_named(workers)}"
         claim = Claim.TREND if network == FLAT else None
-        yield Row(network, STAGES, len(found), len(workers), 0, series=network, claim=claim)
-        yield Row(network, FIRST, found[0], workers[0], 0, note=note, series=network, claim=claim)
+        yield Row(network, STAGES, len(chosen), len(workers), 0, series=network, claim=claim)
+        yield Row(network, FIRST, chosen[0], workers[0], 0, note=note, series=network, claim=claim)
         ratio = best_plan(profile, levels, is_cut=False).time_ms / best_plan(profile, levels).time_ms
         note = "planned; the published was measured"
         yield Row(network, SPEED_UP, ratio, speed_up, 1, note=note, series=network, claim=Claim.TREND)
@@ -108,8 +97,8 @@ def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
         faster = {row.case: row.ours for row in rows_with(rows, metric=SPEED_UP, series=network) if row.ours}
         if len(faster) > 1:
             holds = all((value > 1) == (case != "resnet50") for case, value in faster.items() if case != GNMT)
-            says = f"{network}: pipelines are faster than data parallelism for all but ResNet-50"
-            yield Trend(says, holds, listed(faster))
+            conclusion = f"{network}: pipelines are faster than data parallelism for all but ResNet-50"
+            yield Trend(conclusion, holds, listed(faster))
 
 
-ITEMS = (described("dissertation_table2_2", models_of, _rows, _trends, small=ProfileOptions()),)
+ITEMS = (described("dissertation_table2_2", models_of, _rows, _trends, small=DataOptions()),)

@@ -7,17 +7,15 @@ from the folder of the prices, as they are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.config.options import OptionError
-from experiments.reproduce.item import CaseOptions, Row, Trend, described
-from experiments.reproduce.rows import grouped, listed, rows_with, value_of
-from placements.forms.meaning import Verbatim, option
+from experiments.reproduce.item import DataOptions, Row, described
+from experiments.reproduce.rows import grouped, rows_with
 from placements.forms.tables import csv_records
 from schedsearch.cluster.prices.price_files import read_market, read_speeds
-from schedsearch.cluster.prices.study import DYNAMIC, Study
+from schedsearch.cluster.prices.study import Study
 from schedsearch.figures.bars import BarPanel, draw_bars
 
 RESNET = "ResNet-50 (batch size 128)"
@@ -29,13 +27,6 @@ DAYS = (4, 8)
 """Lengths of a job that the notebook printed; Fig. 6.5 has the first."""
 
 
-@dataclass(frozen=True)
-class PriceItemOptions(CaseOptions):
-    """Options of the item."""
-
-    data: Verbatim | None = option(None, "folder with prices, speeds and the published table")
-
-
 class _Published(NamedTuple):
     """A row of the notebook's table."""
 
@@ -45,45 +36,45 @@ class _Published(NamedTuple):
     cost_reduction: float
 
 
-def _cases(options: PriceItemOptions) -> dict[str, list[_Published]]:
+def _cases(options: DataOptions) -> dict[str, list[_Published]]:
     """Return the published rows of each model that has speeds."""
-    if options.data is None:
-        raise OptionError("data: has no value; give the folder of spot prices, as in data=FOLDER")
-    folder, cases = Path(options.data), dict[str, list[_Published]]()
-    path = folder / "published_cost_reduction.csv"
-    table = csv_records(path, "reduction", OptionError, _Published, others=True)
-    speeds = read_speeds(folder / SPEEDS)
-    for _, row in table:
+    cases, path = dict[str, list[_Published]](), options.file("published_cost_reduction.csv")
+    speeds = read_speeds(options.file(SPEEDS))
+    for _, row in csv_records(path, "reduction", OptionError, _Published, others=True):
         if row.model in speeds:
             cases.setdefault(row.model, []).append(row)
     return cases
 
 
-def _rows(options: PriceItemOptions, rows: list[_Published]) -> Iterator[Row]:
+def _rows(options: DataOptions, rows: list[_Published]) -> Iterator[Row]:
     folder, model = Path(str(options.data)), rows[0].model
     published = {(row.job_days_on_v100, row.strategy): row.cost_reduction for row in rows}
     speeds = {model: read_speeds(folder / SPEEDS)[model]}
-    for each in Study(read_market(folder), speeds).reductions(DAYS):
-        label, paper = f"{each.days:g} days, {each.strategy}", published.get((each.days, each.strategy))
-        yield Row(label, "cost_reduction", each.reduction, paper, 2, series=each.strategy, at=each.days)
-
-
-def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    dynamic = value_of(rows_with(rows, series=DYNAMIC.name, at=DAYS[0]), "case")
-    least = min(dynamic, key=lambda case: dynamic[case])
-    yield Trend("costs fall by up to 3.5 times", round(max(dynamic.values()), 1) == 3.5, listed(dynamic))
-    yield Trend("those of ResNet-50 fall the least", least == RESNET, listed(dynamic))
+    for reduction in Study(read_market(folder), speeds).reductions(DAYS):
+        label, paper = (
+            f"{reduction.days:g} days, {reduction.strategy}",
+            published.get((reduction.days, reduction.strategy)),
+        )
+        yield Row(
+            label,
+            "cost_reduction",
+            reduction.reduction,
+            paper,
+            2,
+            series=reduction.strategy,
+            at=reduction.days,
+        )
 
 
 def _draw(rows: Sequence[Row]) -> Any:
     panels = []
     for days in DAYS:
         groups = grouped(rows_with(rows, at=days), lambda row: row.case.replace(" (", "\n("))
-        bars = {name: {row.series: row.ours for row in own} for name, own in groups.items()}
+        bars = {name: {row.series: row.ours for row in group} for name, group in groups.items()}
         panels.append(BarPanel(f"{days} days on a V100", bars))
     return draw_bars(panels, "baseline's cost / cost", width=9.0)
 
 
-SMALL = PriceItemOptions(("A3C", RESNET))
+SMALL = DataOptions(("A3C", RESNET))
 
-ITEMS = (described("dissertation_figure6_5", _cases, _rows, _trends, _draw, SMALL),)
+ITEMS = (described("dissertation_figure6_5", _cases, _rows, draw=_draw, small=SMALL),)

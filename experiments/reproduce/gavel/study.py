@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
 
-from experiments.config.options import OptionError
-from experiments.reproduce.item import CaseOptions, Item, Row, Trend, described
+from experiments.reproduce.item import DataOptions, Item, Row, Trend, described
 from experiments.reproduce.rows import numbers, rows_with
-from placements.forms.meaning import Verbatim, option
+from placements.forms.meaning import option
 from placements.forms.reading import Field
 from placements.forms.texts import read_yaml
 from schedsearch.cluster.generator import GeneratorOptions, generated
@@ -31,7 +30,6 @@ from schedsearch.cluster.policies.registry import policy_of
 from schedsearch.cluster.simulator.options import SimulationOptions
 from schedsearch.cluster.simulator.simulation import simulate_cluster
 from schedsearch.cluster.throughputs import Throughputs
-from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.solver.interrupts import INTERRUPTS
 
 THROUGHPUTS = "simulation_throughputs.json"
@@ -44,29 +42,10 @@ DOLLARS_PER_HOUR = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 
 
 @dataclass(frozen=True)
-class SeedOptions(CaseOptions):
+class SeedOptions(DataOptions):
     """Options of an item with a case for each seed."""
 
-    data: Verbatim | None = option(
-        None,
-        "folder of Gavel's throughputs, job_types.csv, and traces where the item is of the physical cluster",
-    )
     seeds: tuple[int, ...] = option((0, 1, 2), "seeds of what is drawn; each is a case", min=0)
-
-    def file(self, name: str) -> Path:
-        """Return the path of a file of Gavel's data.
-
-        Raises:
-            OptionError: The folder is not given, or has no such file.
-        """
-        if not self.data:
-            raise OptionError(
-                f"data: has no value; give the folder of Gavel's {THROUGHPUTS}, as in data=FOLDER"
-            )
-        path = Path(self.data) / name
-        if not path.exists():
-            raise OptionError(f"data: {self.data} has no {name}; give the folder of Gavel's data")
-        return path
 
     def cases(self, workloads: Iterable[str]) -> dict[str, tuple[str, int]]:
         """Return the cases by name: each workload with each seed."""
@@ -121,7 +100,7 @@ class FactorSpread(NamedTuple):
         seeds: Number of values.
 
     >>> print(FactorSpread.of([2.0, 2.0, 2.0]))
-    2.00 (95 % interval 2.00 to 2.00, 3 seeds)
+    2.00 (95 % interval 2.00 to 2.00)
     """
 
     mean: float
@@ -146,7 +125,7 @@ class FactorSpread(NamedTuple):
         """Return mean and interval in words."""
         if self.seeds == 1:
             return f"{self.mean:.2f} (1 seed)"
-        return f"{self.mean:.2f} (95 % interval {self.low:.2f} to {self.high:.2f}, {self.seeds} seeds)"
+        return f"{self.mean:.2f} (95 % interval {self.low:.2f} to {self.high:.2f})"
 
 
 class Factor(NamedTuple):
@@ -163,11 +142,10 @@ class Factor(NamedTuple):
         return f"{self.more} / {self.less}"
 
     @property
-    def says(self) -> str:
+    def conclusion(self) -> str:
         """The dissertation's conclusion, in words."""
-        within = f" (within {BAND:.0%})"
-        beside = f", {self.published:.3g} times in the dissertation{within}" if self.published else ""
-        return f"{self.metric} of {self.more} is above that of {self.less}{beside}"
+        printed = f", printed {self.published:.3g}" if self.published else ""
+        return f"{self.metric} of {self.more} over {self.less}: above 1{printed}"
 
     def holds(self, spread: FactorSpread) -> bool:
         """Return whether it is so: the whole interval of the mean, and near a published factor."""
@@ -244,12 +222,12 @@ class GavelStudy:
 
 def _rows(options: SeedOptions, case: tuple[GavelStudy, int]) -> Iterator[Row]:
     study, seed = case
-    found = {name: study.measured(policy, options, seed) for name, policy in study.policies.items()}
-    for name, values in found.items():
+    metrics_of = {name: study.measured(policy, options, seed) for name, policy in study.policies.items()}
+    for name, values in metrics_of.items():
         for metric, value in values.items():
             yield Row(name, metric, value, study.published.get(name), 1, series=study.name, at=seed)
     for factor in study.factors:
-        ratio = found[factor.more][factor.metric] / found[factor.less][factor.metric]
+        ratio = metrics_of[factor.more][factor.metric] / metrics_of[factor.less][factor.metric]
         metric = f"{factor.metric}_factor"
         yield Row(factor.label, metric, ratio, factor.published, 1, series=study.name, at=seed)
 
@@ -259,24 +237,16 @@ def _spreads(
 ) -> Iterator[tuple[GavelStudy, Factor, FactorSpread]]:
     """Yield each factor over all seeds that were made."""
     for study in studies:
-        own = rows_with(rows, series=study.name)
+        rows_of_study = rows_with(rows, series=study.name)
         for factor in study.factors:
-            found = numbers(rows_with(own, label=factor.label, metric=f"{factor.metric}_factor"))
-            if found:
-                yield study, factor, FactorSpread.of(found)
+            factors = numbers(rows_with(rows_of_study, label=factor.label, metric=f"{factor.metric}_factor"))
+            if factors:
+                yield study, factor, FactorSpread.of(factors)
 
 
 def _trends(studies: Sequence[GavelStudy], rows: Sequence[Row]) -> Iterator[Trend]:
     for study, factor, spread in _spreads(studies, rows):
-        yield Trend(f"{study.title}: {factor.says}", factor.holds(spread), f"{spread} times")
-
-
-def _draw(studies: Sequence[GavelStudy], rows: Sequence[Row]) -> Any:
-    groups: dict[str, dict[str, float | None]] = {
-        f"{study.title},\n{factor.label}": {"ours": spread.mean, "dissertation": factor.published}
-        for study, factor, spread in _spreads(studies, rows)
-    }
-    return draw_bars([BarPanel("How many times as much", groups)], "factor", width=7.0)
+        yield Trend(f"{study.title}: {factor.conclusion}", factor.holds(spread), f"{spread}")
 
 
 def _study_item(name: str, small: SeedOptions, entries: Field) -> Item:
@@ -288,9 +258,9 @@ def _study_item(name: str, small: SeedOptions, entries: Field) -> Item:
             for file in filter(None, (study.throughputs, study.trace)):
                 options.file(file)
         by_name = {study.name: study for study in studies}
-        return {case: (by_name[own], seed) for case, (own, seed) in options.cases(by_name).items()}
+        return {case: (by_name[workload], seed) for case, (workload, seed) in options.cases(by_name).items()}
 
-    return described(name, cases, _rows, partial(_trends, studies), partial(_draw, studies), small)
+    return described(name, cases, _rows, partial(_trends, studies), small=small)
 
 
 _LONG, _SHORT = TraceOptions(jobs=40, seeds=(0,)), ShorterTraceOptions(jobs=40, seeds=(0,))

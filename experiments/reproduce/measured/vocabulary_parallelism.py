@@ -6,12 +6,10 @@ Parallelism, Yeung et al., 2025; its artifact's runs on one server). Transfers t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from statistics import fmean
+from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
-from experiments.reproduce.item import Row, Trend, described
-from experiments.reproduce.measured import MeasuredOptions
+from experiments.reproduce.item import DataOptions, Row, described
 from placements import Placement
 from placements.forms.meaning import Meaning
 from placements.forms.tables import csv_records
@@ -21,9 +19,6 @@ from schedsearch.baselines import one_f_one_b
 
 NUM_MICRO_BATCHES = 128
 """Micro-batches of each iteration in the artifact."""
-
-TOLERANCE = 0.02
-"""Limit of the mean absolute error."""
 
 
 class MeasuredIteration(NamedTuple):
@@ -42,8 +37,8 @@ class MeasuredIteration(NamedTuple):
         return Placement("v_shape", len(pieces), tuple(blocks_of(pieces)), tick_ms=1e-3)
 
 
-def _cases(options: MeasuredOptions) -> dict[str, MeasuredIteration]:
-    path = options.path_of("measured_iterations.csv")
+def _cases(options: DataOptions) -> dict[str, MeasuredIteration]:
+    path = options.file("measured_iterations.csv")
     rows = csv_records(path, "run", ProfileError, MeasuredIteration, others=True, once=("case",))
     for line, run in rows:
         if len(run.forward_us) != len(run.backward_us):
@@ -51,18 +46,14 @@ def _cases(options: MeasuredOptions) -> dict[str, MeasuredIteration]:
                 f"{path}: line {line}, column B_us_per_stage: has {len(run.backward_us)} numbers for the "
                 f"{len(run.forward_us)} stages of F_us_per_stage; give one for each"
             )
-    return {run.case: run for _, run in rows[: options.max_rows]}
+    return {run.case: run for _, run in rows}
 
 
-def _rows(_: MeasuredOptions, run: MeasuredIteration) -> Iterator[Row]:
+def _rows(_: DataOptions, run: MeasuredIteration) -> Iterator[Row]:
     predicted_ms = run.placement.ms(one_f_one_b(run.placement, NUM_MICRO_BATCHES).makespan)
     yield Row("1F1B", "iteration_ms", predicted_ms, run.iteration_ms, 1)
 
 
-def _trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    errors = [abs(row.difference or 0.0) for row in rows]
-    says = f"1F1B of the measured times is within {TOLERANCE:.0%} of the measured iteration on average"
-    yield Trend(says, fmean(errors) <= TOLERANCE, f"{fmean(errors):.2%}, at most {max(errors):.2%}")
+_SMALL = DataOptions(("base_dp1_pp8_tp1_v256k_s2k",))
 
-
-ITEMS = (described("vocabulary_parallelism", _cases, _rows, _trends, small=MeasuredOptions(max_rows=1)),)
+ITEMS = (described("vocabulary_parallelism", _cases, _rows, small=_SMALL),)

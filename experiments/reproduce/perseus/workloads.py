@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.reproduce.item import CaseOptions, Claim
-from experiments.reproduce.perseus.divisions import DIVISIONS, GPU_TITLES, NAMES, divided_layers
+from experiments.config.options import OptionError
+from experiments.reproduce.item import Claim
+from experiments.reproduce.perseus.divisions import DIVISIONS, divided_layers
 from experiments.reproduce.rows import published_table
 from placements import OperatingPoint, Profile
 from placements.cluster import Cluster, Nodes
-from placements.forms.meaning import Verbatim, option
 from placements.gpus import GPUS
 from placements.hardware import COPY_COMPUTE_SHARE, Gpu
 from placements.models.costing.layer_costs import layer_cost
@@ -26,31 +26,16 @@ from placements.shapes import v_shape
 from schedsearch.baselines import one_f_one_b
 from schedsearch.schedule import Schedule
 
-_POWER_MODEL_OF = {"a100": "the A100 SXM, where the paper has A100 PCIe", "a40": "the A40"}
-
 _LINK_GB_S = 25.0
 """Between machines; no workload here shares a layer over several."""
-
-
-class DataError(ValueError):
-    """A folder of profiles is wrong."""
-
-
-@dataclass(frozen=True)
-class PerseusOptions(CaseOptions):
-    """Options of the items that need profiles."""
-
-    data: Verbatim | None = option(
-        None, "folder of the authors' profiles: rebuilt/, stage_profile/; null: modelled costs"
-    )
 
 
 class Workload(NamedTuple):
     """A training job of the paper, a row of ``workloads.csv``.
 
     Attributes:
-        model: A model of `NAMES`.
-        gpu: A GPU of `GPU_TITLES`.
+        model: A model of `placements.models.zoo`.
+        gpu: ``a100`` or ``a40``.
         num_stages: Stages of the pipeline, divided as in Table 7.
         micro_batch_size: Samples. The artifact has GPT-3 1.3B with 8, the paper 4. Of the emulation the
             paper does not say it: one is modelled, and the measured profiles are of six.
@@ -78,11 +63,6 @@ class Workload(NamedTuple):
         """Its name among the cases of an item."""
         return f"{self.gpu}_{self.model}"
 
-    @property
-    def title(self) -> str:
-        """Its name in text."""
-        return f"{NAMES[self.model].title}, {GPU_TITLES[self.gpu]}"
-
 
 WORKLOADS = {row.case: row for row in published_table(__file__, "workloads.csv", Workload)}
 """All workloads by the names of their cases."""
@@ -96,7 +76,10 @@ EXPERIMENTS = {case: workload for case, workload in WORKLOADS.items() if case no
 
 @dataclass(frozen=True)
 class Costed:
-    """A workload's 1F1B, the profile of its blocks, and the origin of the profile in a few words.
+    """A workload's 1F1B, the profile of its blocks, and the profile's origin.
+
+    It is ``measured``, ``regressed`` from measured iterations, or ``modelled`` from the layers' shapes and
+    the power model of the GPU (on A100 of SXM, where the paper has PCIe).
 
     Rows claim what the item does where costs were measured, else trends only.
     """
@@ -111,17 +94,12 @@ def data_folder(data: str | Path | None) -> Path | None:
     """Return the folder of the authors' data; None where none is given.
 
     Raises:
-        DataError: It is no folder, or has none of the profiles.
+        OptionError: It has none of the profiles.
     """
-    if data is None:
-        return None
-    folder = Path(data)
-    if not folder.is_dir():
-        raise DataError(f"data: {data} is not a folder; give one that has rebuilt/ and stage_profile/")
     known = [workload.profile for workload in WORKLOADS.values() if workload.profile]
-    if not any((folder / profile).is_file() for profile in known):
-        raise DataError(f"data: {data} has no profile such as {known[0]}; give a folder that has, or none")
-    return folder
+    if data is not None and not any(Path(data, profile).is_file() for profile in known):
+        raise OptionError(f"data: {data} has no profile such as {known[0]}; give a folder that has, or none")
+    return None if data is None else Path(data)
 
 
 def costed(workload: Workload, data: str | Path | None, num_micro_batches: int | None = None) -> Costed:
@@ -130,7 +108,7 @@ def costed(workload: Workload, data: str | Path | None, num_micro_batches: int |
     It runs so many micro-batches; None for the workload's own number.
 
     Raises:
-        DataError: The folder is wrong.
+        OptionError: The folder is wrong.
         ProfileError: The file of the measured profile is wrong.
     """
     folder, gpu = data_folder(data), GPUS[workload.gpu]
@@ -140,12 +118,10 @@ def costed(workload: Workload, data: str | Path | None, num_micro_batches: int |
         profile = Profile.from_csv(
             path, device=gpu.name, blocking_power_w=watts, time_scale=scale, energy_scale=scale
         )
-        note = "measured profile of the authors' artifact"
-        if workload.profile.startswith("rebuilt/"):
-            note = "measured times and energies that were regressed from measured iterations"
+        note = "regressed" if workload.profile.startswith("rebuilt/") else "measured"
     else:
         profile, claim = _modelled(workload), Claim.TREND
-        note = f"layers by their shapes and the power model of {_POWER_MODEL_OF[workload.gpu]}"
+        note = "modelled"
     num_gpus = (workload.tensor_parallel,) * workload.num_stages
     placement = replace(profile.times_for(v_shape(workload.num_stages)), num_gpus=num_gpus)
     schedule = one_f_one_b(placement, num_micro_batches or workload.num_micro_batches)

@@ -7,28 +7,21 @@ are in ``bubbles.csv``; nothing was read off a picture.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from experiments.reproduce.item import CaseOptions, Row, Trend, described
-from experiments.reproduce.rows import (
-    curves,
-    draw_curves,
-    grouped,
-    published_table,
-    rows_with,
-    uninterrupted,
-    value_of,
-)
+from experiments.reproduce.rows import curves, draw_curves, published_table, rows_with, uninterrupted
 from placements import Placement
 from placements.forms.meaning import option
 from placements.shapes import SHAPES, v_shape, x_shape
 from schedsearch.baselines import chimera, one_f_one_b, one_f_one_b_plus
-from schedsearch.core.answer import Answer, Status
+from schedsearch.core.answer import Answer
 from schedsearch.figures.canvas import COLUMN_INCHES
 from schedsearch.proof.load_and_path import period_bound
-from schedsearch.repetend import Repetend
 from schedsearch.schedule import Schedule
 from schedsearch.searches.search import search
 from schedsearch.tessel import tessel
@@ -51,9 +44,8 @@ _MOST_IN_FLIGHT = NUM_DEVICES + 3
 _STEADY_AFTER = 32
 """Micro-batches after which a hand-made schedule is in its steady state; whole units of Chimera."""
 
-_RATE, _PEAK, _LEAST = "bubble_rate", "peak_activations", "min_in_flight_without_bubble"
-_TESSEL, _OURS = "Tessel", "our search"
-_OURS_OF_3 = "ours, 1 to 3 micro-batches per repetend"
+_RATE, _LEAST = "bubble_rate", "min_in_flight_without_bubble"
+_TESSEL = "Tessel"
 
 
 class PublishedBubbles(NamedTuple):
@@ -75,10 +67,16 @@ MODELS = {row.model: row for row in published_table(__file__, "bubbles.csv", Pub
 
 
 @dataclass(frozen=True)
-class BubbleOptions(CaseOptions):
-    """Limits of the searches."""
+class TesselOptions(CaseOptions):
+    """Limit of Tessel's searches."""
 
     tessel_time_limit_s: float = option(300.0, "time limit of each of Tessel's searches, in s", above=0)
+
+
+@dataclass(frozen=True)
+class BubbleOptions(TesselOptions):
+    """Limits of Tessel's searches and of ours."""
+
     work_limit: float = option(
         20.0, "work limit of each of our searches, in units of about 1 s of one core", above=0
     )
@@ -94,7 +92,7 @@ def shape_title(shape: str) -> str:
     return f"{letters.upper() if len(letters) <= 2 else letters.capitalize()}-shape"
 
 
-def _by_tessel(placement: Placement, most: int, options: BubbleOptions) -> Answer:
+def _by_tessel(placement: Placement, most: int, options: TesselOptions) -> Answer:
     """Return Tessel's search: one for all numbers in flight, as each comes after the last."""
     limit_s = options.tessel_time_limit_s
     return uninterrupted(tessel(placement, most, max_in_flight=most, time_limit_s=limit_s))
@@ -119,128 +117,55 @@ def _table_rows(options: BubbleOptions, model: PublishedBubbles) -> Iterator[Row
     placement = SHAPES[model.shape](NUM_DEVICES)
 
     def row(name: str, ours: float | None, published: float | None, note: str = "") -> Row:
-        return Row(f"{model.name}, {name}", _RATE, ours, published, digits=2, note=note, series=name)
+        return Row(name, _RATE, ours, published, digits=2, note=note)
 
     yield row("1F1B", added_bubble_rate(one_f_one_b, v_shape(NUM_DEVICES)), model.one_f_one_b)
     yield row("Chimera-direct", added_bubble_rate(chimera, x_shape(NUM_DEVICES)), model.chimera)
     if model.one_f_one_b_plus is None:
-        yield row("1F1B+", None, None, "a cross in the paper: a K-shape is not 1F1B's, here neither")
+        yield row("1F1B+", None, None, "a cross in the paper, too")
     else:
         yield row("1F1B+", added_bubble_rate(one_f_one_b_plus, placement), model.one_f_one_b_plus)
     limit_s, work = options.tessel_time_limit_s, options.work_limit
     ours = uninterrupted(search(placement, 1, objectives=("period", "memory"), work_limit=work))
     for name, answer, limit in (
         (_TESSEL, _by_tessel(placement, MAX_MICRO_BATCHES, options), f"{limit_s:g} s"),
-        (_OURS, ours, f"{work:g} units of work"),
+        ("our search", ours, f"{work:g} units of work"),
     ):
-        if answer.repetend is None:
-            yield row(name, None, model.tessel, f"none found in {limit}")
-        else:
-            yield row(name, answer.repetend.bubble_rate, model.tessel)
-            peak = float(max(answer.repetend.peak_memory))
-            yield Row(f"{model.name}, {name}", _PEAK, peak, digits=0, series=name)
+        rate = None if answer.repetend is None else answer.repetend.bubble_rate
+        yield row(name, rate, model.tessel, f"none found in {limit}" if rate is None else "")
 
 
-def _table_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    peak = value_of(rows_with(rows, metric=_PEAK), "case", "series")
-    both = [case for case in grouped(rows) if {(case, _OURS), (case, _TESSEL)} <= peak.keys()]
-    pairs = [(peak[case, _OURS], peak[case, _TESSEL]) for case in both]
-    yield Trend(
-        "not in the paper: our search needs no more activations than Tessel's for the same bubble rate",
-        bool(pairs) and all(ours <= theirs for ours, theirs in pairs),
-        "; ".join(f"{ours:g} for {theirs:g}" for ours, theirs in pairs),
-    )
-
-
-def _curve_row(
-    name: str, at: float, repetend: Repetend | None, placement: Placement, bound: float, is_least: bool
-) -> Row:
-    """Return the row of the best steady state at a place of a curve, if one was found.
-
-    No period of the curve's kind is below the bound, in ticks; `is_least` says whether it is proved the best.
-    """
-    if repetend is None:
-        note = "none found within the limit"
-        return Row(f"{name} at {at:g}", _RATE, None, note=note, series=name, at=at)
-    work = sum(placement.load(device) for device in range(placement.num_devices))
-    least = None if is_least else 1 - work / (placement.num_devices * bound)
-    note = "" if least is None else f"open: at least {least:.4f}"
-    rate = repetend.bubble_rate
-    return Row(f"{name} at {at:g}", _RATE, rate, note=note, series=name, at=at, bound=least)
-
-
-def _tessel_row(in_flight: int, result: Answer, placement: Placement) -> Row:
-    """Return the result of Tessel's search when it had tried repetends of up to a number of micro-batches."""
+def _curve_row(in_flight: int, result: Answer, placement: Placement) -> Row:
+    """Return the best repetend of Tessel's search with up to a number of micro-batches, open or proved."""
     *_, last = [None, *(best for best in result.by_in_flight if best.in_flight <= in_flight)]
-    repetend = last.repetend if last is not None else None
-    refuted = last.bound if last is not None and last.in_flight == in_flight else 0
-    is_least = repetend is not None and repetend.period <= max(refuted, result.period_bound)
-    return _curve_row(_TESSEL, in_flight, repetend, placement, float(period_bound(placement)), is_least)
+    row = partial(Row, f"{_TESSEL} at {in_flight}", _RATE, series=_TESSEL, at=in_flight)
+    if last is None or last.repetend is None:
+        return row(note="none found within the limit")
+    refuted = last.bound if last.in_flight == in_flight else 0
+    bound = None
+    if last.repetend.period > max(refuted, result.period_bound):
+        work = sum(placement.load(device) for device in range(placement.num_devices))
+        bound = 1 - work / (placement.num_devices * float(period_bound(placement)))
+    note = "" if bound is None else f"open: at least {bound:.4f}"
+    return row(last.repetend.bubble_rate, note=note, bound=bound)
 
 
-def _our_row(at: float, placement: Placement, work_limit: float) -> Row:
-    """Return our search's result with up to three micro-batches per repetend."""
-    answer = uninterrupted(
-        search(placement, 1, max_micro_batches_per_repetend=3, objectives=("period",), work_limit=work_limit)
-    )
-    is_least = answer.status is Status.OPTIMAL
-    return _curve_row(_OURS_OF_3, at, answer.repetend, placement, answer.period_bound, is_least)
-
-
-def in_flight_as_memory(placement: Placement, in_flight: int) -> Placement | None:
-    """Return the placement with room for a number of micro-batches in flight and no other limit on memory.
-
-    A micro-batch allocates one unit when a block that waits for none starts, and releases it with one that
-    none waits for, of the same devices. Branches with a first and a last block each count on their own.
-    None where such blocks are not on the same devices. It counts over all time, so it holds for any number
-    of micro-batches per repetend.
-    """
-    placement = placement.per_micro_batch
-    first = {block.devices: block.name for block in placement.blocks if not block.after}
-    last = {block.devices: block.name for block in placement.blocks if not placement.successors[block.name]}
-    if set(first) != set(last) or set(first.values()) & set(last.values()):
-        return None
-    change = dict.fromkeys(first.values(), 1) | dict.fromkeys(last.values(), -1)
-    blocks = (replace(block, memory=change.get(block.name, 0), transient=0) for block in placement.blocks)
-    room = (in_flight,) * placement.num_devices
-    return replace(placement, blocks=tuple(blocks), memory=room, static_memory=())
-
-
-def _in_flight_rows(options: BubbleOptions, case: str) -> Iterator[Row]:
-    placement, numbers = SHAPES[case](NUM_DEVICES), range(1, _MOST_IN_FLIGHT + 1)
-    result, work_limit = _by_tessel(placement, _MOST_IN_FLIGHT, options), options.work_limit / _MOST_IN_FLIGHT
-    rows = [_tessel_row(number, result, placement) for number in numbers]
-    for number in numbers:
-        if (limited := in_flight_as_memory(placement, number)) is not None:
-            rows.append(_our_row(number, limited, work_limit))
+def _in_flight_rows(options: TesselOptions, case: str) -> Iterator[Row]:
+    placement = SHAPES[case](NUM_DEVICES)
+    result = _by_tessel(placement, _MOST_IN_FLIGHT, options)
+    rows = [_curve_row(number, result, placement) for number in range(1, _MOST_IN_FLIGHT + 1)]
     yield from rows
-    for name, curve in curves(rows).items():
-        least = min((point.place for point in curve if point.value == 0), default=None)
-        published = LEAST_IN_FLIGHT.get(case) if name == _TESSEL else None
-        note = f"none up to {_MOST_IN_FLIGHT}" if least is None else ""
-        yield Row(name, _LEAST, least, published, digits=0, note=note, series=name)
+    least = min((point.place for point in curves(rows)[_TESSEL] if point.value == 0), default=None)
+    note = f"none up to {_MOST_IN_FLIGHT}" if least is None else ""
+    yield Row(_TESSEL, _LEAST, least, LEAST_IN_FLIGHT.get(case), digits=0, note=note)
 
 
 def _in_flight_trends(rows: Sequence[Row]) -> Iterator[Trend]:
-    least = {shape_title(row.case): row.ours for row in rows_with(rows, metric=_LEAST, series=_TESSEL)}
+    least = {shape_title(row.case): row.ours for row in rows_with(rows, metric=_LEAST)}
     yield Trend(
         "every placement has no bubble with enough micro-batches in flight",
         bool(least) and None not in least.values(),
-        ", ".join(
-            f"{shape} {'none' if number is None else f'{number:g}'}" for shape, number in least.items()
-        ),
-    )
-    rate = value_of(rows_with(rows, metric=_RATE), "at", "case", "series")
-    pairs = [
-        (rate[at, case, _OURS_OF_3], theirs)
-        for (at, case, name), theirs in rate.items()
-        if name == _TESSEL and (at, case, _OURS_OF_3) in rate
-    ]
-    better = sum(ours < theirs - 1e-9 for ours, theirs in pairs)
-    yield Trend(
-        "not in the paper: our repetends of up to three micro-batches are not worse",
-        bool(pairs) and all(ours <= theirs + 1e-9 for ours, theirs in pairs),
-        f"better at {better} of {len(pairs)} places",
+        ", ".join(f"{shape} {number or math.inf:g}" for shape, number in least.items()),
     )
 
 
@@ -251,13 +176,13 @@ def _draw(rows: Sequence[Row]) -> Any:
 
 
 ITEMS = (
-    described("tessel_table2", MODELS, _table_rows, _table_trends, small=BubbleOptions(("gpt",))),
+    described("tessel_table2", MODELS, _table_rows, small=BubbleOptions(("gpt",))),
     described(
         "tessel_figure11",
         FIGURE_SHAPES,
         _in_flight_rows,
         _in_flight_trends,
         _draw,
-        BubbleOptions(("v_shape", "m_shape")),
+        TesselOptions(("v_shape", "m_shape")),
     ),
 )

@@ -32,7 +32,6 @@ from placements.models.zoo import read_model
 from placements.planners.hybrid.decision_trees import PAPER, TreeOptions
 from placements.planners.hybrid.placing.planned_placement import chunk_pieces, placement_of_pieces
 from placements.planners.hybrid.placing.shared_layers import search_trunks
-from placements.planners.hybrid.plan import Plan
 from placements.planners.hybrid.plan_options import PlanOptions
 from placements.planners.hybrid.search.plan_search import search_plans
 from placements.planners.hybrid.shape_costs import ShapeCosts
@@ -63,8 +62,7 @@ _BAND = 0.1
 """Largest difference of our largest speedup from the paper's, as a part of it."""
 
 _PFLOPS, _SPEEDUP = "pflops", "speedup"
-_NO_PLAN = "no plan fits in memory"
-_NO_SCHEDULE = "not defined, as a device has stages on both sides of an embedding, or does not fit in memory"
+_NONE = "no plan or schedule"
 
 
 class LargeVocabularyCase(NamedTuple):
@@ -110,32 +108,30 @@ class VocabularyOptions(CaseOptions):
     )
 
 
-def scheduled(case: LargeVocabularyCase, work_limit: float) -> dict[str, tuple[float | None, str]]:
-    """Return each system's seconds of an iteration and its plan in words; None and why, where it has none."""
+def iterations_s(case: LargeVocabularyCase, work_limit: float) -> dict[str, float | None]:
+    """Return the seconds of an iteration by system.
+
+    It is None where no plan fits in memory, or where a hand-made schedule does not suit the plan: a device of
+    it has stages on both sides of an embedding, or too little memory.
+    """
     costs, cluster = ShapeCosts(case.model_shape), case.cluster
     capacity_gib = cluster.whole.memory_gib - _OPTIONS.reserve_gib
     ordinary = uninterrupted(search_plans(costs, cluster, SAMPLES, _OPTIONS)).plans
     trunks = search_trunks(costs, cluster, SAMPLES, case.shape, _OPTIONS)
     shared = (trunks[0].plan, trunks[0].shared) if trunks else None
     plans = {PLAIN: (ordinary[0].plan, None) if ordinary else None, PLUS: shared, TESSEL: shared}
-    systems: dict[str, tuple[float | None, str]] = {}
+    seconds: dict[str, float | None] = dict.fromkeys(plans)
     for system, planned in plans.items():
         if planned is None:
-            systems[system] = None, _NO_PLAN
             continue
         plan, vocabulary = planned
         pieces = chunk_pieces(plan, costs, shared=vocabulary, are_whole=True)
         capacities_gib, tick_ms = [capacity_gib] * plan.num_stages, None if vocabulary else _PLAIN_TICK_MS
         placed = placement_of_pieces("planned", plan, pieces, capacities_gib, tick_ms).per_micro_batch
         schedule = _schedule(system, replace(placed, transfer=()), plan.num_micro_batches, work_limit)
-        seconds = None if schedule is None else placed.ms(schedule.makespan) / 1e3
-        systems[system] = seconds, _NO_SCHEDULE if seconds is None else _in_words(plan)
-    return systems
-
-
-def _in_words(plan: Plan) -> str:
-    stages = "1 stage" if plan.num_stages == 1 else f"{plan.num_stages} stages"
-    return f"{stages} on {plan.cluster.num_gpus} GPUs, {plan.num_micro_batches} micro-batches"
+        if schedule is not None:
+            seconds[system] = placed.ms(schedule.makespan) / 1e3
+    return seconds
 
 
 def _schedule(system: str, placement: Placement, number: int, work_limit: float) -> Schedule | None:
@@ -150,16 +146,16 @@ def _schedule(system: str, placement: Placement, number: int, work_limit: float)
 
 
 def _throughput_rows(options: VocabularyOptions, case: LargeVocabularyCase) -> Iterator[Row]:
-    systems = scheduled(case, options.work_limit)
+    times_s = iterations_s(case, options.work_limit)
     operations = SAMPLES * model_flops(case.model_shape)
-    for label, (seconds, note) in systems.items():
-        pflops = operations / seconds / 1e15 if seconds else None
-        yield Row(label, _PFLOPS, pflops, digits=3, note=note, series=label)
-    ours_s, _ = systems[TESSEL]
+    for label, time_s in times_s.items():
+        pflops = operations / time_s / 1e15 if time_s else None
+        yield Row(label, _PFLOPS, pflops, digits=3, note="" if time_s else _NONE, series=label)
+    ours_s = times_s[TESSEL]
     for label, published in ((PLAIN, PAPER_SPEEDUPS[case.shape]), (PLUS, OVER_ONE_F_ONE_B_PLUS)):
-        seconds, _ = systems[label]
-        ratio = seconds / ours_s if seconds and ours_s else None
-        note = "the paper's is the largest of its models" if ratio else "not defined"
+        time_s = times_s[label]
+        ratio = time_s / ours_s if time_s and ours_s else None
+        note = "the paper's largest" if ratio else _NONE
         yield Row(f"{TESSEL} / {label}", _SPEEDUP, ratio, published, digits=1, note=note, series=label)
 
 
@@ -173,8 +169,8 @@ def _throughput_trends(rows: Sequence[Row]) -> Iterator[Trend]:
         span(plus),
     )
     plain = {case: ratio for (label, case), ratio in over.items() if label == PLAIN}
-    says = "more throughput than 1F1B for every model"
-    yield Trend(says, min(plain.values(), default=0) > 1, listed(plain))
+    conclusion = "more throughput than 1F1B for every model"
+    yield Trend(conclusion, min(plain.values(), default=0) > 1, listed(plain))
     several = [case for case in grouped(rows) if len({*CASES[case].cluster.node_of}) > 1]
     if pairs := {case: over[PLAIN, case] / over[PLUS, case] for case in several if (PLUS, case) in over}:
         holds = min(pairs.values()) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,10 @@ from experiments.reproduce.catalogue import ITEMS as EVERY
 from experiments.reproduce.dissertation.configurations import (
     FLAT,
     NETWORKS,
-    ProfileOptions,
     planned,
     profile_of,
 )
+from experiments.reproduce.item import DataOptions
 
 TABLE_2_2, FIGURE_6_5 = EVERY["dissertation_table2_2"], EVERY["dissertation_figure6_5"]
 SPOT_PRICES = SHARED_DATA / "spot_prices"
@@ -28,17 +29,16 @@ def test_configurations_are_as_claimed_and_trends_hold() -> None:
 
 
 @pytest.mark.skipif(not SPOT_PRICES.is_dir(), reason="needs the shared data")
-def test_spot_prices_are_as_claimed_and_their_trends_hold() -> None:
+def test_spot_prices_are_as_claimed() -> None:
     rows = FIGURE_6_5.rows(FIGURE_6_5.options(data=str(SPOT_PRICES)))
     assert len(FIGURE_6_5.compared(rows)) == len(rows) == 60
     assert all(FIGURE_6_5.is_as_claimed(row) for row in rows)
-    assert all(trend.holds for trend in FIGURE_6_5.trends(rows))
 
 
 def test_spot_prices_and_the_published_table_are_needed(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="^data: has no value; give the folder of spot prices"):
+    with pytest.raises(ValueError, match="^data: has no value; give the folder of published_cost"):
         FIGURE_6_5.cases(FIGURE_6_5.options())
-    with pytest.raises(ValueError, match=r"published_cost_reduction.csv: cannot be read"):
+    with pytest.raises(ValueError, match="^data: .* has no published_cost_reduction.csv; give"):
         FIGURE_6_5.cases(FIGURE_6_5.options(data=str(tmp_path)))
 
 
@@ -46,9 +46,11 @@ def test_every_figure_of_measurements_is_an_item_or_said_not_to_be_made() -> Non
     """Chapters 2 to 4; the others show how something works, or are of other systems."""
     shown = {1, *range(9, 18)}, {*range(5, 13)}, {*range(6, 9), *range(10, 19)}
     page = (ROOT / "docs/commands/reproduce.md").read_text(encoding="utf-8")
+    spans = re.findall(r"\b(\d)\.(\d+)(?: to \d\.(\d+))?", page.split("## What is not made")[1])
+    not_made = {(int(i), j) for i, first, last in spans for j in range(int(first), int(last or first) + 1)}
     for i, figures in enumerate(shown, 2):
         for j in figures:
-            assert (f"dissertation_figure{i}_{j}" in EVERY) != (f"\n| {i}.{j} | " in page), f"{i}.{j}"
+            assert (f"dissertation_figure{i}_{j}" in EVERY) != ((i, j) in not_made), f"{i}.{j}"
 
 
 def test_no_stage_has_15_workers_of_4x4() -> None:
@@ -61,16 +63,16 @@ def test_no_stage_has_15_workers_of_4x4() -> None:
             inner = NETWORKS[network][0].count
             for sync in ("per_worker", "printed"):
                 workers = planned(profile, network, sync)
-                assert all(each <= inner or each % inner == 0 for each in workers), (network, sync)
+                assert all(number <= inner or number % inner == 0 for number in workers), (network, sync)
     assert planned(profile_of("vgg16"), "4x4 (A)", "printed") == [12, 3, 1]
 
 
 @pytest.mark.skipif(not (SHARED_DATA / "pipedream").is_dir(), reason="needs the shared data")
 def test_gnmt_comes_from_its_profile() -> None:
-    options = ProfileOptions(only=("gnmt",), data=str(SHARED_DATA / "pipedream"))
+    options = DataOptions(only=("gnmt",), data=str(SHARED_DATA / "pipedream"))
     workers = {
         row.label: row.ours for row in TABLE_2_2.rows(options) if row.metric == "workers_of_first_stage"
     }
     assert workers == {"1x4 (A)": 1, "3x4 (A)": 4, "2x8 (B)": 8}
     with pytest.raises(ValueError, match="^data: .*gnmt.csv"):
-        TABLE_2_2.cases(ProfileOptions(data="nowhere"))
+        TABLE_2_2.cases(DataOptions(data="nowhere"))

@@ -10,16 +10,15 @@ from pathlib import Path
 import pytest
 from places import SHARED_DATA
 
+from experiments.config.options import OptionError
 from experiments.reproduce.catalogue import ITEMS
-from experiments.reproduce.item import Claim, Item, Row
+from experiments.reproduce.item import Claim, DataOptions, Item, Row
 from experiments.reproduce.perseus.divisions import DIVISIONS, divided_layers
 from experiments.reproduce.perseus.savings import ENERGY, ENVPIPE_FILE, OURS, SAVING, envpipe_energy_j
 from experiments.reproduce.perseus.workloads import (
     EMULATED,
     EXPERIMENTS,
     Costed,
-    DataError,
-    PerseusOptions,
     costed,
     data_folder,
 )
@@ -44,8 +43,8 @@ def test_without_data_layers_are_modelled(name: str) -> None:
     rows = rows_of(item)
     assert rows and not [row for row in rows if not item.is_as_claimed(row)]
     assert all(trend.holds for trend in item.trends(rows))
-    if item.options is PerseusOptions:
-        assert not [row for row in rows if "measured" in row.note and row.metric == SAVING]
+    if item.options is DataOptions:
+        assert not [row for row in rows if row.note in ("measured", "regressed")]
         assert all(item.claim_of(row) is Claim.TREND for row in rows if row.published is not None)
 
 
@@ -57,8 +56,8 @@ def test_measured_workloads_save_what_is_published(name: str, number: int) -> No
     compared = [row for row in rows if BY_NAME[name].claim_of(row) is Claim.WITHIN and row.metric == SAVING]
     assert len(compared) == {"table3": 8, "table4": 24}[name]
     assert all(BY_NAME[name].is_as_claimed(row) for row in compared)
-    others = [trend.says for trend in BY_NAME[name].trends(rows) if not trend.holds]
-    assert all("emulated savings" in says for says in others) and len(others) == (name == "table3")
+    others = [trend.conclusion for trend in BY_NAME[name].trends(rows) if not trend.holds]
+    assert all("emulated savings" in text for text in others) and len(others) == (name == "table3")
 
 
 @needs_data
@@ -68,13 +67,13 @@ def test_the_measured_micro_batches_are_of_six_samples() -> None:
         measured = _shortest(costed(workload, DATA))
         six = costed(workload._replace(micro_batch_size=6), None)
         assert _shortest(six) == pytest.approx(measured, rel=0.03)
-        sixth = [each / 6 for each in measured]
+        sixth = [total / 6 for total in measured]
         assert _shortest(costed(workload, None)) == pytest.approx(sixth, rel=0.03)
 
 
 def _shortest(costs: Costed) -> list[float]:
     """Return the time and the energy of all blocks at their highest clocks."""
-    points = [min(each, key=lambda point: point.time_ms) for each in costs.profile.points.values()]
+    points = [min(block, key=lambda point: point.time_ms) for block in costs.profile.points.values()]
     return [sum(point.time_ms for point in points), sum(point.energy_mj for point in points)]
 
 
@@ -93,14 +92,14 @@ def test_divisions_have_all_layers() -> None:
     for division in DIVISIONS.values():
         if division.stage_layers is not None:
             assert sum(division.stage_layers) == len(divided_layers(division.model))
-    lacking = [(each.gpu, each.model) for each in DIVISIONS.values() if each.stage_layers is None]
+    lacking = [key[:2] for key, division in DIVISIONS.items() if division.stage_layers is None]
     assert lacking == [("a100", "bloom_3b"), ("a100", "bloom_7b")]
 
 
 def test_wrong_folders_and_files_are_one_line(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"^data: /nowhere is not a folder; give"):
+    with pytest.raises(OptionError, match=r"^data: /nowhere has no profile such as rebuilt/"):
         data_folder("/nowhere")
-    with pytest.raises(DataError, match=r"^data: .* has no profile such as rebuilt/"):
+    with pytest.raises(OptionError, match=r"^data: .* has no profile such as rebuilt/"):
         data_folder(str(tmp_path))
     workload = EMULATED["a100_gpt3_175b"]
     profile = tmp_path / workload.profile
@@ -114,6 +113,6 @@ def test_wrong_folders_and_files_are_one_line(tmp_path: Path) -> None:
     assert envpipe_energy_j(tmp_path, workload, 12) is None
     head = "model,device,num_microbatches,energy\n"
     path.write_text(f"{head}gpt3-175b,a100_sxm,12,-1\n")
-    with pytest.raises(DataError, match=f"^{path}: line 2, column energy: '-1' is not a number above 0"):
+    with pytest.raises(OptionError, match=f"^{path}: line 2, column energy: '-1' is not a number above 0"):
         envpipe_energy_j(tmp_path, workload, 12)
     shutil.rmtree(path.parent)

@@ -17,11 +17,11 @@ def test_cases_of_an_item_have_their_rows_and_manifest(ran: Callable[..., Any], 
     with (tmp_path / "out/dissertation_table2_2_rows.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["case"] for row in rows} == {"vgg16", "resnet50"}
-    found = json.loads((tmp_path / "out/dissertation_table2_2.json").read_text())
+    manifest = json.loads((tmp_path / "out/dissertation_table2_2.json").read_text())
     record = json.loads((tmp_path / "out/result.json").read_text())
-    assert len(rows) == found["rows"] == record["figures"]["rows"] > found["rows_compared"] > 0
-    assert found["trends"][0]["holds"]
-    assert found["options"] == {"only": ["vgg16", "resnet50"]}
+    assert len(rows) == manifest["rows"] == record["figures"]["rows"] > manifest["rows_compared"] > 0
+    assert manifest["trends"][0]["holds"]
+    assert manifest["options"] == {"only": ["vgg16", "resnet50"]}
 
 
 @pytest.mark.parametrize(

@@ -117,21 +117,21 @@ def test_a_kept_result_is_read_as_it_was_made(tmp_path: Path) -> None:
     made = run(item_of(Maker()), Squares(), tmp_path)
     for size in ("small", "full"):
         record("squares", size, manifest(made, size), made.rows, tmp_path / "results")
-    found = read_recorded("squares", "small", tmp_path / "results")
-    assert (found.manifest["size"], found.manifest["options"]) == ("small", {"most": 3})
-    assert rows_to_csv(found.rows) == rows_to_csv(made.rows)
+    kept = read_recorded("squares", "small", tmp_path / "results")
+    assert (kept.manifest["size"], kept.manifest["options"]) == ("small", {"most": 3})
+    assert rows_to_csv(kept.rows) == rows_to_csv(made.rows)
     assert read_recorded("others", "full", tmp_path / "results") is None
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (Squares(most=0), "most: 0 is not a whole number of 1 or more"),
         (CaseOptions(("4",)), "only: '4' is not known; the options are 1, 2"),
         (CaseOptions(("1", "1")), "only: '1' is named twice; name each once"),
     ],
 )
-def test_options_are_checked_by_their_declaration(options: object, says: str) -> None:
+def test_options_are_checked_by_their_declaration(options: object, message: str) -> None:
     item = replace(item_of(Maker()), known=("1", "2"))
-    with pytest.raises(OptionError, match=f"^{says}"):
+    with pytest.raises(OptionError, match=f"^{message}"):
         item.cases(options)

@@ -61,7 +61,7 @@ def test_memory_follows_from_the_model() -> None:
     placement = times.with_split_backward(16)
     released = [placement.by_name[name].memory for name in ("F0", "I0", "W0")]
     held = 34 * 4096 + 5 * 32 * 1024
-    assert [each * (held // 37) for each in released] == [held, -(held - 32 * 4096), -32 * 4096]
+    assert [units * (held // 37) for units in released] == [held, -(held - 32 * 4096), -32 * 4096]
     assert placement.memory == (16 * 37,) * 8
 
 

@@ -9,11 +9,9 @@ from told import told
 
 from experiments.config.options import OptionError
 from experiments.reproduce.catalogue import ITEMS
-from experiments.reproduce.tessel.bubbles import MODELS, added_bubble_rate, in_flight_as_memory
+from experiments.reproduce.tessel.bubbles import MODELS, added_bubble_rate
 from placements.shapes import SHAPES, v_shape, x_shape
 from schedsearch.baselines import HAND_MADE
-from schedsearch.searches.search import search
-from schedsearch.tessel import tessel
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=lambda model: model.name)
@@ -35,20 +33,8 @@ def test_the_bubble_of_chimera_is_its_formula(depth: int) -> None:
     assert rate == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("shape", ["v_shape", "m_shape"])
-def test_micro_batches_in_flight_are_units_of_memory(shape: str) -> None:
-    """On three devices, where Tessel's search tries every assignment in a moment."""
-    placement = SHAPES[shape](num_devices=3)
-    for theirs in tessel(placement, 3, max_in_flight=3, time_limit_s=60).by_in_flight:
-        limited = in_flight_as_memory(placement, theirs.in_flight)
-        assert limited is not None
-        ours = search(limited, 1, micro_batches_per_repetend=1, objectives=["period"]).repetend
-        assert ours.period == theirs.repetend.period == theirs.bound
-    assert in_flight_as_memory(SHAPES[shape](inference=True), 2) is None
-
-
 @pytest.mark.parametrize(
-    ("name", "option", "value", "says"),
+    ("name", "option", "value", "message"),
     [
         ("tessel_table2", "only", ("bert",), "only: 'bert' is not known"),
         ("tessel_table2", "work_limit", 0.0, "work_limit: 0.0 is not a number above 0"),
@@ -56,6 +42,6 @@ def test_micro_batches_in_flight_are_units_of_memory(shape: str) -> None:
         ("tessel_figure9", "micro_batches", (), "micro_batches: [] is not a list of at least one"),
     ],
 )
-def test_wrong_options_are_one_line(name: str, option: str, value: object, says: str) -> None:
-    with told(OptionError, says):
+def test_wrong_options_are_one_line(name: str, option: str, value: object, message: str) -> None:
+    with told(OptionError, message):
         ITEMS[name].cases(replace(ITEMS[name].small, **{option: value}))
