@@ -13,6 +13,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
 import gallery_pages  # noqa: E402 - found by the line above
+from field_tables import with_tables  # noqa: E402
 from options_table import tables  # noqa: E402
 
 from experiments.reproduce.catalogue import ITEMS  # noqa: E402
@@ -73,6 +74,17 @@ class Options(SphinxDirective):
         return [nodes.container("", *found, classes=["options"])]
 
 
+class TableOf(SphinxDirective):
+    """``{table-of} fields of RECORD`` or ``{table-of} gpus``: a table too long for the page itself."""
+
+    required_arguments = 1
+    optional_arguments = 2
+
+    def run(self) -> list[nodes.Node]:
+        """Return the table."""
+        return self.parse_text_to_nodes(with_tables(f"<!-- {' '.join(self.arguments)} -->\n\n"))
+
+
 class Gallery(SphinxDirective):
     """A card for each ``notebook: sentence``, and a list of their pages for the menu."""
 
@@ -88,8 +100,9 @@ class Gallery(SphinxDirective):
 
 
 def setup(app: Sphinx) -> None:
-    """Add the two directives, make the gallery, and change what Sphinx would show otherwise."""
+    """Add the three directives, make the gallery, and change what Sphinx would show otherwise."""
     app.add_directive("options", Options)
+    app.add_directive("table-of", TableOf)
     app.add_directive("gallery", Gallery)
     app.connect("builder-inited", lambda app: gallery_pages.make_pages())
     app.connect("builder-inited", lambda app: draw_figures(ITEMS.values(), HERE / FIGURES))

@@ -12,16 +12,15 @@ _SPECIAL, _ESCAPED = re.compile(r"([|*<])"), r"\\\1"
 
 
 def tables(command: str, groups: list[str]) -> Iterator[str]:
-    """Yield the tables of some groups of a command's options in Markdown, or of all and other planners'."""
+    """Yield Markdown tables of a command's options: of some groups, or of all with each planner's own."""
     if not groups:
         yield _table(known := list(options_of(command)))
         for kind in sorted(kinds_of(command, "planner")):
-            own = [
-                each for each in options_of(command, {"planner": kind}) if each.name.startswith("planner.")
-            ]
-            if not all(each in known for each in own):
+            options = options_of(command, {"planner": kind})
+            of_planner = [option for option in options if option.name.startswith("planner.")]
+            if not all(option in known for option in of_planner):
                 yield f"**`planner={kind}`**"
-                yield _table(own)
+                yield _table(of_planner)
     for group in groups:
         if group == "experiment":
             yield from _items(command)
@@ -39,11 +38,11 @@ def _items(command: str) -> Iterator[str]:
     """Yield a table of each item's own options."""
     common = list(options_of(command))
     for kind in sorted(kinds_of(command, "experiment")):
-        own = [option for option in options_of(command, {"experiment": kind}) if option not in common]
-        own = [option for option in own if option.name != "experiment"]
-        if own:
+        options = options_of(command, {"experiment": kind})
+        of_item = [option for option in options if option not in common and option.name != "experiment"]
+        if of_item:
             yield f"**`experiment={kind}`**"
-            yield _table(own)
+            yield _table(of_item)
 
 
 def _table(options: list[Option]) -> str:

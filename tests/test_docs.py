@@ -53,8 +53,7 @@ def name_of(path: Path) -> str:
 
 def anchors(path: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub and MyST make them."""
-    text = FENCE.sub("", path.read_text(encoding="utf-8"))
-    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", FENCE.sub("", path.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
@@ -181,6 +180,8 @@ def test_the_tables_of_a_page_have_options_of_its_command(command: str) -> None:
 def test_tables_of_fields_are_as_the_fields_are_declared(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert with_tables(text) == text, "write the tables anew with python docs/field_tables.py"
+    for table in re.findall(r"^```\{table-of\} (.*)$", text, re.MULTILINE):
+        assert "\n| `" in with_tables(f"<!-- {table} -->\n\n"), f"{table}: there is no such table"
 
 
 def test_the_page_of_measured_runs_is_as_recorded() -> None:
@@ -218,8 +219,7 @@ def test_every_placement_has_a_table() -> None:
     text = "\n".join(tables("search", ["placement"]))
     for kind, options in PLACEMENTS.items():
         assert f"**`placement={kind}`**\n| option" in text
-        for option in options:
-            assert f"| `placement.{option.name}` |" in text
+        assert all(f"| `placement.{option.name}` |" in text for option in options)
 
 
 def test_the_file_of_modes_on_its_page_is_that_of_the_examples() -> None:
