@@ -32,6 +32,7 @@ from experiments.search.options import read_options
 from placements.placement_file import placement_from_dict, read_placement
 
 sys.path.append(str(ROOT / "docs"))
+import front_page
 import is_it_right
 import layout_pages
 from field_tables import with_tables
@@ -40,7 +41,7 @@ from options_table import tables
 DOCS = ROOT / "docs"
 PAGES = sorted(set(DOCS.rglob("*.md")) - set(DOCS.glob("gallery/made/*.md")))
 TEXTS = [*PAGES, *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG"))]
-MOST_LINES = 200
+MAX_WORDS = {"README": 1100, "all pages": 55_000, "tried": 1500}
 
 FENCE = re.compile(r"^```(.*)\n((?:.*\n)*?)^```$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -57,15 +58,41 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+def num_words(*pages: Path) -> int:
+    return sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+
+
+def test_pages_are_short() -> None:
+    assert num_words(ROOT / "README.md") <= MAX_WORDS["README"]
+    assert num_words(*PAGES) <= MAX_WORDS["all pages"]
+    assert num_words(DOCS / "tried.md") <= MAX_WORDS["tried"]
+
+
+def test_figures_of_the_readme_are_as_recorded() -> None:
+    """Figures with a unit stand only in the part that is written from the record."""
+    readme = front_page.README.read_text(encoding="utf-8")
+    record, board = (json.loads(path.read_text("utf-8")) for path in (front_page.RECORD, front_page.BOARD))
+    remedy = "write it anew with python docs/front_page.py"
+    assert front_page.with_figures(readme, record, board) == readme, remedy
+    before, rest = readme.split(front_page.BEGIN)
+    others = before + rest.split(front_page.END)[1]
+    assert not re.findall(r"\d[\d.,]* ?(?:ms|s|%|J|W|GiB|MiB|times)\b", FENCE.sub("", others))
+
+
+def test_schedules_by_hand_are_as_the_readme_has_them() -> None:
+    cases = json.loads(front_page.RECORD.read_text(encoding="utf-8"))["cases"]
+    name, schedule = front_page.best_of_stages()
+    by_hand = {"memory": front_page.memory_by_hand(16)}
+    by_hand["stages"] = (name, schedule.placement.ms(schedule.makespan))
+    for case, figures in by_hand.items():
+        assert figures == (cases[case]["by_hand"], pytest.approx(cases[case]["by_hand_ms"]))
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=name_of)
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     for link in LINK.findall(text):
-        if re.match(r"\w+:|made/", link):  # what is made when the site is built
+        if re.match(r"\w+:|made/|\.\./\.\./actions/", link):  # pages of the site, or of the host
             continue
         file, _, anchor = link.partition("#")
         target = page.parent / file if file else page
@@ -185,10 +212,8 @@ def test_tables_of_fields_are_as_the_fields_are_declared(page: Path) -> None:
 
 
 def test_the_page_of_measured_runs_is_as_recorded() -> None:
-    page, readme = (path.read_text(encoding="utf-8") for path in (is_it_right.PAGE, is_it_right.README))
-    remedy = "write them anew with python docs/is_it_right.py"
-    assert is_it_right.with_table(page) == page, remedy
-    assert is_it_right.with_rows(readme) == readme, remedy
+    page = is_it_right.PAGE.read_text(encoding="utf-8")
+    assert is_it_right.with_table(page) == page, "write it anew with python docs/is_it_right.py"
 
 
 def test_the_recorded_board_is_as_runs_are_predicted(tmp_path: Path) -> None:
@@ -207,10 +232,9 @@ def test_the_recorded_board_is_as_runs_are_predicted(tmp_path: Path) -> None:
 
 def test_layouts_are_as_they_are_recorded() -> None:
     data = json.loads(layout_pages.DATA.read_text(encoding="utf-8"))
-    page, readme = (path.read_text("utf-8") for path in (layout_pages.PAGE, layout_pages.README))
-    remedy = "write them anew with python docs/layout_pages.py"
+    page = layout_pages.PAGE.read_text(encoding="utf-8")
+    remedy = "write it anew with python docs/layout_pages.py"
     assert layout_pages.with_table(page, data["layouts"]) == page, remedy
-    assert layout_pages.with_recipe(readme, data["recipe"]) == readme, remedy
     for row in (data["layouts"][0], data["layouts"][-2]):
         assert layout_pages.found_layout(row) == row, remedy
 
