@@ -121,9 +121,9 @@ def test_a_comparison_is_of_what_both_have(tmp_path: Path) -> None:
 
 def test_older_results_files_are_read() -> None:
     older = {path.stem: read_rows(path) for path in (frame.CASES.parent / "measured").glob("*.json")}
-    assert len(older) > 25 and all(older.values())
+    assert len(older) > 20 and all(older.values())
     assert older["search"][0].figures["period"] == 4 and older["search"][0].part == "shapes4"
-    assert any(row.case == "k_4x16_memory_6" for row in older["instances_5"])
+    assert any(row.case == "k_4x16_memory_6" for row in older["instances"])
 
 
 def run(folder: Path, *arguments: str) -> int:
