@@ -133,13 +133,13 @@ def starts_in_order(problem: Json, orders: list[str], begins: list[int]) -> Mapp
             continue
         name, n = queues[lane][place[lane]]
         lanes = lanes_of(blocks[name])
-        is_first = all(queues[own][place[own]] == (name, n) for own in lanes)
+        is_first = all(queues[needed][place[needed]] == (name, n) for needed in lanes)
         if is_first and all(starts[earlier][n] >= 0 for earlier, _ in inputs[name]):
             arrivals = [starts[earlier][n] + ticks for earlier, ticks in inputs[name]]
-            starts[name][n] = max([free[own] for own in lanes] + arrivals)
-            for own in lanes:
-                place[own] += 1
-                free[own] = starts[name][n] + blocks[name]["time"]
+            starts[name][n] = max([free[needed] for needed in lanes] + arrivals)
+            for needed in lanes:
+                place[needed] += 1
+                free[needed] = starts[name][n] + blocks[name]["time"]
             waiting += wakes[name]
     for lane, queue in queues.items():
         if place[lane] < len(queue):

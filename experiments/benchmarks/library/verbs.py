@@ -121,7 +121,7 @@ def searched(
         today = datetime.now(UTC).date().isoformat()
         values = ("the schedsearch authors", today, commit(), "search", round(result.seconds, 2))
         record = dict(zip(RECORD, values, strict=True))
-        answers = [answers_from(found) for found in (*schedules, result.repetend) if found is not None]
+        answers = [answers_from(candidate) for candidate in (*schedules, result.repetend) if candidate]
         with _locked(folder):
             better = [figure for of in answers for figure in keep(folder, problem, of, record, bounds)]
         figures["better"] = ", ".join(dict.fromkeys(better)) or None
