@@ -11,7 +11,8 @@ writes one table, and compares it with another one. So a new case is a line, and
 - `measures`: functions of cases, a file for each group
 - `inputs`: placements, profiles and batches that measures are about
 - `others`: peers, and programs of our own that stand for them
-- `instances`: named placements with the best answers known; ``search``, ``check``, ``add``
+- `instances`: data set of named problems with the best answers known, and its checker
+- `library`: searches these problems and stores better answers
 
 What they gave is in ``measured``; its older files have other columns.
 """

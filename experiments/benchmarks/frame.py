@@ -145,19 +145,19 @@ def _of_part(name: str, part: Field, measures: ModuleType) -> Iterator[Case]:
     measure = getattr(measures, part["measure"].text(), None)
     if measure is None:
         raise part["measure"].wrong("a measure of this group")
-    common, each = part.get("with", {}).mapping(), part.get("each", {}).mapping()
+    common, lists = part.get("with", {}).mapping(), part.get("each", {}).mapping()
     names, is_first = set[str](), part.get("quick", True).value
     for line in part.get("cases", [{}]).items():
-        for values in itertools.product(*each.values()):
-            own = dict(zip(each, values, strict=True)) | line.mapping()
-            arguments = {key: value for key, value in own.items() if key not in _OF_CASE}
-            template = own.get("name") or part.get("name").value
+        for values in itertools.product(*lists.values()):
+            fields = dict(zip(lists, values, strict=True)) | line.mapping()
+            arguments = {key: value for key, value in fields.items() if key not in _OF_CASE}
+            template = fields.get("name") or part.get("name").value
             title = ", ".join(f"{key} {value}" for key, value in arguments.items())
             title = template.format_map(common | arguments) if template else title
             if title in names:
                 raise line.mistake(f"{title!r} is there twice; give another name")
             names.add(title)
-            reach, needs = ((*part.get(key, []).value, *own.get(key, [])) for key in ("reach", "needs"))
+            reach, needs = ((*part.get(key, []).value, *fields.get(key, [])) for key in ("reach", "needs"))
             yield Case(name, title, measure, common | arguments, reach, needs, is_first)
             is_first = False
 
@@ -212,7 +212,7 @@ def read_rows(path: Path) -> list[Row]:
     with in_file(path, BenchmarkError):
         top.version(2)
         rows = []
-        for row in (each.mapping() for each in top["rows"].items()):
+        for row in (entry.mapping() for entry in top["rows"].items()):
             old = {k: v for k, v in row.items() if isinstance(v, (int, float))}
             part, case = row.get("part") or row.get("group", ""), row.get("case") or row.get("instance", "")
             reach, missed = (tuple(row.get(key) or ()) for key in ("reach", "missed"))
@@ -249,7 +249,8 @@ def _table(rows: Sequence[Row]) -> str:
     ]
     if len(rows) > 1:
         known = [[row.numbers[name] for row in rows if name in row.numbers] for name in names]
-        lines.append(("mean", "", summary(rows), *(_cell(mean(each)) if each else "" for each in known)))
+        means = (_cell(mean(values)) if values else "" for values in known)
+        lines.append(("mean", "", summary(rows), *means))
     return markdown_table(("case", "must reach", "reached", *names), lines)
 
 

@@ -92,7 +92,7 @@ def expert_layers(num_devices: int, layers: int, slower: float = 1.0) -> Placeme
     return placement if slower == 1 else replace(placement, slowdown=(slowdown,))
 
 
-_OWN: tuple[Callable[..., Placement], ...] = (recomputing, offloading, expert_layers)
-
-MAKERS = {maker.__name__: maker for maker in _OWN}
+MAKERS: Mapping[str, Callable[..., Placement]] = {
+    maker.__name__: maker for maker in (recomputing, offloading, expert_layers)
+}
 """Makers of placements beside `SHAPES`, by name."""

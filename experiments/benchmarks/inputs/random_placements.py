@@ -11,23 +11,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from placements import Block, Kind, Placement
-from placements.block import PlacementError
 from placements.shapes import k_shape, loop_shape, m_shape, nn_shape, v_shape, wave_shape, x_shape
 from schedsearch.proof.memory_need import minimum_memory
 
 
 def random_dag(
-    num_devices: int = 4,
-    num_blocks: int = 8,
-    seed: int = 0,
-    max_inputs: int = 2,
-    shared_percent: int = 0,
-    split_backward: bool = False,
+    num_devices: int, num_blocks: int, seed: int, max_inputs: int = 2, shared_percent: int = 0
 ) -> Placement:
     """Return forward blocks after random earlier ones, on random devices, and their backward in reverse.
 
     Each device has a block before any has two more than it. A forward takes 500 to 1500 ticks, its backward
-    1.5 to 2.5 times as long (split: one half of it each), and it holds 1 to 4 units until then.
+    1.5 to 2.5 times as long, and it holds 1 to 4 units until then.
 
     Args:
         num_devices: Devices.
@@ -36,10 +30,7 @@ def random_dag(
         max_inputs: Most inputs of a block, among the four before it; with 1 each is after the one before
             it: a chain.
         shared_percent: How many of 100 blocks run on two devices together.
-        split_backward: Whether a backward is two blocks, of which nothing waits for the second.
     """
-    if num_blocks < num_devices:
-        raise PlacementError(f"num_blocks: {num_blocks} is fewer than {num_devices} devices; give more")
     draws = random.Random(seed)
 
     def below(number: int) -> int:
@@ -56,20 +47,13 @@ def random_dag(
         near = range(max(0, i - 4), i)
         inputs = {i - 1} if max_inputs == 1 else {near[below(len(near))] for _ in range(max_inputs) if near}
         after = tuple(f"F{j}" for j in sorted(inputs) if j >= 0)
-        blocks.append(
-            Block(f"F{i}", Kind.F, tuple(here), 500 + below(1001), memory=1 + below(4), after=after)
-        )
-    backward = "I" if split_backward else "B"
+        blocks.append(Block(f"F{i}", Kind.F, tuple(here), 500 + below(1001), 1 + below(4), after))
     for i in reversed(range(num_blocks)):
         forward = blocks[i]
         ticks = forward.time * (150 + below(101)) // 100
-        waiting = [f"{backward}{j}" for j in range(num_blocks) if f"F{i}" in blocks[j].after]
-        back = replace(forward, after=(f"F{i}", *waiting), memory=-forward.memory_on(forward.devices[0]))
-        if split_backward:
-            blocks.append(replace(back, name=f"I{i}", kind=Kind.I, time=ticks - ticks // 2, memory=0))
-            blocks.append(replace(back, name=f"W{i}", kind=Kind.W, time=ticks // 2, after=(f"I{i}",)))
-        else:
-            blocks.append(replace(back, name=f"B{i}", kind=Kind.B, time=ticks))
+        after = (f"F{i}", *(f"B{j}" for j in range(num_blocks) if f"F{i}" in blocks[j].after))
+        memory = -forward.memory_on(forward.devices[0])
+        blocks.append(Block(f"B{i}", Kind.B, forward.devices, ticks, memory, after))
     return Placement("random_dag", num_devices, tuple(blocks))
 
 

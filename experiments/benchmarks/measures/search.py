@@ -8,7 +8,7 @@ from typing import Any
 from experiments.benchmarks.inputs.made_placements import placement_of
 from experiments.benchmarks.inputs.random_placements import random_placement
 from experiments.benchmarks.inputs.shops import published_shop
-from experiments.benchmarks.instances.instance_file import named_instance
+from experiments.benchmarks.library.answers import named_problem, placement_of_problem
 from experiments.benchmarks.timing import load_solvers as prepare
 from placements import Placement
 from schedsearch.baselines import applicable
@@ -47,8 +47,8 @@ def searched(
 
 def instance(*, instance: str, options: Options, without: Collection[str] = ()) -> dict[str, Any]:
     """Search an instance of the library."""
-    found = named_instance(instance)
-    return _searched(found.placement, found.num_micro_batches, options, without)
+    problem = named_problem(instance)
+    return _searched(placement_of_problem(problem), problem["num_micro_batches"], options, without)
 
 
 def random(*, family: str, number: int, options: Options, without: Collection[str] = ()) -> dict[str, Any]:

@@ -102,7 +102,7 @@ ROWS = [
 
 
 def test_rows_are_a_results_file_and_a_table_for_each_part(tmp_path: Path) -> None:
-    path = tmp_path / "found.json"
+    path = tmp_path / "rows.json"
     write_rows(path, {"group": "search"}, ROWS)
     assert read_rows(path) == ROWS
     text = path.with_suffix(".md").read_text()
@@ -121,9 +121,9 @@ def test_a_comparison_is_of_what_both_have(tmp_path: Path) -> None:
 
 def test_older_results_files_are_read() -> None:
     older = {path.stem: read_rows(path) for path in (frame.CASES.parent / "measured").glob("*.json")}
-    assert len(older) > 25 and all(older.values())
+    assert len(older) > 20 and all(older.values())
     assert older["search"][0].figures["period"] == 4 and older["search"][0].part == "shapes4"
-    assert any(row.case == "k_4x16_memory_6" for row in older["instances_5"])
+    assert any(row.case == "k_4x16_memory_6" for row in older["instances"])
 
 
 def run(folder: Path, *arguments: str) -> int:
@@ -205,4 +205,4 @@ def test_every_condition_of_every_case_can_be_read(monkeypatch: pytest.MonkeyPat
     number = re.compile(r"\w+ (<=|>=|<|>|==) [\w.-]+")
     for group in GROUPS:
         for case in read_cases(group):
-            assert all(number.fullmatch(part) for each in case.reach for part in each.split(" or ")), case
+            assert all(number.fullmatch(part) for text in case.reach for part in text.split(" or ")), case

@@ -1,235 +1,236 @@
 from __future__ import annotations
 
-import csv
-import gzip
 import json
+import random
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 from told import told
 
 from experiments.benchmarks.frame import read_rows
-from experiments.benchmarks.instances import verbs
-from experiments.benchmarks.instances.answers import (
-    AnswerError,
-    Library,
-)
-from experiments.benchmarks.instances.instance_file import (
-    FOLDER,
-    Instance,
-    InstanceError,
-    read_group,
-    read_instances,
-)
-from placements import Placement
-from schedsearch.baselines import one_f_one_b, zb_h2
+from experiments.benchmarks.instances import check
+from experiments.benchmarks.instances.check import FOLDER, CheckError, Json
+from experiments.benchmarks.library import verbs
+from experiments.benchmarks.library.answers import RECORD, keep, placement_of_problem
+from placements.placement_file import placement_to_dict
+from placements.shapes import v_shape
+from schedsearch.baselines import zb_h2
 from schedsearch.device_span import device_spans
-from schedsearch.proof.memory_need import require_capacity
-from schedsearch.repetend import Repetend
-from schedsearch.schedule import Schedule
-from schedsearch.starts.steady_state import steady_state
+from schedsearch.schedule import Schedule, ScheduledBlock
+from schedsearch.validate import InvalidScheduleError, validate
 
-TINY = """
-schema_version: 1
-source: our own
-instances:
-- {name: v_2, micro_batches: 4, shape: v_shape, num_devices: 2, memory: 2, quick: true}
-- name: v_3_split
-  micro_batches: 4
-  shape: v_shape
-  num_devices: 3
-  split_backward: true
-  transfer: 1
-  memory: 3
-- name: one_device
-  micro_batches: 3
-  num_devices: 1
-  blocks:
-  - {name: F, kind: F, devices: 0, time: 2, memory: 1}
-  - {name: B, kind: B, devices: 0, time: 3, memory: -1, after: [F]}
-"""
+PROBLEMS = check.read_problems()
+V_2 = {"class": "tiny", "held_out": False, "quick": True, "source": "our own", "num_micro_batches": 3}
+V_2 |= {"transfer": []} | placement_to_dict(replace(v_shape(2).with_memory(2), name="v_2"))
+EXAMPLE: Json = json.loads(re.findall(r"```json\n(.*?)```", (FOLDER / "SCHEMA.md").read_text(), re.DOTALL)[0])
+RECORDED = {field: EXAMPLE[field] for field in RECORD}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    (tmp_path / "problems" / "tiny").mkdir(parents=True)
+    (tmp_path / "problems" / "tiny" / "v_2.json").write_text(json.dumps(V_2))
+    (tmp_path / "best_known.json").write_text("{}")
+    shutil.copy(FOLDER / "check.py", tmp_path)
+    (tmp_path / "v_2.json").write_text(json.dumps(EXAMPLE))
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def instances() -> list[Instance]:
-    return read_instances()
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", "check.py", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
-@cache
-def _require_capacity_of(placement: Placement) -> None:
-    require_capacity(placement)
+def test_every_answer_of_the_data_set_is_valid_in_a_copy_of_the_folder_alone(tmp_path: Path) -> None:
+    done = run(shutil.copytree(FOLDER, tmp_path / "copy"))
+    assert done.stdout.endswith("177 problems: answers and bounds are right\n"), done.stderr
 
 
-def test_every_instance_has_memory_for_a_micro_batch(instances: list[Instance]) -> None:
-    for instance in instances:
-        # Times do not matter for it; of the instances that differ in nothing else one is enough.
-        blocks = tuple(replace(block, time=1) for block in instance.placement.blocks)
-        placement = replace(instance.placement, name="", blocks=blocks, transfer=(), tick_ms=1.0)
-        if placement.num_devices <= 8:  # the others have a schedule, see below; this takes long for many
-            _require_capacity_of(placement)
+def test_the_files_are_of_the_schema() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = check.read_json(FOLDER / "schema.json")
+    files = [("answers", EXAMPLE), ("best_known", check.read_json(FOLDER / "best_known.json"))]
+    files += [("problem", problem) for problem in PROBLEMS.values()]
+    files += [("answers", answers) for answers in check.answers_of("dags").values()]
+    for name, data in files:
+        jsonschema.Draft202012Validator({**schema, "$ref": f"#/$defs/{name}"}).validate(data)
 
 
-def test_a_third_is_held_out_and_none_of_the_quick_ones(instances: list[Instance]) -> None:
-    assert len(instances) >= 150
-    assert {len(instance.name) <= 60 and bool(instance.source) for instance in instances} == {True}
-    assert 1 / 4 < sum(instance.is_held_out for instance in instances) / len(instances) < 2 / 5
-    quick = [instance for instance in instances if instance.is_quick]
-    assert len(quick) == 20
-    assert not [instance.name for instance in quick if instance.is_held_out]
-    assert {instance.group for instance in quick} == {instance.group for instance in instances}
+def test_what_is_published_says_the_same_everywhere() -> None:
+    for folder, kind in ((FOLDER, "dataset"), (ROOT, "software")):
+        zenodo, citation = check.read_json(folder / ".zenodo.json"), (folder / "CITATION.cff").read_text()
+        assert (zenodo["upload_type"], zenodo["access_right"]) == (kind, "open") and "doi" not in zenodo
+        assert f'title: "{zenodo["title"]}"\ntype: {kind}\n' in citation
+        by = f"license: {zenodo['license']}\nauthors:\n- name: {zenodo['creators'][0]['name']}\n"
+        assert by in citation and f"version: {zenodo.get('version', '')}" in citation
+    version = check.read_json(FOLDER / ".zenodo.json")["version"]
+    assert f"\n## {version} (" in (FOLDER / "CHANGES.md").read_text()
+    assert (FOLDER / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
-def test_the_table_is_of_the_instances_and_answers_of_random_graphs_still_hold(
-    instances: list[Instance],
-) -> None:
-    library = Library()
-    assert library.best.keys() == {instance.name for instance in instances}
-    for instance in instances:
-        assert library.best[instance.name].micro_batches == instance.num_micro_batches
-        assert library.best[instance.name].best["makespan"]  # so there is memory for it
-        if instance.group == "dags":  # a seed that gave another graph would show
-            library.check(instance)
+def test_the_readme_has_the_checkers_table_of_all_problems_of_which_a_third_is_held_out() -> None:
+    table = check.table([*PROBLEMS.values()], check.read_json(FOLDER / "best_known.json"))
+    assert f"<!-- table -->\n{table}<!-- end -->" in (FOLDER / "README.md").read_text()
+    assert 1 / 4 < sum(problem["held_out"] for problem in PROBLEMS.values()) / len(PROBLEMS) < 2 / 5
+    quick = [problem for problem in PROBLEMS.values() if problem["quick"]]
+    assert len(quick) == 20 and not any(problem["held_out"] for problem in quick)
+    assert {problem["class"] for problem in quick} == {problem["class"] for problem in PROBLEMS.values()}
+
+
+def refuses(judge: Callable[..., object], *arguments: object) -> bool:
+    try:
+        judge(*arguments)
+    except (CheckError, InvalidScheduleError):
+        return True
+    return False
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    "name", ["dag_6x24_12_blocks_seed_9_some", "k_4x16_memory_2", "v_8x32_split_111_memory_5"]
+)
+def test_the_checker_and_our_validation_agree(name: str) -> None:
+    """Also about schedules with one block moved; the two share no code."""
+    problem, draws, verdicts = PROBLEMS[name], random.Random(0), set()
+    orders = check.answers_of(problem["class"])[name]["makespan"]["orders"]
+    starts = check.starts_in_order(problem, orders, [0] * len(orders))
+    placement, number = placement_of_problem(problem), problem["num_micro_batches"]
+    for _ in range(40):
+        moved = {block: list(ticks) for block, ticks in starts.items()}
+        moved[draws.choice([*moved])][draws.randrange(number)] += draws.choice([0, 1, 50])
+        blocks = [ScheduledBlock(at, n, name) for name, ticks in moved.items() for n, at in enumerate(ticks)]
+        verdict = refuses(validate, Schedule(placement, number, tuple(blocks)))
+        assert verdict == refuses(check.check_schedule, problem, moved)
+        verdicts.add(verdict)
+    assert verdicts == {True, False}
+
+
+STARTS = {"F0": [0, 1, 8], "F1": [1, 5, 9], "B1": [2, 6, 10], "B0": [5, 9, 13]}
+FIRST = EXAMPLE["period"]["first_starts"]
+ON_1 = EXAMPLE["makespan"]["orders"][1]
+
+
+def test_the_checker_compares_and_refuses_a_wrong_table(folder: Path) -> None:
+    keep(folder, V_2, EXAMPLE | {"makespan": {"starts": STARTS | {"B0": [5, 9, 14]}}}, RECORDED, {})
+    (folder / "sent").mkdir()
+    shutil.copy(folder / "v_2.json", folder / "sent")
+    better = "v_2: makespan 16 is better than the best known, 17; the bound is 12\n"
+    assert better in run(folder, "v_2", "v_2.json").stdout and better in run(folder).stdout
+    best = check.read_json(folder / "best_known.json")
+    for figure, change, message in (
+        ("makespan", {"value": 15}, "the answer reaches 17, not 15"),
+        ("makespan", {"bound": 18, "bound_by": "search"}, "17 is below the bound, 18; one of them is wrong"),
+        ("period", {"bound": 3}, "the load proves 4, not 3"),
+    ):
+        changed = {"v_2": best["v_2"] | {figure: best["v_2"][figure] | change}}
+        (folder / "best_known.json").write_text(json.dumps(changed))
+        assert run(folder).stderr == f"v_2: {figure}: {message}\n"
+    assert run(folder, "v_3").stderr.startswith("v_3: is no class or problem")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
     [
-        ("num_devices: 2,", "num_devices: two,", r"instances\[0\] \(v_2\).num_devices: 'two' is not a whole"),
-        (
-            "shape: v_shape, num_devices: 2",
-            "shape: u_shape",
-            "shape: 'u_shape' is not known; use one of v_shape",
-        ),
-        ("num_devices: 2,", "depth: 2,", r"\(v_2\): has an unknown field 'depth'; the fields are name"),
-        ("name: v_2,", "name: V 2,", "name: 'V 2' is not a name; use small letters"),
-        ("memory: 2,", "times: {F: [1, 2, 3]},", "there is no block 'F2'; give a time for each stage"),
-        ("transfer: 1", "transfer: -1", r"\(v_3_split\).transfer: -1 is not a time"),
-        (
-            "memory: -1",
-            "memory: 0",
-            r"instances\[2\] \(one_device\).blocks: one micro-batch holds 1 of memory",
-        ),
-        ("source: our own", "", r"\(v_2\).source: '' is not a source; say where the times come from"),
-        ("name: v_3_split", "name: v_2", "the name 'v_2' is used in tiny too; rename one"),
+        ({"orders": ["F0 F0 F0 B0 B0 B0"]}, "give each of 2 devices its orders"),
+        ({"orders": ["F0 F0 B0 F0 B0", ON_1]}, "device 0 does not run each of its blocks once"),
+        ({"orders": ["B0 F0 F0 F0 B0 B0", ON_1]}, "orders: .* and a block before it wait for each other"),
+        ({"orders": ["F0 F0 F0 B0 B0 B0", ON_1]}, "device 0 holds 3 units of memory at 2, of 2"),
+        ({"starts": STARTS | {"F1": [0, 5, 9]}}, "F1 of micro-batch 0 starts at 0, its input F0 arrives at"),
+        ({"starts": STARTS | {"F0": [0, 0, 5]}}, "F0 of micro-batch 1 starts at 0 on device 0, .* until 1"),
+        ({"starts": STARTS | {"B0": [6, 9]}}, "B0 needs a start in whole ticks for each of 3 micro-batches"),
+        ({"ends": STARTS}, "is not as in SCHEMA.md: KeyError"),
+        ({"period": 3}, "a device has 4 ticks of work, more than the period of 3"),
+        ({"first_starts": FIRST | {"B0": [4]}}, "B0 of micro-batch 0 starts at 4, its input B1 arrives at 5"),
+        ({"first_starts": FIRST | {"B0": [6]}}, "F0 of micro-batch 2 starts at 8 on device 0, .* until 9"),
+        ({"first_starts": FIRST | {"B0": [9]}}, "device 0 holds 3 units of memory at 8, of 2"),
     ],
 )
-def test_a_mistake_in_a_file_is_one_line(folder: Path, old: str, new: str, message: str) -> None:
-    path = folder / "tiny.yaml"
-    path.write_text(TINY.replace(old, new, 1), encoding="utf-8")
-    with told(InstanceError, f"{path}: ", match=message):
-        read_instances([path])
+def test_a_broken_answer_is_one_line(answer: Json, message: str, folder: Path) -> None:
+    keep(folder, V_2, EXAMPLE, RECORDED, {})
+    assert run(folder, "v_2", "v_2.json").stdout.count("is equal to the best known") == 3
+    figure = "period" if {"period", "first_starts"} & answer.keys() else "makespan"
+    broken = {figure: EXAMPLE["period"] | answer if figure == "period" else answer}
+    (folder / "v_2.json").write_text(json.dumps(broken))
+    assert re.fullmatch(f"v_2: {figure}: {message}.*\n", run(folder, "v_2", "v_2.json").stderr)
 
 
-def search(folder: Path, *arguments: str) -> int:
-    output = str(folder / "results.json")
-    return verbs.main(["--folder", str(folder), "search", "--output", output, *arguments])
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("name", "v_3", "class and name are not those of the folder and the file"),
+        ("held_out", True, "held_out: the name decides it"),
+        ("memory", [2], "memory: give a limit for each of 2 devices"),
+        ("blocks", V_2["blocks"][:3], "memory: .* hold \\[1, 0\\] at their end"),
+        ("blocks", V_2["blocks"][::-1], "blocks: B0: after: no block before it is 'B1'"),
+        ("blocks", [V_2["blocks"][0]] * 2, "blocks: F0: give an unused name"),
+        ("transfer", [["F0", "B1", 1]], r"transfer: \['F0', 'B1'\] is not an input and its block"),
+        ("blocks", [{"name": "F0"}], "is not of the form in schema.json: KeyError"),
+        ("tick_ms", 0, "tick_ms: 0 is not"),
+    ],
+)
+def test_a_mistake_in_a_problem_is_one_line(folder: Path, field: str, value: Any, message: str) -> None:
+    (folder / "problems" / "tiny" / "v_2.json").write_text(json.dumps(V_2 | {field: value}))
+    with told(CheckError, match=rf"problems/tiny/v_2.json: {message}"):
+        for problem in check.read_problems(folder).values():
+            placement_of_problem(problem)
+
+
+def command(folder: Path, *arguments: str) -> int:
+    output = ["--output", str(folder / "results.json")] if arguments[0] == "search" else []
+    return verbs.main(["--folder", str(folder), *arguments, *output])
 
 
 def test_a_search_keeps_what_is_better(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert search(folder, "--work", "5", "--update", "--workers", "2") == 0
-    rows = {row.case: row.figures for row in read_rows(folder / "results.json")}
-    assert list(rows) == ["v_2", "v_3_split", "one_device"]
-    assert {name: figures["better"] for name, figures in rows.items()} == dict.fromkeys(
-        rows, "period, makespan, device_span"
-    )
-    best = {
-        row["instance"]: row for row in csv.DictReader((folder / "best_known.csv").open(encoding="utf-8"))
-    }
-    assert {name: row["best_period"] for name, row in best.items()} == {
-        "v_2": "4",
-        "v_3_split": "11/3",
-        "one_device": "5",
-    }
-    assert best["one_device"]["best_makespan"] == best["one_device"]["best_device_span"] == "15"
-    assert best["one_device"]["status"] == "OPTIMAL"
-    assert search(folder, "v_2", "--work", "5", "--without", "annealing") == 0
+    assert command(folder, "search", "--work", "5", "--update", "--workers", "2") == 0
     (row,) = read_rows(folder / "results.json")
-    assert row.part.startswith("tiny") and row.figures["period_gap"] == row.figures["makespan_gap"] == 0
-    assert verbs.main(["--folder", str(folder), "check"]) == 0
-    assert "3 instances: every stored answer is valid" in capsys.readouterr().out
+    assert (row.part, row.figures["better"]) == ("tiny", "makespan, device_span, period")
+    best = check.read_json(folder / "best_known.json")["v_2"]
+    assert [best[figure]["value"] for figure in check.FIGURES] == [4, 16, 16]
+    assert (best["period"]["who"], best["period"]["method"]) == ("the schedsearch authors", "search")
+    assert run(folder).stdout.endswith("1 problems: answers and bounds are right\n")
+    assert command(folder, "search", "v_2", "--work", "5", "--without", "annealing") == 0
+    row = read_rows(folder / "results.json")[0]
+    assert row.figures["period_gap"] == row.figures["makespan_gap"] == 0
+    assert command(folder, "keep", str(folder / "v_2.json")) == 0
+    assert "v_2: kept: nothing, as nothing is better" in capsys.readouterr().out
+
+
+def test_an_answer_that_was_sent_in_is_kept_with_its_record(folder: Path) -> None:
+    with told(CheckError, match="v_2: period: 4 is below the bound, 5; one of them is wrong"):
+        keep(folder, V_2, EXAMPLE, RECORDED, {"period": Fraction(5)})
+    assert check.read_json(folder / "best_known.json") == {}
+    assert command(folder, "keep", str(folder / "v_2.json")) == 0
+    best = check.read_json(folder / "best_known.json")["v_2"]
+    assert RECORDED.items() <= best["makespan"].items() and best["period"]["bound_by"] == "load"
 
 
 @pytest.mark.parametrize(
-    ("option", "message"),
+    ("arguments", "message"),
     [
-        ("--limit=-3", "--limit: -3 is not a positive number"),
-        ("--work=nan", "--work: nan is not a positive number"),
-        ("--workers=0", "--workers: 0 is not a positive number"),
-        ("--seeds=0", "--seeds: 0 is not a positive number"),
-        ("no_such", "name: 'no_such' is no group or instance; the groups are tiny"),
+        ("search --limit=-3", "--limit: -3 is not a positive number"),
+        ("search no_such", "name: 'no_such' is no class or problem; the classes are tiny"),
+        ("keep {}/best_known.json", "best_known.json: no problem has the name of this file; see SCHEMA.md"),
+        ("keep {}/problems/tiny/v_2.json", "v_2.json: who: is missing; see SCHEMA.md"),
     ],
 )
-def test_a_wrong_option_is_one_line_and_writes_nothing(
-    option: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_command_is_one_line(
+    arguments: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as end:
-        search(folder, option)
-    assert end.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {message}")
-    assert not (folder / "results.json").exists()
-
-
-@pytest.fixture
-def v_2(folder: Path) -> Instance:
-    return read_group(folder / "tiny.yaml")[0]
-
-
-def offer(folder: Path, instance: Instance, *found: Schedule | Repetend, **bound: Fraction) -> list[str]:
-    return Library(folder).offer(instance, found, bound, 1.0, "1")
-
-
-def _shortened(answers: dict[str, Any]) -> None:
-    answers["v_2"]["period"]["period"] = 3
-
-
-def _reordered(answers: dict[str, Any]) -> None:
-    orders = answers["v_2"]["makespan"]["orders"]
-    orders[1] = orders[1].replace("F1 B1", "B1 F1", 1)
-
-
-def _lost(answers: dict[str, Any]) -> None:
-    del answers["v_2"]["device_span"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (_shortened, "v_2: period: the answer is wrong: .* starts at"),
-        (_reordered, "v_2: makespan: the answer is wrong: .* of the devices make a cycle; remove it"),
-        (_lost, "v_2: device_span: the stored answer reaches None, and best_known.csv says"),
-    ],
-)
-def test_a_wrong_stored_answer_is_refused(
-    folder: Path, v_2: Instance, change: Callable[[dict[str, Any]], None], message: str
-) -> None:
-    schedule = one_f_one_b(v_2.placement, 4)
-    repetend = steady_state(one_f_one_b(v_2.placement, 12), 2)
-    assert repetend is not None
-    offer(folder, v_2, repetend, schedule)
-    path = folder / "answers" / "tiny.json.gz"
-    answers = json.loads(gzip.decompress(path.read_bytes()))
-    change(answers)
-    path.write_bytes(gzip.compress(json.dumps(answers).encode()))
-    with pytest.raises(AnswerError, match=message):
-        Library(folder).check(v_2)
+    with pytest.raises(SystemExit, match="2"):
+        command(folder, *arguments.format(folder).split())
+    assert capsys.readouterr().err.splitlines()[-1].endswith(message)
 
 
 def test_the_device_span_of_zb_h2_is_the_published_one() -> None:
     """GPT-1.5B, 8 stages, 24 micro-batches: 0.1083, by m(F + B + W) + (p - 1)(F + B + 2 transfer - 2 W)."""
-    (instance,) = [
-        each for each in read_group(FOLDER / "zero_bubble.yaml") if each.name == "v_8x24_gpt_1b_2p"
-    ]
-    span = int(device_spans(zb_h2(instance.placement, 24)).max())
+    span = int(device_spans(zb_h2(placement_of_problem(PROBLEMS["v_8x24_gpt_1b_2p"]), 24)).max())
     assert span == 24 * (18522 + 18086 + 9337) + 7 * (18522 + 18086 + 2 * 601 - 2 * 9337)
     assert round(1 - 24 * (18522 + 18086 + 9337) / span, 4) == 0.1083

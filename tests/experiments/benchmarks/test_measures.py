@@ -36,14 +36,14 @@ def test_the_smallest_cases_reach_what_they_must(case: Case) -> None:
 
 
 def test_orders_are_measured() -> None:
-    found = orders(shape="v_shape", num_devices=2, micro_batches=2, slowdown=1.05, seeds=1)
-    assert found["min_gain"] >= 0 and found["over_deadline"] <= 1 + 1e-9
+    figures = orders(shape="v_shape", num_devices=2, micro_batches=2, slowdown=1.05, seeds=1)
+    assert figures["min_gain"] >= 0 and figures["over_deadline"] <= 1 + 1e-9
 
 
 def test_a_longer_answer_of_ours_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "peak_memory", lambda schedule: [1] * schedule.placement.num_devices)
-    found = peers.torch_schedule(torch_name="GPipe", devices=2, micro_batches=4, rounds=1)
-    assert (found["makespan"], found["peer_makespan"], found["over_peer"]) == (24, 15, 1.6)
+    figures = peers.torch_schedule(torch_name="GPipe", devices=2, micro_batches=4, rounds=1)
+    assert (figures["makespan"], figures["peer_makespan"], figures["over_peer"]) == (24, 15, 1.6)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -55,9 +55,9 @@ def test_schedules_of_torch_are_valid_and_of_its_own_stages(name: str) -> None:
 def test_a_better_plan_of_another_is_seen() -> None:
     """Our own plans with a percent less of the energy stand for the other's."""
     task = made_up(shape="v_shape", num_devices=2, micro_batches=3, clocks=8, seed=1, noise=0.01)
-    own = np.array([(plan.time_ms, plan.energy_mj) for plan in task.frontier(num_plans=5).plans])
-    assert shares_above(task, own)["min_more"] == pytest.approx(0, abs=1e-6)
-    assert shares_above(task, own * (1, 0.99))["min_more"] == pytest.approx(-100 / 99, rel=0.1)
+    plans = np.array([(plan.time_ms, plan.energy_mj) for plan in task.frontier(num_plans=5).plans])
+    assert shares_above(task, plans)["min_more"] == pytest.approx(0, abs=1e-6)
+    assert shares_above(task, plans * (1, 0.99))["min_more"] == pytest.approx(-100 / 99, rel=0.1)
 
 
 def test_the_made_up_profile_is_the_same_every_time() -> None:
