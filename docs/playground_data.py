@@ -63,15 +63,15 @@ _MEASURED = {"split_backward": True, "forward_time": 297, "input_time": 294, "we
 # A stage of GPT 6B on 8 devices, from zero-bubble-pipeline-parallelism, efficiency.py, rounded to 0.1 ms.
 
 EXAMPLES = [
-    Example("NN-shape: two embeddings on all devices", "nn_shape", 4, 8, 6, _RECOMPUTED),
-    Example("V-shape: a stage on each device", "v_shape", 4, 8, 4, _WHOLE),
-    Example("V-shape with three quarters of 1F1B's memory", "v_shape", 4, 8, 3, _WHOLE),
-    Example("V-shape, backward split in two", "v_shape", 4, 8, 4, _SPLIT),
-    Example("Wave, backward split in two", "wave_shape", 4, 8, 8, _SPLIT),
-    Example("Loop: interleaved stages", "loop_shape", 4, 8, 12, _WHOLE),
-    Example("X-shape: pipelines in both directions", "x_shape", 4, 8, 6, _WHOLE),
-    Example("M-shape: one embedding on all devices", "m_shape", 4, 8, 5, _RECOMPUTED),
-    Example("GPT 6B on 8 devices, measured stages", "v_shape", 8, 16, 8, _MEASURED, 0.1),
+    Example("NN-shape", "nn_shape", 4, 8, 6, _RECOMPUTED),
+    Example("V-shape", "v_shape", 4, 8, 4, _WHOLE),
+    Example("V-shape, less memory", "v_shape", 4, 8, 3, _WHOLE),
+    Example("V-shape, split backward", "v_shape", 4, 8, 4, _SPLIT),
+    Example("Wave, split backward", "wave_shape", 4, 8, 8, _SPLIT),
+    Example("Loop, interleaved", "loop_shape", 4, 8, 12, _WHOLE),
+    Example("X-shape, two directions", "x_shape", 4, 8, 6, _WHOLE),
+    Example("M-shape", "m_shape", 4, 8, 5, _RECOMPUTED),
+    Example("GPT 6B, measured", "v_shape", 8, 16, 8, _MEASURED, 0.1),
 ]
 """In the order of the page, which opens on the first."""
 

@@ -39,7 +39,9 @@
   const round = (value, places = 2) => String(Number(value.toFixed(places)));
   const inMs = (ticks, plan = state.plan) => round(ticks * plan.tickMs, ticks * plan.tickMs < 1 ? 4 : 2) + " ms";
   const percent = (share) => (100 * share).toFixed(1) + " %";
-  const onDevices = (devices) => (devices.length === 1 ? `device ${devices[0]}` : `devices ${devices.join(", ")}`);
+  const partName = ({ devices, stream }) => (
+    `device${devices.length > 1 ? "s" : ""} ${devices.join(", ")}${stream === "compute" ? "" : " " + stream}`
+  );
   const nameOf = (key) => {
     const { block, n } = shown.problem.runs.get(key);
     return `${state.plan.blocks[block].name} of micro-batch ${n}`;
@@ -110,10 +112,10 @@
       return made;
     };
     path.parts.forEach((part, i) => {
-      $("bar").append(segment(part.ticks / whole, "compute" + (i % 2), onDevices(part.devices).replace(/devices?/, "").trim()));
-      const item = element("li"), name = onDevices(part.devices);
+      $("bar").append(segment(part.ticks / whole, "compute" + (i % 2), partName(part).replace(/devices? /, "")));
+      const item = element("li"), name = partName(part);
       const waits = part.waiting ? `, ${inMs(part.waiting)} waiting for transfers` : "";
-      item.append(element("b", name[0].toUpperCase() + name.slice(1)), ` computes ${inMs(part.ticks)} in ${part.count} block${part.count > 1 ? "s" : ""}${waits}`);
+      item.append(element("b", name[0].toUpperCase() + name.slice(1)), ` ${part.stream === "compute" ? "computes" : "takes"} ${inMs(part.ticks)} in ${part.count} block${part.count > 1 ? "s" : ""}${waits}`);
       $("parts").append(item);
     });
     if (waiting) $("bar").append(segment(waiting / whole, "waits", "transfers"));
@@ -381,11 +383,12 @@
   }
 
   function drawLabels(height) {
-    const { problem, found, top } = shown, isNarrow = window.innerWidth < 600, labels = svg("svg", { width: isNarrow ? 62 : 122, height });
+    const { problem, found, top } = shown, isNarrow = window.innerWidth < 600, hasStreams = !problem.lanes.every(isCompute);
+    const labels = svg("svg", { width: isNarrow ? (hasStreams ? 92 : 62) : 122, height });
     problem.lanes.forEach(({ device, stream }, lane) => {
       const limit = limitsOf() && limitsOf()[device], isOver = limit !== null && found.peaks[device] > limit;
       const name = isNarrow ? `Dev. ${device}` : `Device ${device}`;
-      labels.append(svg("text", { class: "row-name", x: 0, y: top[lane] + 21 }, stream === "compute" ? name : `${device} ${stream}`));
+      labels.append(svg("text", { class: stream === "compute" ? "row-name" : "row-stream", x: 0, y: top[lane] + 21 }, stream === "compute" ? name : isNarrow ? stream : `${device} ${stream}`));
       if (stream !== "compute" || !found.peaks[device]) return;
       const peak = inMemory(found.peaks[device], limit), of = limit === null || isNarrow ? peak : `${peak.replace(/ \w+$/, "")} of ${inMemory(limit, found.peaks[device])}`;
       labels.append(svg("text", { class: "row-memory" + (isOver ? " over" : ""), x: 0, y: top[lane] + ROW + 15 }, of));
@@ -477,8 +480,9 @@
     if (!run || event.button) return;
     const [lane, index] = [Number(run.dataset.lane), Number(run.dataset.index)];
     const wasChosen = chosen[0] === lane && chosen[1] === index;
-    pick(lane, index);
+    if (!wasChosen) pick(lane, index);
     if (event.pointerType === "touch" && !wasChosen) return;
+    $("scroll").setPointerCapture(event.pointerId);  // the block itself is drawn anew while it is dragged
     dragged = { lane, from: index, to: index, x: event.clientX, row: shown.rows[lane], scale: shown.scale, before: state.orders, orders: shown.orders };
   }
 
@@ -713,7 +717,7 @@
     showPath(path);
     const [lane, index] = chosen, run = shown.rows[lane][index];
     $("selected").textContent = !run ? "This device runs no block."
-      : `Chosen: ${nameOf(run.key)} on device ${problem.lanes[lane].device}, ${run.isStuck ? "it never starts" : `${inMs(run.start)} to ${inMs(run.end)}`}. Drag it, or move it by Shift and an arrow key.`;
+      : `Chosen: ${nameOf(run.key)} on device ${problem.lanes[lane].device}, ${run.isStuck ? "it never starts" : `${inMs(run.start)} to ${inMs(run.end)}`}. Drag it, or use Earlier and Later.`;
     $("earlier").disabled = index === 0;
     $("later").disabled = index + 1 >= shown.rows[lane].length;
     $("undo").disabled = !undone.length;
@@ -779,6 +783,9 @@
   $("save-placement").addEventListener("click", () => save("placement.yaml", Simulator.placementToFile(state.plan, state.edits, limitsOf())));
   $("scroll").addEventListener("keydown", onKey);
   $("scroll").addEventListener("pointerdown", onDown);
+  $("scroll").addEventListener("touchstart", (event) => {
+    if (event.target.closest(".run.chosen")) event.preventDefault();  // it is dragged, and nothing scrolls
+  }, { passive: false });
   window.addEventListener("pointermove", onMove);
   window.addEventListener("pointerup", onUp);
   window.addEventListener("pointercancel", onCancel);

@@ -197,16 +197,16 @@ const Simulator = (() => {
   /**
    * Return the critical path of a simulation without a deadlock: its keys in order of time, and its `parts`.
    *
-   * A part is {devices, ticks, count, waiting}: how long blocks of these devices are on the path, how many,
-   * and how long they wait for transfers there. The ticks of all parts are the makespan.
+   * A part is {devices, stream, ticks, count, waiting}: how long blocks of these devices are on the path, how
+   * many, and how long they wait for transfers there. The ticks of all parts are the makespan.
    */
-  function criticalPath({ runs }, found) {
+  function criticalPath({ runs, lanes }, found) {
     const endOf = (key) => found.starts.get(key) + runs.get(key).time;
     let key = [...found.starts.keys()].find((one) => endOf(one) === found.makespan);
     const keys = [], parts = new Map();
     while (key !== undefined) {
-      const { devices, time } = runs.get(key), name = devices.join(), earlier = found.causes.get(key);
-      if (!parts.has(name)) parts.set(name, { devices, ticks: 0, count: 0, waiting: 0 });
+      const { devices, lanes: own, time } = runs.get(key), name = own.join(), earlier = found.causes.get(key);
+      if (!parts.has(name)) parts.set(name, { devices, stream: lanes[own[0]].stream, ticks: 0, count: 0, waiting: 0 });
       const part = parts.get(name);
       part.ticks += time;
       part.count += 1;
