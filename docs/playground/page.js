@@ -522,7 +522,7 @@
   /** Open files together: one with an order, and one of stages or layers. */
   async function open(files) {
     const texts = await Promise.all([...files].map((file) => file.text()));
-    const read = [...files].map((file, i) => named(file.name, () => ({ name: file.name, ...Readers.read(file.name, texts[i]) })));
+    const read = [...files].map((file, i) => Readers.within(file.name, () => ({ name: file.name, ...Readers.read(file.name, texts[i]) })));
     const models = read.filter((file) => file.form === "stages"), orders = read.filter((file) => file.form !== "stages");
     for (const [kind, list] of [["stages", models], ["orders", orders]]) {
       if (list.length > 1) throw new Error(`${list[1].name}: is a second file of ${kind} beside ${list[0].name}; open them one after the other`);
@@ -535,16 +535,8 @@
     else takeFiles(order, model);
   }
 
-  function named(name, body) {
-    try {
-      return body();
-    } catch (error) {
-      throw new Error(`${name}: ${error.message}`);
-    }
-  }
-
   function takeTorch(order, model) {
-    const plan = named((model || order).name, () => Readers.planOfTorch(order, model, order.name));
+    const plan = Readers.within((model || order).name, () => Readers.planOfTorch(order, model, order.name));
     take([plan]);
     torch = order;
   }
@@ -566,7 +558,7 @@
   /** Show 1F1B or interleaved 1F1B of a layout. */
   function showLayout(words, model, name) {
     const number = Number($("layout-number").value);
-    const plan = named(name, () => Readers.planOfLayout({ ...words, number }, model, model ? model.name : "layout"));
+    const plan = Readers.within(name, () => Readers.planOfLayout({ ...words, number }, model, model ? model.name : "layout"));
     take([plan]);
     stages = model;
     $("layout-hint").textContent = model ? `Costs from ${model.name}.` : "";

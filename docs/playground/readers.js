@@ -5,7 +5,7 @@
 
 const Readers = (() => {
   const S = typeof Simulator === "undefined" ? require("./simulator.js") : Simulator;
-  const MOST_RUNS = 20000;
+  const MOST_RUNS = 20000, MOST_DEVICES = 1024;
   const FORMS = "give a torch CSV, a Megatron-LM layout, stages or layers (YAML or CSV), schedule.json, or trace.json of Perfetto";
   const PARTS = { embedding: "E", layer: "t", mtp: "m", loss: "L" };
 
@@ -54,7 +54,8 @@ const Readers = (() => {
     try {
       return body();
     } catch (error) {
-      throw new Error(`${place}: ${error.message}`);
+      const isOurs = error.constructor === Error;
+      throw new Error(`${place}: ${isOurs ? error.message : "has fields of another type than this page reads; " + FORMS}`);
     }
   }
 
@@ -479,6 +480,8 @@ const Readers = (() => {
     require_(Array.isArray(data.blocks), "blocks: is missing; give a schedule.json whose search found a schedule");
     const { schema_version: _, name, num_devices: numDevices, tick_ms: tickMs, memory, static_memory: held, memory_unit_mib: unitMib, modes, slowdown, shared_streams: sharedStreams, transfer, blocks: rows, ...more } = given;
     require_(isWhole(numDevices, 1), "placement.num_devices: is no whole number above 0; give the number of devices");
+    require_(numDevices <= MOST_DEVICES, `placement.num_devices: this page draws at most ${MOST_DEVICES}, not ${numDevices}; open the report.html of the command`);
+    require_(tickMs === undefined || tickMs > 0, `placement.tick_ms: ${JSON.stringify(tickMs)} is no number of ms above 0; correct it`);
     require_(!(slowdown || []).length, "placement.slowdown: this page does not simulate streams that slow each other down; open report.html");
     require_(Array.isArray(rows) && rows.length, "placement.blocks: is no list; give the blocks");
     const blocks = rows.map((row, i) => within(`placement.blocks[${i}]`, () => blockOf(row, numDevices)));
@@ -515,18 +518,23 @@ const Readers = (() => {
   function blockOf(row, numDevices) {
     require_(isObject(row) && typeof row.name === "string", "has no name; give a block's fields");
     const { name, kind, devices, time, memory = 0, after = [], transient = 0, stream = "compute", ...more } = row;
-    require_(["F", "R", "B", "I", "W", "O"].includes(kind), `kind: ${JSON.stringify(kind)} is none of F, R, B, I, W, O; write one of these`);
-    require_(Array.isArray(devices) && devices.length && devices.every((device) => isWhole(device, 0) && device < numDevices), `devices: ${JSON.stringify(devices)} is no list of devices below ${numDevices}; correct it`);
-    require_(isWhole(time, 0), `time: ${JSON.stringify(time)} is no whole number of ticks; correct it`);
-    require_(Array.isArray(after), "after: is no list; give names of blocks");
-    return { name, kind, devices, time, memory: unitsOf(memory, devices), after, transient, stream, more };
+    const check = (field, isRight, wanted) => require_(isRight, `${field}: ${row[field] === undefined ? "is missing" : JSON.stringify(row[field])}; give ${wanted}`);
+    check("kind", ["F", "R", "B", "I", "W", "O"].includes(kind), "F, R, B, I, W or O");
+    check("devices", Array.isArray(devices) && devices.length && devices.every((device) => isWhole(device, 0) && device < numDevices), `a list of devices below ${numDevices}`);
+    check("time", isWhole(time, 0), "a whole number of ticks");
+    check("after", Array.isArray(after), "a list of blocks' names");
+    check("transient", isWhole(transient, 0), "a whole number of units");
+    check("stream", typeof stream === "string", "the name of a stream");
+    const units = unitsOf(memory, devices);
+    check("memory", units.every(Number.isInteger), "a whole number of units, or one for each device");
+    return { name, kind, devices, time, memory: units, after, transient, stream, more };
   }
 
   const unitsOf = (memory, devices) => devices.map((device) => Number(isObject(memory) ? memory[device] || 0 : memory));
 
   /** Take the modes that a decision of each micro-batch has, as runs of their own. */
   function takeModes(plan, index, choices, chosen, i) {
-    require_(chosen.length === plan.number, `modes[${i}]: has ${chosen.length} modes for ${plan.number} micro-batches; give one each`);
+    require_(Array.isArray(chosen) && chosen.length === plan.number, `modes[${i}]: has ${chosen.length || 0} modes for ${plan.number} micro-batches; give one each`);
     chosen.forEach((mode, n) => {
       require_(choices[mode], `modes[${i}]: '${mode}' is no mode of this decision; correct it`);
       for (const [name, { time, memory, transient }] of Object.entries(choices[mode])) {
@@ -732,7 +740,7 @@ const Readers = (() => {
     if (edited && edited.orders) readState({ ...state, edited: null, orders: edited.orders });
     require_(isObject(state) && Array.isArray(state.blocks) && Array.isArray(state.orders), "playground: is no state of this page; save it again");
     require_(!edited || isObject(edited.edits && edited.edits.times), "playground.edited: has no times; save it again");
-    require_(isWhole(state.numDevices, 1) && isWhole(state.number, 1) && state.tickMs > 0, "playground: has no devices, micro-batches or ticks; save it again");
+    require_(isWhole(state.numDevices, 1) && state.numDevices <= MOST_DEVICES && isWhole(state.number, 1) && state.tickMs > 0, "playground: has no devices, micro-batches or ticks; save it again");
     state.blocks.forEach((row, i) => within(`playground.blocks[${i}]`, () => blockOf({ ...row, memory: 0 }, state.numDevices)));
     checkPlan(state);
     const problem = S.prepare(state), seen = new Set();
@@ -747,7 +755,7 @@ const Readers = (() => {
     return state;
   }
 
-  return { read, readState, planOfTorch, planOfLayout, evenLayout };
+  return { read, within, readState, planOfTorch, planOfLayout, evenLayout };
 })();
 
 if (typeof module !== "undefined") module.exports = Readers;

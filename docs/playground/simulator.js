@@ -289,18 +289,19 @@ const Simulator = (() => {
     return orders;
   }
 
-  /** Return a plan with ticks that are a whole number of times shorter. */
+  /** Return a plan with ticks that are some times shorter; times become whole numbers of the new ones. */
   function finer(plan, times) {
+    const scaled = (ticks) => Math.round(ticks * times);
     const own = Object.entries(plan.own || {}).map(([key, run]) => [
-      key, run.time === undefined ? run : { ...run, time: run.time * times },
+      key, run.time === undefined ? run : { ...run, time: scaled(run.time) },
     ]);
     return {
       ...plan,
-      tickMs: plan.tickMs / times,
-      blocks: plan.blocks.map((block) => ({ ...block, time: block.time * times })),
-      transfer: plan.transfer.map(([from, to, ticks]) => [from, to, ticks * times]),
+      tickMs: Number((plan.tickMs / times).toPrecision(12)),
+      blocks: plan.blocks.map((block) => ({ ...block, time: scaled(block.time) })),
+      transfer: plan.transfer.map(([from, to, ticks]) => [from, to, scaled(ticks)]),
       own: Object.fromEntries(own),
-      ...(plan.proved ? { proved: plan.proved * times } : {}),
+      ...(plan.proved ? { proved: scaled(plan.proved) } : {}),
     };
   }
 

@@ -166,7 +166,9 @@ def test_each_form_opens_with_our_figures(
 
 def test_the_other_schedule_of_a_trace_is_chosen(page: Page, tmp_path: Path) -> None:
     opened(page, *perfetto(tmp_path)[0])
-    choose = "const s = document.getElementById('schedule'); s.value = 1; s.dispatchEvent(new Event('change'))"
+    choose = (
+        "const s = document.getElementById('schedule'); s.value = 1; s.dispatchEvent(new Event('change'))"
+    )
     page.evaluate(choose)
     is_ours(page, stages(tmp_path)[1])
 
@@ -208,27 +210,37 @@ WAIT_FOR_FIGURES = """(async () => {
 
 def test_keys_times_and_memory(page: Page, tmp_path: Path) -> None:
     opened(page, *torch_csv(tmp_path)[0])
-    press = "document.getElementById('scroll').dispatchEvent(new KeyboardEvent('keydown', {key: '%s', shiftKey: %s, bubbles: true}))"
-    page.evaluate(press % ("ArrowRight", "true"))
-    assert "micro-batch 0" in text(page, "selected") and not page.evaluate("document.getElementById('undo').disabled")
-    page.evaluate(press % ("ArrowLeft", "true"))
     before = page.evaluate(FIGURES)["Iteration"]
-    change = "const at = document.%s; at.value = '%s'; at.dispatchEvent(new Event('change'))"
-    page.evaluate("{" + change % ("querySelector('[aria-label=\"all F (ms)\"]')", "1.5") + "}")
+    key = "new KeyboardEvent('keydown', {key: 'ArrowRight', shiftKey: true})"
+    page.evaluate(f"document.getElementById('scroll').dispatchEvent({key})")
+    assert page.evaluate("document.querySelectorAll('#undo:enabled').length") == 1
+    change = (
+        "(at => { at.value = '%s'; at.dispatchEvent(new Event('change')); })(document.querySelector('%s'))"
+    )
+    page.evaluate(change % ("1.5", '[aria-label="all F (ms)"]'))
     assert page.evaluate(FIGURES)["Iteration"] != before
-    page.evaluate("{" + change % ("getElementById('limit')", "2") + "}")
+    page.evaluate(change % ("2", "#limit"))
     assert text(page, "status").startswith("schedule.csv. Too much memory. Device 0 holds 3 units of 2 units")
     assert page.evaluate("document.querySelectorAll('.run.wrong').length") > 0
 
 
 WRONG: dict[str, tuple[str, str]] = {
     "schedule.csv": ("0F0,0B0\n1F0,1X0\n", "row 2 (rank 1), cell 2: '1X0' is no action; write such as 0F3"),
-    "hang.csv": ("0F0,0F1,0B0\n1F0,1B0\n", "stage 0: the backward of micro-batch 1 is not there once; write 0B1"),
-    "stages.yaml": ("stages:\n- {forward_ms: 1x, backward_ms: 2}\n", "stages[0].forward_ms: '1x' is no number"),
+    "hang.csv": (
+        "0F0,0F1,0B0\n1F0,1B0\n",
+        "stage 0: the backward of micro-batch 1 is not there once; write 0B1",
+    ),
+    "stages.yaml": (
+        "stages:\n- {forward_ms: 1x, backward_ms: 2}\n",
+        "stages[0].forward_ms: '1x' is no number",
+    ),
     "layers.csv": ("layer,kind,forward_ms,backward_ms\na,embed,1,2\n", "line 2, kind: 'embed' is none of"),
     "layout.txt": ("--pipeline-model-parallel-layout Et|tx|L", "layout: 'x' is no part of a model; use E, t"),
     "schedule.json": ('{"placement": {}}', "num_micro_batches: is no whole number above 0; give a schedule"),
-    "trace.json": ('{"traceEvents": []}', "traceEvents: no slice has a block and a micro_batch; give a trace"),
+    "trace.json": (
+        '{"traceEvents": []}',
+        "traceEvents: no slice has a block and a micro_batch; give a trace",
+    ),
     "notes.md": ("# notes", 'line 1: "# notes" is of no form that this page reads; give a torch CSV'),
 }
 
@@ -261,6 +273,11 @@ def test_nothing_is_cut_at_either_width(make: Any, width: int, page: Page, tmp_p
     if make:
         opened(page, *make(tmp_path)[0])
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    cut = "[...document.querySelectorAll('button, .button, h1, dd, small')].filter((box) => box.scrollWidth > box.clientWidth + 1 && box.clientWidth).map((box) => box.textContent)"
-    assert page.evaluate(cut) == []
-    assert page.evaluate("Math.min(...[...document.querySelectorAll('button')].map((box) => box.offsetHeight))") >= 36
+    boxes = (
+        "[...document.querySelectorAll('button, .button, h1, dd, small')].filter((box) => box.clientWidth)"
+    )
+    assert page.evaluate(f"{boxes}.filter((box) => box.scrollWidth > box.clientWidth + 1).length") == 0
+    assert (
+        page.evaluate("Math.min(...[...document.querySelectorAll('button')].map((b) => b.offsetHeight))")
+        >= 36
+    )

@@ -47,7 +47,9 @@ def test_every_example_is_valid_and_no_schedule_by_hand_that_fits_is_shorter() -
 
 def test_it_opens_where_the_search_saves_15_percent() -> None:
     first, *by_hand = (row["makespan"] for row in KEPT[EXAMPLES[0].title].values())
-    assert first == searched(EXAMPLES[0])["makespan_bound"] and first / min(by_hand) == pytest.approx(0.844, abs=1e-3)
+    assert first == searched(EXAMPLES[0])["makespan_bound"] and first / min(by_hand) == pytest.approx(
+        0.844, abs=1e-3
+    )
 
 
 @pytest.mark.parametrize("number", [1, 3])

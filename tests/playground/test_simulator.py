@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +33,8 @@ MEMORY = 4
 MOST_SWAPS = 12
 
 SIMULATE = """
-return data.map(({plan, orders, limits}) => {
+return data.map(({file, orders, limits}) => {
+  const [plan] = Readers.read("schedule.json", JSON.stringify(file)).plans;
   const problem = Simulator.prepare(plan), found = Simulator.simulate(problem, orders, limits);
   const isWhole = !found.cycle.length, edits = {times: {}, transfer: null};
   return {
@@ -42,23 +45,6 @@ return data.map(({plan, orders, limits}) => {
   };
 });
 """
-
-
-def in_page(placement: Placement, number: int) -> dict[str, Any]:
-    """Return a placement as the page has it, without orders."""
-    rows = [
-        {
-            **{"name": block.name, "kind": block.kind.value, "devices": list(block.devices)},
-            **{"time": block.time, "memory": [block.memory_on(device) for device in block.devices]},
-            **{"after": list(block.after), "transient": 0, "stream": "compute"},
-        }
-        for block in placement.blocks
-    ]
-    return {
-        **{"name": placement.name, "numDevices": placement.num_devices, "tickMs": placement.tick_ms},
-        **{"unitMib": None, "memory": None, "static": list(placement.static), "number": number},
-        **{"blocks": rows, "transfer": [list(triple) for triple in placement.transfer], "own": {}},
-    }
 
 
 def orders_at_random(choose: random.Random, placement: Placement, number: int) -> list[list[Instance]]:
@@ -93,13 +79,10 @@ def cases() -> list[tuple[Placement, int, list[list[Instance]]]]:
 def answers(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, Any]]:
     """Each case with what the page's simulator makes of it."""
     given = cases()
-    data = [
-        {
-            **{"plan": in_page(placement, number), "orders": indexed(placement, orders)},
-            "limits": [MEMORY] * placement.num_devices,
-        }
-        for placement, number, orders in given
-    ]
+    data = []
+    for placement, number, orders in given:
+        limits, file = [MEMORY] * placement.num_devices, schedule_to_dict(gpipe(placement, number))
+        data.append({"file": file, "orders": indexed(placement, orders), "limits": limits})
     found = simulated(SIMULATE, data, tmp_path_factory.mktemp("page"))
     assert all(row["again"] in (False, case["orders"]) for case, row in zip(data, found, strict=True))
     return list(zip(given, found, strict=True))
@@ -170,7 +153,7 @@ def test_the_critical_path_is_as_long_as_the_iteration(answers: list[tuple[Any, 
         if (schedule := ours(case)) is None:
             continue
         runs = [key(case[0], text) for text in found["path"]["keys"]]
-        for before, after in zip(runs, runs[1:], strict=False):
+        for before, after in pairwise(runs):
             wait = schedule.start_of[after] - schedule.end_of[before]
             assert wait in (0, case[0].transfer_time(before[0], after[0]))
             assert wait == 0 or before[0] in case[0].by_name[after[0]].after
@@ -197,7 +180,7 @@ def test_a_saved_schedule_is_our_file(answers: list[tuple[Any, Any]]) -> None:
     assert checked > 30
 
 
-def test_a_block_on_all_devices_is_moved_on_all(tmp_path: Any) -> None:
+def test_a_block_on_all_devices_is_moved_on_all(tmp_path: Path) -> None:
     """The embedding's backward of micro-batch 0, moved behind that of 1, would else be a deadlock."""
     example = next(example for example in EXAMPLES if example.shape == "m_shape")
     placement = replace(example, num_devices=2).placement().with_memory(None)
@@ -205,7 +188,11 @@ def test_a_block_on_all_devices_is_moved_on_all(tmp_path: Any) -> None:
     orders = indexed(placement, [list(schedule.order(device)) for device in range(2)])
     back = [block.name for block in placement.blocks].index("EB")
     places = [orders[0].index([back, n]) for n in range(2)]
-    moved = simulated("return Simulator.moved(data.orders, 0, ...data.places);", {"orders": orders, "places": places}, tmp_path)
+    moved = simulated(
+        "return Simulator.moved(data.orders, 0, ...data.places);",
+        {"orders": orders, "places": places},
+        tmp_path,
+    )
     for order, before in zip(moved, orders, strict=True):
         assert order.index([back, 1]) < order.index([back, 0])
         assert sorted(order) == sorted(before)
