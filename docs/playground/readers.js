@@ -638,13 +638,14 @@ const Readers = (() => {
     for (const { block, n, start, end } of all) {
       if (end - start !== blocks[index.get(block)].time) plan.own[S.keyOf(index.get(block), n)] = { time: end - start };
     }
-    arrowsOf(plan, events, place, runs, ns);
+    const gaps = arrowsOf(plan, events, place, runs, ns);
     inferOnDevice(plan, ofBlock);
     memoryOf(plan, events, processes, ofBlock, ns);
     checkPlan(plan);
     const problem = S.prepare(plan);
     plan.orders = S.ordersOf(problem, new Map(all.map((run) => [S.keyOf(index.get(run.block), run.n), run.start - begin])));
     plan.said = (Math.max(...all.map((run) => run.end)) - begin) * tickMs;
+    transfersOf(plan, gaps);
     const lengths = [...all.map((run) => run.end - run.start), ...plan.transfer.map((one) => one[2])];
     let coarser = 1;
     while (coarser < 1e6 && lengths.every((ticks) => ticks % (10 * coarser) === 0)) coarser *= 10;
@@ -659,7 +660,7 @@ const Readers = (() => {
     return [...counts].sort((a, b) => b[1] - a[1])[0][0];
   }
 
-  /** Take the arrows of a trace as dependencies, and the shortest gap of each as its transfer. */
+  /** Take the arrows of a trace as dependencies; return the shortest gap of each, as [from, to, ticks]. */
   function arrowsOf(plan, events, place, runs, ns) {
     for (const rows of place.values()) rows.sort((a, b) => a.start - b.start);
     const sources = new Map(), gaps = new Map();
@@ -673,10 +674,27 @@ const Readers = (() => {
       if (isLast && to.start >= from.end) gaps.set(key, Math.min(gaps.has(key) ? gaps.get(key) : Infinity, to.start - from.end));
     }
     const block = new Map(plan.blocks.map((one) => [one.name, one]));
-    for (const [key, ticks] of gaps) {
+    return [...gaps].map(([key, ticks]) => {
       const [from, to] = key.split(">");
       block.get(to).after.push(from);
-      if (ticks) plan.transfer.push([from, to, ticks]);
+      return [from, to, ticks];
+    });
+  }
+
+  /**
+   * Take the transfers of a plan from the gaps of its arrows: the shortest gap between devices for all; or
+   * that of each pair of devices, or of each arrow, where only these give the iteration of the trace.
+   */
+  function transfersOf(plan, gaps) {
+    const devices = new Map(plan.blocks.map((block) => [block.name, block.devices.join()]));
+    const isHere = ([from, to]) => devices.get(from) === devices.get(to);
+    const groups = [(gap) => isHere(gap), ([from, to]) => devices.get(from) + ">" + devices.get(to), ([from, to]) => from + ">" + to];
+    for (const groupOf of groups) {
+      const least = new Map();
+      for (const gap of gaps) least.set(groupOf(gap), Math.min(gap[2], least.has(groupOf(gap)) ? least.get(groupOf(gap)) : Infinity));
+      plan.transfer = gaps.map((gap) => [gap[0], gap[1], least.get(groupOf(gap))]).filter((triple) => triple[2] > 0);
+      const { makespan } = S.simulate(S.prepare(plan), plan.orders, null);
+      if (makespan !== null && Math.abs(makespan * plan.tickMs - plan.said) < 1e-6) return;
     }
   }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from browser import Page, chromium, needs_chromium
-from javascript import PLAYGROUND
+from javascript import PLAYGROUND, simulated
 from places import ROOT
 
 from placements.placement_file import read_placement
@@ -171,6 +171,18 @@ def test_the_other_schedule_of_a_trace_is_chosen(page: Page, tmp_path: Path) -> 
     )
     page.evaluate(choose)
     is_ours(page, stages(tmp_path)[1])
+
+
+def test_dependencies_and_transfers_of_a_trace_are_those_of_its_placement(tmp_path: Path) -> None:
+    (file,), schedule = perfetto(tmp_path)
+    (plan, _) = simulated("return Readers.read('trace.json', data).plans", file.read_text(), tmp_path)
+    after = {block["name"]: set(block["after"]) for block in plan["blocks"]}
+    assert all({*block.after} <= after[block.name] for block in schedule.placement.blocks)
+    ms = {(source, target): ticks * plan["tickMs"] for source, target, ticks in plan["transfer"]}
+    assert ms == {
+        (source, target): pytest.approx(schedule.placement.ms(ticks))
+        for source, target, ticks in schedule.placement.transfer
+    }
 
 
 def test_a_block_is_moved_and_the_link_says_so_on_another_page(page: Page, tmp_path: Path) -> None:
