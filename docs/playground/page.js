@@ -68,7 +68,7 @@
     const proved = provedOf();
     if (found.makespan <= bound.ticks) return ["good", "Fastest.", "The iteration is as short as the load bound: no order of these blocks is shorter."];
     if (proved && found.makespan <= proved) return ["good", "Fastest.", "The search proved that no schedule of these blocks in this memory is shorter."];
-    const least = Math.max(bound.ticks, proved || 0), name = least > bound.ticks ? "what the search proved" : "the load bound";
+    const least = Math.max(bound.ticks, proved || 0), name = least > bound.ticks ? "the bound that the search proved" : "the load bound";
     return ["", "Valid.", `The iteration is ${percent(found.makespan / least - 1)} above ${name}, ${inMs(least)}.`];
   }
 
@@ -553,6 +553,7 @@
     $("layout-text").value = words.text;
     $("layout-devices").value = words.devices || "";
     $("layout-group").value = words.group || "";
+    if (!order && parts) $("layout-hint").textContent += " Layers are divided evenly; write your own layout here.";
   }
 
   /** Show 1F1B or interleaved 1F1B of a layout. */

@@ -178,7 +178,8 @@ const Readers = (() => {
     const transferMs = number(data.transfer_ms || 0, 0, "transfer_ms", "0.4");
     const numDevices = data.num_devices || 0;
     require_(isWhole(numDevices, 0), `num_devices: ${numDevices} is no whole number; write such as 4`);
-    return { form: "stages", pieces, transferMs, memoryMib: memory, numDevices, notes };
+    require_(numDevices || key === "stages", "num_devices: is missing beside layers; give the number of devices");
+    return { form: "stages", pieces, transferMs, memoryMib: memory, numDevices, notes, isLayers: key === "layers" };
   }
 
   /** Return the same form of the lines of a CSV of layers. */
@@ -390,9 +391,9 @@ const Readers = (() => {
   /** Return the plan of a layout, {text, devices, number, group}; without text each piece is a stage. */
   function planOfLayout({ text, devices, number: count, group }, stages, title) {
     require_(isWhole(count, 1), "micro-batches: is no whole number above 0; write such as 16");
+    if (!text) [stages, devices] = inStages(stages, devices || stages.numDevices || stages.pieces.length);
     const letters = text ? stagesOfNotation(text) : stages.pieces.map(() => "t");
-    const parts = letters.join("");
-    const p = devices || (stages && stages.numDevices) || letters.length;
+    const parts = letters.join(""), p = devices || letters.length;
     require_(letters.length % p === 0, `layout: ${letters.length} stages are no multiple of ${p} pipeline ranks; change either`);
     const notes = [];
     let pieces = stages && stages.pieces;
@@ -425,6 +426,41 @@ const Readers = (() => {
     plan.notes = notes;
     plan.title = `${chunks > 1 ? "Interleaved 1F1B" : "1F1B"} of ${title}`;
     return plan;
+  }
+
+  /** Return stages or layers as one stage for each device; layers such that the longest stage is the shortest. */
+  function inStages(stages, devices) {
+    const { pieces, isLayers } = stages, perDevice = pieces.length / devices;
+    require_(devices <= pieces.length, `num_devices: ${devices} devices are more than the ${pieces.length} ${isLayers ? "layers" : "stages"}; give fewer`);
+    require_(isLayers || Number.isInteger(perDevice), `num_devices: ${pieces.length} stages are no multiple of ${devices}; choose another number`);
+    if (perDevice === 1) return [stages, devices];
+    const sizes = isLayers ? divided(pieces.map((one) => one.forward + one.backward), devices) : Array(devices).fill(perDevice);
+    let at = 0;
+    const merged = sizes.map((size) => mergedPiece(pieces.slice(at, at += size)));
+    const note = isLayers ? `Layers of each stage: ${sizes.join(", ")}.` : `Each device has ${perDevice} stages of the file as one.`;
+    return [{ ...stages, pieces: merged, notes: [...stages.notes, note] }, devices];
+  }
+
+  /** Return numbers of layers such that the largest sum is least and then the smallest is the greatest. */
+  function divided(times, parts) {
+    const sums = times.reduce((all, time) => [...all, all[all.length - 1] + time], [0]);
+    const best = (limit, join, isBetter) => {
+      let row = [[join(), []]];
+      for (let part = 0; part < parts; part++) {
+        row = sums.map((sum, end) => {
+          let found;
+          for (let first = 0; first < end; first++) {
+            if (!row[first] || sum - sums[first] > limit) continue;
+            const value = join(row[first][0], sum - sums[first]);
+            if (!found || isBetter(value, found[0])) found = [value, [...row[first][1], end - first]];
+          }
+          return found;
+        });
+      }
+      return row[times.length];
+    };
+    const [least] = best(Infinity, (...values) => Math.max(0, ...values), (a, b) => a < b);
+    return best(least * (1 + 1e-12), (...values) => Math.min(Infinity, ...values), (a, b) => a > b)[1];
   }
 
   function mergedPiece(pieces) {
