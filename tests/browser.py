@@ -50,8 +50,8 @@ class Page:
         self._loaded = False
         self._pending = b""
 
-    def open(self, path: Path, width: int = 1280, height: int = 900) -> None:
-        """Open a file and wait until it and all its pictures are there."""
+    def open(self, path: Path, width: int = 1280, height: int = 900, fragment: str = "") -> None:
+        """Open a file, at a ``#fragment``, and wait until it and all its pictures are there."""
         if not self._session:
             target = self._call("Target.createTarget", url="about:blank")["targetId"]
             attached = self._call("Target.attachToTarget", targetId=target, flatten=True)
@@ -60,7 +60,7 @@ class Page:
                 self._call(f"{domain}.enable")
         self.resize(width, height)
         self._loaded = False
-        self._call("Page.navigate", url=path.resolve().as_uri())
+        self._call("Page.navigate", url=path.resolve().as_uri() + fragment)
         while not self._loaded:
             self._read()
 

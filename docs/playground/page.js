@@ -1,232 +1,127 @@
-// The playground's page: controls, the timeline, and the state in the link. What runs when is of simulator.js.
+// The playground's page: files, the timeline, edits, and the state in the link. Simulation is in simulator.js,
+// forms of files are in readers.js.
 
 "use strict";
 
 (() => {
   const $ = (id) => document.getElementById(id);
   const SVG = "http://www.w3.org/2000/svg";
-
-  const SHAPES = {
-    v_shape: ["V", "One stage on each device: forward down the devices, backward up again."],
-    wave_shape: ["Wave", "Two stages on each device: down the devices and up again."],
-    x_shape: ["X", "Two pipelines in opposite directions. A micro-batch is one of each direction."],
-    m_shape: ["M", "A V between an embedding's forward and backward on all devices."],
-    nn_shape: ["NN", "An M with a second embedding on all devices in the middle."],
-    k_shape: ["K", "Two branches on the two halves of the devices, joined on all."],
-    loop_shape: ["Loop", "Two stages on each device, each time down the devices: interleaved."],
-  };
-  const HAND_MADE = {
-    searched: "Searched", gpipe: "GPipe", one_f_one_b: "1F1B", eager_one_f_one_b: "Eager 1F1B",
-    one_f_one_b_plus: "1F1B+", interleaved_one_f_one_b: "Interleaved 1F1B",
-    chimera: "Chimera", dual_pipe: "DualPipe",
-    zb_h1: "ZB-H1", zb_h2: "ZB-H2", zb_v: "ZB-V", v_half: "V-Half", v_min: "V-Min",
-  };
   // Kinds of blocks: name, colours of the first and second stage of a device, of the text on them, pattern.
   const KINDS = {
     F: ["forward", ["#0072b2", "#6bb6e6"], ["#fff", "#111"], ""],
     B: ["backward", ["#e69f00", "#f8d488"], ["#111", "#111"], ""],
     I: ["input gradient", ["#c65300", "#f0a878"], ["#fff", "#111"], "stripes"],
     W: ["weight gradient", ["#f0e442", "#faf5b4"], ["#111", "#111"], "dots"],
-    shared_F: ["forward on all devices", ["#00664c", "#b5e3d4"], ["#fff", "#111"], ""],
-    shared_B: ["backward on all devices", ["#d98bb8", "#f5dcea"], ["#111", "#111"], "dots"],
+    R: ["forward again", ["#5b8db8", "#b4cde0"], ["#fff", "#111"], "stripes"],
+    O: ["optimizer", ["#6b6b6b", "#bdbdbd"], ["#fff", "#111"], ""],
+    shared_F: ["forward on several devices", ["#00664c", "#b5e3d4"], ["#fff", "#111"], ""],
+    shared_B: ["backward on several devices", ["#d98bb8", "#f5dcea"], ["#111", "#111"], "dots"],
   };
-  const OPTIONS = { F: "forward_time", B: "backward_time", I: "input_time", W: "weight_time" };
-  const SHARED_OPTIONS = {
-    m_shape: "embedding", nn_shape: "embedding", k_shape: "join",
+  const FORWARDS = { B: "F", I: "F", W: "F", R: "F", C: "G", J: "G", X: "G" };
+  const NAMES = {
+    searched: "Searched", gpipe: "GPipe", one_f_one_b: "1F1B", eager_one_f_one_b: "Eager 1F1B",
+    one_f_one_b_plus: "1F1B+", interleaved_one_f_one_b: "Interleaved 1F1B", chimera: "Chimera",
+    dual_pipe: "DualPipe", dual_pipe_v: "DualPipe-V", zb_h1: "ZB-H1", zb_h2: "ZB-H2", zb_v: "ZB-V",
+    v_half: "V-Half", v_min: "V-Min",
   };
-  const LIGHTER = { x_shape: "the pipeline up the devices", nn_shape: "the second embedding" };
-  const ROW = 34, STRIP = 16, GAP = 12, TOP = 20, LABELS = 92, LEAST_WIDTH = 11;
-  const MOST_UNDO = 500;
-  const OPENING = "p=nn-recomputed&d=4&n=8&m=6"; // proved, and shorter than all made by hand
+  const ROW = 34, STRIP = 16, GAP = 12, TOP = 20, LEAST_WIDTH = 11, MOST_UNDO = 500, MOST_LINK = 32768;
 
-  if (typeof SCHEDULES === "undefined") {
-    showNotice("schedules.js is missing; make it with python docs/playground_data.py.");
-    return;
-  }
+  // A state is {plan, orders, edits, limits}: orders null for the plan's own, limits for the plan's memory.
+  let state = null, plans = [], torch = null, stages = null;
+  let undone = [], chosen = [0, 0], shown = null, dragged = null, isOpening = true;
 
-  const state = {
-    preset: null, devices: 0, number: 0, memory: 0, schedule: "searched",
-    times: {}, transfer: 0, limit: null, orders: null,
-  };
-  let undone = [], chosen = [0, 0], shown = null, dragged = null;
-
-  // ---- What is chosen ----
-
-  const presetsOf = (shape) => SCHEDULES.presets.filter((each) => each.shape === shape);
-  const sizeOf = () => state.preset.devices[state.devices];
-  const problemOf = () => sizeOf().micro_batches[state.number];
-  const searchedOf = () => problemOf().searched.find((each) => each.memory === state.memory);
-  const limitOf = () => (state.limit === null ? state.memory : state.limit);
-  const keptOf = () => (
-    state.schedule === "searched" ? searchedOf() : problemOf().hand_made[state.schedule]
-  );
-  const groupOf = (kind, devices) => (devices.length > 1 ? "shared_" : "") + kind;
-
-  /** Return how many steps of a slider make a tick of the search: so that a unit time has tenths too. */
-  const stepsOf = () => (state.preset.tick_ms >= 1 ? 10 : 1);
-
-  /** Return the placement with the times of the sliders, in ticks of their steps where these are not the search's. */
-  function placementOf() {
-    const steps = isAsSearched() ? 1 : stepsOf();
-    return {
-      name: state.preset.shape,
-      numDevices: state.devices,
-      tickMs: state.preset.tick_ms / steps,
-      transfer: state.transfer,
-      blocks: sizeOf().blocks.map(([name, kind, devices, time, memory, after]) => ({
-        name, kind, devices, memory, after, time: state.times[groupOf(kind, devices)] || time * steps,
-      })),
-    };
-  }
-
-  const ordersOf = (placement) => state.orders || Simulator.ordersFromText(placement, keptOf().orders);
-  const isAsSearched = () => !Object.keys(state.times).length && !state.transfer;
-
-  /** Take the nearest of what there is for each choice that is not there. */
-  function settle() {
-    const nearest = (values, wanted) => values.reduce(
-      (best, each) => (Math.abs(each - wanted) < Math.abs(best - wanted) ? each : best),
-    );
-    const numbers = (of) => Object.keys(of).map(Number);
-    state.devices = nearest(numbers(state.preset.devices), state.devices || 4);
-    state.number = nearest(numbers(sizeOf().micro_batches), state.number || 8);
-    state.memory = nearest(problemOf().searched.map((each) => each.memory), state.memory || state.devices);
-    if (state.schedule !== "searched" && !problemOf().hand_made[state.schedule]) state.schedule = "searched";
-  }
-
-  /** Change what is scheduled: an order made by hand is of what was there before. */
-  function choose(changes) {
-    const before = state.preset;
-    Object.assign(state, changes, { orders: null });
-    undone = [];
-    settle();
-    if (before !== state.preset) Object.assign(state, { times: {}, transfer: 0 });
-    if ("memory" in changes || before !== state.preset) state.limit = null;
-    if (state.limit === state.memory) state.limit = null;
-    chosen = [0, 0];
-    show();
-  }
+  const limitsOf = () => (state.limits === undefined ? state.plan.memory : state.limits);
+  const isEdited = () => Object.keys(state.edits.times).length > 0 || state.edits.transfer !== null;
+  const freshState = (plan) => ({ plan, orders: null, edits: { times: {}, transfer: null }, limits: undefined });
 
   // ---- Words ----
 
-  const round = (value) => String(Number(value.toFixed(2)));
-  const inMs = (ticks, tickMs) => round(ticks * tickMs) + " ms";
-  const spanOf = (placement, { start, end }) => (
-    `${inMs(start, placement.tickMs)} to ${inMs(end, placement.tickMs)}`
-  );
+  const round = (value, places = 2) => String(Number(value.toFixed(places)));
+  const inMs = (ticks, plan = state.plan) => round(ticks * plan.tickMs, ticks * plan.tickMs < 1 ? 4 : 2) + " ms";
   const percent = (share) => (100 * share).toFixed(1) + " %";
-  const nameOf = (placement, block, n) => placement.blocks[block].name + " of micro-batch " + n;
+  const partName = ({ devices, stream }) => (
+    `device${devices.length > 1 ? "s" : ""} ${devices.join(", ")}${stream === "compute" ? "" : " " + stream}`
+  );
+  const nameOf = (key) => {
+    const { block, n } = shown.problem.runs.get(key);
+    return `${state.plan.blocks[block].name} of micro-batch ${n}`;
+  };
+  const titleOf = (plan) => NAMES[plan.title] || plan.title;
 
-  function status(placement, found) {
+  function inMemory(units, other) {
+    const { unitMib } = state.plan;
+    if (!unitMib) return `${units} unit${units === 1 ? "" : "s"}`;
+    const most = Math.max(units, other || 0) * unitMib;
+    return most >= 4096 ? round((units * unitMib) / 1024, 1) + " GiB" : round(units * unitMib, 1) + " MiB";
+  }
+
+  function status(found, bound) {
+    const limits = limitsOf();
     if (found.cycle.length) {
-      const names = found.cycle.map((key) => nameOf(placement, ...key.split(":").map(Number)));
-      const more = names.length > 4 ? ` and ${names.length - 4} more` : "";
-      return ["bad", "Deadlock.", `${names.slice(0, 4).join(", ")}${more} wait for each other; each must run before the one after it, the last before the first.`];
+      const more = found.cycle.length > 4 ? ` and ${found.cycle.length - 4} more` : "";
+      return ["bad", "Deadlock.", `${found.cycle.slice(0, 4).map(nameOf).join(", ")}${more} wait for each other; each must run before the one after it, the last before the first.`];
     }
     if (found.overMemory.length) {
-      const [device, i] = found.overMemory[0];
-      const run = ordersOf(placement)[device][i];
-      return ["bad", "Too much memory.", `Device ${device} holds ${found.held[device][i]} of ${limitOf()} when ${nameOf(placement, ...run)} starts.`];
+      const [device, key, units] = found.overMemory[0];
+      return ["bad", "Too much memory.", `Device ${device} holds ${inMemory(units)} of ${inMemory(limits[device], units)} when ${nameOf(key)} starts.`];
     }
-    const bound = boundOf(placement);
-    if (found.makespan <= bound) {
-      return ["good", "Proved shortest.", "No schedule of these blocks in this memory has a shorter makespan." + overByHand(placement, found)];
-    }
-    const above = `${percent(found.makespan / bound - 1)} above the bound of ${inMs(bound, placement.tickMs)}`;
-    if (!isAsSearched()) {
-      return ["", "Valid.", `The order is that for other times, and ${above}. The command below finds one for these.`];
-    }
-    const fits = [...problemOf().searched, ...Object.values(problemOf().hand_made)]
-      .filter((each) => each.peak_memory <= limitOf());
-    const best = Math.min(...fits.map((each) => each.makespan));
-    if (best < found.makespan) {
-      return ["", "Valid.", `It is ${above}. The shortest known here takes ${inMs(best, placement.tickMs)}.`];
-    }
-    return ["", "Valid.", `It is ${above}: whether a shorter one exists is not known.`];
+    const proved = provedOf();
+    if (found.makespan <= bound.ticks) return ["good", "Fastest.", "The iteration is as short as the load bound: no order of these blocks is shorter."];
+    if (proved && found.makespan <= proved) return ["good", "Fastest.", "The search proved that no schedule of these blocks in this memory is shorter."];
+    const least = Math.max(bound.ticks, proved || 0), name = least > bound.ticks ? "the bound that the search proved" : "the load bound";
+    return ["", "Valid.", `The iteration is ${percent(found.makespan / least - 1)} above ${name}, ${inMs(least)}.`];
   }
 
-  /** Return what the searched schedule saves against the best made by hand that fits the memory. */
-  function overByHand(placement, found) {
-    if (state.schedule !== "searched" || state.orders || !isAsSearched()) return "";
-    const fits = Object.entries(problemOf().hand_made).filter(([, each]) => each.peak_memory <= limitOf());
-    const [name, best] = fits.sort(([, one], [, other]) => one.makespan - other.makespan)[0] || [];
-    if (!best || best.makespan <= found.makespan) return "";
-    return ` ${HAND_MADE[name] || name}, the best schedule made by hand that fits, takes ${inMs(best.makespan, placement.tickMs)}: the search saves ${percent(1 - found.makespan / best.makespan)}.`;
-  }
+  /** Return the bound that the file's search proved, while times and memory are the file's. */
+  const provedOf = () => (isEdited() || state.limits !== undefined ? null : state.plan.proved || null);
 
-  /** Return the greatest bound known; one for more memory holds for less too. */
-  function boundOf(placement) {
-    const simple = Simulator.simpleBound(placement, state.number);
-    if (!isAsSearched()) return simple;
-    const searched = problemOf().searched.filter((each) => each.memory >= limitOf());
-    return Math.max(simple, problemOf().bound, ...searched.map((each) => each.bound));
-  }
-
-  function showFigures(placement, found) {
-    const figures = [];
-    const bound = boundOf(placement);
-    const isWhole = found.makespan !== null;
-    const ms = (ticks) => inMs(ticks, placement.tickMs);
-    figures.push(["Makespan", isWhole ? ms(found.makespan) : "none", isWhole ? `${found.makespan} ticks` : "it never ends"]);
-    figures.push(["Bubble", isWhole ? percent(found.bubbleRate) : "none", "idle share of all devices"]);
-    figures.push(["Peak memory", `${Math.max(...found.peaks)} of ${limitOf()}`, "most of any device"]);
-    figures.push(["Bound", ms(bound), "no schedule is shorter"]);
-    const searched = searchedOf();
-    if (state.schedule === "searched" && !state.orders && isAsSearched()) {
-      const proved = searched.proved.startsWith("period") ? "proved shortest" : `at least ${ms(searched.period_bound)}`;
-      figures.push(["Period", ms(searched.period), `per micro-batch, ${proved}`]);
-    }
+  function showFigures(found, bound) {
+    const { plan } = state, limits = limitsOf(), isWhole = found.makespan !== null, ms = found.makespan * plan.tickMs;
+    const opened = shown.openedMakespan, change = found.makespan - opened;
+    const said = plan.said !== undefined && !isEdited() && !state.orders && isWhole && Math.abs(plan.said - ms) > 1e-6;
+    const top = found.peaks.indexOf(Math.max(...found.peaks)), most = found.peaks[top];
+    const { lane } = bound, limit = limits && limits[top];
+    const load = lane === null ? "the longest chain of blocks" : `device ${shown.problem.lanes[lane].device}: ${inMs(bound.work)} of work${bound.before ? `, ${inMs(bound.before)} before` : ""}${bound.after ? `, ${inMs(bound.after)} after` : ""}`;
+    const against = opened && isWhole && change ? `${change > 0 ? "+" : "−"}${inMs(Math.abs(change))} against the file's order` : "";
+    const figures = [
+      ["Iteration", isWhole ? inMs(found.makespan) : "none", !isWhole ? "it never ends" : said ? `the file says ${round(plan.said)} ms` : against || `${plan.number} micro-batches`],
+      ["Bubble", isWhole ? percent(found.bubbleRate) : "none", "idle share of all devices"],
+      ["Load bound", inMs(bound.ticks), load],
+      ["Peak memory", most ? inMemory(most, limit) : "not known", most ? `device ${top}${limit ? `, of ${inMemory(limit, most)}` : ""}` : "no memory in the file"],
+    ];
     $("figures").replaceChildren(...figures.map(([name, value, small]) => {
-      const box = document.createElement("div");
+      const box = element("div");
       box.append(element("dt", name), element("dd", value));
       box.lastChild.append(element("small", small));
       return box;
     }));
-    const [kind, first, rest] = status(placement, found);
+    const [kind, first, rest] = status(found, bound);
     $("status").className = "status " + kind;
-    $("status").replaceChildren(element("b", first), " " + rest);
+    $("status").replaceChildren(element("b", `${titleOf(plan)}. ${first}`), " " + rest);
   }
 
-  function command(placement, found) {
-    const words = ["python -m experiments.search"];
-    const options = state.preset.options;
-    if (state.transfer) {
-      words.push("placement=file", "placement.path=placement.yaml");
-    } else {
-      words.push(`placement=${state.preset.shape}`, `placement.num_devices=${state.devices}`);
-      if (options.split_backward) words.push("placement.split_backward=true");
-      const seen = new Set();
-      for (const { kind, devices, time } of placement.blocks) {
-        const group = groupOf(kind, devices);
-        if (seen.has(group)) continue;
-        seen.add(group);
-        const option = devices.length > 1 ? `${SHARED_OPTIONS[state.preset.shape]}_${OPTIONS[kind]}` : OPTIONS[kind];
-        words.push(`placement.${option}=${time}`);
-      }
-      words.push(`placement.tick_ms=${placement.tickMs}`);
-    }
-    const fits = Math.max(...found.peaks) <= limitOf();
-    if (state.schedule === "searched" || state.orders || fits) words.push(`search.memory=${limitOf()}`);
-    words.push(`search.num_micro_batches=${state.number}`);
-    if (state.schedule !== "searched" && !state.orders) words.push(`schedule=${state.schedule}`);
-    else words.push(`search.time_limit_s=${SCHEDULES.time_limit_s}`);
-    return words.join(" ");
-  }
-
-  function showCommand(placement, found) {
-    const hints = [];
-    if (state.transfer) hints.push("Save placement.yaml first: a transfer is part of a placement's file.");
-    if (state.orders) {
-      hints.push("This searches from new. Your own order: save schedule.json, and check it with the second line.");
-    } else if (state.schedule === "searched") {
-      hints.push("What a time limit cuts off may end otherwise on another machine; what is proved will not.");
-    }
-    $("command-hint").textContent = hints.join(" ");
-    $("command").textContent = command(placement, found)
-      + (state.orders ? "\npython -m experiments.check schedule=schedule.json" : "");
-    const isValid = !found.cycle.length && !found.overMemory.length;
-    $("save").disabled = !isValid;
-    $("save").title = isValid ? "" : "Only a valid schedule has a file";
+  function showPath(path) {
+    $("bar").replaceChildren();
+    $("parts").replaceChildren();
+    if (!path) return;
+    const whole = shown.found.makespan, waiting = path.parts.reduce((sum, part) => sum + part.waiting, 0);
+    const segment = (share, className, text) => {
+      const made = element("span", share > 0.06 ? text : "");
+      made.className = className;
+      made.style.flexGrow = share;
+      return made;
+    };
+    path.parts.forEach((part, i) => {
+      $("bar").append(segment(part.ticks / whole, "compute" + (i % 2), partName(part).replace(/devices? /, "")));
+      const item = element("li"), name = partName(part);
+      const waits = part.waiting ? `, ${inMs(part.waiting)} waiting for transfers` : "";
+      item.append(element("b", name[0].toUpperCase() + name.slice(1)), ` ${part.stream === "compute" ? "computes" : "takes"} ${inMs(part.ticks)} in ${part.count} block${part.count > 1 ? "s" : ""}${waits}`);
+      $("parts").append(item);
+    });
+    if (waiting) $("bar").append(segment(waiting / whole, "waits", "transfers"));
+    const total = element("li"), sum = path.parts.reduce((ticks, part) => ticks + part.ticks, 0);
+    total.append(element("b", "Together"), ` ${inMs(sum + waiting)}: ${inMs(sum)} of work, ${inMs(waiting)} of transfers`);
+    $("parts").append(total);
   }
 
   // ---- Controls ----
@@ -246,75 +141,88 @@
     }));
   }
 
-  function showControls() {
-    const { shape } = state.preset;
-    fill("shape", Object.entries(SHAPES).map(([key, [name]]) => [key, name]), shape);
-    $("shape-hint").textContent = SHAPES[shape][1];
-    fill("times", presetsOf(shape).map((each) => [each.name, each.times]), state.preset.name);
-    $("times-hint").textContent = "From: " + state.preset.source + ".";
-    fill("devices", Object.keys(state.preset.devices).map((each) => [each, each]), state.devices);
-    fill("number", Object.keys(sizeOf().micro_batches).map((each) => [each, each]), state.number);
-    fill("memory", problemOf().searched.map((each) => [each.memory, each.memory]), state.memory);
-    $("memory-hint").textContent = "Memory of a device, in activations of one stage and micro-batch.";
-    showSchedules();
-    showSliders();
+  function showChoices() {
+    fill("schedule", plans.map((plan, i) => {
+      const found = Simulator.simulate(Simulator.prepare(plan), plan.orders, plan.memory);
+      const fault = found.cycle.length ? "deadlock" : inMs(found.makespan, plan) + (found.overMemory.length ? ", too much memory" : "");
+      return [i, `${titleOf(plan)}: ${fault}`];
+    }), plans.indexOf(state.plan));
+    $("schedule").hidden = plans.length < 2;
   }
 
-  function showSchedules() {
-    const rows = [["searched", searchedOf()], ...Object.entries(problemOf().hand_made)];
-    $("schedules").replaceChildren(...rows.map(([name, kept]) => {
-      const row = element("label");
-      row.className = "choice";
-      const radio = element("input");
-      Object.assign(radio, { type: "radio", name: "schedule", value: name, checked: name === state.schedule });
-      radio.addEventListener("change", () => choose({ schedule: name }));
-      const needs = element("span", `memory ${kept.peak_memory}`);
-      needs.className = "needs" + (kept.peak_memory > limitOf() ? " over-text" : "");
-      row.append(radio, element("span", HAND_MADE[name] || name), element("span", inMs(kept.makespan, state.preset.tick_ms)), needs);
+  /** Return the name that the blocks of a stage share: that of its forward, or the name without its kind. */
+  function forwardOf(name) {
+    if (/^[BIWRCJX]\d/.test(name)) return FORWARDS[name[0]] + name.slice(1);
+    return name.length > 1 ? name.replace(/_?[FBIWR]$/, "") : name;
+  }
+
+  /** Show the times of blocks, a row for each stage and a column for each kind. */
+  function showTimes() {
+    const { plan, edits } = state, kinds = Object.keys(KINDS).filter((kind) => plan.blocks.some((block) => block.kind === kind));
+    const rows = new Map();
+    for (const block of plan.blocks) {
+      const row = forwardOf(block.name);
+      if (!rows.has(row)) rows.set(row, new Map());
+      const cell = rows.get(row);
+      cell.set(block.kind, (cell.get(block.kind) || []).concat(block));
+    }
+    const head = element("tr"), all = element("tr");
+    head.append(element("th", "Stage"), ...kinds.map((kind) => element("th", kind)));
+    all.append(element("th", "all"), ...kinds.map((kind) => timeCell(plan.blocks.filter((block) => block.kind === kind), "all " + kind)));
+    const body = [...rows].map(([name, cells]) => {
+      const row = element("tr");
+      row.append(element("th", name.replace(/^F(?=\d)/, "")), ...kinds.map((kind) => (cells.has(kind) ? timeCell(cells.get(kind), cells.get(kind)[0].name) : element("td"))));
       return row;
-    }));
+    });
+    $("times").replaceChildren(head, all, ...body);
+    $("transfer").value = edits.transfer === null ? "" : round(edits.transfer * plan.tickMs, 6);
+    $("transfer").placeholder = transferWords(plan);
+    const limits = limitsOf(), isSame = limits && limits.every((units) => units === limits[0]);
+    $("limit-label").textContent = `Memory (${plan.unitMib ? "MiB" : "units"})`;
+    $("limit").value = limits && isSame ? round(limits[0] * (plan.unitMib || 1), 3) : "";
+    $("limit").placeholder = limits && !isSame ? "by device" : "no limit";
   }
 
-  function showSliders() {
-    const base = new Map(), steps = stepsOf();
-    for (const [, kind, devices, time] of sizeOf().blocks) base.set(groupOf(kind, devices), time * steps);
-    const ms = (ticks) => inMs(ticks, state.preset.tick_ms / steps);
-    const rows = [...base].map(([group, time]) => {
-      const value = state.times[group] || time;
-      return slider(group, KINDS[group][0], Math.ceil(time / 5), 3 * time, value, ms, (ticks) => {
-        if (ticks === time) delete state.times[group];
-        else state.times[group] = ticks;
-      });
-    });
-    const longest = Math.max(...base.values());
-    rows.push(slider("transfer", "transfer between devices", 0, longest, state.transfer, ms, (ticks) => {
-      state.transfer = ticks;
-    }));
-    const most = Math.max(2 * state.memory, ...Object.values(problemOf().hand_made).map((each) => each.peak_memory));
-    rows.push(slider("limit", "memory of a device", 1, most, limitOf(), String, (units) => {
-      state.limit = units === state.memory ? null : units;
-    }));
-    $("sliders").replaceChildren(...rows);
+  function transferWords(plan) {
+    const ticks = [...new Set(plan.transfer.map((one) => one[2]))];
+    return !ticks.length ? "0" : ticks.length === 1 ? round(ticks[0] * plan.tickMs, 6) : "as in the file";
   }
 
-  function slider(id, name, least, most, value, words, set) {
-    const row = element("div");
-    row.className = "slider";
-    const label = element("label", name[0].toUpperCase() + name.slice(1)), output = element("output", words(value));
-    const input = element("input");
-    label.htmlFor = input.id = "slide-" + id;
-    Object.assign(input, { type: "range", min: least, max: most, step: 1 });
-    input.value = value;
-    input.setAttribute("aria-valuetext", words(value));
-    input.addEventListener("input", () => {
-      set(Number(input.value));
-      output.textContent = words(Number(input.value));
-      input.setAttribute("aria-valuetext", output.textContent);
-      showSchedules();
-      showResult();
+  function timeCell(blocks, label) {
+    const cell = element("td"), input = element("input"), ticks = (block) => state.edits.times[block.name] ?? block.time;
+    const isSame = blocks.every((block) => ticks(block) === ticks(blocks[0]));
+    input.inputMode = "decimal";
+    input.setAttribute("aria-label", `${label} (ms)`);
+    input.value = isSame ? round(ticks(blocks[0]) * state.plan.tickMs, 6) : "";
+    input.addEventListener("change", () => {
+      const ms = Number(input.value);
+      if (!(ms > 0) || ms > 1e9) return refuse(input, "a time is a number of ms above 0");
+      const at = inTicks(ms);
+      for (const { name } of blocks) state.edits.times[name] = at;
+      for (const block of state.plan.blocks) if (state.edits.times[block.name] === block.time) delete state.edits.times[block.name];
+      show();
     });
-    row.append(label, output, input);
-    return row;
+    cell.append(input);
+    return cell;
+  }
+
+  function refuse(input, why) {
+    showNotice(`${input.getAttribute("aria-label") || input.id}: '${input.value}' is not that: ${why}.`);
+    showTimes();
+  }
+
+  /** Return ms in ticks; ticks are made finer where these are no whole number of them. */
+  function inTicks(ms) {
+    let times = 1;
+    while (state.plan.tickMs / times > 1.5e-6 && Math.abs((ms * times) / state.plan.tickMs - Math.round((ms * times) / state.plan.tickMs)) > 1e-7) times *= 10;
+    if (times > 1) {
+      const { edits } = state, at = plans.indexOf(state.plan);
+      const scaled = Object.entries(edits.times).map(([name, ticks]) => [name, ticks * times]);
+      state.edits = { times: Object.fromEntries(scaled), transfer: edits.transfer === null ? null : edits.transfer * times };
+      state.plan = Simulator.finer(state.plan, times);
+      if (at >= 0) plans[at] = state.plan;
+    }
+    return Math.max(ms > 0 ? 1 : 0, Math.round(ms / state.plan.tickMs));
   }
 
   // ---- Timeline ----
@@ -326,15 +234,25 @@
     return made;
   }
 
-  const top = (device) => TOP + device * (ROW + STRIP + GAP);
+  const isCompute = (lane) => lane.stream === "compute";
+  const groupOf = (block) => (block.devices.length > 1 && KINDS["shared_" + block.kind] ? "shared_" : "") + block.kind;
+
+  /** Return the top of each lane; a device's memory stands below its compute lane. */
+  function tops(lanes) {
+    let y = TOP;
+    return lanes.map((lane) => {
+      const top = y;
+      y += ROW + (isCompute(lane) ? STRIP : 0) + GAP;
+      return top;
+    }).concat([y]);
+  }
 
   /** Return the place of each run: its start, or for one that never starts, after all that do. */
-  function places(placement, orders, found) {
+  function places({ runs }, orders, found) {
     return orders.map((order) => {
       let free = found.end;
       return order.map(([block, n]) => {
-        const key = Simulator.keyOf(block, n), time = placement.blocks[block].time;
-        const isStuck = !found.starts.has(key);
+        const key = Simulator.keyOf(block, n), { time } = runs.get(key), isStuck = !found.starts.has(key);
         const start = isStuck ? free : found.starts.get(key);
         if (isStuck) free += time;
         return { block, n, key, start, end: start + time, isStuck };
@@ -342,43 +260,45 @@
     });
   }
 
-  /** Return for each block whether it is of the second stage of its kind on its device: 0 or 1. */
-  function variants(placement) {
+  /** Return for each block whether it is of every second stage of its device: 0 or 1. */
+  function variants(plan) {
     const seen = new Map();
-    return placement.blocks.map((block) => {
-      const key = groupOf(block.kind, block.devices) + block.devices[0];
-      const earlier = seen.get(key) || 0;
-      seen.set(key, earlier + 1);
-      return { earlier, key, isTurned: block.kind !== "F" && placement.name !== "x_shape" };
-    }).map(({ earlier, key, isTurned }) => (isTurned ? seen.get(key) - 1 - earlier : earlier));
+    return plan.blocks.map((block) => {
+      const key = block.devices[0] + (block.devices.length > 1 ? "shared" : ""), name = forwardOf(block.name);
+      if (!seen.has(key)) seen.set(key, []);
+      if (!seen.get(key).includes(name)) seen.get(key).push(name);
+      return seen.get(key).indexOf(name) % 2;
+    });
   }
 
-  function draw(placement, orders, found) {
-    const rows = places(placement, orders, found);
-    const end = Math.max(...rows.flat().map((each) => each.end));
-    const shortest = Math.min(...placement.blocks.map((block) => block.time));
+  function draw(path) {
+    const { problem, found, rows } = shown, { plan } = state;
+    const end = Math.max(1, ...rows.flat().map((run) => run.end));
+    const lengths = rows.flat().map((run) => run.end - run.start).sort((a, b) => a - b);
+    const short = lengths[Math.floor(lengths.length / 20)] || 1;
     const room = Math.max(200, $("scroll").clientWidth - 4);
-    const scale = Math.max((room - 12) / end, LEAST_WIDTH / Math.max(shortest, end / 400));
-    const width = Math.ceil(end * scale) + 12, height = top(placement.numDevices) + 4;
+    const fit = Math.min(Math.max((room - 12) / end, LEAST_WIDTH / Math.max(short, end / 400)), 40000 / end);
+    const scale = dragged ? dragged.scale : fit, top = tops(problem.lanes), height = top[top.length - 1];
+    const width = Math.ceil(end * scale) + 12;
     const picture = svg("svg", { width, height, "aria-hidden": "true" });
     picture.append(patterns());
-    drawAxis(picture, end, scale, height, placement.tickMs);
-    const wrong = new Set(found.cycle);
-    const over = new Set(found.overMemory.map(([device, i]) => device + "," + i));
-    const variant = variants(placement);
-    rows.forEach((row, device) => {
-      drawMemory(picture, row, device, found, scale, end);
+    drawAxis(picture, end, scale, height);
+    const cycle = new Set(found.cycle), over = new Set(found.overMemory.map(([device, key]) => device + "," + key));
+    const onPath = new Set(path && $("show-path").checked ? path.keys : []), variant = variants(plan);
+    rows.forEach((row, lane) => {
+      if (isCompute(problem.lanes[lane])) drawMemory(picture, lane, top[lane] + ROW + 2, scale, end);
       row.forEach((run, i) => {
-        const isWrong = wrong.has(run.key) || over.has(device + "," + i);
-        picture.append(drawRun(placement, run, device, i, scale, isWrong, variant[run.block], shortest * scale >= 46));
+        const isWrong = cycle.has(run.key) || over.has(problem.lanes[lane].device + "," + run.key);
+        picture.append(drawRun(run, lane, i, top[lane], scale, isWrong, onPath.has(run.key), variant[run.block], short * scale >= 46));
       });
     });
-    shown = { placement, orders, found, rows, scale, picture };
+    Object.assign(shown, { scale, picture, top });
+    if (onPath.size) drawPath(path);
     drawWaits();
     const left = $("scroll").scrollLeft;
     $("scroll").replaceChildren(picture);
     $("scroll").scrollLeft = left;
-    drawLabels(placement, found, height);
+    drawLabels(height);
   }
 
   function patterns() {
@@ -391,84 +311,96 @@
     return made;
   }
 
-  function drawAxis(picture, end, scale, height, tickMs) {
-    const rough = (tickMs * 80) / scale;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough);
+  function drawAxis(picture, end, scale, height) {
+    const { tickMs } = state.plan, rough = (tickMs * 80) / scale, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((times) => times * power).find((ms) => ms >= rough) || 10 * power;
     for (let i = 0; i * step <= end * tickMs; i++) {
       const x = ((i * step) / tickMs) * scale;
       picture.append(svg("line", { class: "grid", x1: x, x2: x, y1: TOP - 4, y2: height }));
-      picture.append(svg("text", { class: "axis", x: x + 2, y: 11 }, round(i * step) + (i ? "" : " ms")));
+      picture.append(svg("text", { class: "axis", x: x + 2, y: 11 }, round(i * step, 6) + (i ? "" : " ms")));
     }
   }
 
-  function drawRun(placement, run, device, i, scale, isWrong, variant, isWide) {
-    const block = placement.blocks[run.block];
-    const [, colours, inks, pattern] = KINDS[groupOf(block.kind, block.devices)];
-    const isChosen = chosen[0] === device && chosen[1] === i;
-    const classes = ["run", block.devices.length > 1 && "shared", isChosen && "chosen", isWrong && "wrong", run.isStuck && "stuck"];
-    const box = { x: run.start * scale, y: top(device), width: Math.max(1, block.time * scale), height: ROW };
-    const made = svg("g", { class: classes.filter(Boolean).join(" "), "data-device": device, "data-index": i });
-    made.append(svg("title", {}, `${nameOf(placement, run.block, run.n)}\n${run.isStuck ? "never starts" : spanOf(placement, run)}`));
+  function drawRun(run, lane, i, y, scale, isWrong, isOnPath, variant, isWide) {
+    const block = state.plan.blocks[run.block], [, colours, inks, pattern] = KINDS[groupOf(block)];
+    const isChosen = chosen[0] === lane && chosen[1] === i;
+    const classes = ["run", isOnPath && "path", isChosen && "chosen", isWrong && "wrong", run.isStuck && "stuck"];
+    const box = { x: run.start * scale, y, width: Math.max(1, (run.end - run.start) * scale), height: ROW };
+    const made = svg("g", { class: classes.filter(Boolean).join(" "), "data-lane": lane, "data-index": i });
+    made.append(svg("title", {}, `${nameOf(run.key)}\n${run.isStuck ? "never starts" : `${inMs(run.start)} to ${inMs(run.end)}`}`));
     made.append(svg("rect", { ...box, class: "body", rx: 3, fill: colours[variant] }));
     if (pattern) made.append(svg("rect", { ...box, rx: 3, fill: `url(#${pattern})`, "pointer-events": "none" }));
+    if (isOnPath) made.append(svg("rect", { class: "mark", x: box.x, y: y + ROW - 5, width: box.width, height: 5 }));
     if (box.width >= 10) {
       const text = isWide ? `${block.name}\u00b7${run.n}` : String(run.n);
-      made.append(svg("text", { x: box.x + box.width / 2, y: box.y + ROW / 2 + 4, fill: inks[variant] }, text));
+      made.append(svg("text", { x: box.x + box.width / 2, y: y + ROW / 2 + 3, fill: inks[variant] }, text));
     }
     return made;
   }
 
-  function drawMemory(picture, row, device, found, scale, end) {
-    const most = Math.max(limitOf(), ...found.peaks, 1), low = top(device) + ROW + 2 + STRIP;
-    const y = (units) => low - (units / most) * STRIP;
-    row.forEach((run, i) => {
-      const units = Math.max(0, found.held[device][i]);
-      const until = i + 1 < row.length ? row[i + 1].start : end;
-      const isOver = units > limitOf();
-      picture.append(svg("rect", {
-        class: "memory" + (isOver ? " over" : ""), x: run.start * scale, y: y(units),
-        width: Math.max(0, (until - run.start) * scale), height: low - y(units),
-      }));
+  function drawMemory(picture, lane, y, scale, end) {
+    const { problem, found } = shown, { device } = problem.lanes[lane], limit = limitsOf() ? limitsOf()[device] : null;
+    const most = Math.max(1, ...found.peaks, ...(limitsOf() || [])), low = y + STRIP;
+    const at = (units) => low - (Math.max(0, units) / most) * STRIP;
+    const rows = [[0, state.plan.static[device], null], ...found.held[device]];
+    rows.forEach(([tick, units], i) => {
+      const until = i + 1 < rows.length ? rows[i + 1][0] : end;
+      if (until <= tick || units <= 0) return;
+      const isOver = limit !== null && units > limit;
+      picture.append(svg("rect", { class: "memory" + (isOver ? " over" : ""), x: tick * scale, y: at(units), width: (until - tick) * scale, height: low - at(units) }));
     });
-    picture.append(svg("line", { class: "limit", x1: 0, x2: end * scale, y1: y(limitOf()), y2: y(limitOf()) }));
+    if (limit !== null) picture.append(svg("line", { class: "limit", x1: 0, x2: end * scale, y1: at(limit), y2: at(limit) }));
+  }
+
+  const laneOf = (key) => shown.problem.runs.get(key).lanes[0];
+
+  /** Draw the steps of the critical path from one lane to another. */
+  function drawPath({ keys }) {
+    const { found, problem, scale, picture, top } = shown;
+    for (let i = 1; i < keys.length; i++) {
+      const [a, b] = [keys[i - 1], keys[i]], [own, next] = [a, b].map((key) => problem.runs.get(key).lanes);
+      if (own.some((lane) => next.includes(lane))) continue;
+      const pairs = own.flatMap((lane) => next.map((other) => [lane, other])).sort((x, y) => Math.abs(x[0] - x[1]) - Math.abs(y[0] - y[1]));
+      const [from, to] = pairs[0].map((lane) => top[lane] + ROW / 2);
+      const x1 = (found.starts.get(a) + problem.runs.get(a).time) * scale, x2 = found.starts.get(b) * scale;
+      picture.append(svg("path", { class: "step", d: `M${x1} ${from}L${x2} ${to}` }));
+    }
   }
 
   /** Draw from what the chosen run waits for, and to what waits for it. */
   function drawWaits() {
-    const { placement, rows, scale, picture } = shown;
-    const run = rows[chosen[0]][chosen[1]];
-    if (!run) return;
-    const block = placement.blocks[run.block];
-    const at = (name) => rows.flatMap((row, device) => row
-      .filter((each) => each.n === run.n && placement.blocks[each.block].name === name)
-      .map((each) => ({ ...each, device }))).slice(0, 1);
-    const line = (from, a, to, b) => {
-      const [x1, x2] = [from.end * scale, to.start * scale], [y1, y2] = [a, b].map((device) => top(device) + ROW / 2);
+    const { problem, found, rows, scale, picture, top } = shown, run = rows[chosen[0]] && rows[chosen[0]][chosen[1]];
+    if (!run || run.isStuck) return;
+    const endOf = (key) => found.starts.get(key) + problem.runs.get(key).time;
+    const line = (from, to) => {
+      if (!found.starts.has(from) || !found.starts.has(to)) return;
+      const [x1, x2] = [endOf(from) * scale, found.starts.get(to) * scale], [y1, y2] = [from, to].map((key) => top[key === run.key ? chosen[0] : laneOf(key)] + ROW / 2);
       const bend = Math.max(8, Math.abs(x2 - x1) / 3), rise = y1 === y2 ? ROW : 0;
-      const curve = `M${x1} ${y1}C${x1 + bend} ${y1 - rise} ${x2 - bend} ${y2 - rise} ${x2} ${y2}`;
-      picture.append(svg("path", { class: "wait", d: curve, "pointer-events": "none" }));
+      picture.append(svg("path", { class: "wait", d: `M${x1} ${y1}C${x1 + bend} ${y1 - rise} ${x2 - bend} ${y2 - rise} ${x2} ${y2}` }));
     };
-    block.after.flatMap(at).forEach((each) => line(each, each.device, run, chosen[0]));
-    placement.blocks.filter((each) => each.after.includes(block.name)).flatMap((each) => at(each.name))
-      .forEach((each) => line(run, chosen[0], each, each.device));
+    problem.waits.get(run.key).forEach(([earlier]) => line(earlier, run.key));
+    for (const [key, inputs] of problem.waits) if (inputs.some(([earlier]) => earlier === run.key)) line(run.key, key);
   }
 
-  function drawLabels(placement, found, height) {
-    const labels = svg("svg", { width: LABELS, height });
-    for (let device = 0; device < placement.numDevices; device++) {
-      const isOver = found.peaks[device] > limitOf();
-      labels.append(svg("text", { class: "row-name", x: 0, y: top(device) + 21 }, "Device " + device));
-      labels.append(svg("text", { class: "row-memory" + (isOver ? " over" : ""), x: 0, y: top(device) + ROW + 14 }, `memory ${found.peaks[device]}/${limitOf()}`));
-    }
+  function drawLabels(height) {
+    const { problem, found, top } = shown, isNarrow = window.innerWidth < 600, hasStreams = !problem.lanes.every(isCompute);
+    const labels = svg("svg", { width: isNarrow ? (hasStreams ? 92 : 62) : 122, height });
+    problem.lanes.forEach(({ device, stream }, lane) => {
+      const limit = limitsOf() && limitsOf()[device], isOver = limit !== null && found.peaks[device] > limit;
+      const name = isNarrow ? `Dev. ${device}` : `Device ${device}`;
+      labels.append(svg("text", { class: stream === "compute" ? "row-name" : "row-stream", x: 0, y: top[lane] + 21 }, stream === "compute" ? name : isNarrow ? stream : `${device} ${stream}`));
+      if (stream !== "compute" || !found.peaks[device]) return;
+      const peak = inMemory(found.peaks[device], limit), of = limit === null || isNarrow ? peak : `${peak.replace(/ \w+$/, "")} of ${inMemory(limit, found.peaks[device])}`;
+      labels.append(svg("text", { class: "row-memory" + (isOver ? " over" : ""), x: 0, y: top[lane] + ROW + 15 }, of));
+    });
     $("rows").replaceChildren(labels);
   }
 
-  function showLegend(placement) {
-    const groups = new Set(placement.blocks.map((block) => groupOf(block.kind, block.devices)));
-    const hasTwo = variants(placement).some((each) => each === 1);
+  function showLegend() {
+    const { plan } = state, groups = new Set(plan.blocks.map(groupOf));
     const entries = [...groups].map((group) => [KINDS[group][0], KINDS[group][1][0], KINDS[group][3]]);
-    if (hasTwo) entries.push([`lighter: ${LIGHTER[placement.name] || "the second stage of the device"}`, "#c9d3de", ""]);
+    if (variants(plan).includes(1)) entries.push(["lighter: another stage of the device", "#c9d3de", ""]);
+    entries.push(["critical path", "#c2185b", ""]);
     const items = entries.map(([text, colour, pattern]) => {
       const item = element("li"), picture = svg("svg", { width: 16, height: 16, "aria-hidden": "true" });
       picture.append(svg("rect", { width: 16, height: 16, rx: 3, fill: colour }));
@@ -476,19 +408,19 @@
       item.append(picture, text);
       return item;
     });
-    items.push(element("li", "Numbers are micro-batches. Grey strips: memory; dashed: its limit."));
+    items.push(element("li", "Numbers: micro-batches. Grey: memory; dashed: its limit."));
     $("legend").replaceChildren(...items);
   }
 
   // ---- Changes of the order ----
 
-  function move(device, from, to) {
-    const { placement, orders } = shown;
-    if (to < 0 || to >= orders[device].length || to === from) return;
+  function move(lane, from, to) {
+    const { orders } = shown;
+    if (to < 0 || to >= orders[lane].length || to === from) return;
     undone.push(state.orders);
     undone = undone.slice(-MOST_UNDO);
-    state.orders = Simulator.moved(placement, orders, device, from, to);
-    chosen = [device, to];
+    state.orders = Simulator.moved(orders, lane, from, to);
+    chosen = [lane, to];
     showResult();
     reveal();
   }
@@ -506,10 +438,9 @@
     showResult();
   }
 
-  function pick(device, index) {
-    const number = shown.rows.length;
-    device = Math.min(Math.max(device, 0), number - 1);
-    chosen = [device, Math.min(Math.max(index, 0), shown.rows[device].length - 1)];
+  function pick(lane, index) {
+    lane = Math.min(Math.max(lane, 0), shown.rows.length - 1);
+    chosen = [lane, Math.min(Math.max(index, 0), Math.max(0, shown.rows[lane].length - 1))];
     showResult();
     reveal();
   }
@@ -523,106 +454,161 @@
     if (right > box.scrollLeft + box.clientWidth) box.scrollLeft = right - box.clientWidth + 20;
   }
 
-  /** Return the run of another device that starts nearest to the chosen one. */
-  function nearestOn(device) {
-    const row = shown.rows[device], start = shown.rows[chosen[0]][chosen[1]].start;
-    return row.reduce((best, each, i) => (Math.abs(each.start - start) < Math.abs(row[best].start - start) ? i : best), 0);
+  /** Return the run of another lane that starts nearest to the chosen one. */
+  function nearestOn(lane) {
+    const row = shown.rows[lane], run = shown.rows[chosen[0]][chosen[1]], start = run ? run.start : 0;
+    return row.reduce((best, one, i) => (Math.abs(one.start - start) < Math.abs(row[best].start - start) ? i : best), 0);
   }
 
   function onKey(event) {
-    const [device, index] = chosen;
+    const [lane, index] = chosen;
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z") undo();
     else if (event.ctrlKey || event.metaKey || event.altKey) return;
-    else if (event.key === "ArrowLeft") event.shiftKey ? move(device, index, index - 1) : pick(device, index - 1);
-    else if (event.key === "ArrowRight") event.shiftKey ? move(device, index, index + 1) : pick(device, index + 1);
-    else if (event.key === "ArrowUp" && device > 0) pick(device - 1, nearestOn(device - 1));
-    else if (event.key === "ArrowDown" && device + 1 < shown.rows.length) pick(device + 1, nearestOn(device + 1));
-    else if (event.key === "Home") pick(device, 0);
-    else if (event.key === "End") pick(device, shown.rows[device].length - 1);
+    else if (event.key === "ArrowLeft") event.shiftKey ? move(lane, index, index - 1) : pick(lane, index - 1);
+    else if (event.key === "ArrowRight") event.shiftKey ? move(lane, index, index + 1) : pick(lane, index + 1);
+    else if (event.key === "ArrowUp" && lane > 0) pick(lane - 1, nearestOn(lane - 1));
+    else if (event.key === "ArrowDown" && lane + 1 < shown.rows.length) pick(lane + 1, nearestOn(lane + 1));
+    else if (event.key === "Home") pick(lane, 0);
+    else if (event.key === "End") pick(lane, shown.rows[lane].length - 1);
     else return;
     event.preventDefault();
   }
 
+  /** Begin to drag a block; by touch only the chosen one, so that others scroll. */
   function onDown(event) {
     const run = event.target.closest(".run");
     if (!run || event.button) return;
-    const [device, index] = [Number(run.dataset.device), Number(run.dataset.index)];
-    pick(device, index);
-    dragged = event.pointerType === "touch" ? null : { device, from: index, to: index, x: event.clientX };
+    const [lane, index] = [Number(run.dataset.lane), Number(run.dataset.index)];
+    const wasChosen = chosen[0] === lane && chosen[1] === index;
+    if (!wasChosen) pick(lane, index);
+    if (event.pointerType === "touch" && !wasChosen) return;
+    $("scroll").setPointerCapture(event.pointerId);  // the block itself is drawn anew while it is dragged
+    dragged = { lane, from: index, to: index, x: event.clientX, row: shown.rows[lane], scale: shown.scale, before: state.orders, orders: shown.orders };
   }
 
+  /** Show the schedule with the dragged block where the pointer is. */
   function onMove(event) {
     if (!dragged || Math.abs(event.clientX - dragged.x) < 4) return;
     const x = event.clientX - shown.picture.getBoundingClientRect().left;
-    const row = shown.rows[dragged.device], rest = row.filter((_, i) => i !== dragged.from);
-    const middles = rest.map((run) => ((run.start + run.end) / 2) * shown.scale);
-    dragged.to = middles.filter((middle) => middle < x).length;
-    const before = rest[dragged.to - 1], next = rest[dragged.to];
-    const at = (before ? (next ? (before.end + next.start) / 2 : before.end) : 0) * shown.scale;
-    shown.picture.querySelectorAll(".marker").forEach((each) => each.remove());
-    const [y1, y2] = [top(dragged.device) - 4, top(dragged.device) + ROW + 4];
-    shown.picture.append(svg("line", { class: "marker", x1: at, x2: at, y1, y2 }));
+    const rest = dragged.row.filter((_, i) => i !== dragged.from);
+    const to = rest.filter((run) => ((run.start + run.end) / 2) * dragged.scale < x).length;
+    if (to === dragged.to) return;
+    dragged.to = to;
+    state.orders = to === dragged.from ? dragged.before : Simulator.moved(dragged.orders, dragged.lane, dragged.from, to);
+    chosen = [dragged.lane, to];
+    showResult();
   }
 
   function onUp() {
     if (!dragged) return;
-    const { device, from, to } = dragged;
+    const { from, to, before } = dragged;
     dragged = null;
-    shown.picture.querySelectorAll(".marker").forEach((each) => each.remove());
-    move(device, from, to);
+    if (to === from) return;
+    undone.push(before);
+    undone = undone.slice(-MOST_UNDO);
+    showResult();
   }
 
-  // ---- The link ----
-
-  function link() {
-    const placement = placementOf(), words = new URLSearchParams();
-    words.set("p", state.preset.name);
-    words.set("d", state.devices);
-    words.set("n", state.number);
-    words.set("m", state.memory);
-    words.set("s", state.schedule);
-    for (const [group, ticks] of Object.entries(state.times)) words.set("t." + group, ticks);
-    if (state.transfer) words.set("x", state.transfer);
-    if (state.limit !== null) words.set("limit", state.limit);
-    if (state.orders) words.set("o", Simulator.ordersToLink(placement, state.orders));
-    return "#" + words;
+  function onCancel() {
+    if (!dragged) return;
+    state.orders = dragged.before;
+    chosen = [dragged.lane, dragged.from];
+    dragged = null;
+    showResult();
   }
 
-  /** Take the state from the link; what in it is wrong is said and left out. */
-  function follow() {
-    const words = new URLSearchParams(location.hash.slice(1) || OPENING), wrong = [];
-    const whole = (name, least) => {
-      if (!words.has(name)) return null;
-      const value = Number(words.get(name));
-      if (Number.isInteger(value) && value >= least && value <= 1e6) return value;
-      wrong.push(name);
-      return null;
+  // ---- Files ----
+
+  /** Open files together: one with an order, and one of stages or layers. */
+  async function open(files) {
+    const texts = await Promise.all([...files].map((file) => file.text()));
+    const read = [...files].map((file, i) => Readers.within(file.name, () => ({ name: file.name, ...Readers.read(file.name, texts[i]) })));
+    const models = read.filter((file) => file.form === "stages"), orders = read.filter((file) => file.form !== "stages");
+    for (const [kind, list] of [["stages", models], ["orders", orders]]) {
+      if (list.length > 1) throw new Error(`${list[1].name}: is a second file of ${kind} beside ${list[0].name}; open them one after the other`);
+    }
+    const [model, order] = [models[0], orders[0]];
+    if (model && order && order.form === "schedules") throw new Error(`${model.name}: goes with a torch CSV or a layout, not with ${order.name}; open it alone`);
+    if (order && order.form === "schedules") order.plans[0].edited ? takeSaved(order.plans[0]) : take(order.plans);
+    else if (order && order.form === "torch") takeTorch(order, model);
+    else if (!order && torch && state.plan === plans[0] && model.pieces.length === torch.ranks.length) takeTorch(torch, model);
+    else takeFiles(order, model);
+  }
+
+  function takeTorch(order, model) {
+    const plan = Readers.within((model || order).name, () => Readers.planOfTorch(order, model, order.name));
+    take([plan]);
+    torch = order;
+  }
+
+  /** Show a layout, with the stages or layers that are opened beside it or were before. */
+  function takeFiles(order, model) {
+    const pieces = (model || stages || { pieces: [] }).pieces;
+    const parts = pieces.length && pieces[0].part ? pieces.map((one) => one.part).join("") : "";
+    const words = {
+      text: order ? order.text : parts ? Readers.evenLayout(parts, 4) : "",
+      devices: order ? order.devices : model.numDevices, group: order ? order.group : 0,
     };
-    const preset = SCHEDULES.presets.find((each) => each.name === words.get("p"));
-    if (words.has("p") && !preset) wrong.push("p");
-    Object.assign(state, {
-      preset: preset || SCHEDULES.presets[0], devices: whole("d", 1) || 4, number: whole("n", 1) || 8,
-      memory: whole("m", 1) || 4, schedule: words.get("s") || "searched", transfer: whole("x", 0) || 0,
-      limit: whole("limit", 1), times: {}, orders: null,
+    showLayout(words, model || stages, (model || order).name);
+    $("layout-text").value = words.text;
+    $("layout-devices").value = words.devices || "";
+    $("layout-group").value = words.group || "";
+    if (!order && parts) $("layout-hint").textContent += " Layers are divided evenly; write your own layout here.";
+  }
+
+  /** Show 1F1B or interleaved 1F1B of a layout. */
+  function showLayout(words, model, name) {
+    const number = Number($("layout-number").value);
+    const plan = Readers.within(name, () => Readers.planOfLayout({ ...words, number }, model, model ? model.name : "layout"));
+    take([plan]);
+    stages = model;
+    $("layout-hint").textContent = model ? `Costs from ${model.name}.` : "";
+  }
+
+  function onLayout(event) {
+    event.preventDefault();
+    attempt(() => {
+      const whole = (id) => {
+        const text = $(id).value.trim();
+        if (text && !/^[1-9]\d{0,5}$/.test(text)) throw new Error(`${id.replace("layout-", "")}: '${text}' is no whole number above 0; write such as 8`);
+        return Number(text || 0);
+      };
+      const text = $("layout-text").value.trim();
+      if (!text && !stages) throw new Error("layout: is empty; write one, as Et*3|t*4|t*3L, or open a file of stages");
+      showLayout({ text, devices: whole("layout-devices"), group: whole("layout-group") }, stages, "layout");
     });
-    const asked = { ...state };
-    settle();
-    for (const [name, key] of [["d", "devices"], ["n", "number"], ["m", "memory"], ["s", "schedule"]]) {
-      if (words.has(name) && asked[key] !== state[key]) wrong.push(name);
-    }
-    for (const [, kind, devices] of sizeOf().blocks) {
-      const group = groupOf(kind, devices), ticks = whole("t." + group, 1);
-      if (ticks) state.times[group] = ticks;
-    }
-    if (words.has("o")) {
-      state.orders = Simulator.ordersFromLink(placementOf(), state.number, words.get("o"));
-      if (!state.orders) wrong.push("o");
-    }
+  }
+
+  function take(list) {
+    torch = null;
+    plans = list;
+    begin(list[0]);
+    $("example").value = "";
+  }
+
+  /** Show a plan in its own order. */
+  function begin(plan) {
+    state = freshState(plan);
     undone = [];
     chosen = [0, 0];
-    $("notice").hidden = true;
-    if (wrong.length) showNotice(`The link has values that are not there (${[...new Set(wrong)].join(", ")}); the nearest are shown.`);
+    $("scroll").scrollLeft = 0;
+    showChoices();
     show();
+  }
+
+  function takeExample(index) {
+    take(Readers.read("example", JSON.stringify(EXAMPLES[index])).plans);
+    $("example").value = index;
+  }
+
+  /** Run something that may refuse its input; the page then stays as it was, with one line on why. */
+  async function attempt(body) {
+    try {
+      $("notice").hidden = true;
+      await body();
+    } catch (error) {
+      showNotice(error.message);
+    }
   }
 
   function showNotice(text) {
@@ -630,35 +616,68 @@
     $("notice").hidden = false;
   }
 
-  // ---- All together ----
+  // ---- The link: the state as JSON, deflated, in base64 for addresses ----
 
-  function showResult() {
-    const placement = placementOf(), orders = ordersOf(placement);
-    const found = Simulator.simulate(placement, state.number, orders, limitOf());
-    showFigures(placement, found);
-    draw(placement, orders, found);
-    showLegend(placement);
-    showCommand(placement, found);
-    const [device, index] = chosen, run = shown.rows[device][index];
-    const when = run.isStuck ? "it never starts" : spanOf(placement, run);
-    $("selected").textContent = `Chosen: ${nameOf(placement, run.block, run.n)} on device ${device}, ${when}. Drag it, or move it with Shift and the arrow keys.`;
-    $("earlier").disabled = index === 0;
-    $("later").disabled = index + 1 >= shown.rows[device].length;
-    $("undo").disabled = !undone.length;
-    $("reset").disabled = !state.orders;
-    $("as-searched").disabled = isAsSearched() && state.limit === null;
-    history.replaceState(null, "", link());
+  const savedState = () => ({ ...state.plan, edited: { orders: state.orders, edits: state.edits, limits: state.limits } });
+
+  async function pressed(bytes, stream) {
+    return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer());
   }
 
-  function show() {
-    showControls();
-    showResult();
+  async function link() {
+    const text = new TextEncoder().encode(JSON.stringify(savedState()));
+    const bytes = await pressed(text, new CompressionStream("deflate-raw"));
+    const letters = Array.from(bytes, (byte) => String.fromCharCode(byte)).join("");
+    return "#s=" + btoa(letters).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
   }
 
-  function copy(text, words) {
-    const done = () => { $("done").textContent = words; };
-    const failed = () => { $("done").textContent = "The browser does not allow copying here; choose the text and copy it."; };
-    if (navigator.clipboard) navigator.clipboard.writeText(text).then(done, failed);
+  let links = 0;
+
+  /** Put the state into the address; nothing where it is too long for one. */
+  async function putLink() {
+    if (isOpening || dragged) return;
+    const own = ++links, text = await link();
+    if (own !== links) return;
+    history.replaceState(null, "", text.length <= MOST_LINK ? text : location.pathname);
+  }
+
+  /** Take the state of the address, or the first example. */
+  async function follow() {
+    isOpening = true;
+    const text = location.hash;
+    await attempt(async () => {
+      if (!text) return takeExample(0);
+      let saved;
+      try {
+        const letters = atob(text.replace(/^#s=/, "").replace(/-/g, "+").replace(/_/g, "/"));
+        const bytes = await pressed(Uint8Array.from(letters, (letter) => letter.charCodeAt(0)), new DecompressionStream("deflate-raw"));
+        saved = Readers.readState(JSON.parse(new TextDecoder().decode(bytes)));
+      } catch {
+        if (!state) takeExample(0);
+        throw new Error("The link is damaged or cut off; copy it again, whole. An example is shown.");
+      }
+      takeSaved(saved);
+    });
+    isOpening = false;
+  }
+
+  function takeSaved(saved) {
+    const { edited, ...plan } = saved;
+    take([plan]);
+    Object.assign(state, edited);
+    show();
+  }
+
+  async function share() {
+    const text = await link();
+    if (text.length > MOST_LINK) {
+      $("done").textContent = `The link would have ${Math.ceil(text.length / 1024)} kB, and many programs cut links above 32 kB. Save the file instead, and open it with this page.`;
+      return;
+    }
+    const done = () => { $("done").textContent = `The link is copied (${round(text.length / 1024, 1)} kB).`; };
+    const failed = () => { $("done").textContent = "The browser does not allow copying here; copy the address of the page."; };
+    history.replaceState(null, "", text);
+    if (navigator.clipboard) navigator.clipboard.writeText(location.href).then(done, failed);
     else failed();
   }
 
@@ -670,32 +689,100 @@
     $("done").textContent = `${name} is saved where your browser keeps downloads.`;
   }
 
-  const fileOf = () => Simulator.scheduleToFile(shown.placement, state.number, shown.found, limitOf());
+  /** Return whether the plan has runs that a schedule.json cannot say: of modes, or with times of their own. */
+  const isOwn = () => Object.keys(state.plan.own || {}).length > 0 || state.plan.isDecided === true;
 
-  $("shape").addEventListener("change", (event) => choose({ preset: presetsOf(event.target.value)[0] }));
-  $("times").addEventListener("change", (event) => choose({ preset: SCHEDULES.presets.find((each) => each.name === event.target.value) }));
-  for (const id of ["devices", "number", "memory"]) {
-    $(id).addEventListener("change", (event) => choose({ [id]: Number(event.target.value) }));
+  function saveSchedule() {
+    if (isOwn()) save("playground.json", { playground: savedState() });
+    else save("schedule.json", Simulator.scheduleToFile(shown.problem, state.edits, shown.found, limitsOf()));
   }
-  $("controls").addEventListener("submit", (event) => event.preventDefault());
-  $("as-searched").addEventListener("click", () => {
-    Object.assign(state, { times: {}, transfer: 0, limit: null });
+
+  // ---- All together ----
+
+  function showResult() {
+    const { plan } = state, orders = state.orders || plan.orders, problem = Simulator.prepare(plan, state.edits);
+    const found = Simulator.simulate(problem, orders, limitsOf());
+    const opened = state.orders ? Simulator.simulate(problem, plan.orders, null).makespan : null;
+    shown = { problem, orders, found, rows: places(problem, orders, found), openedMakespan: opened };
+    const path = found.cycle.length ? null : Simulator.criticalPath(problem, found);
+    showFigures(found, Simulator.loadBound(problem));
+    draw(path);
+    showPath(path);
+    const [lane, index] = chosen, run = shown.rows[lane][index];
+    $("selected").textContent = !run ? "This device runs no block."
+      : `Chosen: ${nameOf(run.key)} on device ${problem.lanes[lane].device}, ${run.isStuck ? "it never starts" : `${inMs(run.start)} to ${inMs(run.end)}`}. Drag it, or use Earlier and Later.`;
+    $("earlier").disabled = index === 0;
+    $("later").disabled = index + 1 >= shown.rows[lane].length;
+    $("undo").disabled = !undone.length;
+    $("reset").disabled = !state.orders;
+    $("as-opened").disabled = !isEdited() && state.limits === undefined;
+    const isValid = !found.cycle.length && !found.overMemory.length;
+    $("save").disabled = !isValid && !isOwn();
+    $("save").textContent = isOwn() ? "Save playground.json" : "Save schedule.json";
+    $("save-placement").disabled = isOwn();
+    putLink();
+  }
+
+  function show() {
+    showTimes();
+    showResult();
+    showLegend();
+    $("notes").replaceChildren(...state.plan.notes.map((note) => element("li", note)));
+  }
+
+  if (typeof EXAMPLES === "undefined") return showNotice("examples.js is missing; make it with python docs/playground_data.py.");
+  fill("example", [["", "Examples"], ...EXAMPLES.map(({ title }, i) => [i, title])], "");
+  $("example").addEventListener("change", (event) => event.target.value && attempt(() => takeExample(Number(event.target.value))));
+  $("schedule").addEventListener("change", (event) => attempt(() => begin(plans[Number(event.target.value)])));
+  $("files").addEventListener("change", (event) => attempt(async () => {
+    try {
+      await open(event.target.files);
+    } finally {
+      event.target.value = "";
+    }
+  }));
+  for (const name of ["dragover", "dragleave", "drop"]) {
+    window.addEventListener(name, (event) => {
+      event.preventDefault();
+      document.body.classList.toggle("dropping", name === "dragover");
+      if (name === "drop" && event.dataTransfer.files.length) attempt(() => open(event.dataTransfer.files));
+    });
+  }
+  $("layout").addEventListener("submit", onLayout);
+  $("transfer").addEventListener("change", () => {
+    const text = $("transfer").value.trim(), ms = Number(text);
+    if (text && !(ms >= 0 && ms <= 1e9)) return refuse($("transfer"), "a transfer is a number of ms, 0 or more");
+    const ticks = text ? inTicks(ms) : null;
+    state.edits.transfer = ticks;
     show();
   });
+  $("limit").addEventListener("change", () => {
+    const text = $("limit").value.trim(), value = Number(text);
+    if (text && !(value >= 0)) return refuse($("limit"), "memory is a number, 0 or more");
+    state.limits = text ? Array(state.plan.numDevices).fill(Math.floor(value / (state.plan.unitMib || 1) + 1e-9)) : null;
+    show();
+  });
+  $("as-opened").addEventListener("click", () => {
+    Object.assign(state, { edits: { times: {}, transfer: null }, limits: undefined });
+    show();
+  });
+  $("show-path").addEventListener("change", showResult);
   $("earlier").addEventListener("click", () => move(chosen[0], chosen[1], chosen[1] - 1));
   $("later").addEventListener("click", () => move(chosen[0], chosen[1], chosen[1] + 1));
   $("undo").addEventListener("click", undo);
   $("reset").addEventListener("click", reset);
-  $("copy").addEventListener("click", () => copy($("command").textContent, "The command is copied."));
-  $("share").addEventListener("click", () => copy(location.href, "The link is copied."));
-  $("save").addEventListener("click", () => save("schedule.json", fileOf()));
-  $("save-placement").addEventListener("click", () => save("placement.yaml", Simulator.placementToFile(shown.placement, limitOf())));
+  $("share").addEventListener("click", share);
+  $("save").addEventListener("click", saveSchedule);
+  $("save-placement").addEventListener("click", () => save("placement.yaml", Simulator.placementToFile(state.plan, state.edits, limitsOf())));
   $("scroll").addEventListener("keydown", onKey);
   $("scroll").addEventListener("pointerdown", onDown);
+  $("scroll").addEventListener("touchstart", (event) => {
+    if (event.target.closest(".run.chosen")) event.preventDefault();  // it is dragged, and nothing scrolls
+  }, { passive: false });
   window.addEventListener("pointermove", onMove);
   window.addEventListener("pointerup", onUp);
-  window.addEventListener("pointercancel", () => { dragged = null; });
-  window.addEventListener("resize", showResult);
+  window.addEventListener("pointercancel", onCancel);
+  window.addEventListener("resize", () => state && showResult());
   window.addEventListener("hashchange", follow);
   follow();
 })();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from javascript import simulated
 from strategies import with_transfer
 
-from docs.playground_data import PRESETS, blocks_to_rows, orders_to_text
+from docs.playground_data import EXAMPLES
 from placements import Placement
 from placements.placement_file import placement_from_dict
 from schedsearch.baselines import gpipe
@@ -32,27 +33,18 @@ MEMORY = 4
 MOST_SWAPS = 12
 
 SIMULATE = """
-return data.map(({placement, number, orders, memory}) => {
-  const found = Simulator.simulate(placement, number, orders, memory);
-  const file = found.cycle.length ? null : Simulator.scheduleToFile(placement, number, found, memory);
-  const link = Simulator.ordersToLink(placement, orders);
+return data.map(({file, orders, limits}) => {
+  const [plan] = Readers.read("schedule.json", JSON.stringify(file)).plans;
+  const problem = Simulator.prepare(plan), found = Simulator.simulate(problem, orders, limits);
+  const isWhole = !found.cycle.length, edits = {times: {}, transfer: null};
   return {
-    ...found, starts: [...found.starts], file, bound: Simulator.simpleBound(placement, number),
-    again: Simulator.ordersFromLink(placement, number, link),
+    ...found, starts: [...found.starts], bound: Simulator.loadBound(problem),
+    path: isWhole && Simulator.criticalPath(problem, found),
+    file: isWhole && Simulator.scheduleToFile(problem, edits, found, limits),
+    again: isWhole && Simulator.ordersOf(problem, found.starts),
   };
 });
 """
-
-
-def in_page(placement: Placement, transfer: int) -> dict[str, Any]:
-    names = "name", "kind", "devices", "time", "memory", "after"
-    return {
-        "name": placement.name,
-        "numDevices": placement.num_devices,
-        "tickMs": placement.tick_ms,
-        "transfer": transfer,
-        "blocks": [dict(zip(names, row, strict=True)) for row in blocks_to_rows(placement)],
-    }
 
 
 def orders_at_random(choose: random.Random, placement: Placement, number: int) -> list[list[Instance]]:
@@ -66,15 +58,20 @@ def orders_at_random(choose: random.Random, placement: Placement, number: int) -
     return orders
 
 
-def cases() -> list[tuple[Placement, int, int, list[list[Instance]]]]:
+def indexed(placement: Placement, orders: list[list[Instance]]) -> list[list[list[int]]]:
+    index = {block.name: i for i, block in enumerate(placement.blocks)}
+    return [[[index[name], n] for name, n in order] for order in orders]
+
+
+def cases() -> list[tuple[Placement, int, list[list[Instance]]]]:
     choose = random.Random(7)
     found = []
-    for preset in PRESETS:
-        for _ in range(12):
+    for example in EXAMPLES:
+        for _ in range(20):
             number, transfer = choose.randint(1, 6), choose.choice([0, 0, 1, 3])
-            placement = preset.placement(choose.choice([2, 4]))
+            placement = replace(example, num_devices=choose.choice([2, 4])).placement().with_memory(None)
             placement = with_transfer(placement, transfer) if transfer else placement
-            found.append((placement, number, transfer, orders_at_random(choose, placement, number)))
+            found.append((placement, number, orders_at_random(choose, placement, number)))
     return found
 
 
@@ -83,13 +80,11 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, Any]]:
     """Each case with what the page's simulator makes of it."""
     given = cases()
     data = []
-    for placement, number, transfer, orders in given:
-        index = {block.name: i for i, block in enumerate(placement.blocks)}
-        rows = [[[index[name], n] for name, n in order] for order in orders]
-        page = in_page(placement, transfer)
-        data.append({"placement": page, "number": number, "orders": rows, "memory": MEMORY})
+    for placement, number, orders in given:
+        limits, file = [MEMORY] * placement.num_devices, schedule_to_dict(gpipe(placement, number))
+        data.append({"file": file, "orders": indexed(placement, orders), "limits": limits})
     found = simulated(SIMULATE, data, tmp_path_factory.mktemp("page"))
-    assert [each["orders"] for each in data] == [each["again"] for each in found]
+    assert all(row["again"] in (False, case["orders"]) for case, row in zip(data, found, strict=True))
     return list(zip(given, found, strict=True))
 
 
@@ -100,9 +95,8 @@ def key(placement: Placement, text: str) -> Instance:
 
 def ours(case: Any) -> Schedule | None:
     """Return the schedule of a case; None where it is a deadlock."""
-    placement, number, _, orders = case
     try:
-        return as_soon_as_possible(placement, number, orders)
+        return as_soon_as_possible(*case)
     except CyclicOrderError:
         return None
 
@@ -122,7 +116,7 @@ def test_starts_and_figures_are_ours(answers: list[tuple[Any, Any]]) -> None:
 def test_deadlocks_are_ours_and_name_a_circle(answers: list[tuple[Any, Any]]) -> None:
     stuck = [(case, found) for case, found in answers if ours(case) is None]
     assert len(stuck) > 30
-    for (placement, number, _, orders), found in stuck:
+    for (placement, number, orders), found in stuck:
         assert found["makespan"] is None
         waits = waits_in_order(placement, number, orders)
         circle = [key(placement, text) for text in found["cycle"]]
@@ -132,22 +126,43 @@ def test_deadlocks_are_ours_and_name_a_circle(answers: list[tuple[Any, Any]]) ->
 
 
 def test_memory_over_the_limit_is_named_where_it_is(answers: list[tuple[Any, Any]]) -> None:
-    for (placement, _, _, orders), found in answers:
+    for case, found in answers:
+        placement, _, orders = case
         over = [
-            [device, i]
+            [device, orders[device][i], units]
             for device, order in enumerate(orders)
             for i, units in enumerate(memory_needed(placement, device, order))
             if units > MEMORY
         ]
-        assert found["overMemory"] == over
+        if ours(case):
+            assert [[d, key(placement, text), units] for d, text, units in found["overMemory"]] == over
 
 
-def test_the_simple_bound_is_no_more_than_ours(answers: list[tuple[Any, Any]]) -> None:
+def test_the_load_bound_is_no_more_than_ours(answers: list[tuple[Any, Any]]) -> None:
     for case, found in answers:
-        schedule = ours(case)
-        assert schedule is None or found["bound"] <= schedule.makespan
-        if case[2] == 0:
-            assert found["bound"] <= makespan_bound(case[0], case[1])
+        schedule, bound = ours(case), found["bound"]
+        assert schedule is None or bound["ticks"] <= schedule.makespan
+        if not case[0].transfer:
+            assert max(map(case[0].load, range(case[0].num_devices))) * case[1] <= bound["ticks"]
+            assert bound["ticks"] <= makespan_bound(case[0], case[1])
+            if case[0].name == "v_shape" and len(case[0].blocks) == 2 * case[0].num_devices:
+                assert bound["ticks"] == makespan_bound(case[0], case[1])
+
+
+def test_the_critical_path_is_as_long_as_the_iteration(answers: list[tuple[Any, Any]]) -> None:
+    """Each of its runs begins where the one before ends, or a transfer later; nothing else is in it."""
+    for case, found in answers:
+        if (schedule := ours(case)) is None:
+            continue
+        runs = [key(case[0], text) for text in found["path"]["keys"]]
+        for before, after in pairwise(runs):
+            wait = schedule.start_of[after] - schedule.end_of[before]
+            assert wait in (0, case[0].transfer_time(before[0], after[0]))
+            assert wait == 0 or before[0] in case[0].by_name[after[0]].after
+        assert schedule.start_of[runs[0]] == 0 and schedule.end_of[runs[-1]] == schedule.makespan
+        parts = found["path"]["parts"]
+        assert sum(part["ticks"] + part["waiting"] for part in parts) == schedule.makespan
+        assert sum(part["count"] for part in parts) == len(runs)
 
 
 def test_a_saved_schedule_is_our_file(answers: list[tuple[Any, Any]]) -> None:
@@ -167,37 +182,19 @@ def test_a_saved_schedule_is_our_file(answers: list[tuple[Any, Any]]) -> None:
     assert checked > 30
 
 
-MOVE = """
-const {placement, orders, device, from, to} = data;
-return [
-  Simulator.moved(placement, orders, device, from, to),
-  Simulator.ordersFromText(placement, data.texts),
-  Simulator.ordersFromLink(placement, 2, "a0"),
-  Simulator.ordersFromLink(placement, 2, "??.??"),
-];
-"""
-
-
 def test_a_block_on_all_devices_is_moved_on_all(tmp_path: Path) -> None:
     """The embedding's backward of micro-batch 0, moved behind that of 1, would else be a deadlock."""
-    placement = next(preset for preset in PRESETS if preset.shape == "m_shape").placement(2)
+    example = next(example for example in EXAMPLES if example.shape == "m_shape")
+    placement = replace(example, num_devices=2).placement().with_memory(None)
     schedule = gpipe(placement, 2)
-    index = {block.name: i for i, block in enumerate(placement.blocks)}
-    orders = [[[index[name], n] for name, n in schedule.order(device)] for device in range(2)]
-    back = index["EB"]
-    start = orders[0].index([back, 0])
-    end = orders[0].index([back, 1])
-    data = {
-        "placement": in_page(placement, 0),
-        "orders": orders,
-        "device": 0,
-        "from": start,
-        "to": end,
-        "texts": orders_to_text(schedule),
-    }
-    moved, from_text, *wrong = simulated(MOVE, data, tmp_path)
-    for order in moved:
+    orders = indexed(placement, [list(schedule.order(device)) for device in range(2)])
+    back = [block.name for block in placement.blocks].index("EB")
+    places = [orders[0].index([back, n]) for n in range(2)]
+    moved = simulated(
+        "return Simulator.moved(data.orders, 0, ...data.places);",
+        {"orders": orders, "places": places},
+        tmp_path,
+    )
+    for order, before in zip(moved, orders, strict=True):
         assert order.index([back, 1]) < order.index([back, 0])
-        assert sorted(order) == sorted(orders[moved.index(order)])
-    assert from_text == orders
-    assert wrong == [None, None]
+        assert sorted(order) == sorted(before)
