@@ -1,8 +1,7 @@
-"""Layouts of known models, and NVIDIA's recipe beside the planner's choice: recorded, and as tables.
+"""Layouts of known models, and NVIDIA's recipe beside the planner's choice: records and tables.
 
-``python docs/layout_pages.py`` finds all of ``docs/layouts.json`` anew in three minutes of a core, from the
-model and the degrees of each row there, and writes its table into ``docs/layouts.md`` and its row into the
-README.
+``python docs/layout_pages.py`` computes ``docs/layouts.json`` again in three minutes of a core, from the
+model and the degrees of each row there. It writes the tables of ``docs/layouts.md`` and a row of the README.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ def found_layout(row: Mapping[str, Any]) -> dict[str, Any]:
     run = UniformRun(model, cluster, usual, TRAINED, overlap=True)
     layers, *limits = layers_of(run, cluster.whole.memory_gib - _RESERVE_GIB)
     even = MegatronPipeline(layout_of_sizes(p, layers.parts, chunk_sizes(model, p * row["chunks"])))
-    found = layout(layers, p, number, row["chunks"], *limits, {"even": even}, _WORK)
-    best, given = found.rows[0], found.given["even"]
+    layouts = layout(layers, p, number, row["chunks"], *limits, {"even": even}, _WORK)
+    best, given = layouts.rows[0], layouts.given["even"]
     figures = {"iteration_ms": best.iteration_ms, "even_ms": given.iteration_ms, "bound_ms": best.bound_ms}
     rounded = {name: value and round(value, 1) for name, value in figures.items()}
     return {**row, "layout": best.layout, **rounded, "even_fits": given.status != DOES_NOT_FIT}
@@ -88,27 +87,41 @@ def with_recipe(readme: str, found: Mapping[str, Any]) -> str:
     return "\n".join(line if each.startswith(RECIPE) else each for each in readme.split("\n"))
 
 
+_NONE = ("", "", "")
+"""Cells of a model without a layout."""
+
+
 def with_table(page: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page with the table of layouts, and what they save."""
-    heads = ("model", "TP", "EP", "DP", "PP", "VP", "layout", "ms", "divided evenly", "less", "none is under")
-    cells, saved = [], [100 * (1 - row["iteration_ms"] / row["even_ms"]) for row in rows]
-    for row, percent in zip(rows, saved, strict=True):
-        even = f"{row['even_ms']:,.0f}" + ("" if row["even_fits"] else " (does not fit)")
-        again = " (recomputed)" if row["recompute"] == "full" else ""
-        degrees = (row[name] for name in ("tensor", "expert", "data", "pipeline", "chunks"))
-        times = f"{row['iteration_ms']:,.0f}", even, f"{percent:.1f} %", f"{row['bound_ms']:,.0f}"
-        cells.append((row["model"] + again, *degrees, f"`{row['layout']}`", *times))
+    """Return the page with a table of layouts for each number of stages, and a summary of their savings."""
+    saved = [100 * (1 - row["iteration_ms"] / row["even_ms"]) for row in rows]
     num_proved = sum(row["bound_ms"] >= row["iteration_ms"] for row in rows)
-    summary = (
-        f"The {len(rows)} layouts take {fmean(saved):.1f} % less than even ones on average, at most "
-        f"{max(saved):.1f} % less; {num_proved} are proved the best."
+    parts = [
+        f"The {len(rows)} layouts take {fmean(saved):.1f} % less time than even divisions on average, at "
+        f"most {max(saved):.1f} % less. For {num_proved} of them, no division is faster."
+    ]
+    heads = (
+        "model",
+        "TP/EP/DP",
+        *(f"{head}, VP {n}" for n in (1, 2) for head in ("layout", "ms", "less (%)")),
     )
+    for stages in sorted({row["pipeline"] for row in rows}):
+        lines: dict[tuple[str, str], dict[int, tuple[str, ...]]] = {}
+        for row, percent in zip(rows, saved, strict=True):
+            if row["pipeline"] == stages:
+                model = row["model"] + (" (recomputed)" if row["recompute"] == "full" else "")
+                degrees = "/".join(str(row[name]) for name in ("tensor", "expert", "data"))
+                proved = "*" if row["bound_ms"] >= row["iteration_ms"] else ""
+                less = f"{percent:.1f}" if row["even_fits"] else "even does not fit"
+                cells = f"`{row['layout']}`", f"{row['iteration_ms']:,.0f}{proved}", less
+                lines.setdefault((model, degrees), {})[row["chunks"]] = cells
+        table = [(*line, *cells.get(1, _NONE), *cells.get(2, _NONE)) for line, cells in lines.items()]
+        parts += [f"## {stages} stages", markdown_table(heads, table)]
     before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{summary}\n\n{markdown_table(heads, cells)}\n\n{END}{rest.split(END)[1]}"
+    return "\n\n".join([before + BEGIN.strip(), *parts, END + rest.split(END)[1]])
 
 
 def main() -> None:
-    """Find all anew, record it and write both texts."""
+    """Compute all layouts, record them and write both pages."""
     data = json.loads(DATA.read_text(encoding="utf-8"))
     data = {"recipe": found_recipe(), "layouts": [found_layout(row) for row in data["layouts"]]}
     write_json(DATA, data)
