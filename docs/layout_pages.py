@@ -33,7 +33,7 @@ DATA, PAGE, README = DOCS / "layouts.json", DOCS / "layouts.md", DOCS.parent / "
 BEGIN, END = "<!-- layouts -->\n", "<!-- end of layouts -->\n"
 
 RECIPE = "| NVIDIA's recipe for Llama 3 70B in FP8 on 64 H100 (TP 4, PP 8, VP 5), priced by our costs | "
-"""Begin of the README's row."""
+"""First cell of the README's row."""
 
 _RECIPE_LAYOUT, _RECIPE_MS = "Et*2|(t*2|)*34,t*3|(t*2|)*3,tL", 19_692
 """NVIDIA's division, and the time by its published tokens/s."""
@@ -43,7 +43,7 @@ _RESERVE_GIB, _WORK, _MICRO_BATCHES = PlanOptions().reserve_gib, 1.0, 4
 
 
 def found_layout(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with the best layout for its model, degrees and numbers of stages and chunks."""
+    """Return a row with the best layout for its model, degrees, stages and chunks."""
     degrees = Degrees(*(row[name] for name in ("tensor", "pipeline", "data")), expert=row["expert"])
     model, cluster = in_bf16(read_model(row["model"])), read_cluster(f"h100_{degrees.num_gpus}")
     p, number = degrees.pipeline, _MICRO_BATCHES * degrees.pipeline
@@ -63,7 +63,7 @@ def found_recipe() -> dict[str, Any]:
     model, cluster, began_s = read_model("llama3_70b", precision="fp8"), read_cluster("h100_64"), cpu_s()
     options = replace(TRAINED, precision=model.precision, overlap_tensor_parallel=True)
     plans = plan(model, cluster, 256, costs=FrameworkCosts(model, options), uniform=True)
-    best, layouts = max(plans.proposed, key=lambda each: each.samples_per_s or 0.0), plans.layouts[256]
+    best, layouts = max(plans.proposed, key=lambda ranked: ranked.samples_per_s or 0.0), plans.layouts[256]
     usual = UniformRun(model, cluster, Layout(Degrees(4, 8, 2, chunks=5), 1, 128), options, overlap=True)
     divided = replace(usual.layout, chunk_layers=read_notation(_RECIPE_LAYOUT, 8).sizes)
     times = {"best_ms": best.iteration_ms, "recipe_ms": replace(usual, layout=divided).iteration_ms}
