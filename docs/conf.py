@@ -100,8 +100,9 @@ def setup(app: Sphinx) -> None:
 
 
 def _as_site(app: Sphinx, name: str, source: list[str]) -> None:
-    """Make links to measured figures downloads; drop the empty line with which a doctest ends."""
-    place = r"\]\(((\.\./)+experiments/benchmarks/(?:measured|instances)/(?![^)]*\.(?:png|svg)\)))"
+    """Make links to examples and measured figures downloads; drop the empty line that ends a doctest."""
+    folders = "examples|experiments/benchmarks/measured|experiments/benchmarks/instances"
+    place = rf"\]\(((\.\./)+(?:{folders})/(?![^)]*\.(?:png|svg)\)))"
     text = re.sub(place, r"](path:\1", source[0])
     source[0] = re.sub(r"(?m)\n\n```$", "\n```", text)
 

@@ -87,10 +87,6 @@ def with_recipe(readme: str, found: Mapping[str, Any]) -> str:
     return "\n".join(line if each.startswith(RECIPE) else each for each in readme.split("\n"))
 
 
-_NONE = ("", "", "")
-"""Cells of a model without a layout."""
-
-
 def with_table(page: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the page with a table of layouts for each number of stages, and a summary of their savings."""
     saved = [100 * (1 - row["iteration_ms"] / row["even_ms"]) for row in rows]
@@ -99,22 +95,19 @@ def with_table(page: str, rows: Sequence[Mapping[str, Any]]) -> str:
         f"The {len(rows)} layouts take {fmean(saved):.1f} % less time than even divisions on average, at "
         f"most {max(saved):.1f} % less. For {num_proved} of them, no division is faster."
     ]
-    heads = (
-        "model",
-        "TP/EP/DP",
-        *(f"{head}, VP {n}" for n in (1, 2) for head in ("layout", "ms", "less (%)")),
-    )
+    heads = ("model", "TP/EP/DP", "VP", "ms", "less (%)", "layout")
     for stages in sorted({row["pipeline"] for row in rows}):
-        lines: dict[tuple[str, str], dict[int, tuple[str, ...]]] = {}
+        lines: dict[tuple[str, str], list[tuple[str, ...]]] = {}
         for row, percent in zip(rows, saved, strict=True):
             if row["pipeline"] == stages:
                 model = row["model"] + (" (recomputed)" if row["recompute"] == "full" else "")
                 degrees = "/".join(str(row[name]) for name in ("tensor", "expert", "data"))
                 proved = "*" if row["bound_ms"] >= row["iteration_ms"] else ""
                 less = f"{percent:.1f}" if row["even_fits"] else "even does not fit"
-                cells = f"`{row['layout']}`", f"{row['iteration_ms']:,.0f}{proved}", less
-                lines.setdefault((model, degrees), {})[row["chunks"]] = cells
-        table = [(*line, *cells.get(1, _NONE), *cells.get(2, _NONE)) for line, cells in lines.items()]
+                time_ms = f"{row['iteration_ms']:,.0f}{proved}"
+                cells = (f"{row['chunks']}", time_ms, less, f"`{row['layout']}`")
+                lines.setdefault((model, degrees), []).append(cells)
+        table = [(*head, *map("<br>".join, zip(*cells, strict=True))) for head, cells in lines.items()]
         parts += [f"## {stages} stages", markdown_table(heads, table)]
     before, rest = page.split(BEGIN)
     return "\n\n".join([before + BEGIN.strip(), *parts, END + rest.split(END)[1]])

@@ -82,7 +82,7 @@ frontier.to_frame().head()
 # %%
 deadline_ms = 1.05 * frontier.all_maximum.time_ms
 plan = frontier.at(deadline_ms)
-print(f"{plan.time_ms:.1f} ms of {deadline_ms:.1f} ms, {frontier.saving(plan):.1%} less energy")
+print(f"{plan.time_ms:.1f} ms of {deadline_ms:.1f} ms, {frontier.saving(plan, deadline_ms):.1%} less energy")
 
 # %%
 frontier.plot()

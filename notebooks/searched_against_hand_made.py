@@ -57,8 +57,8 @@ table[["schedule", "proved", "makespan_ms", "bubble_rate", "peak_memory_mib", "n
 comparison.plot()
 
 # %% [markdown]
-# Extra time against the best one. A schedule without a bar does not fit the memory or is not defined for the
-# model; its note says why.
+# Extra time against the best one. A missing schedule does not fit the memory or is not defined for the model; its
+# note says why.
 
 # %%
 best_ms = table["makespan_ms"].min()
