@@ -20,8 +20,8 @@
 # %% tags=["parameters"]
 num_devices = 8
 num_micro_batches = 24
-memory_gib = [20, 30, 40]
-work_limit = 2
+memory_gib = [12, 16, 20, 24]
+work_limit = 4
 
 # %%
 import matplotlib.pyplot as plt
@@ -40,7 +40,8 @@ choices = {
 }
 
 # %% [markdown]
-# Rows without a makespan do not fit the memory.
+# Rows without a makespan do not fit the memory. More choices need more work: with an equal `work_limit`, a search
+# with offload can end above one without.
 
 # %%
 rows = []
@@ -66,9 +67,11 @@ table
 
 # %%
 _, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
-for (name, schedule), group in table.groupby(["stages may", "schedule"], sort=False):
-    style = "-" if schedule == "searched" else ":"
-    axes.plot(group["memory (GiB)"], group["makespan (ms)"], style, marker="o", label=f"{schedule}: {name}")
+colours = dict(zip(choices, ("tab:orange", "tab:blue", "tab:green"), strict=True))
+for (name, schedule), group in table.dropna().groupby(["stages may", "schedule"], sort=False):
+    style = "-o" if schedule == "searched" else ":x"
+    label = f"{schedule}: {name}"
+    axes.plot(group["memory (GiB)"], group["makespan (ms)"], style, color=colours[name], label=label)
 axes.set_xlabel("memory of each device for activations (GiB)")
 axes.set_ylabel(f"{num_micro_batches} micro-batches (ms)")
 axes.legend(fontsize="small")

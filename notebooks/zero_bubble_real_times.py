@@ -20,7 +20,7 @@ num_devices = 8
 num_micro_batches = 24
 forward_us, input_us, weight_us, transfer_us = 18522, 18086, 9337, 601
 hidden_size, num_heads = 2304, 24
-work_limit = 40
+work_limit = 15
 
 # %%
 import matplotlib.pyplot as plt
