@@ -20,7 +20,7 @@ from experiments.reproduce.catalogue import ITEMS  # noqa: E402
 from experiments.reproduce.results_page import FIGURES, draw_figures  # noqa: E402
 
 EXPERIMENTS = HERE.parent / "experiments"
-"""Where options are declared, in a module ``options`` of each room."""
+"""Folder of the commands; each room declares its options in a module ``options``."""
 
 project = "schedsearch"
 extensions = [
@@ -60,7 +60,7 @@ napoleon_use_ivar = True
 
 
 class Options(SphinxDirective):
-    """``{options} COMMAND [GROUP ...]``: tables of these options, or of all."""
+    """Directive ``{options} COMMAND [GROUP ...]``: tables of the options of these groups, or of all."""
 
     required_arguments = 1
     optional_arguments = 10
@@ -70,8 +70,8 @@ class Options(SphinxDirective):
         for path in EXPERIMENTS.glob("*/*options.py"):
             self.env.note_dependency(str(path))
         command, *groups = self.arguments
-        found = self.parse_text_to_nodes("\n\n".join(tables(command, groups)))
-        return [nodes.container("", *found, classes=["options"])]
+        content = self.parse_text_to_nodes("\n\n".join(tables(command, groups)))
+        return [nodes.container("", *content, classes=["options"])]
 
 
 class TableOf(SphinxDirective):
@@ -86,7 +86,7 @@ class TableOf(SphinxDirective):
 
 
 class Gallery(SphinxDirective):
-    """A card for each ``notebook: sentence``, and a list of their pages for the menu."""
+    """Directive ``{gallery}``: a card for each line ``notebook: sentence``, and a menu of their pages."""
 
     has_content = True
 
@@ -100,7 +100,7 @@ class Gallery(SphinxDirective):
 
 
 def setup(app: Sphinx) -> None:
-    """Add the three directives, make the gallery, and change what Sphinx would show otherwise."""
+    """Add the three directives and the gallery, and correct what Sphinx would show."""
     app.add_directive("options", Options)
     app.add_directive("table-of", TableOf)
     app.add_directive("gallery", Gallery)
@@ -113,26 +113,27 @@ def setup(app: Sphinx) -> None:
 
 
 def _as_site(app: Sphinx, name: str, source: list[str]) -> None:
-    """Make links to measured figures downloads; drop the empty line with which a doctest ends."""
-    place = r"\]\(((\.\./)+experiments/benchmarks/(?:measured|instances)/(?![^)]*\.(?:png|svg)\)))"
+    """Make links to examples and measured figures downloads; drop the empty line that ends a doctest."""
+    folders = "examples|experiments/benchmarks/measured|experiments/benchmarks/instances"
+    place = rf"\]\(((\.\./)+(?:{folders})/(?![^)]*\.(?:png|svg)\)))"
     text = re.sub(place, r"](path:\1", source[0])
     source[0] = re.sub(r"(?m)\n\n```$", "\n```", text)
 
 
 def _keep_lines(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Make literal what is indented in the docstring of a module, such as the list of a package's files."""
+    """Keep the line breaks of indented lists in module docstrings, such as a package's files."""
     if what == "module":
         text = re.sub(r"(?m)^(\S.*[^:\n]:?)\n\n(?= {4}\S)", r"\1\n\n::\n\n", "\n".join(lines))
         lines[:] = text.split("\n")
 
 
 def _skip_added_member(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool:
-    """Leave out what matplotlib adds to each class of figures: its docstring is in another form."""
+    """Leave out the members that matplotlib adds to figure classes: their docstrings have another form."""
     return skip or str(getattr(obj, "__module__", "")).startswith("matplotlib")
 
 
 def _copy_live_pages(app: Sphinx, error: Exception | None) -> None:
-    """Copy the playground and the report, pages of their own, beside the site's pages on them."""
+    """Copy the playground and the report into the site."""
     if error is None and app.builder.format == "html":
         shutil.copytree(HERE / "playground", Path(app.outdir) / "playground", dirs_exist_ok=True)
         shutil.copy(gallery_pages.REPORT / "report.html", Path(app.outdir) / "gallery" / "report.html")

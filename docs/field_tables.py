@@ -1,7 +1,7 @@
-"""Tables of fields in the pages, from the declarations of the records that are read.
+"""Tables of fields in the pages, generated from the declared fields of records.
 
-``python docs/field_tables.py`` writes each table anew that stands under a comment with the record's name, and
-the table of GPUs under its own.
+``python docs/field_tables.py`` rewrites each table below a comment with a record's name, and the table of
+GPUs.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _GPUS = re.compile(r"^<!-- gpus -->\n\n(?:\|.*\n)*\n*", re.MULTILINE)
 
 
 def with_tables(text: str) -> str:
-    """Return a page whose tables are those of the records that its comments name."""
-    return _GPUS.sub(f"<!-- gpus -->\n\n{_gpus()}\n\n", _TABLE.sub(_made, text))
+    """Return a page with the current tables of the records named in its comments."""
+    return _GPUS.sub(f"<!-- gpus -->\n\n{_gpus()}\n\n", _TABLE.sub(_table, text))
 
 
-def _made(found: re.Match[str]) -> str:
-    module, name = found[1].rsplit(".", 1)
+def _table(comment: re.Match[str]) -> str:
+    module, name = comment[1].rsplit(".", 1)
     rows = ["| field | values | meaning |", "|---|---|---|"]
     for _, key, kind, meaning, default in declared_fields(getattr(import_module(module), name)):
         assert meaning is not None, f"{name}.{key} has no meaning"
         rows.append(f"| `{key}` | {_values(kind, meaning, default)} | {meaning.text} |")
-    return "\n".join([f"<!-- fields of {found[1]} -->", "", *rows, "", ""])
+    return "\n".join([f"<!-- fields of {comment[1]} -->", "", *rows, "", ""])
 
 
 def _values(kind: Any, meaning: Meaning, default: Any) -> str:
-    """Return in words which values a field may have, and what it has where there is none."""
+    """Return the allowed values of a field and its default, in words."""
     kind, _ = without_none(kind)
     origin, noun = get_origin(kind), {int: "whole number", str: "text", bool: "true or false"}.get(kind, "")
     if origin is Literal:
-        noun = ", ".join(f"`{each}`" for each in get_args(kind))
+        noun = ", ".join(f"`{value}`" for value in get_args(kind))
     elif origin is Mapping:
         noun = "mapping"
     elif origin is tuple:

@@ -1,4 +1,4 @@
-"""Pages of the gallery: notebooks executed when the site is built, and a report that a command writes."""
+"""Pages of the gallery: notebooks executed when the site is built, and the report of a command."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def make_pages() -> None:
     MADE.mkdir(exist_ok=True)
     changed = max(path.stat().st_mtime for name in SOURCES for path in (ROOT / name).rglob("*.*"))
     with ThreadPoolExecutor(2) as pool:
-        made = [pool.submit(_make_page, path, changed) for path in sorted(NOTEBOOKS.glob("*.py"))]
-        made.append(pool.submit(_make_report, changed))
-    for each in made:
-        each.result()
+        pages = [pool.submit(_make_page, path, changed) for path in sorted(NOTEBOOKS.glob("*.py"))]
+        pages.append(pool.submit(_make_report, changed))
+    for page in pages:
+        page.result()
 
 
 def card(name: str, sentence: str) -> str:
-    """Return a thumbnail that leads to the page of a notebook, and a sentence, in Markdown.
+    """Return a notebook's thumbnail with a link to its page, and a sentence, in Markdown.
 
     Raises:
         ValueError: No cell of the notebook shows a figure.
@@ -68,7 +68,9 @@ def _make_page(path: Path, changed: float) -> None:
         NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}}).execute()
     for cell in notebook.cells:
         if "outputs" in cell:
-            cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]  # no progress bars
+            cell.outputs = [
+                output for output in cell.outputs if output.get("name") != "stderr"
+            ]  # progress bars
     place = {"output_files_dir": path.stem, "unique_key": path.stem}
     text, resources = MarkdownExporter().from_notebook_node(notebook, place)
     shutil.rmtree(MADE / path.stem, ignore_errors=True)

@@ -1,8 +1,7 @@
-"""Layouts of known models, and NVIDIA's recipe beside the planner's choice: recorded, and as tables.
+"""Layouts of known models, and NVIDIA's recipe beside the planner's choice: records and tables.
 
-``python docs/layout_pages.py`` finds all of ``docs/layouts.json`` anew in three minutes of a core, from the
-model and the degrees of each row there, and writes its table into ``docs/layouts.md`` and its row into the
-README.
+``python docs/layout_pages.py`` computes ``docs/layouts.json`` again in three minutes of a core, from the
+model and the degrees of each row there. It writes the tables of ``docs/layouts.md`` and a row of the README.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ DATA, PAGE, README = DOCS / "layouts.json", DOCS / "layouts.md", DOCS.parent / "
 BEGIN, END = "<!-- layouts -->\n", "<!-- end of layouts -->\n"
 
 RECIPE = "| NVIDIA's recipe for Llama 3 70B in FP8 on 64 H100 (TP 4, PP 8, VP 5), priced by our costs | "
-"""Begin of the README's row."""
+"""First cell of the README's row."""
 
 _RECIPE_LAYOUT, _RECIPE_MS = "Et*2|(t*2|)*34,t*3|(t*2|)*3,tL", 19_692
 """NVIDIA's division, and the time by its published tokens/s."""
@@ -44,7 +43,7 @@ _RESERVE_GIB, _WORK, _MICRO_BATCHES = PlanOptions().reserve_gib, 1.0, 4
 
 
 def found_layout(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with the best layout for its model, degrees and numbers of stages and chunks."""
+    """Return a row with the best layout for its model, degrees, stages and chunks."""
     degrees = Degrees(*(row[name] for name in ("tensor", "pipeline", "data")), expert=row["expert"])
     model, cluster = in_bf16(read_model(row["model"])), read_cluster(f"h100_{degrees.num_gpus}")
     p, number = degrees.pipeline, _MICRO_BATCHES * degrees.pipeline
@@ -52,8 +51,8 @@ def found_layout(row: Mapping[str, Any]) -> dict[str, Any]:
     run = UniformRun(model, cluster, usual, TRAINED, overlap=True)
     layers, *limits = layers_of(run, cluster.whole.memory_gib - _RESERVE_GIB)
     even = MegatronPipeline(layout_of_sizes(p, layers.parts, chunk_sizes(model, p * row["chunks"])))
-    found = layout(layers, p, number, row["chunks"], *limits, {"even": even}, _WORK)
-    best, given = found.rows[0], found.given["even"]
+    layouts = layout(layers, p, number, row["chunks"], *limits, {"even": even}, _WORK)
+    best, given = layouts.rows[0], layouts.given["even"]
     figures = {"iteration_ms": best.iteration_ms, "even_ms": given.iteration_ms, "bound_ms": best.bound_ms}
     rounded = {name: value and round(value, 1) for name, value in figures.items()}
     return {**row, "layout": best.layout, **rounded, "even_fits": given.status != DOES_NOT_FIT}
@@ -64,7 +63,7 @@ def found_recipe() -> dict[str, Any]:
     model, cluster, began_s = read_model("llama3_70b", precision="fp8"), read_cluster("h100_64"), cpu_s()
     options = replace(TRAINED, precision=model.precision, overlap_tensor_parallel=True)
     plans = plan(model, cluster, 256, costs=FrameworkCosts(model, options), uniform=True)
-    best, layouts = max(plans.proposed, key=lambda each: each.samples_per_s or 0.0), plans.layouts[256]
+    best, layouts = max(plans.proposed, key=lambda ranked: ranked.samples_per_s or 0.0), plans.layouts[256]
     usual = UniformRun(model, cluster, Layout(Degrees(4, 8, 2, chunks=5), 1, 128), options, overlap=True)
     divided = replace(usual.layout, chunk_layers=read_notation(_RECIPE_LAYOUT, 8).sizes)
     times = {"best_ms": best.iteration_ms, "recipe_ms": replace(usual, layout=divided).iteration_ms}
@@ -89,26 +88,33 @@ def with_recipe(readme: str, found: Mapping[str, Any]) -> str:
 
 
 def with_table(page: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page with the table of layouts, and what they save."""
-    heads = ("model", "TP", "EP", "DP", "PP", "VP", "layout", "ms", "divided evenly", "less", "none is under")
-    cells, saved = [], [100 * (1 - row["iteration_ms"] / row["even_ms"]) for row in rows]
-    for row, percent in zip(rows, saved, strict=True):
-        even = f"{row['even_ms']:,.0f}" + ("" if row["even_fits"] else " (does not fit)")
-        again = " (recomputed)" if row["recompute"] == "full" else ""
-        degrees = (row[name] for name in ("tensor", "expert", "data", "pipeline", "chunks"))
-        times = f"{row['iteration_ms']:,.0f}", even, f"{percent:.1f} %", f"{row['bound_ms']:,.0f}"
-        cells.append((row["model"] + again, *degrees, f"`{row['layout']}`", *times))
+    """Return the page with a table of layouts for each number of stages, and a summary of their savings."""
+    saved = [100 * (1 - row["iteration_ms"] / row["even_ms"]) for row in rows]
     num_proved = sum(row["bound_ms"] >= row["iteration_ms"] for row in rows)
-    summary = (
-        f"The {len(rows)} layouts take {fmean(saved):.1f} % less than even ones on average, at most "
-        f"{max(saved):.1f} % less; {num_proved} are proved the best."
-    )
+    parts = [
+        f"The {len(rows)} layouts take {fmean(saved):.1f} % less time than even divisions on average, at "
+        f"most {max(saved):.1f} % less. For {num_proved} of them, no division is faster."
+    ]
+    heads = ("model", "TP/EP/DP", "VP", "ms", "less (%)", "layout")
+    for stages in sorted({row["pipeline"] for row in rows}):
+        lines: dict[tuple[str, str], list[tuple[str, ...]]] = {}
+        for row, percent in zip(rows, saved, strict=True):
+            if row["pipeline"] == stages:
+                model = row["model"] + (" (recomputed)" if row["recompute"] == "full" else "")
+                degrees = "/".join(str(row[name]) for name in ("tensor", "expert", "data"))
+                proved = "*" if row["bound_ms"] >= row["iteration_ms"] else ""
+                less = f"{percent:.1f}" if row["even_fits"] else "even does not fit"
+                time_ms = f"{row['iteration_ms']:,.0f}{proved}"
+                cells = (f"{row['chunks']}", time_ms, less, f"`{row['layout']}`")
+                lines.setdefault((model, degrees), []).append(cells)
+        table = [(*head, *map("<br>".join, zip(*cells, strict=True))) for head, cells in lines.items()]
+        parts += [f"## {stages} stages", markdown_table(heads, table)]
     before, rest = page.split(BEGIN)
-    return f"{before}{BEGIN}\n{summary}\n\n{markdown_table(heads, cells)}\n\n{END}{rest.split(END)[1]}"
+    return "\n\n".join([before + BEGIN.strip(), *parts, END + rest.split(END)[1]])
 
 
 def main() -> None:
-    """Find all anew, record it and write both texts."""
+    """Compute all layouts, record them and write both pages."""
     data = json.loads(DATA.read_text(encoding="utf-8"))
     data = {"recipe": found_recipe(), "layouts": [found_layout(row) for row in data["layouts"]]}
     write_json(DATA, data)

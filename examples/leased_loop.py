@@ -1,4 +1,4 @@
-"""A training loop that a cluster runs in rounds, now here, now there; see docs/concepts/cluster.md."""
+"""A training loop that a cluster runs in rounds, on changing GPUs; see docs/concepts/cluster.md."""
 
 import torch
 from torch import nn

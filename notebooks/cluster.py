@@ -11,9 +11,9 @@
 # %% [markdown]
 # # A cluster of planned jobs
 #
-# From names of models to a cluster over days, without a GPU: each model is planned on GPUs of each type, its
-# schedule is searched, and the time-energy frontier of that schedule says what each speed costs. A cluster's
-# policy then chooses not only who runs where, but how fast.
+# From model names to a simulated cluster, without a GPU. Each model is planned on each GPU type, its schedule is
+# searched, and the time-energy frontier of the schedule gives the power at each speed. The cluster's policy then
+# chooses GPUs and speed of each job.
 
 # %% tags=["parameters"]
 models = {"gpt3_1.3b": 64, "llama2_7b": 64}
@@ -46,8 +46,8 @@ from schedsearch.figures.bars import BarPanel, draw_bars
 from schedsearch.planning.planner import plan
 
 # %% [markdown]
-# Each plan of a frontier, run again and again, is an operating point of the job: so many steps per second for
-# so much power. A few are enough, since a policy mixes them over time.
+# Each plan of a frontier is an operating point of the job, in steps per second and watts. A few points are
+# enough, because a policy mixes them over time.
 
 # %%
 rows, all_points, highest_clocks = [], {}, {}
@@ -62,16 +62,17 @@ for model, batch in models.items():
             profile = modelled_profile(best.placement, GPUS[gpu_type])
             frontier = compute_frontier(best.schedule, profile, num_plans=4)
             points = [
-                JobOperatingPoint(1e3 / each.time_ms, each.energy_mj / each.time_ms)
-                for each in (frontier.all_maximum, *frontier.plans)
+                JobOperatingPoint(1e3 / clocks.time_ms, clocks.energy_mj / clocks.time_ms)
+                for clocks in (frontier.all_maximum, *frontier.plans)
             ]
             highest_clocks.setdefault((model, gpus), {})[gpu_type] = (points[0],)
             all_points.setdefault((model, gpus), {})[gpu_type] = tuple(points[1:])
-            rows += [{"model": model, "gpus": gpus, "type": gpu_type} | each._asdict() for each in points[1:]]
+            job = {"model": model, "gpus": gpus, "type": gpu_type}
+            rows += [job | point._asdict() for point in points[1:]]
 pd.DataFrame(rows).drop(columns="clock_mhz")
 
 # %% [markdown]
-# Jobs arrive, half of them with a deadline, and may run on any of these numbers of GPUs.
+# Jobs arrive at random, half of them with a deadline. They may run on any of these numbers of GPUs.
 
 # %%
 random, jobs, arrival_s = Random(0), [], 0.0
@@ -91,7 +92,7 @@ while (arrival_s := arrival_s + random.expovariate(jobs_per_day / 86400)) < days
     )
 
 # %% [markdown]
-# A GPU without a job is taken to draw what it draws while it waits.
+# An idle GPU is assumed to draw its blocking power.
 
 # %%
 cluster = GpuCluster(workers, idle_power_w={name: GPUS[name].blocking_power_w for name in workers})
@@ -110,12 +111,12 @@ outcomes = {
 pd.DataFrame(
     {
         "run": name,
-        "kWh": each.figures["kwh"],
-        "mean_completion_h": each.figures["average_jct_s"] / 3600,
-        "makespan_h": each.figures["makespan_s"] / 3600,
-        "slo_misses": each.figures["slo_violations"],
+        "kWh": outcome.figures["kwh"],
+        "mean_completion_h": outcome.figures["average_jct_s"] / 3600,
+        "makespan_h": outcome.figures["makespan_s"] / 3600,
+        "slo_misses": outcome.figures["slo_violations"],
     }
-    for name, each in outcomes.items()
+    for name, outcome in outcomes.items()
 ).set_index("run")
 
 # %%

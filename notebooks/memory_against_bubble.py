@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Memory against bubble
 #
-# With less memory fewer micro-batches are in flight, and devices wait. For each shape we search the shortest
-# period with so much memory, in activations of a stage, and see from where on no device waits (Tessel, Fig. 12).
+# With less memory, fewer micro-batches are in flight and devices wait. For each shape and each memory limit, in
+# activations of a stage, we search the shortest period (as in Tessel, Fig. 12).
 
 # %% tags=["parameters"]
 num_devices = 4
@@ -34,8 +34,8 @@ shapes = {
 }
 
 # %% [markdown]
-# `repetend.bubble_rate` is the share of the steady state in which devices wait. The column `proved` says what is
-# proved of each row. A row without a number says why: `infeasible` is proved, `unknown` is not.
+# `repetend.bubble_rate` is the idle share of the steady state. Without a number, no schedule fits this memory
+# (`infeasible`, proved) or none was found (`unknown`).
 
 # %%
 rows = []
@@ -54,8 +54,8 @@ table.pivot(index="memory", columns="shape", values="bubble").round(1)
 
 # %%
 _, axes = plt.subplots(figsize=(5, 3), layout="constrained")
-for (name, rows_of), marker in zip(table.groupby("shape", sort=False), "osD^", strict=True):
-    axes.plot(rows_of["memory"], rows_of["bubble"], marker=marker, label=name)
+for (name, group), marker in zip(table.groupby("shape", sort=False), "osD^", strict=True):
+    axes.plot(group["memory"], group["bubble"], marker=marker, label=name)
 axes.set_xlabel("memory (activations of a stage)")
 axes.set_ylabel("bubble of the steady state (%)")
 axes.legend()

@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Planning
 #
-# From a model and a cluster to a placement, without a GPU: the planner proposes by a formula, and the schedule
-# that is really found for each plan decides.
+# From a model and a cluster to a placement, without a GPU. The planner proposes plans by a cost model; the
+# schedule found for each plan decides the ranking.
 
 # %% tags=["parameters"]
 model = "llama2_70b"
@@ -29,7 +29,7 @@ plans = schedsearch.plan(model, cluster, batch, time_limit_s=time_limit_s)
 plans.to_frame()
 
 # %% [markdown]
-# What was chosen, its stages, and what else there was:
+# The best plan, its stages, and the others:
 
 # %%
 print(explain(plans))
@@ -38,7 +38,7 @@ print(explain(plans))
 plans.plot()
 
 # %% [markdown]
-# The best plan's placement is an ordinary one. The same on the command line:
+# The same on the command line, and a search on the best plan's placement:
 #
 # ```sh
 # schedsearch plan model=llama2_70b cluster=h100_128 batch=1024 hydra.run.dir=planned

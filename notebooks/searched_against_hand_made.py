@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Searched against hand-made
 #
-# Schedules of one model side by side: each on the placement that it needs, with equal memory, weights
-# included, and an equal number of samples. `searched` is the best that was found on all of these placements.
+# Schedules of one model side by side, each on its own placement, with equal memory (weights included) and an
+# equal number of samples. `searched` is the best schedule found on all of these placements.
 
 # %% tags=["parameters"]
 num_devices = 4
@@ -35,31 +35,30 @@ import matplotlib.pyplot as plt
 import schedsearch
 
 # %% [markdown]
-# The last stage also has the output layer, so the stages are not equal: this is where rules made for equal
-# stages lose, and a search does not.
+# The last stage also has the output layer. Schedules made for equal stages lose time here.
 
 # %%
 forward_ms = [10.0] * (num_devices - 1) + [14.0]
 stages = schedsearch.stages_of(
     forward_ms=forward_ms,
-    backward_ms=[2 * each for each in forward_ms],
+    backward_ms=[2 * time_ms for time_ms in forward_ms],
     activation_mib=600,
     weight_mib=900,
     memory_mib=2 * 900 + 600 * (num_devices + 1),
 )
-found = schedsearch.compare(stages, schedules, num_micro_batches, work_limit=work_limit)
-table = found.to_frame()
+comparison = schedsearch.compare(stages, schedules, num_micro_batches, work_limit=work_limit)
+table = comparison.to_frame()
 table[["schedule", "proved", "makespan_ms", "bubble_rate", "peak_memory_mib", "note"]]
 
 # %% [markdown]
 # All timelines on one axis:
 
 # %%
-found.plot()
+comparison.plot()
 
 # %% [markdown]
-# How much longer each is than the searched one. A row without a bar does not fit the memory, or is not defined
-# for the model; its note says why.
+# Extra time against the best one. A missing schedule does not fit the memory or is not defined for the model; its
+# note says why.
 
 # %%
 best_ms = table["makespan_ms"].min()

@@ -11,12 +11,12 @@
 # %% [markdown]
 # # A batch of unequal sequences
 #
-# Sequences of a batch have different lengths. A long one takes longer and holds more memory than a short one, so
-# the order of the micro-batches matters, and so does which data-parallel replica gets which. Here both are
-# searched, beside 1F1B with the sequences as they come and sorted.
+# Long sequences take more time and memory than short ones. So the order of the micro-batches matters, and their
+# distribution over data-parallel replicas. Here both are searched, beside 1F1B with the sequences as given and
+# sorted.
 #
-# A stage has four layers of Llama 3 8B on an H100. The time of a layer is a polynomial of the length, fitted to
-# two lengths that were measured with PyTorch 2.11; x is in thousands of tokens.
+# A stage has four layers of Llama 3 8B on an H100. The time of a layer is a polynomial of the length x in
+# thousands of tokens, fitted to two lengths measured with PyTorch 2.11.
 
 # %% tags=["parameters"]
 num_devices = 8
@@ -50,7 +50,7 @@ lengths = [min(32.768, draw.lognormvariate(1.504, 1.0)) for _ in range(num_seque
 pd.Series(lengths).describe()
 
 # %% [markdown]
-# The table of micro-batches says for each sequence how long a block takes, and what it holds.
+# A row for each block of each sequence: time in ms, memory in MiB.
 
 # %%
 placement = schedsearch.v_shape(num_devices).with_memory(memory_gib * 1024)
@@ -64,28 +64,28 @@ batch = schedsearch.unequal_batch(placement, rows)
 
 # %%
 schedules = by_hand(batch, ["one_f_one_b"])
-found = schedsearch.search(batch, work_limit=work_limit)
-schedules["searched"] = found.schedule
+answer = schedsearch.search(batch, work_limit=work_limit)
+schedules["searched"] = answer.schedule
 table = pd.DataFrame(
     {
         "schedule": name,
-        "makespan (s)": None if each is None else each.placement.ms(each.makespan) / 1e3,
+        "makespan (s)": None if schedule is None else schedule.placement.ms(schedule.makespan) / 1e3,
     }
-    for name, each in schedules.items()
+    for name, schedule in schedules.items()
 )
 table
 
 # %%
-found
+answer
 
 # %% [markdown]
-# Where there is no makespan, the order does not fit the memory. With several replicas the slowest one counts.
+# Orders without a makespan do not fit the memory. With several replicas the slowest one counts.
 
 # %%
-shared, answer = replica_search(replica_work(batch, num_replicas), work_limit=work_limit)
-spans = [each.placement.ms(each.makespan) / 1e3 for each in shared.schedules]
-bound = batch.placement.ms(answer.makespan_bound) / 1e3
-print(f"replicas end after {', '.join(f'{each:.2f}' for each in spans)} s; none is under {bound:.2f} s")
+shared, shared_answer = replica_search(replica_work(batch, num_replicas), work_limit=work_limit)
+ends_s = [schedule.placement.ms(schedule.makespan) / 1e3 for schedule in shared.schedules]
+bound_s = batch.placement.ms(shared_answer.makespan_bound) / 1e3
+print(", ".join(f"{end_s:.2f} s" for end_s in ends_s), f"by replica; lower bound {bound_s:.2f} s")
 
 # %%
 _, axes = plt.subplots(figsize=(6, 3), layout="constrained")

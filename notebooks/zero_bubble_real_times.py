@@ -11,16 +11,16 @@
 # %% [markdown]
 # # Zero bubble with real times
 #
-# Schedules with a backward in two parts, on times measured by the authors of "Zero Bubble Pipeline Parallelism"
-# (ICLR 2024): a stage of their 1.5B model on 8 GPUs, in microseconds, from `efficiency.py` of their repository.
-# Rows of your own go into the first cell.
+# Schedules with split backwards, with times measured by the authors of "Zero Bubble Pipeline Parallelism" (ICLR
+# 2024): a stage of their 1.5B model on 8 GPUs, in µs, from `efficiency.py` of their repository. Put your own
+# times into the first cell.
 
 # %% tags=["parameters"]
 num_devices = 8
 num_micro_batches = 24
 forward_us, input_us, weight_us, transfer_us = 18522, 18086, 9337, 601
 hidden_size, num_heads = 2304, 24
-work_limit = 40
+work_limit = 15
 
 # %%
 import matplotlib.pyplot as plt
@@ -32,8 +32,8 @@ from schedsearch.device_span import device_spans, with_least_device_span
 from schedsearch.metrics import peak_memory
 
 # %% [markdown]
-# For each token and layer a forward keeps 34 h + 5 a s bytes, with hidden size h, a heads and s = 1024 tokens. The
-# input gradient frees all but the 32 h that the weight gradient still needs. One tick is a microsecond.
+# A forward keeps 34 h + 5 a s bytes for each token and layer, with hidden size h, a heads and s = 1024 tokens.
+# The input gradient releases all but 32 h bytes, which the weight gradient needs. One tick is 1 µs.
 
 # %%
 times = StageTimes(
@@ -51,15 +51,14 @@ placement = times.with_split_backward()
 # %% [markdown]
 # ## Two metrics
 #
-# The same schedule has two bubble rates. The *makespan* counts every device from the first start of all to the
-# last end of all. The *device span* counts each device from its own first start to its own last end: that is what
-# an iteration takes where a device begins the next one without waiting for the others. Compare only within a
-# column.
+# A schedule has two bubble rates. The *makespan* goes from the first start to the last end on all devices. The
+# *device span* goes from a device's own first start to its own last end: the iteration time if devices begin the
+# next iteration without a barrier. Compare only within a column.
 
 
 # %%
 def figures(name: str, schedule: schedsearch.Schedule) -> dict[str, object]:
-    """Return one row."""
+    """Return the row of a schedule."""
     spans = with_least_device_span(schedule)
     return {
         "schedule": name,
@@ -75,17 +74,17 @@ schedules = {
 }
 
 # %% [markdown]
-# ## Searched, in the memory of each
+# ## Searched, with the memory of each
 
 # %%
 for multiple, name in ((1, "searched, memory of ZB-H1"), (2, "searched, memory of ZB-H2")):
-    found = schedsearch.search(
+    answer = schedsearch.search(
         times.with_split_backward(multiple * num_devices),
         num_micro_batches,
         objectives=["device_span"],
         work_limit=work_limit,
     )
-    schedules[name] = found.schedule
+    schedules[name] = answer.schedule
 
 table = pd.DataFrame([figures(name, schedule) for name, schedule in schedules.items()]).set_index("schedule")
 table.round(4)

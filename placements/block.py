@@ -49,38 +49,38 @@ class Block:
     kind: Annotated[
         Kind,
         Meaning(
-            "`F` (forward), `R` (a forward computed again), `B` (backward), `I` and `W` (its input and weight"
-            " halves), or `O`: an optimizer step, which runs once, after its inputs of every micro-batch"
+            "`F` forward, `B` backward, `I` input gradient, `W` weight gradient, `R` recomputed forward, `O` "
+            "optimizer step, which runs once, after the last micro-batch"
         ),
     ]
     devices: Annotated[
-        tuple[int, ...], Meaning("where it runs; several devices, or GPUs, run it together: tensor parallel")
+        tuple[int, ...], Meaning("devices of the block; several run it together (tensor parallel)")
     ]
-    time: Annotated[int, Meaning("its time", "ticks", above=0)]
+    time: Annotated[int, Meaning("duration", "ticks", above=0)]
     memory: Annotated[
         int | tuple[int, ...],
         Meaning(
-            "allocated at the block's start, or released where it is negative: one number for each of its "
-            "devices, or units by device, as in `{0: 1, 2: 3}` (0 for others; in quotes in JSON)",
+            "memory allocated at the start, negative if released: a number for each of its devices, or a "
+            "mapping from devices such as `{0: 1, 2: 3}` (keys in quotes in JSON)",
             "units",
         ),
     ] = 0
-    after: Annotated[tuple[str, ...], Meaning("blocks of the same micro-batch that it waits for")] = ()
-    transient: Annotated[int, Meaning("needed besides on each device while it runs", "units", min=0)] = 0
+    after: Annotated[tuple[str, ...], Meaning("predecessors in the same micro-batch")] = ()
+    transient: Annotated[int, Meaning("extra memory on each device while it runs", "units", min=0)] = 0
     data_parallel: Annotated[
-        int, Meaning("groups of its GPUs, each of which computes a share of the micro-batch's samples", min=1)
+        int, Meaning("data-parallel groups, each with a share of the samples", min=1)
     ] = 1
     stream: Annotated[
-        str, Meaning("stream of its devices, as `communication` or `copy_in`, which runs a block at a time")
+        str, Meaning("stream of the device, such as `communication`; it runs one block at a time")
     ] = COMPUTE
     host_memory: Annotated[
-        int, Meaning("allocated on the host of each of its devices, released when negative", "units")
+        int, Meaning("host memory allocated for each device, negative if released", "units")
     ] = 0
     in_turns: Annotated[
-        bool, Meaning("`true`: its groups take whole micro-batches in turn, as PipeDream's replicas do")
+        bool, Meaning("whether data-parallel groups take whole micro-batches in turn (PipeDream)")
     ] = False
     sequence_slice: Annotated[
-        int, Meaning("slice of the sequence, from 0 on; it takes the keys and values of earlier ones", min=0)
+        int, Meaning("index of the sequence slice; it reads keys and values of earlier slices", min=0)
     ] = 0
 
     def __post_init__(self) -> None:

@@ -57,9 +57,9 @@ _Choices = Mapping[str, Mapping[str, Field]]
 class Transfer(NamedTuple):
     """A transfer between two blocks, which may also be a list of these three."""
 
-    source: Annotated[str, Meaning("the block whose output it is", key="from")]
-    target: Annotated[str, Meaning("the block after it", key="to")]
-    time: Annotated[float, Meaning("from the end of the one to the start of the other", "ticks", min=0)]
+    source: Annotated[str, Meaning("source block", key="from")]
+    target: Annotated[str, Meaning("target block", key="to")]
+    time: Annotated[float, Meaning("delay from source end to target start", "ticks", min=0)]
 
 
 def read_placement(path: str | Path) -> Placement:

@@ -38,34 +38,32 @@ class Placement:
     name: Annotated[str, Meaning("name of the placement")]
     num_devices: Annotated[int, Meaning("number of devices", min=1, max=100_000)]
     blocks: Annotated[tuple[Block, ...], Meaning("blocks of one micro-batch, in any order")]
-    tick_ms: Annotated[float, Meaning("length of a tick", "ms", above=0)] = 1.0
+    tick_ms: Annotated[float, Meaning("length of one tick", "ms", above=0)] = 1.0
     transfer: Annotated[
-        tuple[tuple[str, str, int], ...], Meaning("times between a block and another after it")
+        tuple[tuple[str, str, int], ...], Meaning("transfer times between dependent blocks")
     ] = ()
     memory: Annotated[
-        tuple[int, ...] | None, Meaning("capacity of each device: one number or a list", "units", min=0)
+        tuple[int, ...] | None, Meaning("memory limit of each device; number or list", "units", min=0)
     ] = None
     static_memory: Annotated[
-        tuple[int, ...], Meaning("held by each device all the time, likewise", "units", min=0)
+        tuple[int, ...], Meaning("memory that is always in use; number or list", "units", min=0)
     ] = ()
     num_gpus: Annotated[
-        tuple[int, ...], Meaning("GPUs of each device, each a process, likewise", min=1, max=1_000_000)
+        tuple[int, ...], Meaning("GPUs of each device; number or list", min=1, max=1_000_000)
     ] = ()
-    memory_unit_mib: Annotated[float | None, Meaning("one unit of memory", "MiB", above=0)] = None
+    memory_unit_mib: Annotated[float | None, Meaning("size of a memory unit", "MiB", above=0)] = None
     nodes: Annotated[
         tuple[int, ...] | None,
-        Meaning("list: the machine of each GPU, from 0 on, those of one in a row", min=0),
+        Meaning("node of each GPU, numbered from 0; GPUs of a node are adjacent", min=0),
     ] = None
     decisions: Annotated[
-        tuple[Decision, ...], Meaning("list of decisions on how blocks run", key="modes")
+        tuple[Decision, ...], Meaning("decisions between ways to run blocks", key="modes")
     ] = ()
     host_memory: Annotated[
-        tuple[int, ...] | None, Meaning("what each device may hold on its host, likewise", "units", min=0)
+        tuple[int, ...] | None, Meaning("host memory of each device; number or list", "units", min=0)
     ] = None
-    slowdown: Annotated[tuple[Slowdown, ...], Meaning("list of streams that slow each other down")] = ()
-    shared_streams: Annotated[
-        tuple[SharedStream, ...], Meaning("list of streams that devices have together")
-    ] = ()
+    slowdown: Annotated[tuple[Slowdown, ...], Meaning("pairs of streams that slow each other down")] = ()
+    shared_streams: Annotated[tuple[SharedStream, ...], Meaning("streams that several devices share")] = ()
 
     def __post_init__(self) -> None:
         """Check every rule."""

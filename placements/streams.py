@@ -37,18 +37,16 @@ def lane_name(lane: Lane) -> str:
 class Slowdown:
     """Two streams that slow each other down while both run a block on a device."""
 
-    streams: Annotated[tuple[str, str], Meaning("list: the two streams, as in `[compute, communication]`")]
-    factors: Annotated[
-        tuple[float, float], Meaning("list: how many times as long each then takes", min=1, below=1000)
-    ]
+    streams: Annotated[tuple[str, str], Meaning("the two streams, such as `[compute, communication]`")]
+    factors: Annotated[tuple[float, float], Meaning("factor on the time of each stream", min=1, below=1000)]
 
 
 @dataclass(frozen=True)
 class SharedStream:
     """A stream that several devices have together, as a link to their host: one block at a time of all."""
 
-    stream: Annotated[str, Meaning("its name, as `copy_out`")]
-    devices: Annotated[tuple[int, ...], Meaning("list: the devices, two or more")]
+    stream: Annotated[str, Meaning("name, such as `copy_out`")]
+    devices: Annotated[tuple[int, ...], Meaning("two or more devices")]
 
 
 def mistakes_of_streams(

@@ -31,25 +31,19 @@ class LengthRuleRow:
     """A term of the rule of a block."""
 
     block: Annotated[str, Meaning("name of a block")]
-    power: Annotated[int, Meaning("power of the length that the row is of", min=0, max=4)]
-    time_ms: Annotated[float, Meaning("time for a thousand tokens to that power", "ms", min=0)]
-    memory_mib: Annotated[
-        float | None,
-        Meaning("what the block allocates likewise, less than 0 for what it releases; empty for none"),
-    ] = None
+    power: Annotated[int, Meaning("exponent of the length", min=0, max=4)]
+    time_ms: Annotated[float, Meaning("time per (thousand tokens)^exponent", "ms", min=0)]
+    memory_mib: Annotated[float | None, Meaning("memory likewise, negative if released")] = None
 
 
 @dataclass(frozen=True)
 class LengthTimeRow:
     """A measured time and memory of a block in sequences of some length."""
 
-    tokens: Annotated[int, Meaning("length of the sequences", min=1, max=1e9)]
+    tokens: Annotated[int, Meaning("sequence length", min=1, max=1e9)]
     block: Annotated[str, Meaning("name of the block")]
-    time_ms: Annotated[float, Meaning("its time", "ms", above=0)]
-    memory_mib: Annotated[
-        float | None,
-        Meaning("what it allocates, less than 0 for what it releases; may be left out, or empty"),
-    ] = None
+    time_ms: Annotated[float, Meaning("time of the block", "ms", above=0)]
+    memory_mib: Annotated[float | None, Meaning("memory allocated, negative if released")] = None
 
 
 class LengthRule(NamedTuple):

@@ -95,19 +95,19 @@ class OperatingPoint:
 class ProfileRow:
     """A row of a profile by block."""
 
-    block: Annotated[str, Meaning("name of the block; in a mode with it, as `B0@recompute`")]
+    block: Annotated[str, Meaning("block; with a mode as `B0@recompute`")]
     frequency: Frequency
     time: Seconds
     energy: Joules
-    config: Annotated[str, Meaning("configuration of the block, such as the SMs that communicate")] = ""
+    config: Annotated[str, Meaning("configuration, such as the number of SMs for communication")] = ""
 
 
 @dataclass(frozen=True)
 class StageRow:
     """A row of a profile by stage, as Zeus and Perseus write profiles, for V-shapes."""
 
-    stage: Annotated[int, Meaning("number of the stage, whose blocks are `F` and `B` with it", min=0)]
-    instruction: Annotated[Literal["forward", "backward"], Meaning("which of the two blocks")]
+    stage: Annotated[int, Meaning("stage number", min=0)]
+    instruction: Annotated[Literal["forward", "backward"], Meaning("block of the stage")]
     frequency: Frequency
     time: Seconds
     energy: Joules

@@ -32,17 +32,17 @@ class GpuCluster:
         ClusterError: A number is out of its range, or a type has a price, servers or power but no GPUs.
     """
 
-    workers: Annotated[Mapping[str, int], Meaning("GPUs of each type, in the order in which they are shown")]
-    dollars_per_hour: Annotated[Mapping[str, float], Meaning("price of one GPU of each type; else none")] = (
-        field(default_factory=dict)
-    )
-    gpus_per_server: Annotated[Mapping[str, int], Meaning("GPUs of each type in one server; else 1")] = field(
+    workers: Annotated[Mapping[str, int], Meaning("number of GPUs by type")]
+    dollars_per_hour: Annotated[Mapping[str, float], Meaning("price of a GPU by type")] = field(
         default_factory=dict
     )
-    power_cap_w: Annotated[float, Meaning("what all GPUs together may draw on average", "W")] = math.inf
+    gpus_per_server: Annotated[Mapping[str, int], Meaning("GPUs in a server by type; 1 if not given")] = (
+        field(default_factory=dict)
+    )
+    power_cap_w: Annotated[float, Meaning("limit on the mean power of all GPUs", "W")] = math.inf
     idle_power_w: Annotated[
         Mapping[str, float],
-        Meaning("what a GPU of each type draws while no job is on it; else 0, as if switched off", "W"),
+        Meaning("power of a GPU without a job, by type; 0 if not given", "W"),
     ] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -18,20 +18,16 @@ class Job:
         ClusterError: A number is out of its range.
     """
 
-    name: Annotated[str, Meaning("its own among all jobs")]
-    type: Annotated[str, Meaning("what it trains, as throughputs name it")]
-    steps: Annotated[
-        float, Meaning("mini-batches until it is done, of all its GPUs together; may be a fraction")
-    ]
-    scale_factor: Annotated[
-        int, Meaning("number of GPUs that it runs on, for which its share is counted")
-    ] = 1
-    weight: Annotated[float, Meaning("weight in fair policies: twice the weight, twice the throughput")] = 1.0
-    arrival_s: Annotated[float, Meaning("when it is submitted", "s")] = 0.0
-    slo_s: Annotated[float, Meaning("time after its arrival in which it should be done", "s")] = math.inf
-    entity: Annotated[str, Meaning("its owner in hierarchical policies")] = ""
+    name: Annotated[str, Meaning("unique name")]
+    type: Annotated[str, Meaning("job type, as in the throughputs")]
+    steps: Annotated[float, Meaning("total mini-batches, over all its GPUs; may be a fraction")]
+    scale_factor: Annotated[int, Meaning("number of GPUs")] = 1
+    weight: Annotated[float, Meaning("weight in fair policies")] = 1.0
+    arrival_s: Annotated[float, Meaning("arrival time", "s")] = 0.0
+    slo_s: Annotated[float, Meaning("deadline, counted from its arrival", "s")] = math.inf
+    entity: Annotated[str, Meaning("owner in hierarchical policies")] = ""
     other_scale_factors: Annotated[
-        tuple[int, ...], Meaning("further numbers of GPUs that it may run on; a step stays the same work")
+        tuple[int, ...], Meaning("other numbers of GPUs that it may run on; a step stays the same work")
     ] = ()
 
     def __post_init__(self) -> None:

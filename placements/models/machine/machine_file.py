@@ -126,13 +126,13 @@ def _share(field: Field) -> float:
 class MachineRow:
     """A row of the CSV form, with a share or a time."""
 
-    operator: Annotated[MeasuredOperator, Meaning("what was measured")]
-    which: Annotated[str, Meaning("its pass or kind", key="pass")]
-    sizes: Annotated[str, Meaning("its sizes, with spaces between")] = ""
-    share: Annotated[float | None, Meaning("share of the GPU's peak that it reaches", above=0, max=2)] = None
-    latency_us: Annotated[float | None, Meaning("time of each kernel or step besides", "us", min=0)] = None
-    time_us: Annotated[float | None, Meaning("its time, in place of a share", "us", above=0)] = None
-    precision: Annotated[str, Meaning("precision of a product; empty: 16 bits")] = ""
+    operator: Annotated[MeasuredOperator, Meaning("operator measured")]
+    which: Annotated[str, Meaning("pass, kernel or collective", key="pass")]
+    sizes: Annotated[str, Meaning("sizes, separated by spaces")] = ""
+    share: Annotated[float | None, Meaning("fraction of the peak", above=0, max=2)] = None
+    latency_us: Annotated[float | None, Meaning("latency of each kernel or step", "us", min=0)] = None
+    time_us: Annotated[float | None, Meaning("time, instead of a share", "us", above=0)] = None
+    precision: Annotated[str, Meaning("precision of a product; 16 bits if empty")] = ""
 
 
 _MEMORY_SHARE = 0.75

@@ -40,13 +40,13 @@ class ProfiledNode:
     An input is a mini-batch in PipeDream, after each of which the weights are updated.
     """
 
-    name: Annotated[str, Meaning("name of the node, unique within the graph", key="node")]
-    operator: Annotated[str, Meaning("what it computes; `Input` loads data", may_be_empty=True)]
-    forward_ms: Annotated[float, Meaning("forward of an input on one worker", "ms", min=0)]
-    backward_ms: Annotated[float, Meaning("backward, likewise", "ms", min=0)]
+    name: Annotated[str, Meaning("unique name", key="node")]
+    operator: Annotated[str, Meaning("operator; `Input` is left out", may_be_empty=True)]
+    forward_ms: Annotated[float, Meaning("forward time of a mini-batch on one worker", "ms", min=0)]
+    backward_ms: Annotated[float, Meaning("backward time of a mini-batch on one worker", "ms", min=0)]
     activation_bytes: Annotated[float, Meaning("size of its output", "bytes", min=0)]
     parameter_bytes: Annotated[float, Meaning("size of its parameters", "bytes", min=0)]
-    inputs: Annotated[tuple[str, ...], Meaning("nodes whose output it reads, with `|` between")] = ()
+    inputs: Annotated[tuple[str, ...], Meaning("predecessors, separated by `|`")] = ()
 
     @property
     def time_ms(self) -> float:

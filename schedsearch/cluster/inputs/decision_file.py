@@ -44,9 +44,9 @@ from schedsearch.cluster.jobs import ActiveJob, Job
 class DecisionForm:
     """The fields of a decision file besides the cluster's own."""
 
-    jobs: Annotated[tuple[Field, ...], Meaning("jobs that are there")]
-    throughputs: Annotated[Field, Meaning("steps per second by type of job and GPU type, or a file's path")]
-    pairs: Annotated[tuple[Field, ...], Meaning("steps per second of two jobs on the same GPUs")] = ()
+    jobs: Annotated[tuple[Field, ...], Meaning("active jobs")]
+    throughputs: Annotated[Field, Meaning("steps per second by job type and GPU type, or a file")]
+    pairs: Annotated[tuple[Field, ...], Meaning("steps per second of two jobs that share GPUs")] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,22 +44,22 @@ _WANTED = "Gavel's JSON or a CSV table of throughputs"
 class ThroughputRow(NamedTuple):
     """One way to run a type of job, or two types on the same GPUs."""
 
-    job_type: Annotated[str, Meaning("type of job")]
-    scale_factor: Annotated[int, Meaning("number of GPUs that it runs on", min=1)]
-    gpu_type: Annotated[str, Meaning("type of these GPUs")]
+    job_type: Annotated[str, Meaning("job type")]
+    scale_factor: Annotated[int, Meaning("number of GPUs", min=1)]
+    gpu_type: Annotated[str, Meaning("GPU type")]
     steps_per_s: Annotated[
         float,
-        Meaning("of all its GPUs together; 0: it cannot run there, as if the row were not there", min=0),
+        Meaning("steps per second of all GPUs together; 0: it cannot run there", min=0),
     ]
-    power_w: Annotated[float, Meaning("power of all its GPUs, on average; 0: not known", "W", min=0)] = 0.0
-    clock_mhz: Annotated[int, Meaning("clock of its GPUs; 0: as they are delivered", "MHz", min=0)] = 0
+    power_w: Annotated[float, Meaning("mean power of all GPUs together; 0: unknown", "W", min=0)] = 0.0
+    clock_mhz: Annotated[int, Meaning("GPU clock; 0: default clocks", "MHz", min=0)] = 0
     unconsolidated_steps_per_s: Annotated[
         float | None,
-        Meaning("of the same GPUs, each in a server of its own; read with `placement_sensitive=true`", min=0),
+        Meaning("steps per second with a GPU a server; needs `placement_sensitive=true`", min=0),
     ] = None
-    other_job_type: Annotated[str | None, Meaning("another type of job on the same GPUs")] = None
+    other_job_type: Annotated[str | None, Meaning("job type that shares the GPUs")] = None
     other_steps_per_s: Annotated[
-        float | None, Meaning("its steps per second there; 0: the two cannot share", min=0)
+        float | None, Meaning("its steps per second; 0: the two cannot share", min=0)
     ] = None
 
 
