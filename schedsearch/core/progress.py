@@ -165,7 +165,9 @@ class PlanProgress(ExitStack):
 
 
 _HOOKS: Mapping[str, Callable[[PlanProgress, Any], dict[str, Callable[..., None]]]] = {
-    "search": lambda show, on: {"on_progress": lambda event: show.search("search", on.tick_ms, event)},
+    "search": lambda show, on: {  # a placement, or a problem that has one
+        "on_progress": lambda event: show.search("search", getattr(on, "placement", on).tick_ms, event)
+    },
     "compare": lambda show, _: {
         "on_progress": lambda row, on, event: show.search(f"{row}, {on.name}", on.tick_ms, event)
     },

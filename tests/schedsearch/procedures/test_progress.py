@@ -20,6 +20,7 @@ import schedsearch
 from schedsearch.core import progress
 from schedsearch.core.answer import SearchError, SearchProgress
 from schedsearch.core.objective import Objective
+from schedsearch.core.problem import Problem
 from schedsearch.core.progress import PlanProgress, StepBar
 from schedsearch.searches.search import search
 
@@ -114,6 +115,13 @@ def test_a_comparison_draws_a_bar_in_a_terminal_and_in_a_notebook(monkeypatch: p
     shell = SimpleNamespace(kernel=None)
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     assert "searched, v_shape: 00:0" in compared(put_in_place(io.StringIO(), monkeypatch))
+
+
+def test_a_problem_has_a_bar_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its placement has the ticks; the problem has none."""
+    terminal = put_in_place(Terminal(), monkeypatch)
+    schedsearch.search(Problem(schedsearch.v_shape(2), 2))
+    assert "search: 00:0" in terminal.getvalue()
 
 
 def test_who_is_told_sees_no_bar(monkeypatch: pytest.MonkeyPatch) -> None:
