@@ -1,7 +1,8 @@
 """Layouts of known models, and NVIDIA's recipe beside the planner's choice: records and tables.
 
 ``python docs/layout_pages.py`` computes ``docs/layouts.json`` again in three minutes of a core, from the
-model and the degrees of each row there. It writes the tables of ``docs/layouts.md`` and a row of the README.
+model and the degrees of each row there. It writes the tables of ``docs/layouts.md``, and a paragraph about
+the recipe.
 """
 
 from __future__ import annotations
@@ -28,12 +29,9 @@ from schedsearch.planning.planner import TRAINED, in_bf16, plan
 from schedsearch.planning.uniform_run import UniformRun
 
 DOCS = Path(__file__).parent
-DATA, PAGE, README = DOCS / "layouts.json", DOCS / "layouts.md", DOCS.parent / "README.md"
+DATA, PAGE = DOCS / "layouts.json", DOCS / "layouts.md"
 
 BEGIN, END = "<!-- layouts -->\n", "<!-- end of layouts -->\n"
-
-RECIPE = "| NVIDIA's recipe for Llama 3 70B in FP8 on 64 H100 (TP 4, PP 8, VP 5), priced by our costs | "
-"""First cell of the README's row."""
 
 _RECIPE_LAYOUT, _RECIPE_MS = "Et*2|(t*2|)*34,t*3|(t*2|)*3,tL", 19_692
 """NVIDIA's division, and the time by its published tokens/s."""
@@ -73,27 +71,27 @@ def found_recipe() -> dict[str, Any]:
     return {"best": best.name, "num_layouts": layouts.num_layouts, **rounded}
 
 
-def with_recipe(readme: str, found: Mapping[str, Any]) -> str:
-    """Return the README with its row about the recipe."""
-    less, less_than_even = (100 * (1 - found["best_ms"] / found[name]) for name in ("recipe_ms", "even_ms"))
-    row = (
-        "{best} takes {best_ms:,} ms, the fastest of {num_layouts:,} layouts and in any order not less than "
-        "{order_bound_ms:,}; the recipe {recipe_ms:,} ms with NVIDIA's own uneven division, {even_ms:,} ms "
-        f"divided evenly: {less:.1f} and {less_than_even:.1f} % less. No layout that fits takes less than "
-        "{bound_ms:,} ms, in any division and order. Found in {cpu_s} CPU s. Neither was run by us; by its "
-        f"published tokens/s the recipe takes {_RECIPE_MS:,} ms | [layouts](docs/commands/plan.md#layouts) |"
+def recipe_in_words(recipe: Mapping[str, Any]) -> str:
+    """Return the paragraph about the recipe."""
+    less, less_than_even = (100 * (1 - recipe["best_ms"] / recipe[name]) for name in ("recipe_ms", "even_ms"))
+    text = (
+        "NVIDIA's recipe for Llama 3 70B in FP8 on 64 H100 (TP 4, PP 8, VP 5) takes {recipe_ms:,} ms by the same "
+        "costs, and {even_ms:,} ms if its layers are divided evenly. The fastest of {num_layouts:,} layouts, "
+        f"{{best}}, takes {{best_ms:,}} ms: {less:.1f} and {less_than_even:.1f} % less. No layout that fits takes "
+        "less than {bound_ms:,} ms. By NVIDIA's published tokens/s the recipe takes "
     )
-    line = RECIPE + row.format_map(found)
-    return "\n".join(line if each.startswith(RECIPE) else each for each in readme.split("\n"))
+    return f"{text.format_map(recipe)}{_RECIPE_MS:,} ms; we ran neither."
 
 
-def with_table(page: str, rows: Sequence[Mapping[str, Any]]) -> str:
+def with_table(page: str, data: Mapping[str, Any]) -> str:
     """Return the page with a table of layouts for each number of stages, and a summary of their savings."""
+    rows: Sequence[Mapping[str, Any]] = data["layouts"]
     saved = [100 * (1 - row["iteration_ms"] / row["even_ms"]) for row in rows]
     num_proved = sum(row["bound_ms"] >= row["iteration_ms"] for row in rows)
     parts = [
         f"The {len(rows)} layouts take {fmean(saved):.1f} % less time than even divisions on average, at "
-        f"most {max(saved):.1f} % less. For {num_proved} of them, no division is faster."
+        f"most {max(saved):.1f} % less. For {num_proved} of them, no division is faster.",
+        recipe_in_words(data["recipe"]),
     ]
     heads = ("model", "TP/EP/DP", "VP", "ms", "less (%)", "layout")
     for stages in sorted({row["pipeline"] for row in rows}):
@@ -114,12 +112,11 @@ def with_table(page: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Compute all layouts, record them and write both pages."""
+    """Compute all layouts, record them and write the page."""
     data = json.loads(DATA.read_text(encoding="utf-8"))
     data = {"recipe": found_recipe(), "layouts": [found_layout(row) for row in data["layouts"]]}
     write_json(DATA, data)
-    write_text(PAGE, with_table(PAGE.read_text("utf-8"), data["layouts"]))
-    write_text(README, with_recipe(README.read_text("utf-8"), data["recipe"]))
+    write_text(PAGE, with_table(PAGE.read_text("utf-8"), data))
 
 
 if __name__ == "__main__":
