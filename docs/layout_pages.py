@@ -75,8 +75,8 @@ def recipe_in_words(recipe: Mapping[str, Any]) -> str:
     """Return the paragraph about the recipe."""
     less, less_than_even = (100 * (1 - recipe["best_ms"] / recipe[name]) for name in ("recipe_ms", "even_ms"))
     text = (
-        "NVIDIA's recipe for Llama 3 70B in FP8 on 64 H100 (TP 4, PP 8, VP 5) takes {recipe_ms:,} ms by these "
-        "costs, and {even_ms:,} ms with layers divided evenly. The fastest of {num_layouts:,} layouts, "
+        "NVIDIA's recipe for Llama 3 70B in FP8 on 64 H100 (TP 4, PP 8, VP 5) takes {recipe_ms:,} ms by "
+        "these costs, and {even_ms:,} ms with layers divided evenly. The fastest of {num_layouts:,} layouts, "
         f"{{best}}, takes {{best_ms:,}} ms: {less:.1f} and {less_than_even:.1f} % less. No layout that fits "
         "takes less than {bound_ms:,} ms. By NVIDIA's published tokens/s the recipe takes "
     )
