@@ -21,7 +21,7 @@ def rounded(number: float) -> Fraction:
 def stage_of(layers: tuple[ModelLayer, ...]) -> Stage:
     """Return some layers as one stage, exactly; a pass takes a nanosecond at least, also of no layers."""
     names = ("forward_ms", "backward_ms", "activation_mib", "weight_mib")
-    figures = {name: float(sum(rounded(getattr(each, name)) for each in layers)) for name in names}
+    figures = {name: float(sum(rounded(getattr(layer, name)) for layer in layers)) for name in names}
     return Stage(**figures | {name: max(10**-PLACES, figures[name]) for name in names[:2]})
 
 
