@@ -83,10 +83,10 @@ def _proved(programs: Programs) -> str:
     except UnrunnablePlacementError as error:
         raise UnsafeProgramsError(str(error)) from None
     placement = programs.placement
-    instructions = [each for program in programs.instructions for each in program]
+    instructions = [instruction for program in programs.instructions for instruction in program]
     shared = {block.name for block in placement.blocks if len(block.devices) > 1}
-    together = {each for each in instructions if isinstance(each, Run) and each.block in shared}
-    num_messages = sum(isinstance(each, Send) for each in instructions)
+    together = {run for run in instructions if isinstance(run, Run) and run.block in shared}
+    num_messages = sum(isinstance(instruction, Send) for instruction in instructions)
     return (
         f"programs: {placement.num_devices} devices, {programs.num_micro_batches} micro-batches, "
         f"{num_messages} messages on {len(programs.channels)} channels, {len(together)} collective blocks "

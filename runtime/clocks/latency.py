@@ -138,11 +138,11 @@ def measure(
 
     def answers(to_mhz: int, slower_mhz: int) -> tuple[float, list[ProbeAnswer]]:
         """Ask for a clock; return when, and the probe's answers in the window after it."""
-        begin_ms, found = probe.now_ms(), list[ProbeAnswer]()
+        begin_ms, taken = probe.now_ms(), list[ProbeAnswer]()
         clock.set(to_mhz)
-        while len(found) < _MIN_ANSWERS or probe.now_ms() - begin_ms < window_ms:
-            found.append(probe.look(slower_mhz))
-        return begin_ms, found
+        while len(taken) < _MIN_ANSWERS or probe.now_ms() - begin_ms < window_ms:
+            taken.append(probe.look(slower_mhz))
+        return begin_ms, taken
 
     changes: list[Change] = []
     for low, high in combinations(sorted(clocks_mhz), 2):
@@ -167,7 +167,7 @@ def in_force_ms(
     Raises:
         LatencyError: The GPU is not faster or slower by half as much as the clocks are apart.
     """
-    old, new = (median(answer.speed for answer in found[-IN_A_ROW:]) for found in (before, after))
+    old, new = (median(answer.speed for answer in answers[-IN_A_ROW:]) for answers in (before, after))
     if math.log(new / old) / math.log(to_mhz / from_mhz) < 0.5:
         raise LatencyError(
             f"{to_mhz} MHz is not in force at the end of the window after {from_mhz} MHz: the speed goes "
@@ -191,7 +191,7 @@ def spread(clocks_mhz: Sequence[int], number: int) -> list[int]:
     [300, 600, 1200, 2400]
     """
     wanted = np.geomspace(min(clocks_mhz), max(clocks_mhz), number).tolist()
-    return sorted({min(clocks_mhz, key=lambda clock: abs(clock - each)) for each in wanted})
+    return sorted({min(clocks_mhz, key=lambda clock: abs(clock - mhz)) for mhz in wanted})
 
 
 def probe_of(gpu: NvmlGpu) -> Probe:

@@ -70,9 +70,9 @@ class ScriptJob:
 def write_job(job: ScriptJob, path: Path) -> str:
     """Write a job in one step; return its hash. JobError if JSON has no form for the model."""
     data = _to_dict(job)
-    found = _hash(data)
-    write_text(path, to_json({"schema_version": SCHEMA_VERSION, "hash": found} | data) + "\n")
-    return found
+    digest = _hash(data)
+    write_text(path, to_json({"schema_version": SCHEMA_VERSION, "hash": digest} | data) + "\n")
+    return digest
 
 
 def read_job(path: str | Path) -> ScriptJob:
@@ -129,15 +129,15 @@ def _job(data: Field) -> ScriptJob:
         data["model"].mapping("a mapping of a model's options"),
         placement,
         number,
-        tuple(_channel(each, placement) for each in data["channels"].items("a list of channels")),
+        tuple(_channel(channel, placement) for channel in data["channels"].items("a list of channels")),
         *loops,
         specs_of_devices(data["tensor_specs"], placement),
         {str(name): data["versions"][name].text() for name in data["versions"].mapping()},
         batch_from_plain(data["batch"], placement, number) if "batch" in data.mapping() else (),
         data["hash"].text("twelve hexadecimal digits", "generate the scripts again"),
     )
-    if job.hash != (found := _hash(data.value)):
-        raise JobError(f"hash: {job.hash!r} is not that of the rest, {found!r}; generate the scripts again")
+    if job.hash != (digest := _hash(data.value)):
+        raise JobError(f"hash: {job.hash!r} is not that of the rest, {digest!r}; generate the scripts again")
     return job
 
 

@@ -136,8 +136,8 @@ def write_failure(
 
 def read_failures(folder: Path) -> list[Failure]:
     """Return the failures, the first one first."""
-    found = [Failure(*json.loads(path.read_text())) for path in folder.glob("failure_*.json")]
-    return sorted(found, key=lambda failure: failure.time_s)
+    failures = [Failure(*json.loads(path.read_text())) for path in folder.glob("failure_*.json")]
+    return sorted(failures, key=lambda failure: failure.time_s)
 
 
 def write_result(folder: Path, device: int, name: str, result: object) -> None:

@@ -100,8 +100,8 @@ def follow(
 
 def stuck(standings: Sequence[Standing]) -> int:
     """Return the device that the others wait for, by where each stands; of a circle of them, one."""
-    waits = {device: each.waits_for for device, each in enumerate(standings) if each.waits_for is not None}
-    unfinished = (device for device, each in enumerate(standings) if each.text != DONE)
+    waits = {device: place.waits_for for device, place in enumerate(standings) if place.waits_for is not None}
+    unfinished = (device for device, place in enumerate(standings) if place.text != DONE)
     device, seen = next(iter(waits), next(unfinished, 0)), set[int]()
     while device in waits and device not in seen:
         seen.add(device)
@@ -131,7 +131,7 @@ def _why(processes: Processes, status: int | None, options: RunOptions, standing
         device = stuck(standings)
         where = f"device {device} stands at {standings[device].text}"
         why = f"no progress for {options.timeout_s:g} s, {where}"
-    stood = (f"device {device}: {each.text}" for device, each in enumerate(standings))
+    stood = (f"device {device}: {place.text}" for device, place in enumerate(standings))
     return "\n".join([why, *stood, *(f"    {line}" for line in lines)])
 
 

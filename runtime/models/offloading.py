@@ -72,5 +72,5 @@ class Offloaded:
         self, key: _Key, dtype: torch.dtype, offset: int, size: torch.Size, stride: tuple[int, ...]
     ) -> Tensor:
         piece = self._pieces[key]
-        found = torch.empty(0, dtype=dtype, device=piece.device)
-        return found.set_(piece.untyped_storage(), offset, size, stride)
+        tensor = torch.empty(0, dtype=dtype, device=piece.device)
+        return tensor.set_(piece.untyped_storage(), offset, size, stride)

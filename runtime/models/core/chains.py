@@ -41,8 +41,8 @@ def is_beside(chain: Sequence[Block], place: int) -> bool:
     of several stages. A stage has devices of its own, one or several.
     """
     neighbors = [*chain[max(place - 1, 0) : place], *chain[place + 1 : place + 2]]
-    own = set(chain[place].devices)
-    return bool(neighbors) and all(own > set(other.devices) for other in neighbors)
+    devices = set(chain[place].devices)
+    return bool(neighbors) and all(devices > set(other.devices) for other in neighbors)
 
 
 def stages(chain: Sequence[Block]) -> list[Block]:
