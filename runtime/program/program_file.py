@@ -46,7 +46,7 @@ def read_programs(path: str | Path) -> Programs:
         placement = placement_of(data["placement"])
         programs = _of_each_device(data["programs"], placement)
         number = data["num_micro_batches"].whole("a whole number from 1 on", min=1)
-        instructions = tuple(tuple(map(_instruction, each.items("a list of lines"))) for each in programs)
+        instructions = tuple(tuple(map(_instruction, lines.items("a list of lines"))) for lines in programs)
         specs = specs_of_devices(data["forms"], placement) if version > 1 else ()
         batch = batch_from_plain(data["batch"], placement, number) if "batch" in fields else ()
         return Programs(placement, number, instructions, specs, batch)

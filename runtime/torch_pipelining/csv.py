@@ -41,7 +41,7 @@ def stage_of(placement: Placement) -> dict[str, int]:
             raise _no_form(
                 placement, f"{block.name} runs on several devices and a stage of torch on one rank"
             )
-        if not all(each.time for each in placement.alternatives(block.name)):
+        if not all(run.time for run in placement.alternatives(block.name)):
             reason = f"a mode leaves {block.name} out and torch runs every stage"
             raise _no_form(placement, reason, "use search.export=streams")
     try:
@@ -108,15 +108,15 @@ def torch_order(schedule: Schedule) -> TorchOrder:
     for device in range(schedule.placement.num_devices):
         row: list[TorchCell] = []
         end = 0
-        for each in schedule.order(device):
-            name, n = each
+        for instance in schedule.order(device):
+            name, n = instance
             action, before = Action(stages[name], kinds[name], n), row[-1] if row else None
-            is_beside = schedule.start_of[each] < end
+            is_beside = schedule.start_of[instance] < end
             if is_beside and isinstance(before, Action) and {before.op, action.op} == set("FB"):
                 row[-1] = Overlap(tuple(sorted((before, action), key=lambda one: one.op is Op.BACKWARD)))
             else:
                 row.append(action)
-            end = schedule.end_of[each]
+            end = schedule.end_of[instance]
         rows.append(tuple(row))
     return TorchOrder(tuple(rows))
 
@@ -128,7 +128,7 @@ def times_of(schedule: Schedule) -> dict[Action | None, float]:
     for _, n, name in schedule.blocks:
         if name in stages:
             action = Action(stages[name], Op(placement.by_name[name].kind.value), n)
-            takers = (each.name for each in placement.blocks if name in each.after)
+            takers = (block.name for block in placement.blocks if name in block.after)
             times[action] = placement.ms(schedule.block(name, n).time)
             times[action.sent] = placement.ms(
                 max((placement.transfer_time(name, to) for to in takers), default=0)
@@ -205,9 +205,9 @@ def _instructions(action: Action, order: TorchOrder, split: set[int]) -> Iterato
             yield Run(f"{letter}{stage}", n)
         return
     other, is_forward = action.other_end.stage, op in (Op.SEND_F, Op.RECV_F)
-    own, its = (f"{'F' if is_forward else 'BI'[each in split]}{each}" for each in (stage, other))
+    ours, its = (f"{'F' if is_forward else 'BI'[number in split]}{number}" for number in (stage, other))
     rank = order.rank_of.get(other, -1)
-    yield Send(own, its, n, rank) if op.is_send else Receive(its, own, n, rank)
+    yield Send(ours, its, n, rank) if op.is_send else Receive(its, ours, n, rank)
 
 
 def _no_form(

@@ -44,17 +44,17 @@ def with_receives(order: TorchOrder, actions_ahead: float = EAGER) -> TorchOrder
     """
     schedule, rank_of = schedule_of(order), order.rank_of
     kept = [
-        [cell for cell in row if any(each.op.is_compute or each.op.is_of_stage for each in actions_of(cell))]
+        [cell for cell in row if any(op.is_compute or op.is_of_stage for _, op, _ in actions_of(cell))]
         for row in order.cells
     ]
     if not any(action.op.is_of_stage for _, action in order.actions()):
         kept = [list(_with_stage_actions(row, schedule.num_micro_batches)) for row in kept]
-    due = {each.taken: i for row in kept for i, cell in enumerate(row) for each in actions_of(cell)}
+    due = {action.taken: i for row in kept for i, cell in enumerate(row) for action in actions_of(cell)}
     needed_at = {Action(int(name[1:]), Op(name[0]), n).taken: start for start, n, name in schedule.blocks}
     made: list[list[TorchCell]] = [[] for _ in kept]
     left = [deque(row) for row in kept]
     sent: list[deque[Action]] = [deque() for _ in kept]
-    arrived = {each for each in due if each is None or each.other_end.stage not in rank_of}
+    arrived = {action for action in due if action is None or action.other_end.stage not in rank_of}
 
     def urgency(rank: int) -> tuple[int, int]:
         """Return the actions before the receive of a rank's first send is due, and when that is."""
@@ -71,9 +71,9 @@ def with_receives(order: TorchOrder, actions_ahead: float = EAGER) -> TorchOrder
     while any(left) or any(sent):
         moved = False
         for rank, row in enumerate(left):
-            if row and not sent[rank] and all(each.taken in arrived for each in actions_of(row[0])):
+            if row and not sent[rank] and all(action.taken in arrived for action in actions_of(row[0])):
                 made[rank].append(row[0])
-                sends = [each.sent for each in actions_of(row.popleft()) if each.sent]
+                sends = [action.sent for action in actions_of(row.popleft()) if action.sent]
                 to = {send: rank_of.get(send.other_end.stage) for send in sends}
                 arrived |= {send.other_end for send in sends if to[send] == rank}
                 sent[rank] += (send for send in sends if to[send] not in (None, rank))
@@ -100,7 +100,7 @@ def _with_stage_actions(row: Sequence[TorchCell], num_micro_batches: int) -> Ite
         yield from (Action(stage, Op.UNSHARD) for stage in coming if stage not in fetched)
         fetched = sorted(coming)
         yield cell
-        last = [each.stage for each in actions_of(cell) if each.op in (Op.BACKWARD, Op.WEIGHT)]
+        last = [action.stage for action in actions_of(cell) if action.op in (Op.BACKWARD, Op.WEIGHT)]
         ended.update(last)
         yield from (Action(stage, Op.REDUCE_GRAD) for stage in last if ended[stage] == num_micro_batches)
     yield from (Action(stage, Op.RESHARD) for stage in fetched)

@@ -64,7 +64,7 @@ def play_table(
             while actions and (actions[0].op.is_compute or actions[0].taken in ends):
                 action = actions.popleft()
                 needed = action.taken, Action(action.stage, Op.UNSHARD)
-                free = max(now[rank], *(ends.get(each, 0.0) for each in needed))
+                free = max(now[rank], *(ends.get(need, 0.0) for need in needed))
                 shared = _queue_of(action, rank, order, queue)
                 begin = max(free, ends[behind := last.get(shared)])
                 if begin > free:

@@ -82,7 +82,7 @@ class UserFile(ModuleSource):
             defined = _run(self._path)
         names = "build", "blocks", "data", "loss", "loss_weight"
         self._build, self._blocks, self._data, self.loss, self.loss_weight = (
-            function if callable(function := defined.get(name)) else None for name in names
+            given if callable(given := defined.get(name)) else None for name in names
         )
         if self._data is None or (self._build is None) is (self._blocks is None):
             raise ModelError(
