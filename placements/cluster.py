@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 from placements.forms.meaning import Meaning
 from placements.forms.reading import Field, Named, json_file
 from placements.forms.tables import csv_rows
-from placements.gpus import GPUS, gpus_of
+from placements.gpus import GPUS, gpu_table
 from placements.hardware import Gpu
 
 LINK_EFFICIENCY = 0.77
@@ -311,7 +311,7 @@ def read_cluster(text: str, *, gpus_per_node: int | None = None, **figures: floa
 def _nodes(part: str, text: str, gpus_per_node: int | None) -> Nodes:
     """Return the nodes of a part of a cluster's name: one kind of GPU and a number, such as ``a100_32``."""
     name, _, count = part.rpartition("_")
-    gpus, key = gpus_of(name)
+    gpus, key = gpu_table(name)
     if key not in gpus or not re.fullmatch("0*[1-9][0-9]{0,5}", count):
         near = [part] if part in gpus else difflib.get_close_matches((key or part).lower(), gpus, n=1)
         remedy = f"did you mean {near[0]}_{count if count.isdecimal() else 8}? " if near else ""

@@ -63,7 +63,7 @@ GPUS: dict[str, Gpu] = read_gpus(Path(__file__).with_name("gpus.csv"))
 A100_SXM_80GB, A40, V100_SXM_32GB = GPUS["a100"], GPUS["a40"], GPUS["v100"]
 
 
-def gpus_of(name: str) -> tuple[dict[str, Gpu], str]:
+def gpu_table(name: str) -> tuple[dict[str, Gpu], str]:
     """Return the table of a GPU's name and the key in this table; ``mine.csv:own`` is in your own table."""
     path, _, key = name.partition(".csv:")
     return (read_gpus(f"{path}.csv"), key) if key else (GPUS, name)

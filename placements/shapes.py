@@ -210,7 +210,7 @@ SHAPES: dict[str, Callable[..., Placement]] = {
 _TICKS = dict.fromkeys(PIPELINES, StageTicks) | dict.fromkeys(("m_shape", "nn_shape", "k_shape"), SharedTicks)
 
 
-def options_of(shape: Callable[..., Placement]) -> dict[str, DeclaredField]:
+def shape_options(shape: Callable[..., Placement]) -> dict[str, DeclaredField]:
     """Return the options of a shape: its own arguments, and the fields of its times in ticks."""
     named = inspect.signature(shape).parameters.items()
     arguments = [

@@ -157,7 +157,7 @@ def model_sizes(model: ModelShape, system: str) -> dict[str, Any]:
     )
 
 
-def layout_of(fields: Mapping[str, Any], stages: PipelineLayout) -> Layout:
+def layout_from_fields(fields: Mapping[str, Any], stages: PipelineLayout) -> Layout:
     """Return the layout of fields by their names, which have the data-parallel size and the batch."""
     of_layout = {name: fields[name] for name in signature(Layout).parameters if name in fields}
     shared = {name: fields[name] for name in signature(Degrees).parameters if name in fields}

@@ -123,7 +123,7 @@ def read_layers(path: str | Path) -> ModelLayers:
         return ModelLayers(tuple(row for _, row in rows))
 
 
-def layers_of(ranks: RankTimes) -> ModelLayers:
+def layers_from_ranks(ranks: RankTimes) -> ModelLayers:
     """Divide the times of stages or ranks among their parts.
 
     Raises:
@@ -131,7 +131,7 @@ def layers_of(ranks: RankTimes) -> ModelLayers:
             their times.
 
     >>> layout = PipelineLayout(3, ("Ett", "tt", "ttL"))
-    >>> times = layers_of(RankTimes(layout, (5.0, 4.0, 6.0), (9.0, 8.0, 12.0)))
+    >>> times = layers_from_ranks(RankTimes(layout, (5.0, 4.0, 6.0), (9.0, 8.0, 12.0)))
     >>> [(layer.kind, layer.forward_ms) for layer in times.layers][:2]
     [('embedding', 1.0), ('layer', 2.0)]
     """

@@ -22,7 +22,7 @@ from placements.trainers.job import (
     StageMode,
     TrainerJob,
     decoder_layers,
-    layout_of,
+    layout_from_fields,
     model_sizes,
     plan_stages,
     plan_uniform,
@@ -31,10 +31,10 @@ from placements.trainers.job import (
 from placements.trainers.layout import LayoutError
 from placements.trainers.megatron_layout import LAYERS, arguments_of, group_size, pipeline_of
 from placements.trainers.stage_modes import common_mode
-from placements.trainers.words import argument_text, fields_read, given, table_of, written
+from placements.trainers.words import argument_text, fields_read, flag_table, given, written
 
 _SYSTEM = "Megatron-LM"
-_MODEL, _SHARING = table_of("Megatron-LM model"), table_of(_SYSTEM)
+_MODEL, _SHARING = flag_table("Megatron-LM model"), flag_table(_SYSTEM)
 _NOT_GPT_OSS = ("--swiglu", "--disable-bias-linear", "--add-qkv-bias")
 """Arguments that `gpt_oss_parts` stands for others of: a gate, and biases of all matrices."""
 
@@ -134,7 +134,7 @@ def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
         if how["recompute"].startswith("offload"):
             job = replace(job, modes=tuple((StageMode("offload", count),) for count in job.num_layers))
             how["recompute"] = "none"
-        layout = layout_of(how, stages)
+        layout = layout_from_fields(how, stages)
     if "--hidden-size" in flags:
         texts = ("window_size", "frequency")
         values = fields_read(flags, {name: ways for name, ways in _MODEL.items() if name not in texts})

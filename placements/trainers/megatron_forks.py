@@ -22,7 +22,7 @@ from placements.trainers import megatron
 from placements.trainers.job import StageMode, TrainerJob
 from placements.trainers.layout import LayoutError
 from placements.trainers.stage_modes import ModeError, recomputed_layers, require_recompute
-from placements.trainers.words import argument_text, given, table_of
+from placements.trainers.words import argument_text, flag_table, given
 
 _METHODS = "--recompute-method-per-stage-micro-batch"
 _NUMBERS = "--recompute-num-layers-per-stage-micro-batch"
@@ -101,7 +101,7 @@ def write_primus(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     return "".join([*(f"# {line}\n" for line in comments), *lines])
 
 
-_NAMES = table_of("Primus")
+_NAMES = flag_table("Primus")
 """Settings whose names are others than on the command line, and those that are lists."""
 
 

@@ -26,7 +26,7 @@ from placements.trainers.as_run import PlanExport, Planned
 from placements.trainers.job import (
     TrainerJob,
     decoder_layers,
-    layout_of,
+    layout_from_fields,
     model_sizes,
     plan_stages,
     plan_uniform,
@@ -34,10 +34,10 @@ from placements.trainers.job import (
 )
 from placements.trainers.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
 from placements.trainers.stage_modes import recomputed_layers
-from placements.trainers.words import argument_text, fields_read, given, known, table_of, written
+from placements.trainers.words import argument_text, fields_read, flag_table, given, known, written
 
 _SYSTEM = "torchtitan"
-_FLAGS = table_of(_SYSTEM)
+_FLAGS = flag_table(_SYSTEM)
 
 PARTS = "module_fqns_per_model_part"
 """Name of the lists of modules, in the section ``parallelism``."""
@@ -212,7 +212,7 @@ def read(words: Sequence[str]) -> TrainerJob:
     elif f"{_CHECKPOINT}selective" in words:
         how |= {"recompute": "selective", "recompute_modules": ("operators",)}
     sizes = {**sizes, **{name: how[name] for name in ("sequence_length", "precision") if name in how}}
-    return TrainerJob(stages=stages, sizes=without_defaults(sizes), layout=layout_of(how, stages))
+    return TrainerJob(stages=stages, sizes=without_defaults(sizes), layout=layout_from_fields(how, stages))
 
 
 def to_torchtitan(planned: Planned) -> PlanExport:

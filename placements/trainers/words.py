@@ -30,7 +30,7 @@ _SETTERS = ("read", "let", "unset", "printf", "mapfile", "getopts", "for")
 """Commands that set the variables named behind them."""
 
 
-def table_of(trainer: str) -> Table:
+def flag_table(trainer: str) -> Table:
     """Return the arguments of a trainer in `trainer_arguments.csv`, in the order that they are written in."""
     table = dict[str, dict[Any, str]]()
     for row in csv_rows(Path(__file__).parents[1] / "trainer_arguments.csv", "argument", LayoutError):

@@ -18,7 +18,7 @@ from placements.forms.reading import Field, json_file
 from placements.forms.texts import to_json, write_text
 from placements.placement_file import placement_to_dict
 from runtime.program.calls import ScriptError
-from runtime.program.program_file import batch_from_plain, placement_of, specs_of_devices
+from runtime.program.program_file import batch_from_plain, read_placement_field, specs_of_devices
 from runtime.program.tensor_spec import TensorSpecs, specs_to_plain
 
 JOB_FILE = "job.json"
@@ -118,7 +118,7 @@ def _job(data: Field) -> ScriptJob:
     data.mapping("a job", f"give the {JOB_FILE} written with the scripts")
     data.version(SCHEMA_VERSION)
     data.only(_FIELDS, ("batch",))
-    placement = placement_of(data["placement"])
+    placement = read_placement_field(data["placement"])
     number = _count(data["num_micro_batches"])
     loops: tuple[int | None, int] = (None, 1)
     if data["loops"].value is not None:

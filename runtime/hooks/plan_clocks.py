@@ -21,7 +21,7 @@ from placements.forms.texts import read_json
 from runtime.clocks.clock import ClockBackend, ClockError
 from runtime.clocks.gpu_clock import open_gpu_clock, record_event
 from runtime.clocks.stream_clock import StreamClock
-from runtime.hooks.watching import Undo, blocks_of_stages, stages_of, watch_module, watch_stage
+from runtime.hooks.watching import Undo, blocks_of_stages, torch_stages, watch_module, watch_stage
 from runtime.program.calls import ScriptError
 from runtime.program.instructions import Run
 from schedsearch.energy import FrequencyPlan
@@ -115,7 +115,7 @@ class PlanClocks:
         """
         if not self._is_entered:
             raise ScriptError("clocks: are set inside of a with statement only, so that they are given back")
-        if stages := stages_of(watched):
+        if stages := torch_stages(watched):
             self._open(stages[0].group_rank, stages[0].device)
             there, wanted = [stage.stage_index for stage in stages], [*map(self._stages.index, self._own)]
             if sorted(there) != wanted:
@@ -152,7 +152,7 @@ class PlanClocks:
 
         def built(*arguments: Any, **options: Any) -> Any:
             result = build(*arguments, **options)
-            self.watch(result[0] if isinstance(result, tuple) and stages_of(result[0]) else result)
+            self.watch(result[0] if isinstance(result, tuple) and torch_stages(result[0]) else result)
             return result
 
         return built

@@ -88,7 +88,7 @@ def watch_stage(stage: Any, blocks: Mapping[Kind, str], on_block: OnBlock) -> Un
     return undo
 
 
-def stages_of(watched: Any) -> list[Any]:
+def torch_stages(watched: Any) -> list[Any]:
     """Return the stages of torch that an object is or has; none if it is something else."""
     stages = getattr(watched, "_stages", None) or getattr(watched, "_stage", None) or watched
     every = list(stages) if isinstance(stages, (list, tuple)) else [stages]

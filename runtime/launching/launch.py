@@ -54,7 +54,7 @@ from runtime.models.state_dict import StateDictError, check_save_path, check_sta
 from runtime.options.run import BACKENDS, DEVICE_OF, LAUNCHERS
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check, check_updates
-from runtime.program.lower import orders_of, overfull
+from runtime.program.lower import device_orders, overfull
 from runtime.verify.comparison import Extent, compare, extent_of, losses_of_run
 from runtime.verify.reference import ReferenceCase
 from schedsearch.semantics.versions import WeightMode
@@ -239,7 +239,7 @@ def _checked(directory: Path, options: RunOptions) -> bool:
             )
         try:
             model, placement = changed[0].model, programs.placement
-            orders = orders_of_stages(placement, orders_of(programs))
+            orders = orders_of_stages(placement, device_orders(programs))
             read_versions(model, as_stages(placement), number, orders)
             if model.weight_versions != WeightMode.FLUSH:
                 check_updates(programs, model.micro_batches_per_update)

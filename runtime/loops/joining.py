@@ -165,10 +165,10 @@ class Intake:
         if body is not None and not body.has_shapes:
             expected = self._script.num_micro_batches
 
-        def shapes_of(number: int | None) -> list[tuple[tuple[int, ...], ...]] | None:
+        def shapes_read(number: int | None) -> list[tuple[tuple[int, ...], ...]] | None:
             return None if number is None else [data.shapes(n) for n in range(number)]
 
-        reads = agreed(*self._all, lambda: self.take(batch, expected), shapes_of)[1]
+        reads = agreed(*self._all, lambda: self.take(batch, expected), shapes_read)[1]
         numbers: dict[int, int] = {len(read): device for device, read in enumerate(reads) if read is not None}
         if len(numbers) != 1:
             counts = " and ".join(f"{number} on device {device}" for number, device in numbers.items())
@@ -197,7 +197,7 @@ class Intake:
         read = partial(self.data.read, iteration=0, micro_batch=micro_batch)
         num_blocks = sum(block.kind is Kind.F for block in self._script.placement.blocks)
         while len(shapes) < num_blocks:
-            find = partial(body.shapes_of, shapes, read, self._context.transport.device)
+            find = partial(body.output_forms, shapes, read, self._context.transport.device)
             for forms in agreed(*self._all, find, lambda forms: forms)[1]:
                 shapes = shapes | forms
         return shapes

@@ -52,7 +52,7 @@ class LoopState:
         """
         shards = {shard.name: shard for shard in self._model.parameters}
 
-        def part_of(name: str, tensor: Tensor) -> Tensor:
+        def checked(name: str, tensor: Tensor) -> Tensor:
             if name not in state:
                 raise PipelineError(f"state: has no {name!r}; give the state of the whole model")
             value = state[name]
@@ -66,7 +66,7 @@ class LoopState:
 
         tensors = self.tensors()
         values = succeeded(
-            self._transport, self._device, lambda: [part_of(name, value) for name, value in tensors.items()]
+            self._transport, self._device, lambda: [checked(name, value) for name, value in tensors.items()]
         )
         with torch.no_grad():
             for mine, value in zip(tensors.values(), values, strict=True):

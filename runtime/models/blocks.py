@@ -168,7 +168,7 @@ class Blocks:
         """Expect another order of the device's blocks from the next iteration on; copies may take others."""
         self.store.follow(self._placement, order)
 
-    def inputs_of(self, block: str, micro_batch: int) -> tuple[str, ...]:
+    def producers_of(self, block: str, micro_batch: int) -> tuple[str, ...]:
         """Return the blocks whose tensors a block takes in a micro-batch, in order."""
         return self._running(self.inputs[block], micro_batch)
 
@@ -375,7 +375,7 @@ class Blocks:
             return list(arrived)
         return [
             value if (producer, block) in self._in_shares else share_of(value, groups.index, groups.count)
-            for producer, value in zip(self.inputs_of(block, micro_batch), arrived, strict=True)
+            for producer, value in zip(self.producers_of(block, micro_batch), arrived, strict=True)
         ]
 
 

@@ -66,7 +66,7 @@ def rates_options(device: str, repeats: int) -> RatesOptions:
     return RatesOptions(torch.device(device), repeats)
 
 
-def shapes_of(
+def operator_shapes(
     layers: Sequence[Layer], degrees: Sequence[int], samples: int, options: RatesOptions
 ) -> list[Shape]:
     """Return every different operator of layers, each once, products first.

@@ -22,7 +22,7 @@ from runtime.program.handover import (
     check_shares,
 )
 from runtime.program.instructions import Programs, Run
-from runtime.program.lower import CopiesUpdate, orders_of, updates_of
+from runtime.program.lower import CopiesUpdate, copy_updates, device_orders
 
 __all__ = [
     "Operation",
@@ -82,8 +82,8 @@ def check_updates(programs: Programs, micro_batches_per_update: int) -> None:
     Raises:
         UnsafeProgramsError: Copies make their updates in other orders, or wait for each other in a cycle.
     """
-    placement, orders = programs.placement, orders_of(programs)
-    updates = [list(updates_of(placement, order, micro_batches_per_update)) for order in orders]
+    placement, orders = programs.placement, device_orders(programs)
+    updates = [list(copy_updates(placement, order, micro_batches_per_update)) for order in orders]
     of_each: dict[tuple[str, int], dict[int, CopiesUpdate]] = {}
     for device, of_device in enumerate(updates):
         for update in of_device:

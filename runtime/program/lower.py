@@ -188,7 +188,7 @@ class CopiesUpdate(NamedTuple):
     next: Instance
 
 
-def updates_of(placement: Placement, order: Iterable[Instance], per_update: int) -> Iterator[CopiesUpdate]:
+def copy_updates(placement: Placement, order: Iterable[Instance], per_update: int) -> Iterator[CopiesUpdate]:
     """Yield the updates that a device makes together with other copies, but for the last of an iteration.
 
     `per_update` is the number of micro-batches of each copy that make an update.
@@ -219,7 +219,7 @@ def with_updates(schedule: Schedule, micro_batches_per_update: int) -> Schedule:
     orders = [schedule.order(device) for device in range(placement.num_devices)]
     of_each: dict[tuple[str, int], list[CopiesUpdate]] = {}
     for order in orders:
-        for update in updates_of(placement, order, micro_batches_per_update):
+        for update in copy_updates(placement, order, micro_batches_per_update):
             of_each.setdefault((update.stage, update.number), []).append(update)
     waits = [
         (other.last, update.next, schedule.block(*other.last).time)
@@ -306,7 +306,7 @@ def blocks_to_recompute(placement: Placement, recompute: str | Sequence[object])
     return tuple(map(str, names))
 
 
-def orders_of(programs: Programs) -> list[list[Instance]]:
+def device_orders(programs: Programs) -> list[list[Instance]]:
     """Return the (block, micro-batch) pairs that each device runs, in order."""
     return [
         [(run.block, run.micro_batch) for run in program if isinstance(run, Run)]
@@ -324,7 +324,7 @@ def by_lane(placement: Placement, orders: Sequence[Sequence[Instance]]) -> list[
 
 def schedule_of(programs: Programs) -> Schedule:
     """Return the schedule of safe programs: every block as soon as its order and its inputs allow."""
-    number, orders = programs.num_micro_batches, by_lane(programs.placement, orders_of(programs))
+    number, orders = programs.num_micro_batches, by_lane(programs.placement, device_orders(programs))
     return as_soon_as_possible(programs.placement, number, orders, programs.chosen)
 
 

@@ -17,7 +17,7 @@ from placements.pieces import Piece, blocks_of
 from runtime.program.error_grid import UnsafeProgramsError
 from runtime.program.handover import check_runs
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-from runtime.program.lower import orders_of
+from runtime.program.lower import device_orders
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward, tensor_inputs
 from runtime.torch_pipelining.table import Action, Op, Overlap, TorchCell, TorchOrder
 from schedsearch.schedule import CyclicOrderError, Schedule, ScheduledBlock, as_soon_as_possible
@@ -136,7 +136,7 @@ def times_of(schedule: Schedule) -> dict[Action | None, float]:
     return times
 
 
-def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
+def from_torch(order: TorchOrder, name: str = "torch_csv") -> Schedule:
     """Return the schedule of a table, each block as soon as its rank's order allows; transfers take no time.
 
     Args:
@@ -148,14 +148,14 @@ def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
 
     >>> from runtime.torch_pipelining.table import parse_order
     >>> from schedsearch.picture import picture
-    >>> print(picture(schedule_of(parse_order("0F0,0F1,0I0,0W0,0B1"))))
+    >>> print(picture(from_torch(parse_order("0F0,0F1,0I0,0W0,0B1"))))
     0 | F.0 F.1 I.0 W.0 I.1 W.1
     """
     programs = programs_of_table(order, name)
     check_runs(programs)
     try:
         return validate(
-            as_soon_as_possible(programs.placement, programs.num_micro_batches, orders_of(programs))
+            as_soon_as_possible(programs.placement, programs.num_micro_batches, device_orders(programs))
         )
     except CyclicOrderError as error:
         raise UnsafeProgramsError(str(error)) from None

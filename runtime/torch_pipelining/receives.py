@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from runtime.program.error_grid import UnsafeProgramsError
-from runtime.torch_pipelining.csv import schedule_of
+from runtime.torch_pipelining.csv import from_torch
 from runtime.torch_pipelining.table import Action, Op, TorchCell, TorchOrder, actions_of
 
 EAGER, LATE = math.inf, 0.0
@@ -34,7 +34,7 @@ def with_receives(order: TorchOrder, actions_ahead: float = EAGER) -> TorchOrder
         actions_ahead: Most actions of a rank between a receive and the computation that takes it.
 
     Raises:
-        UnsafeProgramsError: See `runtime.torch_pipelining.csv.schedule_of`; or a cell of overlapping
+        UnsafeProgramsError: See `runtime.torch_pipelining.csv.from_torch`; or a cell of overlapping
             computations needs at once what its own results lead to.
 
     >>> from runtime.torch_pipelining.table import parse_order
@@ -42,7 +42,7 @@ def with_receives(order: TorchOrder, actions_ahead: float = EAGER) -> TorchOrder
     0UNSHARD,0F0,0SEND_F0,0F1,0RECV_B0,0SEND_F1,0B0,0RECV_B1,0B1,0REDUCE_GRAD,0RESHARD
     1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE_GRAD,1RESHARD
     """
-    schedule, rank_of = schedule_of(order), order.rank_of
+    schedule, rank_of = from_torch(order), order.rank_of
     kept = [
         [cell for cell in row if any(op.is_compute or op.is_of_stage for _, op, _ in actions_of(cell))]
         for row in order.cells

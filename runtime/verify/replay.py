@@ -122,7 +122,7 @@ class _ReplayedDevice:
         before = [other for other in this.after if (other, micro_batch) not in shared.case.left_out]
         needed = {(other, micro_batch, d) for other in before for d in shared.team(other, micro_batch)}
         shared.network.turns.wait_until(index, lambda: needed <= shared.done)
-        inputs = self.blocks.inputs_of(block, micro_batch)
+        inputs = self.blocks.producers_of(block, micro_batch)
         arrived = [shared.tensors.pop((producer, block, micro_batch, index)) for producer in inputs]
         for consumer, tensor in self.blocks.run(block, micro_batch, arrived).items():
             for target in shared.team(consumer, micro_batch):

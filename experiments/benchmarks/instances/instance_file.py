@@ -14,7 +14,7 @@ from placements import Placement, PlacementError
 from placements.forms.reading import Field, in_file
 from placements.forms.texts import read_yaml
 from placements.placement_file import by_device, placement_from_dict
-from placements.shapes import SHAPES, options_of
+from placements.shapes import SHAPES, shape_options
 
 FOLDER = Path(__file__).parent
 """Where the instances and their answers are."""
@@ -132,7 +132,7 @@ def _of_shape(entry: Field) -> Placement:
     A transfer of so many ticks is wherever a block waits for one that runs on none of its devices.
     """
     shape = MAKERS[entry["shape"].choice(list(MAKERS))]
-    known = options_of(shape)
+    known = shape_options(shape)
     entry.only(_REQUIRED, (*_OPTIONAL, "shape", "times", *known))
     placement = shape(**{name: entry[name].typed(known[name].kind) for name in known if name in entry.value})
     times = {

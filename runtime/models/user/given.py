@@ -186,7 +186,7 @@ class GivenModules(Body):
         """Return the blocks' data."""
         return self.reader
 
-    def shapes_of(
+    def output_forms(
         self, known: Mapping[str, Forms], read: Callable[[str], Sample], device: torch.device
     ) -> dict[str, Forms]:
         """Return the forms of own blocks' outputs, by running blocks of known inputs on random ones.
