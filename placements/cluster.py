@@ -309,7 +309,7 @@ def read_cluster(text: str, *, gpus_per_node: int | None = None, **figures: floa
 
 
 def _nodes(part: str, text: str, gpus_per_node: int | None) -> Nodes:
-    """Return the nodes of a part of a cluster's name: one kind of GPU and a number, such as ``a100_32``."""
+    """Return the nodes of a part of a cluster's name: one kind of GPU and a number, as ``a100_32``."""
     name, _, count = part.rpartition("_")
     gpus, key = gpu_table(name)
     if key not in gpus or not re.fullmatch("0*[1-9][0-9]{0,5}", count):

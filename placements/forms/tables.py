@@ -217,5 +217,5 @@ def csv_header(path: Path, error: type[ValueError]) -> list[str]:
 
 
 def keys_of(record: Any) -> tuple[str, ...]:
-    """Return the names of a record's fields in files, such as the columns of a table."""
+    """Return the names of a record's fields in files, for example the columns of a table."""
     return tuple(field.key for field in declared_fields(record))

@@ -84,7 +84,7 @@ def divided(
 
 
 def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
-    """Return each stage's number of layers such that the largest stage takes the least time.
+    """Return each stage's number of layers that minimises the longest stage's time.
 
     That is the least period of a pipeline with room for all its micro-batches. Of several such divisions it
     is one whose shortest stage is the longest. Each layer takes more than 0 ms.
@@ -101,7 +101,7 @@ def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
 
 
 def min_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
-    """Return each stage's number of layers such that the longest is the least multiple of the shortest.
+    """Return each stage's number of layers that minimises the ratio of the longest to the shortest stage.
 
     That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division; for the rest
     see `min_largest`.

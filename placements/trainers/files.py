@@ -1,4 +1,4 @@
-"""The files of a plan or a layout for all systems, with their limits; and the reading of such a file."""
+"""Files of a plan or a layout for all trainers, with their limits, and the readers of these files."""
 
 from __future__ import annotations
 

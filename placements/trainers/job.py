@@ -59,7 +59,7 @@ class TrainerJob:
 
     @property
     def stage_modes(self) -> tuple[tuple[StageMode, ...], ...]:
-        """The modes, or the layout's recomputation as such."""
+        """The modes, or the layout's recomputation as modes."""
         recompute = self.layout.recompute if self.layout else "none"
         most = self.layout and self.layout.recomputed_layers
         kind: ModeKind = "recompute" if recompute == "full" else "selective"

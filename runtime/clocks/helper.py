@@ -33,7 +33,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class RefusedError(ValueError):
-    """The helper refuses a request; the message says why, and what would do."""
+    """The helper refuses a request; the message gives the reason and a remedy."""
 
 
 AllowList = Mapping[int, frozenset[str] | None]

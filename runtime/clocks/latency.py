@@ -114,7 +114,7 @@ class Probe(NamedTuple):
 
 
 class LatencyError(RuntimeError):
-    """A latency cannot be measured; the message says why and what to do."""
+    """A latency cannot be measured; the message gives the reason and a remedy."""
 
 
 def measure(

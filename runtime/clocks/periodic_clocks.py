@@ -1,4 +1,4 @@
-"""A block's clocks over any number of micro-batches: two ends, and what repeats between them; plain data."""
+"""A block's clocks for any number of micro-batches: first, repeated and last clocks; plain data."""
 
 from __future__ import annotations
 

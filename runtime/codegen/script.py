@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Script(ScriptJob):
-    """A script, read, with what is of its job.
+    """A parsed script, with its job.
 
     Attributes:
         iteration: Its calls, given a device and the number of micro-batches.

@@ -81,7 +81,7 @@ def device_context(
     plans: PlanSource | None = None,
     body: Body | None = None,
 ) -> Iterator[DeviceContext]:
-    """Make the surroundings of a device, and give back at the end what must be given back.
+    """Create a device's context, and release its resources at the end.
 
     Args:
         script: Script of the device.

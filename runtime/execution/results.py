@@ -148,5 +148,5 @@ def write_result(folder: Path, device: int, name: str, result: object) -> None:
 
 
 def read_result(folder: Path, device: int, name: str) -> Any:
-    """Return what `write_result` was given."""
+    """Return the object that `write_result` wrote."""
     return torch.load(folder / f"{name}_{device}.pt", weights_only=False)

@@ -313,7 +313,7 @@ class Body:
         self._held[block] = buffers
 
     def _check_changed(self, block: str, held: Mapping[str, Tensor], changed: Mapping[str, Tensor]) -> None:
-        """Ensure that the last values of changed buffers are those of the model in one piece."""
+        """Ensure that changed buffers end with the same values as in the model in one piece."""
         for name, value in changed.items():
             buffer = self.modules[block].get_buffer(name)
             others = [module for other, module in self.modules.items() if other != block]

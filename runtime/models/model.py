@@ -232,7 +232,7 @@ class Model:
         return list(dict.fromkeys(teams))
 
     def step(self, block: str | None = None) -> None:
-        """Move every parameter, or those of a block, by its gradient, and forget the gradients."""
+        """Update all parameters, or the parameters of one block, and clear their gradients."""
         self.optimizer.step(None if block is None else self.weights(block).values())
 
     def gradients(self) -> dict[ParameterShard, Tensor]:

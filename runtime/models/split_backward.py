@@ -1,4 +1,4 @@
-"""A backward in two halves, first the gradients of inputs and then those of weights, computing nothing twice.
+"""A backward in two halves, input gradients first and weight gradients later, computing nothing twice.
 
 Autograd's graph of a block has steps that lead to its inputs and steps that lead to its weights alone. The
 first half runs the former. The second half is left with the products with weights, convolutions among them
@@ -84,7 +84,7 @@ class WeightHalf(NamedTuple):
 
     @property
     def held(self) -> list[Tensor]:
-        """Tensors that are kept for it: gradients, and those that its steps saved; weights among them."""
+        """Tensors kept for it: gradients, and the tensors that its steps saved, weights among them."""
         steps = {id(edge.node): edge.node for edges, _, _ in self.parts for edge in edges}
         tensors = list(self.gradients)
         for step in steps.values():
@@ -163,7 +163,7 @@ def _walk(root: Node, inputs: Sequence[Tensor]) -> tuple[list[Node], _Graph]:
 
 
 def _plan(graph: _Graph, root_number: int, nodes: Sequence[Node]) -> _Plan:
-    """Find where a graph is cut; in the names below, a step is before those that its gradients go to.
+    """Find the cuts of a graph; in the names below, a step is before the steps that read its gradients.
 
     In ``(x * g).mm(w)``, with x as the input, autograd goes from the output to the leaves:
 

@@ -95,7 +95,7 @@ class Verbs(ABC):
     def receive(
         self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
     ) -> None:
-        """Post the receive of what a block hands to a block of this device, or write that down."""
+        """Post the receive of a block's tensor for a block of this device, or record it."""
 
     def prefetch(self, producer: str, consumer: str, micro_batch: int, **where: Any) -> None:
         """Post a receive ahead of other blocks than the one that takes it; see `receive`."""
@@ -171,7 +171,7 @@ class Calls(Verbs):
         return [run for run in self.instructions if isinstance(run, Run)]
 
     def transfers(self, kind: type[Send] | type[Receive]) -> list[Transfer]:
-        """Return the tensors that are sent, or those that are received, in order."""
+        """Return the transfers of all sends, or of all receives, in order."""
         messages = (message for message in self.instructions if isinstance(message, kind))
         return [Transfer(message.producer, message.consumer, message.micro_batch) for message in messages]
 

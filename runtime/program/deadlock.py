@@ -149,7 +149,7 @@ def operations_in_order(programs: Programs) -> Iterable[Operation]:
 def _predecessors(
     operations: Sequence[Sequence[Operation]], after: _Waits = MappingProxyType({})
 ) -> dict[Operation, dict[Operation, int]]:
-    """Return for each operation those that it waits for, with the device that comes to both."""
+    """Return the predecessors of each operation, with the device that runs both."""
     waits: dict[Operation, dict[Operation, int]] = {}
     for device, of_device in enumerate(operations):
         for i, operation in enumerate(of_device):

@@ -140,7 +140,7 @@ class State(StrEnum):
 
 
 class TaskProgress(BaseModel):
-    """How much of the current work on a frontier, such as "rounding", is done."""
+    """Progress of the current work on a frontier, for example "rounding"."""
 
     what: str
     done: int

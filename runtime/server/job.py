@@ -123,7 +123,7 @@ _JOB, _DEPLOYMENT = "job.json", "deployment.json"
 
 
 class StorageError(ValueError):
-    """The folder cannot be used; the message says why and what to do, in one line."""
+    """The folder cannot be used; the message gives the reason and a remedy in one line."""
 
 
 class JobFolder:

@@ -44,7 +44,7 @@ class Service:
     """
 
     def __init__(self, folder: Path, num_workers: int = 1, now_s: Callable[[], float] = time.time) -> None:
-        """Take up what an earlier server left: jobs that were being computed are computed again."""
+        """Load an earlier server's jobs; compute unfinished jobs again."""
         self.on_news: Callable[[str], object] = lambda job: None
         self._folder, self._now_s = JobFolder(folder), now_s
         self._alone = threading.Lock()  # held by whoever changes a job
@@ -134,7 +134,7 @@ class Service:
         return None if version == newer_than else DeployedPlanAnswer(**_fields(entry.plan), version=version)
 
     def due_in_s(self, job: str) -> float:
-        """Return in how many seconds what is announced for a job comes into force; infinite if nothing is."""
+        """Return the seconds until a job's announced change comes into force; infinity without one."""
         entry = self._jobs.get(job)
         return math.inf if entry is None else entry.deployment.due_s - self._now_s()
 

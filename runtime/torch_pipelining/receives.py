@@ -22,7 +22,7 @@ _FETCHED_AHEAD = 3
 
 
 def with_receives(order: TorchOrder, actions_ahead: float = EAGER) -> TorchOrder:
-    r"""Return a table in the form ``compute_comms``: with sends and receives, and with what FSDP needs.
+    r"""Return a table in the form ``compute_comms``: with sends, receives and FSDP's actions.
 
     A message is sent right after its computation. With `EAGER` its receive is posted at the same turn: that
     is the table which torch 2.13 itself makes of computations. With a bound, the sender has its next turn

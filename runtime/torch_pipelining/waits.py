@@ -38,7 +38,7 @@ HoldUp = tuple[float, int, Action, Action | None]
 def play_table(
     order: TorchOrder, queue: Queue, times: Mapping[Action | None, float] | None = None
 ) -> tuple[float, list[HoldUp]]:
-    r"""Return the end of an iteration, every rank as early as its order allows, and what was held up.
+    r"""Return the end of an iteration in which every rank runs as early as possible, and the delayed actions.
 
     Args:
         order: A safe table in the form ``compute_comms``; see `runtime.torch_pipelining.check.check_order`.

@@ -76,7 +76,7 @@ class Transport(ABC):
         return False
 
     def has(self, channel: Channel) -> bool:
-        """Tell whether there is such a channel."""
+        """Tell whether a channel exists."""
         return channel in self.channels
 
     def receiving(self) -> AbstractContextManager[object]:

@@ -351,7 +351,7 @@ class _History:
         return {block: kept[of.get((block, micro_batch), 0)] for block, kept in self._kept.items()}
 
     def add(self, blocks: Iterable[str], num_done: int) -> None:
-        """Add the newest of some blocks, after so many micro-batches; forget those no longer read."""
+        """Add the newest weights of blocks after `num_done` micro-batches; drop versions no longer read."""
         of = self._versions.of
         for block in blocks:
             weights, kept = self._models[block].weights(block), self._kept[block]

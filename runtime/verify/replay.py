@@ -113,7 +113,7 @@ class _ReplayedDevice:
         return gradients
 
     def run(self, block: str, micro_batch: int, **how: Any) -> None:
-        """Run a block as soon as its other devices are at it too, and what precedes it is done."""
+        """Run a block as soon as its other devices reach it, and its predecessors are done."""
         self.at = block, micro_batch
         shared, index, this = self._shared, self._index, self._shared.by_name[block]
         team = shared.team(block, micro_batch)

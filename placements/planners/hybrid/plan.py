@@ -213,7 +213,7 @@ class Plan:
         return tuple(f"F{i}" for i, first in enumerate(firsts) if self.strategies[first].recompute == "full")
 
     def inner_layers(self, layers: range | None = None) -> list[int]:
-        """Return the indices of transformer layers, or layers measured as such, among some or all layers."""
+        """Return the indices of transformer layers, also of measured ones, among some or all layers."""
         model = self.model.layers
         inner = [
             isinstance(layer, TransformerLayer) or getattr(layer, "role", "") == "block" for layer in model

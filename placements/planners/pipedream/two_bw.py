@@ -20,7 +20,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class BlockProfile:
-    """A profile of a model of equal blocks, such as a transformer's layers.
+    """A profile of a model of equal blocks, for example a transformer's layers.
 
     Attributes:
         forward_ms: One block's forward, by micro-batch size.

@@ -95,7 +95,7 @@ class ModelOptions(UserModelOptions):
     optimizer: str = inherited(UserModelOptions, "optimizer", "sgd")
 
     def __post_init__(self) -> None:
-        """Read every field as it is declared; check those that depend on others."""
+        """Read every field as declared; check fields that depend on each other."""
         if self.num_layers is None and self.layers_per_block is None:
             object.__setattr__(self, "num_layers", 1)
         for option in declared_fields(type(self)):  # type: ignore[arg-type]

@@ -265,7 +265,7 @@ def _captured(model: nn.Module, example: Mapping[str, Any]) -> fx.GraphModule:
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """Return a module's tensors, in order, without what is None.
+    """Return a module's tensors, in order; None is left out.
 
     Raises:
         ModelError: It returns something else.

@@ -169,7 +169,7 @@ class GivenModules(Body):
         return len(self.forms) == len(self.names)
 
     def know(self, described: Sequence[Description]) -> None:
-        """Take over what each process has `described`."""
+        """Take over the parameters that each process has `described`."""
         for parameters, read_names in described:
             self._parameters |= {block: dict(named) for block, named in parameters.items()}
             self.read_names |= read_names
