@@ -81,7 +81,7 @@ def solve_as_paper(problem: StageProblem, check: Check = lambda: None) -> StageS
     # Least costs by memory and option of the layer, at first of no layer; and the option of the layer before.
     transition, layouts_before = np.pad(problem.transition_ms, (0, 1)), np.full(1, -1)
     costs, steps = np.zeros((most + 1, 1)), list[Ints]()
-    for options, own_units in zip(problem.layers, units, strict=True):
+    for options, layer_units in zip(problem.layers, units, strict=True):
         check()
         layouts = options.piece // 2
         through = np.empty((most + 1, len(layouts)))
@@ -91,7 +91,7 @@ def solve_as_paper(problem: StageProblem, check: Check = lambda: None) -> StageS
             steps[-1][:, layouts == layout] = whole.argmin(axis=1)[:, None]
             through[:, layouts == layout] = whole.min(axis=1)[:, None]
         costs, layouts_before = np.full(through.shape, np.inf), layouts
-        for option, (number, cost_ms) in enumerate(zip(own_units, options.cost_ms, strict=True)):
+        for option, (number, cost_ms) in enumerate(zip(layer_units, options.cost_ms, strict=True)):
             costs[number:, option] = through[: max(most + 1 - number, 0), option] + cost_ms
     transient = max(float(options.transient_mib.max()) for options in problem.layers)
     best: StageSolution | None = None
@@ -99,8 +99,8 @@ def solve_as_paper(problem: StageProblem, check: Check = lambda: None) -> StageS
         if math.isinf(costs[room].min()):
             continue
         choice, left = [int(costs[room].argmin())], room
-        for own_units, came_from in zip(reversed(units), reversed(steps), strict=True):
-            left -= int(own_units[choice[-1]])
+        for layer_units, came_from in zip(reversed(units), reversed(steps), strict=True):
+            left -= int(layer_units[choice[-1]])
             choice.append(int(came_from[left, choice[-1]]))
         solution = weigh(problem, choice[-2::-1])
         if solution.peak_mib > problem.room_mib:

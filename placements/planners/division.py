@@ -129,10 +129,10 @@ def _ever_longer(
         division, largest_ms = divided(long_enough, np.maximum, longest_last=True)
         if math.isinf(largest_ms):
             return
-        own_ms = min(stage_times(times_ms, division))
-        yield division, largest_ms, own_ms
-        ratio = min(ratio, largest_ms / own_ms)
-        shortest_ms = max(math.nextafter(own_ms, math.inf), largest_ms / ratio * (1 - 1e-12))
+        least_ms = min(stage_times(times_ms, division))
+        yield division, largest_ms, least_ms
+        ratio = min(ratio, largest_ms / least_ms)
+        shortest_ms = max(math.nextafter(least_ms, math.inf), largest_ms / ratio * (1 - 1e-12))
 
 
 def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
@@ -195,8 +195,8 @@ def shortest_iteration(
         new: list[tuple[int, ...]] | None = None
         while new is None or new:
             whole_ms = times_ms if joined is np.maximum else times_ms + once_ms
-            division, found_ms = divided(np.where(times_ms <= limit_ms, whole_ms, math.inf), joined)
-            if not found_ms < below_ms:
+            division, max_ms = divided(np.where(times_ms <= limit_ms, whole_ms, math.inf), joined)
+            if not max_ms < below_ms:
                 return
             cells = [(stage, end, end - first) for stage, first, end in spans(division)]
             new = [cell for cell in cells if not is_known[cell]]
@@ -206,12 +206,12 @@ def shortest_iteration(
                 alike &= np.isfinite(times_ms[stage, :, number])
                 times_ms[stage, alike, number], once_ms[stage, alike, number] = cost[:2]
                 is_known[stage, alike, number] = True
-        own_ms, own_once_ms = ([float(values[cell]) for cell in cells] for values in (times_ms, once_ms))
+        stage_ms, stage_once_ms = ([float(values[cell]) for cell in cells] for values in (times_ms, once_ms))
         if joined is np.maximum:
-            min_others_ms, joined = others * max(own_ms), np.add
+            min_others_ms, joined = others * max(stage_ms), np.add
         else:
-            limit_ms = math.nextafter(max(own_ms), -math.inf)
-        if (time_ms := iteration_ms(own_ms, own_once_ms, num_micro_batches)) < cutoff_ms:
+            limit_ms = math.nextafter(max(stage_ms), -math.inf)
+        if (time_ms := iteration_ms(stage_ms, stage_once_ms, num_micro_batches)) < cutoff_ms:
             cutoff_ms = time_ms
             yield division
         below_ms = cutoff_ms - min_others_ms

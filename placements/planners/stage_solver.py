@@ -148,8 +148,8 @@ def peak_mib(problem: StageProblem, choice: Sequence[int]) -> float:
     static, kept = (math.fsum(row[column] for row in rows) for column in (0, 1))
     held = so_far = 0.0
     for piece, equal in itertools.groupby(rows, key=lambda row: row[3]):
-        _, own_kept, transient, _ = zip(*equal, strict=True)
-        so_far += math.fsum(own_kept)
+        _, piece_kept, transient, _ = zip(*equal, strict=True)
+        so_far += math.fsum(piece_kept)
         newest = so_far if piece % 2 else kept
         held = max(held, static + (problem.in_flight - 1) * kept + newest + max(transient))
     return held

@@ -129,15 +129,15 @@ class Profile:
 
         The option is the factor on the times of the profile.
         """
-        own_ms = sum(self.fastest(name).time_ms for name in placement.runs)
+        total_ms = sum(self.fastest(name).time_ms for name in placement.runs)
         other_ms = sum(block.time for block in placement.runs.values()) * placement.tick_ms
-        if 1 / DOUBTFUL < own_ms / other_ms < DOUBTFUL:
+        if 1 / DOUBTFUL < total_ms / other_ms < DOUBTFUL:
             return ""
         cause = f"its times are read as seconds; if they are milliseconds, set {option}=0.001"
-        if own_ms < other_ms:
+        if total_ms < other_ms:
             cause = f"correct the times or tick_ms of the placement, or set {option}"
         return (
-            f"its blocks take {own_ms:.6g} ms at their highest clocks, those of {placement.name} "
+            f"its blocks take {total_ms:.6g} ms at their highest clocks, those of {placement.name} "
             f"{other_ms:.6g} ms; {cause}"
         )
 

@@ -147,14 +147,14 @@ def measure(
     changes: list[Change] = []
     for low, high in combinations(sorted(clocks_mhz), 2):
         _, after = answers(low, low)
-        found_ms: dict[tuple[int, int], list[float]] = {(low, high): [], (high, low): []}
+        measured_ms: dict[tuple[int, int], list[float]] = {(low, high): [], (high, low): []}
         for _ in range(repeats):
-            for (from_mhz, to_mhz), latencies_ms in found_ms.items():
+            for (from_mhz, to_mhz), latencies_ms in measured_ms.items():
                 before = after
                 begin_ms, after = answers(to_mhz, low)
                 latencies_ms.append(in_force_ms(from_mhz, to_mhz, before, after) - begin_ms)
-        changes += [Change(*pair, tuple(latencies_ms)) for pair, latencies_ms in found_ms.items()]
-        up_ms, down_ms = map(median, found_ms.values())
+        changes += [Change(*pair, tuple(latencies_ms)) for pair, latencies_ms in measured_ms.items()]
+        up_ms, down_ms = map(median, measured_ms.values())
         progress(f"{low} to {high} MHz: {up_ms:.2f} ms; back: {down_ms:.2f} ms")
     return changes
 

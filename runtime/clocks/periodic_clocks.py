@@ -97,6 +97,6 @@ def clocks_of_rounds(
                 ],
             )
         else:
-            own_ends = [max(by_begin.get(n, 0), by_end.get(last - n, 0)) for n in range(num_micro_batches)]
-            clocks[block] = [mhz or between[n % size][0] for n, mhz in enumerate(own_ends)]
+            both_ends = [max(by_begin.get(n, 0), by_end.get(last - n, 0)) for n in range(num_micro_batches)]
+            clocks[block] = [mhz or between[n % size][0] for n, mhz in enumerate(both_ends)]
     return clocks

@@ -69,8 +69,8 @@ def run_virtually(
     for operation in operations_in_order(programs):
         if isinstance(operation, Message):  # leaves at the end of the block before
             taken, sent_ms = (operation.transfer, operation.target), devices[operation.source].now_ms
-            found_ms = sent_ms + on_its_way_ms(operation.transfer)
-            arrival_ms[taken] = max(found_ms, arrival_ms.get(taken, 0.0))  # of several parts the last counts
+            there_ms = sent_ms + on_its_way_ms(operation.transfer)
+            arrival_ms[taken] = max(there_ms, arrival_ms.get(taken, 0.0))  # of several parts the last counts
             continue
         instance = block, micro_batch = operation.block, operation.micro_batch
         team = placement.by_name[block].devices

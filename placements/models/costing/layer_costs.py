@@ -282,7 +282,7 @@ def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
     beside_ms += states.backward.copy_ms
     if share.sharing > 1 and layer.reads_weights_backward:
         # The inputs of its parts are gathered again.
-        gathers_ms = sum(own_ms for own_ms, _ in share.reduces_ms) / 2
+        gathers_ms = sum(forward_ms for forward_ms, _ in share.reduces_ms) / 2
         if options.framework.is_eager and not options.overlap_tensor_parallel:
             again_exchanged_ms += gathers_ms
         else:
@@ -306,8 +306,8 @@ def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
 def _again_ms(share: LayerShare, names: frozenset[str]) -> float:
     """Return the time of the products, kernels and cores that selective recomputation computes again."""
     if "operators" in names:
-        return sum(own_ms for own_ms, _ in (*share.products_ms[1::2], *share.kernels_ms.values()))
-    found_ms = share.core_ms[0] if SCORES in names else 0.0
+        return sum(forward_ms for forward_ms, _ in (*share.products_ms[1::2], *share.kernels_ms.values()))
+    core_ms = share.core_ms[0] if SCORES in names else 0.0
     products = zip((product.name for product in share.products), share.products_ms, strict=False)
     all_ms = (*products, *share.kernels_ms.items())
-    return found_ms + sum(own_ms for name, (own_ms, _) in all_ms if name in names)
+    return core_ms + sum(forward_ms for name, (forward_ms, _) in all_ms if name in names)

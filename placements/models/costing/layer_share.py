@@ -218,15 +218,15 @@ class LayerShare:
                     parts.append((first_ms, product_ms))
                     first_ms = 0.0
         forward_ms = backward_ms = 0.0
-        for i, (own_ms, gradient_ms) in enumerate(self.reduces_ms):
+        for i, (reduce_ms, gradient_ms) in enumerate(self.reduces_ms):
             if i < len(parts):
-                half_ms = own_ms / 2
+                half_ms = reduce_ms / 2
                 first_ms, last_ms = (overlapped(ms * (n - 1) / n, half_ms).copy_ms for ms in parts[i])
-                own_ms = first_ms + last_ms
+                reduce_ms = first_ms + last_ms
                 # Torch adds up the gradients of several products before it scatters them.
                 is_beside = not self.options.framework.is_eager
                 gradient_ms = last_ms + overlapped(is_beside * parts[i][0], half_ms).copy_ms
-            forward_ms, backward_ms = forward_ms + own_ms, backward_ms + gradient_ms
+            forward_ms, backward_ms = forward_ms + reduce_ms, backward_ms + gradient_ms
         return forward_ms, backward_ms
 
     @property
@@ -235,7 +235,7 @@ class LayerShare:
 
         On a machine that was measured, each is also laid out anew before it is sent, and after.
         """
-        strategy, levels, found_ms = self.strategy, [], 0.0
+        strategy, levels, exchange_ms = self.strategy, [], 0.0
         if strategy.sequence == "ulysses":
             levels.append((1, strategy.tensor_level))
         if strategy.context == "all_to_all" and strategy.context_parallel > 1:
@@ -243,10 +243,10 @@ class LayerShare:
         heads = sum(core.exchanged_numbers for core in self.layer.on(1).cores) if levels else 0.0
         for degree, level in levels if heads else ():
             num_bytes = self.bytes_of(heads) / degree
-            found_ms += 4 * self.collective_ms("all_to_all", num_bytes / 4, level)
+            exchange_ms += 4 * self.collective_ms("all_to_all", num_bytes / 4, level)
             if self.options.machine is not None:
-                found_ms += self.memory_ms(2 * 2 * num_bytes, 2 * 4)
-        return found_ms
+                exchange_ms += self.memory_ms(2 * 2 * num_bytes, 2 * 4)
+        return exchange_ms
 
     @property
     def routing_ms(self) -> float:
@@ -261,11 +261,11 @@ class LayerShare:
             to_nodes = self.bytes_of(layer.routed_elements(self.group.num_nodes(*level))) / sharing
             factor = 2 * self.options.communication_factor
             return factor * self.group.all_to_all_ms(routed, *level, to_nodes)
-        found_ms = 2 * self.collective_ms("all_to_all", routed, level)
+        exchange_ms = 2 * self.collective_ms("all_to_all", routed, level)
         if machine is not None:
             # The GPUs first tell each other how many tokens each expert gets.
-            found_ms += self.collective_ms("all_gather", 8 * layer.num_routes, level)
-        return found_ms
+            exchange_ms += self.collective_ms("all_gather", 8 * layer.num_routes, level)
+        return exchange_ms
 
     @property
     def ring_ms(self) -> float:

@@ -183,10 +183,10 @@ def _of_csv(
     shares = {}
     for key in (shape[:2] for shape in _SHAPES if shape[:2] in rows):
         is_core, by_sizes = key[0] == "core", dict[Sizes, float]()
-        own_tflops, measured_tflops = (precision.peak_tflops(card, is_core) for card in (gpu, measured_gpu))
+        gpu_tflops, measured_tflops = (precision.peak_tflops(card, is_core) for card in (gpu, measured_gpu))
         for sizes, row in rows[key].items():
             slowdown = 1.0 if row.precision else gpu.run_slowdown
-            share = _share_of(row, sizes, measured_tflops, slowdown) * own_tflops / peak_tflops
+            share = _share_of(row, sizes, measured_tflops, slowdown) * gpu_tflops / peak_tflops
             by_sizes[sizes[:2] + sizes[3:] if is_core else sizes] = share  # of a core, whatever heads of keys
         roofs = {"roof": roof} if key[0] == "product" else {}
         shares[key] = ShareTable(by_sizes, fmean(by_sizes.values()), **roofs)

@@ -226,14 +226,14 @@ class MachineRates:
     def core_ms(self, core: Core, samples: float) -> tuple[float, float]:
         """Return the milliseconds of an attention core's forward and backward for a number of samples."""
         shape = core.tokens, core.heads * samples, core.key_width
-        each_ms = core.slowdown * samples * core.flops / (self.peak_tflops * 1e9)
-        each_ms /= core.counted if self.is_measured else 1.0
+        pass_ms = core.slowdown * samples * core.flops / (self.peak_tflops * 1e9)
+        pass_ms /= core.counted if self.is_measured else 1.0
         if core.writes_scores:
             return self._batched_core_ms(core, samples)
         forward = self.shares["core", "forward"].at(*shape)
         measured = self.shares.get(("core", "backward"))
         backward = CORE_BACKWARD_SHARE * forward if measured is None else measured.at(*shape)
-        return each_ms / forward, CORE_BACKWARD * each_ms / backward
+        return pass_ms / forward, CORE_BACKWARD * pass_ms / backward
 
     def _batched_core_ms(self, core: Core, samples: float) -> tuple[float, float]:
         """Return the milliseconds of a core that writes its scores: two batched products, softmax between.

@@ -131,7 +131,7 @@ class _Search:
         return sorted(self.rated.values(), key=lambda plan: plan.time_ms)[: self.options.num_plans]
 
     @property
-    def found_ms(self) -> float:
+    def best_ms(self) -> float:
         """Time of the best plan that is known."""
         return min([self.below_ms, *(plan.time_ms for plan in self.rated.values())])
 
@@ -143,8 +143,8 @@ class _Search:
             while self.queue:
                 self.problem.check()
                 self._step()
-                done, found_ms = len(self.trials), self.found_ms
-                best_ms = found_ms if found_ms < math.inf else None
+                done = len(self.trials)
+                best_ms = self.best_ms if self.best_ms < math.inf else None
                 self.report(done, done + len(self.queue), best_ms, self._bound_ms())
         except _OutOfTimeError:
             out_of_time = True
@@ -186,10 +186,10 @@ class _Search:
         that searches in stages left open. Infinite where all are done and nothing fits.
         """
         left_ms = max(self.queue[0].bound_ms, 0.0) if self.queue else math.inf
-        found_ms, done_ms = self.found_ms, self.min_done_ms
+        best_ms, done_ms = self.best_ms, self.min_done_ms
         if self.options.method == self.options.stage_method == "exact":
-            done_ms = max(done_ms, self.problem.proved_share * found_ms)
-        return min(left_ms, done_ms, found_ms)
+            done_ms = max(done_ms, self.problem.proved_share * best_ms)
+        return min(left_ms, done_ms, best_ms)
 
     def _solve(self, numbers: _Numbers, limit_ms: float) -> str:
         """Find the best plan with these numbers; return "" or the reason why none helps."""
