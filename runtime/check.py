@@ -53,7 +53,7 @@ def check_file(path: str | Path) -> str:
     if not path.exists():
         raise ProgramFileError(f"{path}: cannot be read (No such file or directory); {_TO_GIVE}")
     if path.name == JOB_FILE:
-        raise ProgramFileError(f"{path}: is what scripts share; give the folder with the scripts")
+        raise ProgramFileError(f"{path}: is shared by the scripts; give the folder with the scripts")
     if path.suffix == ".py":
         raise ProgramFileError(f"{path}: is one script; give the folder with the scripts of all devices")
     if path.is_dir():

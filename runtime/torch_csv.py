@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--receives",
         type=_actions_ahead,
         metavar="WHEN",
-        help="write sends and receives too: eager (as torch does), late, or at most so many actions ahead",
+        help="write sends and receives too: eager (as torch does), late, or at most N actions ahead",
     )
     options = parser.parse_args(arguments)
     source, target = options.source, options.target

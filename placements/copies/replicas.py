@@ -195,7 +195,7 @@ def as_copies(placement: Placement) -> Placement:
     teams = sorted({block.devices for block in placement.blocks})
     if [*itertools.chain(*teams)] != [*range(placement.num_devices)]:
         fault = "has blocks in turns, and others on some of their devices"
-        remedy = "let each device be of one stage, and number those of a stage in a row"
+        remedy = "let each device be of one stage, and number the devices of a stage in a row"
         raise PlacementError(f"{placement.name}: {fault}; {remedy}")
     blocks = []
     for block in placement.blocks:

@@ -84,7 +84,7 @@ def _backwards(placement: Placement, name: str) -> tuple[str, ...]:
         raise PlacementError(f"levers: there is no forward {name!r}; the forwards are {', '.join(forwards)}")
     backwards = tuple(backward for backward in backwards_of(name) if backward in placement.by_name)
     if not backwards or sum(_units(placement.by_name[block]) for block in (name, *backwards)) != 0:
-        raise PlacementError(f"levers: no backward releases what {name} holds; name it as those of a shape")
+        raise PlacementError(f"levers: no backward releases the memory of {name}; name it as shapes do")
     return backwards
 
 

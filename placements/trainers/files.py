@@ -135,8 +135,8 @@ def layout_files(
             return texts, [*lines, f"torchtitan.txt: {error}"]
         if group not in (None, theirs := m // (m // p)):
             lines.append(
-                f"torchtitan.txt: Interleaved1F1B of torch has groups of {theirs} micro-batches, and what "
-                f"was timed has {group}"
+                f"torchtitan.txt: Interleaved1F1B of torch has groups of {theirs} micro-batches, and "
+                f"the timed run has {group}"
             )
     return texts, lines
 

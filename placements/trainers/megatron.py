@@ -187,7 +187,7 @@ def to_megatron(planned: Planned) -> PlanExport:
     if name in _SHARING["gathered"] and not layout.zero:
         flag = _SHARING["gathered"][name].split()[0]
         differs.append(
-            f"{flag} needs the distributed optimizer: weights of 16 bits are held beside those of {name}, "
+            f"{flag} needs the distributed optimizer: weights of 16 bits are held beside weights of {name}, "
             "about 2 bytes a parameter more than planned"
         )
     if sizes.get("gpt_oss_parts") and layout.degrees.tensor > 1 and not layout.degrees.whole_experts:

@@ -137,7 +137,7 @@ def _job(data: Field) -> ScriptJob:
         data["hash"].text("twelve hexadecimal digits", "generate the scripts again"),
     )
     if job.hash != (digest := _hash(data.value)):
-        raise JobError(f"hash: {job.hash!r} is not that of the rest, {digest!r}; generate the scripts again")
+        raise JobError(f"hash: {job.hash!r} does not match the rest, {digest!r}; generate the scripts again")
     return job
 
 

@@ -35,10 +35,10 @@ class RunOptions(UserRunOptions):
         sweep: Profile the blocks in this way, and end when that is done; None to run all iterations.
     """
 
-    backend: str | None = option(None, "what moves tensors; by default nccl with a GPU for each device")
+    backend: str | None = option(None, "backend of communication; by default nccl with a GPU for each device")
     checkpoints: Path | None = option(None, "folder for checkpoints")
     resume: Path | None = option(None, "folder of checkpoints; the run goes on from the newest")
-    trace_file: Path | None = option(None, "file for what the devices did in the last iterations")
+    trace_file: Path | None = option(None, "file for the trace of the last iterations")
     clock_latency: Path | None = option(
         None, "file of python -m runtime.clock latency; by default a table by the name of the GPU"
     )

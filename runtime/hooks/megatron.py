@@ -225,7 +225,7 @@ class _Step:
     ) -> None:
         """Post the receive of either."""
         if self.config.pipeline_dtype is None:
-            raise MegatronOrderError("pipeline_dtype: is None; give the type of what stages pass on")
+            raise MegatronOrderError("pipeline_dtype: is None; give the type of tensors between stages")
         is_forward = self.by_name[producer].kind is Kind.F
         dtype = self.config.pipeline_dtype
         buffer = torch.empty(self.shape, dtype=dtype, device=self.device, requires_grad=is_forward)

@@ -216,7 +216,7 @@ def _placed(options: RunOptions, num_devices: int) -> RunOptions:
     check_device(device, launcher, num_devices)
     of_backend = DEVICE_OF.get(backend)
     if device is not None and of_backend not in (None, device):
-        raise ScriptError(f"device: {device!r} is not what backend {backend!r} is for; use {of_backend}")
+        raise ScriptError(f"device: {device!r} does not fit backend {backend!r}; use {of_backend}")
     check_device(of_backend, launcher, num_devices)
     return replace(options, backend=backend, device=device or of_backend or "cpu")
 

@@ -71,7 +71,7 @@ class Body:
         if unknown := [str(name) for name in modules if name not in self.names]:
             raise ModelError(
                 f"modules: {source.name} has one for {', '.join(unknown)}, which are no forward blocks of "
-                f"{placement.name}; give those of {', '.join(self.names)} alone"
+                f"{placement.name}; give modules for {', '.join(self.names)} alone"
             )
         self.modules = {name: modules[name] for name in self.names if name in modules}
         self._check_devices()

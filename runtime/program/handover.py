@@ -92,7 +92,7 @@ def check_modes(programs: Programs) -> None:
         text += f" in mode {run.mode!r}"
         if block.kind is not Kind.F:
             if run.mode != KEEP:
-                raise fault(programs, f"{text}, but a backward block has that of its forward", [position])
+                raise fault(programs, f"{text}, but a backward block has its forward's mode", [position])
             continue
         decision = decision_of.get(run.block)
         names = MODES if decision is None else placement.decisions[decision].names

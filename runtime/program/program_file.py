@@ -86,7 +86,7 @@ def read_placement_field(field: Field) -> Placement:
         raise field.error(str(error)) from None
     if placement.num_gpus:
         raise field["num_gpus"].mistake(
-            f"is {list(placement.num_gpus)}, but a program is that of one GPU; give each GPU as a device of "
+            f"is {list(placement.num_gpus)}, but a program is for one GPU; give each GPU as a device of "
             "its own and leave it out"
         )
     return placement

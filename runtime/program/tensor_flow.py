@@ -67,8 +67,8 @@ def pair_backward(placement: Placement) -> Mapping[str, str]:
         ours, theirs = (by_name[block].data_parallel for block in (name, forward))
         if ours != theirs:
             raise UnrunnablePlacementError(
-                f"{name}: its data_parallel is {ours}, that of {forward}, whose gradient it computes, "
-                f"{theirs}; give both the same"
+                f"{name}: its data_parallel is {ours}, and {theirs} for {forward}, whose gradient it "
+                "computes; give both the same"
             )
     return pairs
 
@@ -202,8 +202,8 @@ def stage_decisions(placement: Placement) -> Mapping[str, int]:
         ours, theirs = (placement.by_name[block].stream for block in (name, forward))
         if ours != theirs:
             raise UnrunnablePlacementError(
-                f"blocks ({name}).stream: is {ours!r}, that of {forward}, whose gradient it computes, "
-                f"{theirs!r}; give both the same"
+                f"blocks ({name}).stream: is {ours!r}, and {theirs!r} for {forward}, whose gradient it "
+                "computes; give both the same"
             )
     mode_of: dict[str, int] = {}
     for name, i in placement.decision_of.items():
@@ -288,7 +288,7 @@ def _computed_again(placement: Placement, pairs: Mapping[str, str]) -> dict[str,
             if len(candidates) != 1 or placement.by_name[candidates[0]].devices != block.devices:
                 raise UnrunnablePlacementError(
                     f"{block.name}: computes no forward block of {_devices(block)} again; let it be after "
-                    "that one, and the backward of that one after it, and make one such block for each"
+                    "one, and that one's backward after it; make one R block for each"
                 )
             again[block.name] = candidates[0]
     return again

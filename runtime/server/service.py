@@ -83,7 +83,7 @@ class Service:
             for name in body.blocks:
                 if name not in entry.blocks:
                     raise RequestError(
-                        f"profile: {entry.name} has no block {name!r}; use those of its placement"
+                        f"profile: {entry.name} has no block {name!r}; use its placement's blocks"
                     )
             blocks = entry.blocks | body.blocks
             change = {

@@ -114,7 +114,7 @@ class Reading:
         if unread := [str(name) for name in values if name not in known]:
             raise self._error(
                 f"has {what} for {', '.join(unread)}, which no block reads; give those of "
-                f"{', '.join(sorted(known))} alone, and let blocks hand on what later ones need"
+                f"{', '.join(sorted(known))} alone, and let blocks hand on the tensors that later blocks need"
             )
 
     def tensors(self, part: Any, block: str, what: str) -> tuple[Tensor, ...]:

@@ -107,7 +107,7 @@ def try_block(
     outputs = run(inputs, sample)
     if [value._version for value in inputs] != versions:
         raise ModelError(
-            f"module: {block} changes in place what the block before it hands over, as an activation with "
+            f"module: {block} changes its input in place, as an activation with "
             "inplace=True does; use inplace=False there, or cut behind it"
         )
     check_tensors(body.placement, block, outputs)
@@ -123,7 +123,7 @@ def try_block(
 def _failed(body: Body, block: str, given: Sequence[Tensor], sample: Sample, error: Exception) -> ModelError:
     """Return the error of a user's module in one line."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    remedy = "give it what the blocks before it return, in the order of its 'after'"
+    remedy = "give it the outputs of the blocks before it, in the order of its 'after'"
     if computes_loss(body.placement, block) and body.source.loss is None:
         remedy += ", and the targets, or define loss(output, targets)"
     if sample.num_shares > 1:
@@ -178,7 +178,7 @@ def _check_shares(
             continue
         if is_loss:
             raise ModelError(
-                f"module: the loss of {block} is {float(expected):.6g}, but the mean of those of its {count} "
+                f"module: the loss of {block} is {float(expected):.6g}, but the mean over its {count} "
                 f"data-parallel groups {float(joined):.6g}; let it be the mean over the samples, none of "
                 "which depends on others, or set data_parallel to 1"
             )

@@ -79,7 +79,7 @@ def chains_of_layers(placement: Placement) -> Sequence[Sequence[Block]]:
             if block.groups != first.groups:
                 raise ModelError(
                     f"moe needs the {BLOCKS_OF_LAYER} blocks of a layer on the same devices, and "
-                    f"{block.name} is not on those of {first.name}; {REMEDY}",
+                    f"{block.name} is not on the devices of {first.name}; {REMEDY}",
                     "name",
                 )
     return chains
