@@ -81,8 +81,7 @@ def sliced(
     }
     shortest = Fraction(min(block.time for block in placement.blocks), num_slices)
     finer = _finer(itertools.chain(*until.values()), shortest)
-    moved = (units for block in placement.blocks for units in (*block.units.values(), block.transient))
-    held = {*map(abs, moved)} - {0}
+    held = {abs(n) for block in placement.blocks for n in (*block.units.values(), block.transient)} - {0}
     least = Fraction(min(held, default=1), num_slices)
     parts = _finer((units * x * y for units in held for x in ends for y in (1, kv)), least)
 

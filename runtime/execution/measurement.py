@@ -106,8 +106,7 @@ class Measurement:
             compared = self.comparison._asdict()
         names = [field.name for field in fields(self) if field.name not in _NOT_PLAIN]
         facts = {"schema_version": SCHEMA_VERSION, "iterations": self.iterations}
-        facts |= {name: getattr(self, name) for name in names} | compared
-        return dict(plain(facts))
+        return dict(plain(facts | {name: getattr(self, name) for name in names} | compared))
 
 
 _NOT_PLAIN = ("comparison", "profiles", "records")

@@ -215,10 +215,9 @@ class Plan:
     def inner_layers(self, layers: range | None = None) -> list[int]:
         """Return the indices of transformer layers, also of measured ones, among some or all layers."""
         model = self.model.layers
-        inner = [
-            isinstance(layer, TransformerLayer) or getattr(layer, "role", "") == "block" for layer in model
-        ]
-        return [i for i in (range(len(model)) if layers is None else layers) if inner[i]]
+        indices = range(len(model)) if layers is None else layers
+        is_block = [getattr(layer, "role", "") == "block" for layer in model]
+        return [i for i in indices if is_block[i] or isinstance(model[i], TransformerLayer)]
 
     def runs(self, layers: Iterable[int]) -> Iterator[tuple[Layer, LayerStrategy, int]]:
         """Yield the runs of equal layers with equal strategies among some layers, with their lengths."""
