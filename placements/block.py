@@ -86,7 +86,7 @@ class Block:
     def __post_init__(self) -> None:
         """Sort the devices, so that all devices agree on their order; sort their memory with them."""
         if isinstance(self.memory, tuple) and len(self.memory) == len(self.devices):
-            units = tuple(each for _, each in sorted(zip(self.devices, self.memory, strict=True)))
+            units = tuple(held for _, held in sorted(zip(self.devices, self.memory, strict=True)))
             object.__setattr__(self, "memory", units[0] if len(set(units)) == 1 else units)
         object.__setattr__(self, "devices", tuple(sorted(self.devices)))
 
@@ -117,13 +117,13 @@ class Block:
     @cached_property
     def units(self) -> Mapping[int, int]:
         """Units held on each device of the block, negative for released units."""
-        each = self.memory if isinstance(self.memory, tuple) else (self.memory,) * len(self.devices)
-        return dict(zip(self.devices, each, strict=True))
+        memory = self.memory if isinstance(self.memory, tuple) else (self.memory,) * len(self.devices)
+        return dict(zip(self.devices, memory, strict=True))
 
 
 @cache
 def _limited(record: Any) -> list[tuple[str, Meaning]]:
-    return [(name, own) for name, _, _, own, _ in declared_fields(record) if own is not None and own.limits]
+    return [(name, rule) for name, _, _, rule, _ in declared_fields(record) if rule and rule.limits]
 
 
 def check_limits(record: Any, where: str = "") -> None:

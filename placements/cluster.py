@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 from placements.forms.meaning import Meaning
 from placements.forms.reading import Field, Named, json_file
 from placements.forms.tables import csv_rows
-from placements.gpus import GPUS, gpus_of
+from placements.gpus import GPUS, gpu_table
 from placements.hardware import Gpu
 
 LINK_EFFICIENCY = 0.77
@@ -66,12 +66,12 @@ class Cluster:
     @property
     def num_gpus(self) -> int:
         """Number of GPUs of all nodes together."""
-        return sum(each.num_nodes * each.gpus_per_node for each in self.nodes)
+        return sum(part.num_nodes * part.gpus_per_node for part in self.nodes)
 
     @cached_property
     def node_of(self) -> tuple[int, ...]:
         """The node of each GPU."""
-        sizes = [each.gpus_per_node for each in self.nodes for _ in range(each.num_nodes)]
+        sizes = [part.gpus_per_node for part in self.nodes for _ in range(part.num_nodes)]
         return tuple(node for node, size in enumerate(sizes) for _ in range(size))
 
     def group(self, first: int, count: int) -> DeviceGroup:
@@ -144,7 +144,7 @@ class DeviceGroup:
     @cached_property
     def _by_node(self) -> list[tuple[Gpu, int]]:
         """The kind and number of the group's GPUs in each of its nodes."""
-        kinds = [each.gpu for each in self.cluster.nodes for _ in range(each.num_nodes)]
+        kinds = [part.gpu for part in self.cluster.nodes for _ in range(part.num_nodes)]
         return [(kinds[node], count) for node, count in Counter(self.nodes).items()]
 
     @property
@@ -257,8 +257,8 @@ class DeviceGroup:
         in_node = max(max(ring.values()) for ring in rings)
         crossing = Counter(node for ring in rings if len(ring) > 1 for node in ring)
         ring_gb_s = min(self._link_gb_s(in_node - 1), self._shared_gb_s(crossing))
-        found = _Sets(in_node, max(map(len, rings)), max(leaving.values()) / degree, ring_gb_s)
-        return self._known_sets.setdefault((degree, stride), found)
+        sets = _Sets(in_node, max(map(len, rings)), max(leaving.values()) / degree, ring_gb_s)
+        return self._known_sets.setdefault((degree, stride), sets)
 
     def _message_ms(self, num_bytes: float, bandwidth_gb_s: float) -> float:
         cluster = self.cluster
@@ -295,12 +295,12 @@ def read_cluster(text: str, *, gpus_per_node: int | None = None, **figures: floa
         known = CLUSTERS[text]
     else:
         nodes = tuple(_nodes(part.strip(), text, gpus_per_node) for part in text.split("+"))
-        usual = {each.gpu.node_bandwidth_gb_s: each.gpu.network_source for each in nodes}
-        num_nodes = sum(each.num_nodes for each in nodes)
+        usual = {part.gpu.node_bandwidth_gb_s: part.gpu.network_source for part in nodes}
+        num_nodes = sum(part.num_nodes for part in nodes)
         if None in usual and num_nodes > 1 and "node_bandwidth_gb_s" not in changes:
             fault = f"is not known between nodes of {text}"
             raise GpusError(f"node_bandwidth_gb_s: {fault}; give it, in GB/s per direction")
-        least = min((each for each in usual if each is not None), default=1.0)  # not used in one node
+        least = min((gb_s for gb_s in usual if gb_s is not None), default=1.0)  # not used in one node
         known = Cluster(nodes, least, source=usual.get(least, "one node"))
     if "node_bandwidth_gb_s" in changes:
         changes["source"] = "given"
@@ -309,22 +309,22 @@ def read_cluster(text: str, *, gpus_per_node: int | None = None, **figures: floa
 
 
 def _nodes(part: str, text: str, gpus_per_node: int | None) -> Nodes:
-    """Return the nodes of a part of a cluster's name: one kind of GPU and a number, such as ``a100_32``."""
+    """Return the nodes of a part of a cluster's name: one kind of GPU and a number, as ``a100_32``."""
     name, _, count = part.rpartition("_")
-    gpus, own = gpus_of(name)
-    if own not in gpus or not re.fullmatch("0*[1-9][0-9]{0,5}", count):
-        near = [part] if part in gpus else difflib.get_close_matches((own or part).lower(), gpus, n=1)
+    gpus, key = gpu_table(name)
+    if key not in gpus or not re.fullmatch("0*[1-9][0-9]{0,5}", count):
+        near = [part] if part in gpus else difflib.get_close_matches((key or part).lower(), gpus, n=1)
         remedy = f"did you mean {near[0]}_{count if count.isdecimal() else 8}? " if near else ""
         inside = "" if part == text else f" in {text!r}"
         fault = f"{part!r}{inside} is not a known GPU and a number, as in a100_8"
         others = "others have a file, as cluster=mine.json"
         raise GpusError(f"cluster: {fault}; {remedy}GPUs are {', '.join(gpus)}; {others}")
-    asked = gpus[own].gpus_per_node if gpus_per_node is None else gpus_per_node
-    each = min(Field(asked, "gpus_per_node", GpusError).whole("a number of GPUs", min=1), int(count))
-    if int(count) % each:
-        fault = f"{count} GPUs of {part} are not whole nodes of {each}"
+    asked = gpus[key].gpus_per_node if gpus_per_node is None else gpus_per_node
+    per_node = min(Field(asked, "gpus_per_node", GpusError).whole("a number of GPUs", min=1), int(count))
+    if int(count) % per_node:
+        fault = f"{count} GPUs of {part} are not whole nodes of {per_node}"
         raise GpusError(f"cluster: {fault}; give a multiple, or another gpus_per_node")
-    return Nodes(gpus[own], int(count) // each, each)
+    return Nodes(gpus[key], int(count) // per_node, per_node)
 
 
 CLUSTERS: dict[str, Cluster] = {}

@@ -29,11 +29,11 @@ def read_gpus(path: str | Path) -> dict[str, Gpu]:
     Raises:
         ProfileError: The table cannot be read or is wrong.
     """
-    found: dict[str, Gpu] = {}
+    gpus: dict[str, Gpu] = {}
     for row in csv_rows(Path(path), "GPU", ProfileError, ("key",)):
         with in_file(f"{path}: line {row.line}", ProfileError):
-            found[row.text("key")] = _gpu_of(Cell(dict(row.cells), "", ProfileError, is_open=True), found)
-    return found
+            gpus[row.text("key")] = _gpu_of(Cell(dict(row.cells), "", ProfileError, is_open=True), gpus)
+    return gpus
 
 
 def _gpu_of(row: Cell, known: Mapping[str, Gpu]) -> Gpu:
@@ -63,7 +63,7 @@ GPUS: dict[str, Gpu] = read_gpus(Path(__file__).with_name("gpus.csv"))
 A100_SXM_80GB, A40, V100_SXM_32GB = GPUS["a100"], GPUS["a40"], GPUS["v100"]
 
 
-def gpus_of(name: str) -> tuple[dict[str, Gpu], str]:
+def gpu_table(name: str) -> tuple[dict[str, Gpu], str]:
     """Return the table of a GPU's name and the key in this table; ``mine.csv:own`` is in your own table."""
-    path, _, own = name.partition(".csv:")
-    return (read_gpus(f"{path}.csv"), own) if own else (GPUS, name)
+    path, _, key = name.partition(".csv:")
+    return (read_gpus(f"{path}.csv"), key) if key else (GPUS, name)

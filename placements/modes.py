@@ -52,7 +52,7 @@ class Decision:
 
     def mapped(self, change: Callable[[Block], Block]) -> Decision:
         """Return the decision with each block changed by a function."""
-        return Decision(tuple(replace(each, blocks=tuple(map(change, each.blocks))) for each in self.choices))
+        return Decision(tuple(replace(mode, blocks=tuple(map(change, mode.blocks))) for mode in self.choices))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def as_chosen(
     given as written, each after those that it waits for.
     """
     chosen_of = zip(decisions, chosen, strict=True)
-    changed = {block.name: block for each, number in chosen_of for block in each.choices[number].blocks}
+    changed = {block.name: block for decision, i in chosen_of for block in decision.choices[i].blocks}
     ticks = {(source, target): time for source, target, time in transfer}
     # for each block that does not run: what stands for it, and the ticks from there
     inputs: dict[str, dict[str, int]] = {}
@@ -100,10 +100,10 @@ def as_chosen(
         if not block.time:
             inputs[block.name] = waits
             continue
-        own = since.setdefault(block.name, {})
+        distances = since.setdefault(block.name, {})
         for source, delay in waits.items():
             for earlier, ticks_before in ({source: 0} | since[source]).items():
-                own[earlier] = max(own.get(earlier, 0), ticks_before + delay + block.time)
+                distances[earlier] = max(distances.get(earlier, 0), ticks_before + delay + block.time)
         kept.append(replace(block, after=tuple(waits)))
         delays += [(source, block.name, time) for source, time in waits.items() if time]
     return tuple(kept), tuple(delays)

@@ -24,7 +24,7 @@ def _names(forward: str) -> dict[Kind, str]:
     """Return the possible names of a piece's blocks by kind, from the name of its forward."""
     letter, number = forward[0], forward[1:]
     backwards = _LETTERS.get(letter, {Kind.B: f"{letter}B"})
-    return {Kind.F: forward, **{kind: own + number for kind, own in backwards.items()}}
+    return {Kind.F: forward, **{kind: backward + number for kind, backward in backwards.items()}}
 
 
 def backwards_of(forward: str) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ def updates_of(pieces: Sequence[Piece], times: Sequence[int]) -> list[Block]:
 def _links(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
     """Return each piece whose output another takes, with that other."""
     inputs = ((i - 1,) * (i > 0) if piece.after is None else piece.after for i, piece in enumerate(pieces))
-    return [(pieces[i], piece) for piece, own in zip(pieces, inputs, strict=True) for i in own]
+    return [(pieces[i], piece) for piece, sources in zip(pieces, inputs, strict=True) for i in sources]
 
 
 Pipelines = list[list[int]]

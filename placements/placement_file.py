@@ -47,8 +47,8 @@ _ORDER = (
 )
 """Order of the keys in a file."""
 
-_BLOCK = {each.name: each for each in declared_fields(Block)}
-_PLACEMENT = {each.name: each for each in declared_fields(Placement)}
+_BLOCK = {field.name: field for field in declared_fields(Block)}
+_PLACEMENT = {field.name: field for field in declared_fields(Placement)}
 
 _Choices = Mapping[str, Mapping[str, Field]]
 """The changed blocks of each choice, by their names."""
@@ -101,17 +101,17 @@ def placement_from_dict(data: object) -> Placement:
     top = Field(data, "placement", PlacementError, is_root=True)
     top.only(("name", "num_devices", "blocks"), (*_ORDER, "cost_source"))
     top.version(SCHEMA_VERSION, SCHEMA_VERSION)
-    own = {
+    fields = {
         name: top[name].typed(_PLACEMENT[name].kind, meaning=_PLACEMENT[name].meaning)
         for name in _AS_DECLARED
         if name in top.value
     }
-    num_devices, unit_mib = own["num_devices"], own.get("memory_unit_mib")
-    tick_ms = Fraction(str(own.get("tick_ms", 1.0)))
+    num_devices, unit_mib = fields["num_devices"], fields.get("memory_unit_mib")
+    tick_ms = Fraction(str(fields.get("tick_ms", 1.0)))
     given = [
-        _in_own_units(each, tick_ms, unit_mib, Meaning("", "ms", above=0)) for each in top["blocks"].items()
+        _in_own_units(entry, tick_ms, unit_mib, Meaning("", "ms", above=0)) for entry in top["blocks"].items()
     ]
-    entries = [each.only(("name", "kind", "devices", "time"), tuple(_BLOCK)) for each in given]
+    entries = [entry.only(("name", "kind", "devices", "time"), tuple(_BLOCK)) for entry in given]
     written = {str(entry.value["name"]): entry.value for entry in entries}
 
     def changed(name: str, change: Field) -> Field:
@@ -122,36 +122,36 @@ def placement_from_dict(data: object) -> Placement:
 
     modes = [
         [
-            (name, [changed(*each) for each in changes.items()])
+            (name, [changed(block, change) for block, change in changes.items()])
             for name, changes in mode.only(("choices",))["choices"].typed(_Choices).items()
         ]
         for mode in top.get("modes", ()).items()
     ]
-    transfer = [each.typed(Transfer) for each in top.get("transfer", ()).items()]
+    transfer = [entry.typed(Transfer) for entry in top.get("transfer", ()).items()]
     changes = [entry for mode in modes for _, of_choice in mode for entry in of_choice]
-    times = [each["time"].typed(float, meaning=_BLOCK["time"].meaning) for each in entries]
-    times += [each["time"].typed(float, meaning=Meaning("", "ticks", min=0)) for each in changes]
-    finer = _finer(tick_ms, [Fraction(str(time)) for time in (0, *times, *(each.time for each in transfer))])
+    times = [entry["time"].typed(float, meaning=_BLOCK["time"].meaning) for entry in entries]
+    times += [change["time"].typed(float, meaning=Meaning("", "ticks", min=0)) for change in changes]
+    finer = _finer(tick_ms, [Fraction(str(time)) for time in (0, *times, *(edge.time for edge in transfer))])
     blocks = tuple(_block(entry, finer) for entry in entries)
     streams = {COMPUTE, *(block.stream for block in blocks)}
     for name in ("slowdown", "shared_streams"):
-        for i, each in enumerate(own.get(name, ())):
-            for stream in each.streams if name == "slowdown" else (each.stream,):
+        for i, entry in enumerate(fields.get(name, ())):
+            for stream in entry.streams if name == "slowdown" else (entry.stream,):
                 if stream not in streams:
                     what = f"no block runs on a stream {stream!r}; the streams are {some(streams)}"
                     raise PlacementError(f"{name}[{i}]: {what}")
-    own |= {
+    fields |= {
         name: by_device(name, value, name, num_devices, unit_mib)
         for name in ("memory", "static_memory", "host_memory", "num_gpus")
         if (value := top.get(name).value) is not None
     }
     return Placement(
-        **own | {"tick_ms": float(tick_ms / finer)},
+        **fields | {"tick_ms": float(tick_ms / finer)},
         blocks=blocks,
         transfer=tuple((a, b, round(Fraction(str(time)) * finer)) for a, b, time in transfer),
         decisions=tuple(
             Decision(
-                tuple(Choice(name, tuple(_block(each, finer) for each in changes)) for name, changes in mode)
+                tuple(Choice(name, tuple(_block(data, finer) for data in changes)) for name, changes in mode)
             )
             for mode in modes
         ),
@@ -160,7 +160,7 @@ def placement_from_dict(data: object) -> Placement:
 
 def _in_own_units(entry: Field, tick_ms: Fraction, unit_mib: float | None, ms: Meaning) -> Field:
     """Return a block's entry with its time in ticks and its memory in units of the placement."""
-    value = {name: each for name, each in entry.mapping().items() if each is not None}
+    value = {name: given for name, given in entry.mapping().items() if given is not None}
     value |= {name: _in_units(value[name], unit_mib) for name in _MEMORY if name in value}
     if "time_ms" in value:
         if "time" in value:
@@ -174,9 +174,9 @@ def _in_own_units(entry: Field, tick_ms: Fraction, unit_mib: float | None, ms: M
 def _in_units(value: Any, unit_mib: float | None) -> Any:
     """Return memory text, also in a list or by device, in units of `unit_mib` MiB; other values unchanged."""
     if isinstance(value, dict):
-        return {key: _in_units(each, unit_mib) for key, each in value.items()}
+        return {key: _in_units(memory, unit_mib) for key, memory in value.items()}
     if isinstance(value, list | tuple):
-        return [_in_units(each, unit_mib) for each in value]
+        return [_in_units(memory, unit_mib) for memory in value]
     mib = in_mib(value)
     return mib / unit_mib if isinstance(value, str) and isinstance(mib, float) and unit_mib else value
 
@@ -220,10 +220,10 @@ def by_device(
     if value is None:
         return None
     kind: Any = int | tuple[int, ...] if name == "num_gpus" else float | tuple[float, ...]
-    found = Field(_in_units(value, unit_mib), where, PlacementError).typed(
+    given = Field(_in_units(value, unit_mib), where, PlacementError).typed(
         kind, meaning=_PLACEMENT[name].meaning
     )
-    numbers = found if isinstance(found, tuple) else (found,) * num_devices
+    numbers = given if isinstance(given, tuple) else (given,) * num_devices
     if len(numbers) != num_devices:
         has = f"has {len(numbers)} entries for {num_devices} devices"
         raise PlacementError(f"{where}: {has}; give one for each, or one number")

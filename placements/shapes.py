@@ -156,9 +156,9 @@ def m_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
         2 | E  .  .  F2 .  .  .  .  B2 B2 B2 .  .  .  .  .  .  EB
         3 | E  .  .  .  F3 B3 B3 B3 .  .  .  .  .  .  .  .  .  EB
     """
-    own = SharedTicks(*ticks, **options)
-    pieces = [own.shared("E", num_devices), *own.stages(num_devices)]
-    return _placement("m_shape", num_devices, blocks_of(pieces), own.inference)
+    times = SharedTicks(*ticks, **options)
+    pieces = [times.shared("E", num_devices), *times.stages(num_devices)]
+    return _placement("m_shape", num_devices, blocks_of(pieces), times.inference)
 
 
 def nn_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
@@ -174,11 +174,11 @@ def nn_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
         2 | E0  .   .   E1  F2  .   .   .   .   B2  B2  B2  EB1 .   .   .   .   .   .   EB0
         3 | E0  .   .   E1  .   F3  B3  B3  B3  .   .   .   EB1 .   .   .   .   .   .   EB0
     """
-    own, half = SharedTicks(*ticks, **options), num_devices // 2
-    first, second = (own.shared(name, num_devices) for name in ("E0", "E1"))
-    stages = own.stages(num_devices)
+    times, half = SharedTicks(*ticks, **options), num_devices // 2
+    first, second = (times.shared(name, num_devices) for name in ("E0", "E1"))
+    stages = times.stages(num_devices)
     blocks = blocks_of([first, *stages[:half], second, *stages[half:]])
-    return _placement("nn_shape", num_devices, blocks, own.inference)
+    return _placement("nn_shape", num_devices, blocks, times.inference)
 
 
 def k_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
@@ -193,13 +193,13 @@ def k_shape(num_devices: int = 4, *ticks: Any, **options: Any) -> Placement:
     """
     if num_devices < 2:
         raise PlacementError(f"num_devices: a K-shape needs at least 2 devices, not {num_devices}")
-    own, half = SharedTicks(*ticks, **options), num_devices // 2
-    pieces = own.stages(num_devices)
+    times, half = SharedTicks(*ticks, **options), num_devices // 2
+    pieces = times.stages(num_devices)
     pieces[half] = replace(pieces[half], after=())
-    join = replace(own.shared("J", num_devices), memory=(1, -1), after=(half - 1, num_devices - 1))
+    join = replace(times.shared("J", num_devices), memory=(1, -1), after=(half - 1, num_devices - 1))
     blocks = blocks_of([*pieces, join])
     until_join, second, first = blocks[: num_devices + 2], blocks[num_devices + 2 : -half], blocks[-half:]
-    return _placement("k_shape", num_devices, [*until_join, *first, *second], own.inference)
+    return _placement("k_shape", num_devices, [*until_join, *first, *second], times.inference)
 
 
 SHAPES: dict[str, Callable[..., Placement]] = {
@@ -210,14 +210,14 @@ SHAPES: dict[str, Callable[..., Placement]] = {
 _TICKS = dict.fromkeys(PIPELINES, StageTicks) | dict.fromkeys(("m_shape", "nn_shape", "k_shape"), SharedTicks)
 
 
-def options_of(shape: Callable[..., Placement]) -> dict[str, DeclaredField]:
+def shape_options(shape: Callable[..., Placement]) -> dict[str, DeclaredField]:
     """Return the options of a shape: its own arguments, and the fields of its times in ticks."""
     named = inspect.signature(shape).parameters.items()
-    own = [
+    arguments = [
         DeclaredField(n, n, type(p.default), None, p.default) for n, p in named if p.default is not p.empty
     ]
     ticks = declared_fields(_TICKS[shape.__name__]) if shape.__name__ in _TICKS else ()
-    return {each.name: each for each in (*own, *ticks)}
+    return {option.name: option for option in (*arguments, *ticks)}
 
 
 def _of_stages(

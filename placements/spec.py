@@ -106,22 +106,22 @@ class Placement:
         A stream that devices share is that of the first of them.
         """
         compute = [(device, COMPUTE) for device in range(self.num_devices)]
-        found = {(device, block.stream) for block in self.blocks for device in block.devices}
-        return (*compute, *sorted({self._owner.get(lane, lane) for lane in found} - set(compute)))
+        used = {(device, block.stream) for block in self.blocks for device in block.devices}
+        return (*compute, *sorted({self._owner.get(lane, lane) for lane in used} - set(compute)))
 
     @cached_property
     def _owner(self) -> Mapping[Lane, Lane]:
         """Map each shared stream of a device to the same stream of the first device that shares it."""
         return {
-            (device, each.stream): (min(each.devices), each.stream)
-            for each in self.shared_streams
-            for device in each.devices
+            (device, shared.stream): (min(shared.devices), shared.stream)
+            for shared in self.shared_streams
+            for device in shared.devices
         }
 
     @cached_property
     def _lane_numbers(self) -> Mapping[Lane, int]:
         numbers = {lane: number for number, lane in enumerate(self.lanes)}
-        return numbers | {lane: numbers[own] for lane, own in self._owner.items() if own in numbers}
+        return numbers | {lane: numbers[first] for lane, first in self._owner.items() if first in numbers}
 
     def lanes_of(self, block: Block) -> tuple[int, ...]:
         """Return the numbers of the lanes of a block; for the stream ``compute`` these are its devices."""
@@ -143,8 +143,8 @@ class Placement:
     def _slowdown(self) -> Mapping[tuple[str, str], Fraction]:
         return {
             pair: Fraction(str(factor))
-            for each in self.slowdown
-            for pair, factor in zip((each.streams, each.streams[::-1]), each.factors, strict=True)
+            for entry in self.slowdown
+            for pair, factor in zip((entry.streams, entry.streams[::-1]), entry.factors, strict=True)
         }
 
     def slowdown_of(self, stream: str, other: str) -> Fraction:
@@ -154,7 +154,7 @@ class Placement:
     @cached_property
     def all_blocks(self) -> tuple[Block, ...]:
         """The blocks as written, and as each choice runs them."""
-        changed = (block for each in self.decisions for choice in each.choices for block in choice.blocks)
+        changed = (block for modes in self.decisions for mode in modes.choices for block in mode.blocks)
         return (*self.blocks, *changed)
 
     @cached_property
@@ -197,12 +197,12 @@ class Placement:
     @cached_property
     def memory_streams(self) -> tuple[frozenset[str], ...]:
         """The streams whose blocks move a device's memory, or its host's; for each device."""
-        found: list[set[str]] = [set() for _ in range(self.num_devices)]
+        streams: list[set[str]] = [set() for _ in range(self.num_devices)]
         for block in self.all_blocks:
             for device in block.devices:
                 if block.memory_on(device) or block.transient or block.host_memory:
-                    found[device].add(block.stream)
-        return tuple(map(frozenset, found))
+                    streams[device].add(block.stream)
+        return tuple(map(frozenset, streams))
 
     @cached_property
     def by_lane(self) -> Placement | None:
@@ -224,7 +224,7 @@ class Placement:
         ]
 
         held = {
-            name: tuple(values[device] * own for device, own in zip(devices, holds, strict=True))
+            name: tuple(values[device] * is_holder for device, is_holder in zip(devices, holds, strict=True))
             for name in ("memory", "static_memory")
             if (values := getattr(self, name))
         }
@@ -253,9 +253,9 @@ class Placement:
         if best.by_lane is not None:
             return best.by_lane
         free = tuple(replace(block, **_NOTHING) for block in best.blocks)
-        found = replace(best, blocks=free, memory=None, static_memory=(), host_memory=None).by_lane
-        assert found is not None, "nothing holds memory"
-        return found
+        by_lane = replace(best, blocks=free, memory=None, static_memory=(), host_memory=None).by_lane
+        assert by_lane is not None, "nothing holds memory"
+        return by_lane
 
     def as_run(self, chosen: Chosen) -> Placement:
         """Return the placement of a micro-batch after its decisions, which has no decisions left."""
@@ -331,7 +331,7 @@ class Placement:
             num_gpus=(),
             decisions=tuple(decision.mapped(spread) for decision in self.decisions),
             shared_streams=tuple(
-                replace(each, devices=on_gpus(each.devices)) for each in self.shared_streams
+                replace(shared, devices=on_gpus(shared.devices)) for shared in self.shared_streams
             ),
         )
 
@@ -358,11 +358,11 @@ class Placement:
     @cached_property
     def successors(self) -> Mapping[str, tuple[str, ...]]:
         """Map each block's name to the names of its direct successors."""
-        found: dict[str, list[str]] = {block.name: [] for block in self.blocks}
+        after: dict[str, list[str]] = {block.name: [] for block in self.blocks}
         for block in self.blocks:
             for name in block.after:
-                found[name].append(block.name)
-        return {name: tuple(names) for name, names in found.items()}
+                after[name].append(block.name)
+        return {name: tuple(names) for name, names in after.items()}
 
     @cached_property
     def topological_order(self) -> tuple[Block, ...]:
@@ -401,8 +401,8 @@ class Placement:
 
     def with_memory(self, memory: int | Iterable[int] | None) -> Placement:
         """Return the placement with another capacity: one number for all devices, or one each."""
-        each = (memory,) * self.num_devices if isinstance(memory, int) else memory
-        return replace(self, memory=None if each is None else tuple(each))
+        by_device = (memory,) * self.num_devices if isinstance(memory, int) else memory
+        return replace(self, memory=None if by_device is None else tuple(by_device))
 
 
 def some(names: Iterable[str]) -> str:
@@ -411,63 +411,63 @@ def some(names: Iterable[str]) -> str:
     return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
 
 
-def _mistakes(own: Placement) -> Iterator[str]:
+def _mistakes(placement: Placement) -> Iterator[str]:
     """Yield the mistakes in a placement, each with the place of its field."""
-    check_limits(own)
-    if not own.blocks:
+    check_limits(placement)
+    if not placement.blocks:
         yield "blocks: is empty; give at least one block"
-    count = own.num_devices
+    count = placement.num_devices
     for name in ("static_memory", "num_gpus", "memory", "host_memory"):
-        if (values := getattr(own, name)) and len(values) != count:
+        if (values := getattr(placement, name)) and len(values) != count:
             yield f"{name}: has {len(values)} entries for {count} devices; give one for each, or one number"
-    if own.nodes is not None and len(own.nodes) != sum(own.gpus):
-        yield f"nodes: has {len(own.nodes)} entries for {sum(own.gpus)} GPUs; give one for each"
-    for gpu, (before, node) in enumerate(itertools.pairwise((0, *(own.nodes or ())))):
+    if placement.nodes is not None and len(placement.nodes) != sum(placement.gpus):
+        yield f"nodes: has {len(placement.nodes)} entries for {sum(placement.gpus)} GPUs; give one for each"
+    for gpu, (before, node) in enumerate(itertools.pairwise((0, *(placement.nodes or ())))):
         if node not in (before, before + min(gpu, 1)):
             rule = "number the nodes from 0 on, and give the GPUs of each in a row"
             yield f"nodes[{gpu}]: {node} does not follow {before}; {rule}"
-    names = Counter(block.name for block in own.blocks)
-    optimizer = {block.name for block in own.blocks if block.kind is Kind.O}
-    for i, block in enumerate(own.blocks):
+    names = Counter(block.name for block in placement.blocks)
+    optimizer = {block.name for block in placement.blocks if block.kind is Kind.O}
+    for i, block in enumerate(placement.blocks):
         where = f"blocks[{i}] ({block.name})"
         check_limits(block, f"{where}.")
         if names[block.name] > 1:
             yield f"{where}.name: is used twice; rename one of the blocks"
-        yield from (f"{where}{what}" for what in _mistakes_of_block(own, block, optimizer))
-    times = Counter(triple[:2] for triple in own.transfer)
-    for i, (source, target, _) in enumerate(own.transfer):
-        if target not in own.by_name or source not in own.by_name[target].after:
+        yield from (f"{where}{what}" for what in _mistakes_of_block(placement, block, optimizer))
+    times = Counter(triple[:2] for triple in placement.transfer)
+    for i, (source, target, _) in enumerate(placement.transfer):
+        if target not in placement.by_name or source not in placement.by_name[target].after:
             yield f"transfer[{i}]: {target!r} is not after {source!r}; add it to its 'after'"
         if times[source, target] > 1:
             yield f"transfer[{i}]: {source!r} to {target!r} is given twice"
-    if len(optimizer) == len(own.blocks):
+    if len(optimizer) == len(placement.blocks):
         yield "blocks: are all optimizer blocks; give blocks that run in every micro-batch"
-    for name, device, units in left_over(own.blocks):
+    for name, device, units in left_over(placement.blocks):
         what = f"one micro-batch holds {units} of {name} on device {device} in the end"
         yield f"blocks: {what}; make that of the device's blocks sum to 0"
-    yield from mistakes_of_modes(own.by_name, own.decisions)
-    yield from mistakes_of_streams(own.slowdown, own.shared_streams, count)
+    yield from mistakes_of_modes(placement.by_name, placement.decisions)
+    yield from mistakes_of_streams(placement.slowdown, placement.shared_streams, count)
 
 
-def _mistakes_of_block(own: Placement, block: Block, optimizer: Collection[str]) -> Iterator[str]:
-    devices, after = block.devices, block.after
+def _mistakes_of_block(placement: Placement, block: Block, optimizer: Collection[str]) -> Iterator[str]:
+    devices, after, last = block.devices, block.after, placement.num_devices - 1
     if not devices:
         yield ".devices: is empty; name at least one device"
     if len(set(devices)) < len(devices):
         yield f".devices: {[*devices]} names a device twice; name each once"
     for device in devices:
-        if not 0 <= device < own.num_devices:
-            yield f".devices: {device} is out of range; use 0 to {own.num_devices - 1} or raise num_devices"
+        if not 0 <= device <= last:
+            yield f".devices: {device} is out of range; use 0 to {last} or raise num_devices"
     if isinstance(block.memory, tuple) and len(block.memory) != len(devices):
         has = f"{[*block.memory]} has {len(block.memory)} entries for {len(devices)} devices"
         yield f".memory: {has}; give one for each, or one number"
     if max(block.time, block.transient, *map(abs, (block.host_memory, *block.units.values()))) > LARGEST:
         yield f": has a number above {LARGEST:g}; use a coarser unit"
-    if (gpus := own.gpus_of(block)) % block.data_parallel:
+    if (gpus := placement.gpus_of(block)) % block.data_parallel:
         yield f".data_parallel: {block.data_parallel} does not divide its {gpus} GPUs; give a divisor"
     for name in after:
-        if name not in own.by_name:
-            yield f".after: there is no block {name!r}; the blocks are {some(own.by_name)}"
+        if name not in placement.by_name:
+            yield f".after: there is no block {name!r}; the blocks are {some(placement.by_name)}"
         if name in optimizer and block.kind is not Kind.O:
             yield f".after: {name!r} is an optimizer block; only others can be after it, which run once, too"
     if len(set(after)) < len(after):

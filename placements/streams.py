@@ -57,17 +57,17 @@ def mistakes_of_streams(
         where = f"slowdown[{i}].streams: {list(slowed.streams)}"
         if len(set(slowed.streams)) < 2:
             yield f"{where} names one stream; give two"
-        if any(set(slowed.streams) == set(each.streams) for each in slowdown[:i]):
+        if any(set(slowed.streams) == set(other.streams) for other in slowdown[:i]):
             yield f"{where} are there twice; give one"
-    times = Counter((device, each.stream) for each in shared for device in each.devices)
-    for i, each in enumerate(shared):
+    times = Counter((device, entry.stream) for entry in shared for device in entry.devices)
+    for i, entry in enumerate(shared):
         where = f"shared_streams[{i}]"
-        if each.stream == COMPUTE:
+        if entry.stream == COMPUTE:
             yield f"{where}.stream: 'compute' is each device's own; name another stream"
-        if len(each.devices) < 2:
-            yield f"{where}.devices: {list(each.devices)} are not two or more; give all of them"
-        for device in each.devices:
+        if len(entry.devices) < 2:
+            yield f"{where}.devices: {list(entry.devices)} are not two or more; give all of them"
+        for device in entry.devices:
             if not 0 <= device < num_devices:
                 yield f"{where}.devices: {device} is out of range; use 0 to {num_devices - 1}"
-            if times[device, each.stream] > 1:
-                yield f"{where}.devices: {device} shares its stream {each.stream} twice; name it once"
+            if times[device, entry.stream] > 1:
+                yield f"{where}.devices: {device} shares its stream {entry.stream} twice; name it once"

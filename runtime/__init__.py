@@ -1,4 +1,4 @@
-"""Schedules on real devices: lowering, proof before launch, readable scripts, and what the scripts call.
+"""Schedules on real devices: lowering, proof before launch, readable scripts and their runtime.
 
 Rooms in the order in which to read them; each imports only those above it:
 
@@ -64,7 +64,7 @@ if "RANK" in os.environ:  # one of several processes
 
 
 def __getattr__(name: str) -> Any:
-    """Return what loads torch only where it is used."""
+    """Return a name whose module loads torch; torch is loaded at its first use."""
     if name not in _MODULES:
         raise AttributeError(f"module 'runtime' has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)

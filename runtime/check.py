@@ -53,7 +53,7 @@ def check_file(path: str | Path) -> str:
     if not path.exists():
         raise ProgramFileError(f"{path}: cannot be read (No such file or directory); {_TO_GIVE}")
     if path.name == JOB_FILE:
-        raise ProgramFileError(f"{path}: is what scripts share; give the folder with the scripts")
+        raise ProgramFileError(f"{path}: is shared by the scripts; give the folder with the scripts")
     if path.suffix == ".py":
         raise ProgramFileError(f"{path}: is one script; give the folder with the scripts of all devices")
     if path.is_dir():
@@ -83,10 +83,10 @@ def _proved(programs: Programs) -> str:
     except UnrunnablePlacementError as error:
         raise UnsafeProgramsError(str(error)) from None
     placement = programs.placement
-    instructions = [each for program in programs.instructions for each in program]
+    instructions = [instruction for program in programs.instructions for instruction in program]
     shared = {block.name for block in placement.blocks if len(block.devices) > 1}
-    together = {each for each in instructions if isinstance(each, Run) and each.block in shared}
-    num_messages = sum(isinstance(each, Send) for each in instructions)
+    together = {run for run in instructions if isinstance(run, Run) and run.block in shared}
+    num_messages = sum(isinstance(instruction, Send) for instruction in instructions)
     return (
         f"programs: {placement.num_devices} devices, {programs.num_micro_batches} micro-batches, "
         f"{num_messages} messages on {len(programs.channels)} channels, {len(together)} collective blocks "

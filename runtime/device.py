@@ -1,4 +1,4 @@
-"""What a generated script imports, under the name that scripts know."""
+"""Imports of generated scripts, under the names that scripts use."""
 
 from runtime.clocks.periodic_clocks import PeriodicClocks, unrolled_clocks
 from runtime.execution.device import Device

@@ -1,4 +1,4 @@
-"""What torchrun starts, ``-m runtime.launch``; see `runtime.launching.launch`."""
+"""Entry point for torchrun, ``-m runtime.launch``; see `runtime.launching.launch`."""
 
 import sys
 

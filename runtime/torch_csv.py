@@ -17,7 +17,7 @@ from pathlib import Path
 from placements.forms.texts import write_json, write_text
 from runtime.program.error_grid import UnsafeProgramsError
 from runtime.torch_pipelining.check import check_order
-from runtime.torch_pipelining.csv import NoTorchFormError, schedule_of, times_of, torch_order
+from runtime.torch_pipelining.csv import NoTorchFormError, from_torch, times_of, torch_order
 from runtime.torch_pipelining.receives import EAGER, LATE, with_receives
 from runtime.torch_pipelining.streams import left_out
 from runtime.torch_pipelining.table import TorchCsvError, read_torch_csv
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--receives",
         type=_actions_ahead,
         metavar="WHEN",
-        help="write sends and receives too: eager (as torch does), late, or at most so many actions ahead",
+        help="write sends and receives too: eager (as torch does), late, or at most N actions ahead",
     )
     options = parser.parse_args(arguments)
     source, target = options.source, options.target
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             waits = waits_in_words(order, times_of(schedule), "ms") if schedule else waits_in_words(order)
             sys.stdout.write(f"{target}: {waits}\n")
         if schedule is None and options.receives is None:
-            write_json(target, schedule_to_dict(schedule_of(order, source.stem)))
+            write_json(target, schedule_to_dict(from_torch(order, source.stem)))
         else:
             write_text(target, str(order))
         if schedule and (lost := left_out(schedule, order)):

@@ -9,7 +9,7 @@ from pathlib import Path
 from experiments.compare.options import CompareOptions
 from experiments.config.options import OptionError, require, require_least, require_path
 from experiments.search.options import SearchOptions
-from placements.stages.layout_stages import place_layout, stage_of
+from placements.stages.layout_stages import place_layout, stage_from_layers
 from placements.stages.stage_chain import PlacedStages, StageChain
 from placements.stages.stage_file import read_stages, with_memory
 from placements.trainers.layers import ModelLayers
@@ -46,7 +46,7 @@ def read_model(options: CompareOptions) -> tuple[StageChain, OwnSchedules]:
     number = options.num_devices or next(iter(ranks), None)
     if number is None:
         raise OptionError("num_devices: has no value, and nothing is given; give the number of devices")
-    pieces = tuple(stage_of((each,)) for each in layers.layers)
+    pieces = tuple(stage_from_layers((each,)) for each in layers.layers)
     chain = _limited(StageChain(layers=pieces, num_devices=number), options)
     if not pipelines:
         return chain, {}

@@ -14,7 +14,7 @@ from placements.forms.texts import csv_text, write_text
 from placements.gpus import GPUS
 from placements.models.machine.machine_file import MachineRow, read_machine
 from placements.models.zoo import read_model
-from runtime.profiling.rates import measured_rows, rates_options, shapes_of
+from runtime.profiling.rates import measured_rows, operator_shapes, rates_options
 from schedsearch.core.progress import StepBar
 
 
@@ -26,7 +26,7 @@ def task(options: RatesCommandOptions) -> Result:
     sizes = {} if options.sequence_length is None else {"sequence_length": options.sequence_length}
     model = read_model(options.model, **sizes)
     how = rates_options(options.device, options.repeats)
-    shapes = shapes_of(model.chained.layers, degrees, options.micro_batch, how)
+    shapes = operator_shapes(model.chained.layers, degrees, options.micro_batch, how)
     rows: list[MachineRow] = []
     name, interrupted = f"{options.gpu}_rates.csv", ""
     path = output_directory() / name

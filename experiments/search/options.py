@@ -15,7 +15,7 @@ from experiments.search.kinds.kinds import PLACEMENTS, read_placement_kind
 from placements import BlockingPower
 from placements.forms.meaning import Meaning, Verbatim, group, option
 from placements.forms.reading import in_mib, json_file
-from placements.gpus import GPUS, gpus_of
+from placements.gpus import GPUS, gpu_table
 from placements.hardware import Gpu
 
 
@@ -197,7 +197,7 @@ def read_gpu(name: str, kind: PlacementKind) -> Gpu:
     if name.lower().endswith(".json"):
         with json_file(name, "a file of a GPU", OptionError) as data:
             return data.record(Gpu)
-    known, own = gpus_of(name)
+    known, own = gpu_table(name)
     known = {gpu.name: gpu for each in kind.device_gpus or () for gpu in each} | known
     require_known("profile.gpu", own, known)
     return known[own]

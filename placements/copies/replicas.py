@@ -50,7 +50,7 @@ def replicated(placement: Placement, replicas: Sequence[int]) -> Placement:
 
     def sources(target: str, copy: int, source: str) -> list[str]:
         beside = device[source] == device[target] and (target not in optimizer or source in optimizer)
-        return [f"{source}@{each}" for each in ([copy] if beside else range(replicas[device[source]]))]
+        return [f"{source}@{number}" for number in ([copy] if beside else range(replicas[device[source]]))]
 
     blocks = [
         replace(
@@ -63,19 +63,19 @@ def replicated(placement: Placement, replicas: Sequence[int]) -> Placement:
         for copy in range(replicas[block.devices[0]])
     ]
     transfer = [
-        (each, f"{target}@{copy}", ticks)
+        (name, f"{target}@{copy}", ticks)
         for source, target, ticks in placement.transfer
         for copy in range(replicas[device[target]])
-        for each in sources(target, copy, source)
+        for name in sources(target, copy, source)
     ]
-    idle = [replace(each, time=0, memory=0, transient=0) for each in blocks if each.kind is not Kind.O]
+    idle = [replace(block, time=0, memory=0, transient=0) for block in blocks if block.kind is not Kind.O]
 
     def taken(copies: range, copy: int) -> Choice:
-        others = tuple(each for each in idle if each.devices[0] in copies and each.devices != (copies[copy],))
-        return Choice(f"copy {copy}", others)
+        others = {*copies} - {copies[copy]}
+        return Choice(f"copy {copy}", tuple(block for block in idle if block.devices[0] in others))
 
     return placement.on_devices(
-        [each for each, number in enumerate(replicas) for _ in range(number)],
+        [owner for owner, number in enumerate(replicas) for _ in range(number)],
         blocks,
         name=f"{placement.name} x {max(replicas)}",
         transfer=tuple(transfer),
@@ -114,16 +114,16 @@ def copies_in(placement: Placement) -> Mapping[str, StageCopy]:
     >>> dict(copies_in(replicated(v_shape(1), [2])))["B0@1"]
     StageCopy(stage='B0', number=1)
     """
-    names = [name for each in placement.decisions for name in enumerate(each.names)]
+    names = [name for decision in placement.decisions for name in enumerate(decision.names)]
     if not names or any(name != f"copy {number}" for number, name in names):
         return {}
-    found = {block.name: block.name.rpartition("@") for block in placement.blocks}
-    return {name: StageCopy(stage, int(number)) for name, (stage, _, number) in found.items()}
+    parts = {block.name: block.name.rpartition("@") for block in placement.blocks}
+    return {name: StageCopy(stage, int(number)) for name, (stage, _, number) in parts.items()}
 
 
 def not_taken(placement: Placement, chosen: Chosen) -> frozenset[str]:
     """Return the blocks of copies that a micro-batch does not take."""
-    taken = [each.choices[n] for each, n in zip(placement.decisions, chosen, strict=True)]
+    taken = [decision.choices[n] for decision, n in zip(placement.decisions, chosen, strict=True)]
     return frozenset(block.name for choice in taken for block in choice.blocks if not block.time)
 
 
@@ -168,7 +168,7 @@ def as_stages(placement: Placement) -> Placement:
             name=name,
             devices=tuple(devices),
             memory=tuple(units for block in blocks for units in block.units.values()),
-            after=tuple(dict.fromkeys(copies[each].stage for block in blocks for each in block.after)),
+            after=tuple(dict.fromkeys(copies[name].stage for block in blocks for name in block.after)),
             data_parallel=len(teams),
             in_turns=len(teams) > 1,
         )
@@ -195,7 +195,7 @@ def as_copies(placement: Placement) -> Placement:
     teams = sorted({block.devices for block in placement.blocks})
     if [*itertools.chain(*teams)] != [*range(placement.num_devices)]:
         fault = "has blocks in turns, and others on some of their devices"
-        remedy = "let each device be of one stage, and number those of a stage in a row"
+        remedy = "let each device be of one stage, and number the devices of a stage in a row"
         raise PlacementError(f"{placement.name}: {fault}; {remedy}")
     blocks = []
     for block in placement.blocks:

@@ -115,9 +115,9 @@ def option(
 
 def inherited(record: Any, name: str, default: Any, **changed: Any) -> Any:
     """Declare an option of a base record again, with another default and other attributes of its meaning."""
-    own = record.__dataclass_fields__[name]
-    metadata = own.metadata | {"meaning": replace(own.metadata["meaning"], **changed)}
-    return field(default=default, metadata=metadata, hash=own.hash)
+    declared = record.__dataclass_fields__[name]
+    metadata = declared.metadata | {"meaning": replace(declared.metadata["meaning"], **changed)}
+    return field(default=default, metadata=metadata, hash=declared.hash)
 
 
 def group(
@@ -152,20 +152,20 @@ def declared_fields(record: Any) -> tuple[DeclaredField, ...]:
     """Return the fields of a dataclass or a named tuple, in order."""
     hints, meanings = get_type_hints(record, include_extras=True), dict[str, Meaning]()
     if is_dataclass(record):
-        own = [each for each in fields(record) if each.init]
-        meanings = {each.name: each.metadata["meaning"] for each in own if "meaning" in each.metadata}
+        attrs = [attr for attr in fields(record) if attr.init]
+        meanings = {attr.name: attr.metadata["meaning"] for attr in attrs if "meaning" in attr.metadata}
         defaults = {
-            each.name: each.default_factory() if each.default_factory is not MISSING else each.default
-            for each in own
+            attr.name: attr.default_factory() if attr.default_factory is not MISSING else attr.default
+            for attr in attrs
         }
     else:
         defaults = {name: record._field_defaults.get(name, MISSING) for name in record._fields}
-    found = []
+    declared = []
     for name, default in defaults.items():
         kind, meaning = without_meaning(hints[name])
         meaning = meaning or meanings.get(name)
-        found.append(DeclaredField(name, (meaning and meaning.key) or name, kind, meaning, default))
-    return tuple(found)
+        declared.append(DeclaredField(name, (meaning and meaning.key) or name, kind, meaning, default))
+    return tuple(declared)
 
 
 def without_meaning(kind: Any) -> tuple[Any, Meaning | None]:
@@ -173,7 +173,7 @@ def without_meaning(kind: Any) -> tuple[Any, Meaning | None]:
     if get_origin(kind) is not Annotated:
         return kind, None
     inner, *extras = get_args(kind)
-    return inner, next((each for each in extras if isinstance(each, Meaning)), None)
+    return inner, next((extra for extra in extras if isinstance(extra, Meaning)), None)
 
 
 def without_none(kind: Any) -> tuple[Any, bool]:
@@ -181,4 +181,4 @@ def without_none(kind: Any) -> tuple[Any, bool]:
     kinds = get_args(kind)
     if NoneType not in kinds:
         return kind, False
-    return next(each for each in kinds if each is not NoneType), True
+    return next(kind for kind in kinds if kind is not NoneType), True

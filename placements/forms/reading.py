@@ -142,10 +142,10 @@ class Field:
 
     def version(self, newest: int, default: int | None = None) -> int:
         """Return the field ``schema_version``, from 1 to the newest."""
-        found = self.get("schema_version", default)
-        if type(found.value) is not int or not 1 <= found.value <= newest:
-            raise found.wrong("known", f"write {newest}")
-        return int(found.value)
+        given = self.get("schema_version", default)
+        if type(given.value) is not int or not 1 <= given.value <= newest:
+            raise given.wrong("known", f"write {newest}")
+        return int(given.value)
 
     def items(self, wanted: str = "a list", remedy: str = "give one") -> list[Field]:
         """Return the entries of a list."""
@@ -199,13 +199,13 @@ class Field:
         The names of fields that are read elsewhere are `others`, all of them required; those in `given` are
         not read. The record's own checks find other errors. A name may stand for a record in `named`.
         """
-        known = [each for each in declared_fields(kind) if each.name not in given]  # type: ignore[arg-type]
-        required = [each.key for each in known if each.default is MISSING]
-        self.only((*required, *others), [each.key for each in known if each.default is not MISSING])
+        known = [field for field in declared_fields(kind) if field.name not in given]  # type: ignore[arg-type]
+        required = [field.key for field in known if field.default is MISSING]
+        self.only((*required, *others), [field.key for field in known if field.default is not MISSING])
         values = {
-            each.name: self[each.key].typed(each.kind, named, each.meaning)
-            for each in known
-            if each.key in self.value
+            field.name: self[field.key].typed(field.kind, named, field.meaning)
+            for field in known
+            if field.key in self.value
         }
         try:
             return kind(**values, **given)
@@ -218,18 +218,18 @@ class Field:
         Of the type `Field` the field itself is returned, to be read elsewhere. Of several types, a mapping or
         a list is read as the type of its kind, all else as the first type.
         """
-        wanted, own, kinds, origin, origins = _parts(wanted)
-        meaning = own or meaning
+        wanted, type_meaning, kinds, origin, origins = _parts(wanted)
+        meaning = type_meaning or meaning
         if origin in (Union, UnionType):
             if self.value is None and NoneType in kinds and Field not in kinds:
                 return None
             shapes = (Mapping,) if isinstance(self.value, dict) else (tuple, Sequence)
             is_one = not isinstance(self.value, (dict, list, tuple))
             wanted_ones = (type(self.value),) if is_one else shapes
-            fitting = [each for each, own in zip(kinds, origins, strict=True) if own in wanted_ones]
+            fitting = [kind for kind, origin in zip(kinds, origins, strict=True) if origin in wanted_ones]
             if not is_one and not fitting and _WORDS.keys() >= {*origins}:
                 remedy = "give one" if meaning is None else meaning.remedy
-                raise self.wrong(" or ".join(_WORDS[own] for own in origins), remedy)
+                raise self.wrong(" or ".join(_WORDS[origin] for origin in origins), remedy)
             return self.typed([*fitting, kinds[0]][0], named, meaning)
         if wanted is Field:
             return self
@@ -247,13 +247,13 @@ class Field:
         if origin is Mapping:
             return self._by_key(kinds[0], kinds[1], named, meaning)
         if origin is Sequence or (origin is tuple and kinds[-1] is Ellipsis):
-            return tuple(each.typed(kinds[0], named, meaning) for each in self.items())
+            return tuple(item.typed(kinds[0], named, meaning) for item in self.items())
         if origin is tuple:
             return self._in_order([DeclaredField("", "", kind, meaning, None) for kind in kinds], named)
         if named and wanted in named and isinstance(self.value, str):
             return named[wanted][self.choice(tuple(named[wanted]))]
         if issubclass(wanted, Enum):
-            return wanted(self.choice([each.value for each in wanted]))
+            return wanted(self.choice([member.value for member in wanted]))
         if is_dataclass(wanted) or (issubclass(wanted, tuple) and isinstance(self.value, dict)):
             return self.record(wanted, named=named)
         if issubclass(wanted, tuple):
@@ -275,39 +275,40 @@ class Field:
 
     def _in_order(self, kinds: Sequence[DeclaredField], named: Named | None) -> tuple[Any, ...]:
         """Return the entries of a list that has one for each field of a record, in their order."""
-        wanted = f"[{', '.join(each.key or ('text' if each.kind is str else 'number') for each in kinds)}]"
+        wanted = f"[{', '.join(field.key or ('text' if field.kind is str else 'number') for field in kinds)}]"
         items = self.items(wanted)
         if len(items) != len(kinds):
             raise self.wrong(wanted, f"give {len(kinds)} entries")
-        return tuple(item.typed(own.kind, named, own.meaning) for item, own in zip(items, kinds, strict=True))
+        pairs = zip(items, kinds, strict=True)
+        return tuple(item.typed(field.kind, named, field.meaning) for item, field in pairs)
 
     def _by_key(self, key: Any, wanted: Any, named: Named | None, meaning: Meaning | None) -> dict[Any, Any]:
         """Return a mapping of names, or of whole numbers, which JSON has as text, to values of a type."""
-        key, own = without_meaning(key)
-        found: dict[Any, Any] = {}
-        for name, value in self.mapping("a mapping" if own is None else f"a mapping by {own.text}").items():
+        key, rule = without_meaning(key)
+        values: dict[Any, Any] = {}
+        for name, value in self.mapping("a mapping" if rule is None else f"a mapping by {rule.text}").items():
             is_number = re.fullmatch(r"[0-9]{1,9}", str(name))
-            if key is int and not (is_number and (own is None or own.allows(int(name)))):
-                what = "a whole number" if own is None else f"a {own.text}, {own.wanted(int)}"
+            if key is int and not (is_number and (rule is None or rule.allows(int(name)))):
+                what = "a whole number" if rule is None else f"a {rule.text}, {rule.wanted(int)}"
                 raise replace(self, value=name).wrong(what, "name each by its number")
-            if key(name) in found:
+            if key(name) in values:
                 raise self.mistake(f"{key(name)!r} is given twice; give it once")
-            found[key(name)] = self.inside(name, value).typed(wanted, named, meaning)
-        return found
+            values[key(name)] = self.inside(name, value).typed(wanted, named, meaning)
+        return values
 
 
 @cache
 def _parts(wanted: Any) -> tuple[Any, Meaning | None, tuple[Any, ...], Any, tuple[Any, ...]]:
     """Return a type, its `Meaning`, arguments and origin, and the origins of the types in a union."""
-    inner, own = without_meaning(wanted)
+    inner, meaning = without_meaning(wanted)
     kinds, origin = get_args(inner), get_origin(inner)
     several = kinds if origin in (Union, UnionType) else ()
     return (
         inner,
-        own,
+        meaning,
         kinds,
         origin,
-        tuple(get_origin(each) or each for each, _ in map(without_meaning, several)),
+        tuple(get_origin(kind) or kind for kind, _ in map(without_meaning, several)),
     )
 
 
@@ -321,17 +322,17 @@ def plain(value: Any, named: Named | None = None, *, defaults: bool = True) -> A
             if known == value:
                 return name
         value = {
-            each.key: found
-            for each in declared_fields(type(value))  # type: ignore[arg-type]
-            if (found := getattr(value, each.name)) != each.default or defaults
+            field.key: inner
+            for field in declared_fields(type(value))  # type: ignore[arg-type]
+            if (inner := getattr(value, field.name)) != field.default or defaults
         }
     if isinstance(value, Mapping):
-        return {str(key): plain(each, named, defaults=defaults) for key, each in value.items()}
+        return {str(key): plain(inner, named, defaults=defaults) for key, inner in value.items()}
     if isinstance(value, Fraction):
         return [value.numerator, value.denominator]
     if isinstance(value, Enum):
         return value.value
-    return [plain(each, named, defaults=defaults) for each in value] if isinstance(value, tuple) else value
+    return [plain(inner, named, defaults=defaults) for inner in value] if isinstance(value, tuple) else value
 
 
 @contextmanager

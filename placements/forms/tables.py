@@ -183,16 +183,16 @@ def csv_records(
     column, among those of `only`. No two rows have all fields of `once` alike.
     """
     declared = [declared_fields(kind) for kind in kinds]  # type: ignore[arg-type]
-    forms = [{each.key: each.default is MISSING for each in fields} for fields in declared]
+    forms = [{field.key: field.default is MISSING for field in fields} for fields in declared]
     with in_file(table, error) if isinstance(table, Path) else nullcontext():
         rows = _read(table, row_for_each, error, forms, others)
         place = next(rows)
         known: dict[str, dict[str, Any]] = {
-            each.name: {"": "" if each.default is MISSING else each.default}
-            for each in declared[place]
-            if each.default is not MISSING or (each.meaning is not None and each.meaning.may_be_empty)
+            field.name: {"": "" if field.default is MISSING else field.default}
+            for field in declared[place]
+            if field.default is not MISSING or (field.meaning is not None and field.meaning.may_be_empty)
         }
-        found, lines = list[tuple[int, Record]](), dict[tuple[Any, ...], int]()
+        records, lines = list[tuple[int, Record]](), dict[tuple[Any, ...], int]()
         for row in rows:
             if any(row.cells.get(name, "") not in wanted for name, wanted in (only or {}).items()):
                 continue
@@ -202,12 +202,12 @@ def csv_records(
                 if text not in of_text:
                     of_text[text] = row[key].typed(kind, meaning=meaning)
                 values[name] = of_text[text]
-            found.append((row.line, kinds[place](**values)))
-            same = tuple(getattr(found[-1][1], name, "") for name in once)
+            records.append((row.line, kinds[place](**values)))
+            same = tuple(getattr(records[-1][1], name, "") for name in once)
             if once and lines.setdefault(same, row.line) != row.line:
                 named = [f"{name} {value}" for name, value in zip(once, same, strict=True) if value != ""]
                 raise row.wrong(f"{' '.join(named)} is in line {lines[same]} too; keep one row")
-        return found
+        return records
 
 
 def csv_header(path: Path, error: type[ValueError]) -> list[str]:
@@ -217,5 +217,5 @@ def csv_header(path: Path, error: type[ValueError]) -> list[str]:
 
 
 def keys_of(record: Any) -> tuple[str, ...]:
-    """Return the names of a record's fields in files, such as the columns of a table."""
-    return tuple(each.key for each in declared_fields(record))
+    """Return the names of a record's fields in files, for example the columns of a table."""
+    return tuple(field.key for field in declared_fields(record))

@@ -104,13 +104,13 @@ def to_json(data: Any, indent: int = 0, width: int = 110) -> str:
     flat = json.dumps(data, allow_nan=False)
     is_nested = isinstance(data, dict)
     if isinstance(data, (list, tuple)):
-        is_nested = any(isinstance(each, (dict, list, tuple)) for each in data)
+        is_nested = any(isinstance(entry, (dict, list, tuple)) for entry in data)
     if not is_nested or len(flat) + indent <= width:
         return flat
     if isinstance(data, dict):
         rows = [f"{json.dumps(str(key))}: {to_json(value, indent + 2)}" for key, value in data.items()]
     else:
-        rows = [to_json(each, indent + 2) for each in data]
+        rows = [to_json(entry, indent + 2) for entry in data]
     lines = ",".join(f"\n{' ' * (indent + 2)}{row}" for row in rows) + "\n" + " " * indent
     return f"{{{lines}}}" if isinstance(data, dict) else f"[{lines}]"
 
@@ -188,7 +188,7 @@ def _mistake(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [each for each in known if each[0] == f"{_TAG}merge"]
+    first: [resolver for resolver in known if resolver[0] == f"{_TAG}merge"]
     for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.yaml_constructors = {

@@ -141,20 +141,20 @@ def _find(folder: Path, kind: str, model: str) -> tuple[Path, str]:
     """Return a model's file and its precision."""
     matches = {path: _NAMED.fullmatch(path.name) for path in folder.rglob(f"{kind}_*.json")}
     known, wanted = {path: (m[1], m[2]) for path, m in matches.items() if m}, model.lower().replace("_", "-")
-    found = [path for path, (_, name) in known.items() if name.lower().replace("_", "-") == wanted]
+    fitting = [path for path, (_, name) in known.items() if name.lower().replace("_", "-") == wanted]
     others = ", ".join(sorted({name for _, name in known.values()})) or "none"
-    path = _only(folder, found, f"{kind} file of {model!r}", f"; it has {others}")
+    path = _only(folder, fitting, f"{kind} file of {model!r}", f"; it has {others}")
     return path, known[path][0]
 
 
 def _only(folder: Path, paths: Iterable[Path], name: str, others: str = "; give a folder with one") -> Path:
-    found = sorted(paths)
-    if not found:
+    matches = sorted(paths)
+    if not matches:
         raise GalvatronProfileError(f"{folder}: has no {name}{others}")
-    if len(found) > 1:
-        first, second = (path.relative_to(folder) for path in found[:2])
+    if len(matches) > 1:
+        first, second = (path.relative_to(folder) for path in matches[:2])
         raise GalvatronProfileError(f"{folder}: has both {first} and {second}; give a folder with one")
-    return found[0]
+    return matches[0]
 
 
 def _times(data: Field, sequence_length: int | None) -> tuple[int, Polynomial, Polynomial]:
@@ -170,7 +170,7 @@ def _times(data: Field, sequence_length: int | None) -> tuple[int, Polynomial, P
     length = next(iter(points), 0) if sequence_length is None else sequence_length
     if points and length not in points:
         raise data.mistake(f"sequence_length: {length} was not measured, only {listed}; give one")
-    lines = {kind: _line(each) for kind, each in points.get(length, {}).items()}
+    lines = {kind: _line(samples) for kind, samples in points.get(length, {}).items()}
     for kind in ("0", "other"):
         if kind not in lines:
             raise data.mistake(f"lacks layertype_{kind}_bszN_seq{length or 'N'}, ms of a sample; add it")
@@ -192,7 +192,7 @@ def _line(points: list[tuple[int, float]]) -> Polynomial:
 def _memory(data: Field, suffix: str, length: int) -> GalvatronMemory:
     layer = data[f"layertype_0{suffix}"][str(length)]
     kept = layer["tp_activation_per_bsz_dict"]
-    by_degree = {name: each for name, each in kept.mapping().items() if name != "checkpoint"}
+    by_degree = {name: size for name, size in kept.mapping().items() if name != "checkpoint"}
     ends = (
         replace(data[f"other_memory_{name}{suffix}"][str(length)], is_open=True).record(EndMemory)
         for name in ("pp_on_first", "pp_on_last", "pp_off")

@@ -136,7 +136,7 @@ class LayerProfile:
         if layer == 0:
             looked_up = _LOOKUP_WEIGHT_BYTES * weights + _LOOKUP_OUTPUT_BYTES * micro_batch_size * output
             backward_ms = max(backward_ms, byte_ms * looked_up)
-        step_ms, added_ms = (byte_ms * each * weights for each in (_UPDATE_BYTES, _ACCUMULATED_BYTES))
+        step_ms, added_ms = (byte_ms * size * weights for size in (_UPDATE_BYTES, _ACCUMULATED_BYTES))
         kept, output = (FLOAT_BYTES * micro_batch_size * floats for floats in (kept, output))
         return LayerCost(forward_ms, backward_ms, step_ms, added_ms, weights, kept, output)
 
@@ -161,7 +161,7 @@ def read_layer_profiles(folder: Path, model: str) -> dict[str, LayerProfile]:
     Raises:
         LayerProfileError: A file cannot be read or is wrong, or they have not the same layers.
     """
-    memory, found = folder / "memory" / f"{model}.json", {}
+    memory, profiles = folder / "memory" / f"{model}.json", {}
     with json_file(memory, "memory of layers", LayerProfileError) as data:
         by_shared = replace(data, is_open=True).typed(_Memory)
         count = len(next(iter(by_shared.values()), ()))
@@ -175,8 +175,8 @@ def read_layer_profiles(folder: Path, model: str) -> dict[str, LayerProfile]:
                 for size, of_size in data.typed(_Times).items()
                 for shared, by_layer in of_size.items()
             }
-        found[path.stem] = LayerProfile(path.stem, layers, held)
-    return found
+        profiles[path.stem] = LayerProfile(path.stem, layers, held)
+    return profiles
 
 
 def _in_order(layers: Mapping[int, _Entry], count: int, where: str, memory: Path) -> tuple[_Entry, ...]:

@@ -123,14 +123,14 @@ def read_links(folder: Path) -> Links:
     Raises:
         LayerProfileError: A file cannot be read or is wrong.
     """
-    found: dict[tuple[str, str, str, str], dict[tuple[int, int], LinkFit]] = {}
+    between: dict[tuple[str, str, str, str], dict[tuple[int, int], LinkFit]] = {}
     with json_file(folder / "inter_node.json", "bandwidths between nodes", LayerProfileError) as data:
         for *sender, sending, far in _by_group(data.typed(_ByGroup[_ByGroup[LinkFit]])):
             for *receiver, receiving, fit in _by_group(far):
-                found.setdefault((*sender, *receiver), {})[sending, receiving] = fit
+                between.setdefault((*sender, *receiver), {})[sending, receiving] = fit
     with json_file(folder / "intra_node.json", "bandwidths within nodes", LayerProfileError) as data:
         inside = data.typed(Mapping[str, Mapping[_Count, LinkFit]])
-    return Links(found, {gpu: fits for gpu, fits in inside.items() if fits})
+    return Links(between, {gpu: fits for gpu, fits in inside.items() if fits})
 
 
 def _by_group(data: Any) -> Iterator[tuple[Any, ...]]:

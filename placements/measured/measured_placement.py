@@ -81,7 +81,7 @@ def _stage_cost(
     Memory is kept until the backward, held by the backward alone, and static. Times are of the work that a
     replica gets at a time, on the slowest replica; memory is of the replica that needs most.
     """
-    share, times, others = plan.share_of(stage), [], []
+    share, times, others = plan.repeats_of(stage), [], []
     for group in dict.fromkeys(stage.replicas):
         if (profile := model.profiles.get(group.gpu)) is None:
             known = ", ".join(sorted(model.profiles)) or "none"
@@ -111,7 +111,7 @@ def _hop(
     senders, receivers, links = before.replicas, after.replicas, model.links
     profile = model.profiles[senders[0].gpu]
     num_bytes = profile.cost(plan.micro_batch_size, senders[0].size, before.layers[-1]).output_bytes
-    width, shares = max(len(senders), len(receivers)), (plan.share_of(before), plan.share_of(after))
+    width, shares = max(len(senders), len(receivers)), (plan.repeats_of(before), plan.repeats_of(after))
     pairs = {
         (senders[i * len(senders) // width], receivers[i * len(receivers) // width]) for i in range(width)
     }

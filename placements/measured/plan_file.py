@@ -52,7 +52,7 @@ class ReplicatedPlan:
         """Number of micro-batches one after another on each replica of the widest stage."""
         return math.ceil(self.global_batch_size / (self.micro_batch_size * self.width))
 
-    def share_of(self, stage: ReplicatedStage) -> int:
+    def repeats_of(self, stage: ReplicatedStage) -> int:
         """Return the number of micro-batches on a replica for each one on a replica of the widest stage."""
         return math.ceil(self.width / len(stage.replicas))
 

@@ -88,7 +88,7 @@ class ModelShape:
     def num_tokens(self) -> int:
         """Tokens of one sample that the embeddings look up; 0 without embeddings, as in image models."""
         return sum(
-            n * each.sequence_length for n, each in self.chained.runs if isinstance(each, EmbeddingLayer)
+            n * layer.sequence_length for n, layer in self.chained.runs if isinstance(layer, EmbeddingLayer)
         )
 
     @property

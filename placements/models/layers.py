@@ -92,7 +92,7 @@ TF32 = replace(SINGLE, name="tf32", peaks=("peak_tf32_tflops", "peak_fp32_tflops
 # Engine; Megatron-LM with --fp8-param-gather). A scale has 8 bits (mxfp8, nvfp4) or 32 (blockwise).
 _SCALED = {"fp8": 1.0, "fp8_blockwise": 1 + 4 / 128, "mxfp8": 1 + 1 / 32, "nvfp4": 0.5 + 1 / 16}
 _FP8_PEAKS = ("peak_fp8_tflops", "peak_tflops")
-PRECISIONS = {each.name: each for each in (HALF, BF16, SINGLE, TF32)} | {
+PRECISIONS = {precision.name: precision for precision in (HALF, BF16, SINGLE, TF32)} | {
     name: Precision(name, 2, ("peak_fp4_tflops",) * (size < 1) + _FP8_PEAKS, 2 * size, 4, 12, size)
     for name, size in _SCALED.items()
 }

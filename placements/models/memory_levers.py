@@ -68,7 +68,7 @@ def with_levers(
         else replace(block, transient=block.transient + max(0, -_units(block)))
         for block in placement.blocks
     }
-    decisions = [Decision(tuple(_choices(blocks, name, pairs[name], each))) for name, each in levers.items()]
+    decisions = [Decision(tuple(_choices(blocks, name, pairs[name], ways))) for name, ways in levers.items()]
     return replace(
         placement,
         blocks=tuple(blocks.values()),
@@ -82,10 +82,10 @@ def _backwards(placement: Placement, name: str) -> tuple[str, ...]:
     if name not in placement.by_name or placement.by_name[name].kind is not Kind.F:
         forwards = [block.name for block in placement.blocks if block.kind is Kind.F]
         raise PlacementError(f"levers: there is no forward {name!r}; the forwards are {', '.join(forwards)}")
-    found = tuple(each for each in backwards_of(name) if each in placement.by_name)
-    if not found or sum(_units(placement.by_name[each]) for each in (name, *found)) != 0:
-        raise PlacementError(f"levers: no backward releases what {name} holds; name it as those of a shape")
-    return found
+    backwards = tuple(backward for backward in backwards_of(name) if backward in placement.by_name)
+    if not backwards or sum(_units(placement.by_name[block]) for block in (name, *backwards)) != 0:
+        raise PlacementError(f"levers: no backward releases the memory of {name}; name it as shapes do")
+    return backwards
 
 
 def _units(block: Block) -> int:
@@ -107,10 +107,10 @@ def _choices(
         back = replace(out, name=f"{name} in", kind=Kind.B, after=(out.name,), stream="copy_in")
         copies = [replace(out, after=(name,), stream="copy_out"), back]
         first = replace(first, after=(*first.after, back.name))
-        blocks |= {each.name: each for each in (*copies, first)}
-    idle = [replace(each, time=0) for each in copies]
-    yield Choice("keep", (forward, *(blocks[each] for each in backwards), *idle))
-    held, later = _units(forward), sum(-_units(blocks[each]) for each in backwards[1:])
+        blocks |= {block.name: block for block in (*copies, first)}
+    idle = [replace(block, time=0) for block in copies]
+    yield Choice("keep", (forward, *(blocks[backward] for backward in backwards), *idle))
+    held, later = _units(forward), sum(-_units(blocks[backward]) for backward in backwards[1:])
     besides = first.transient - (max(0, -_units(first)) if copies else 0)
     for lever in levers:
         units = lever.memory
@@ -118,16 +118,16 @@ def _choices(
             where = f"levers.{name}.{lever.name}.memory"
             raise PlacementError(f"{where}: {units} is not between 0 and the {held} units that {name} holds")
         if isinstance(lever, Offload):
-            out, back = (replace(each, time=lever.time) for each in copies)
+            out, back = (replace(block, time=lever.time) for block in copies)
             out = replace(out, memory=-units, transient=units, host_memory=units)
             back, after = replace(back, memory=units), replace(first, host_memory=-units)
             yield Choice(lever.name, (out, back, after))
             continue
-        own = (held if lever.transient is None else lever.transient) - later
+        transient = (held if lever.transient is None else lever.transient) - later
         after = replace(
             first,
             time=first.time + lever.time,
             memory=later - units,
-            transient=besides + max(own, units if copies else 0, 0),
+            transient=besides + max(transient, units if copies else 0, 0),
         )
         yield Choice(lever.name, (replace(forward, memory=units), after, *idle))

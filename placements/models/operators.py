@@ -43,7 +43,7 @@ class Product(NamedTuple):
     @property
     def apart(self) -> list[Product]:
         """The products of the matrices that stand side by side in this one, one by one."""
-        return [self._replace(outputs=each, joined=()) for each in self.joined or (self.outputs,)]
+        return [self._replace(outputs=outputs, joined=()) for outputs in self.joined or (self.outputs,)]
 
     @property
     def weights(self) -> float:
@@ -180,9 +180,9 @@ class Work:
     @property
     def core_flops(self) -> float:
         """Operations of scores and of their products with the values."""
-        return sum(each.flops for each in self.cores) + self.other_core_flops
+        return sum(core.flops for core in self.cores) + self.other_core_flops
 
     @property
     def forward_flops(self) -> float:
         """Operations of the forward."""
-        return sum(each.flops for each in self.products) + self.other_flops + self.core_flops
+        return sum(product.flops for product in self.products) + self.other_flops + self.core_flops

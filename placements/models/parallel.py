@@ -91,9 +91,9 @@ class LayerStrategy:
         if self.whole_experts and (self.sequence != "megatron" or not self.tensor_innermost):
             fault = "tensor-parallel GPUs have no tokens of their own, or are not next to each other"
             raise PlacementError(f"whole_experts: {fault}; use sequence=megatron and tensor_innermost")
-        for each in self.recompute_modules:
-            if each not in (known := get_args(RecomputedModule)):
-                fault = f"{each!r} is not known"
+        for module in self.recompute_modules:
+            if module not in (known := get_args(RecomputedModule)):
+                fault = f"{module!r} is not known"
                 raise PlacementError(f"recompute_modules: {fault}; use some of {', '.join(known)}")
         shard, equal = self.shard_gpus, self.num_gpus // self.matrix_parallel
         if shard is not None and (type(shard) is not int or shard < 1 or equal % shard):

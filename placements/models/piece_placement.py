@@ -53,16 +53,16 @@ def in_ticks(costs: Sequence[PieceCost], tick_ms: float | None = None) -> tuple[
     Raises:
         PlacementError: The tick is not above 0, or longer than the shortest block.
     """
-    shortest_ms = min(min(each.times_ms) for each in costs)
+    shortest_ms = min(min(cost.times_ms) for cost in costs)
     if tick_ms is None:
         tick_ms = float(f"1e{math.floor(math.log10(shortest_ms / 100))}")
     elif not 0 < tick_ms <= shortest_ms:
         fault = f"{tick_ms} is not above 0 and at most the {shortest_ms:.3g} ms of the shortest block"
         raise PlacementError(f"tick_ms: {fault}; give a value in between")
     pieces = []
-    for i, each in enumerate(costs):
-        devices, cost, groups, *hops_ms, name, weight_share = each
-        held, times = _mib(cost.kept_bytes), tuple(round(time_ms / tick_ms) for time_ms in each.times_ms)
+    for i, piece in enumerate(costs):
+        devices, cost, groups, *hops_ms, name, weight_share = piece
+        held, times = _mib(cost.kept_bytes), tuple(round(time_ms / tick_ms) for time_ms in piece.times_ms)
         memory = (held, 0, -held) if weight_share else (held, -held)
         transient = _mib(cost.forward_bytes), _mib(max(cost.backward_bytes, cost.backward_peak_bytes))
         there, back = (math.ceil(hop_ms / tick_ms) for hop_ms in hops_ms)

@@ -95,8 +95,8 @@ def model_flops(model: ModelShape) -> float:
     gradients, so it is twice the forward.
     """
     runs = (
-        (count, replace(each, causal=False, imbalance=1.0) if isinstance(each, TransformerLayer) else each)
-        for count, each in model.chained.runs
+        (count, replace(layer, causal=False, imbalance=1.0) if isinstance(layer, TransformerLayer) else layer)
+        for count, layer in model.chained.runs
     )
-    forward = sum(count * each.forward_flops(1) for count, each in runs)
+    forward = sum(count * layer.forward_flops(1) for count, layer in runs)
     return (2 if model.precision.is_frozen else 3) * forward

@@ -30,14 +30,14 @@ LayerParts = Literal["both", "attention", "feed_forward"]
 
 _NORM = "{} norm", "input of the {} part"
 _INNER = "{}", "{} input", "{} output"
-_SHARED = "shared experts in", "shared experts out", *(each.format("shared activation") for each in _INNER)
+_SHARED = "shared experts in", "shared experts out", *(name.format("shared activation") for name in _INNER)
 _ACTIVATION = "experts' activation", "experts' activation output", "experts' activation before weights"
 _EXPERTS = "experts in", "experts out", "experts' activation input", *_ACTIVATION
 
 RECOMPUTED: dict[str, tuple[str, ...]] = {
     "core_attn": (SCORES,),
-    "layernorm": tuple(each.format(part) for part in ("attention", "feed-forward") for each in _NORM),
-    "mlp": ("feed-forward in", "feed-forward out", *(each.format("activation") for each in _INNER)),
+    "layernorm": tuple(name.format(part) for part in ("attention", "feed-forward") for name in _NORM),
+    "mlp": ("feed-forward in", "feed-forward out", *(name.format("activation") for name in _INNER)),
     "mla_up_proj": ("queries", "keys and values", "queries and keys", "values"),
     "shared_experts": _SHARED,
     "moe_act": _ACTIVATION,
@@ -125,7 +125,7 @@ class TransformerLayer(Layer):
             "attention; give it": not self.kv_rank
             and (self.query_rank or self.rope_width or self.value_width),
         }
-        if message := next((message for message, found in is_wrong.items() if found), ""):
+        if message := next((message for message, wrong in is_wrong.items() if wrong), ""):
             raise PlacementError(message)
 
     @property
@@ -250,7 +250,7 @@ class TransformerLayer(Layer):
         them, otherwise three do; dropout is one more, which writes its mask.
         """
         n, tensors = work.number_bytes, {"flash": 0, "flash2": 0, "fused": 1, "unfused": 2}[self.attention]
-        each = n * tensors + (n + 1 if self.dropout and tensors else 0)
+        kept_bytes = n * tensors + (n + 1 if self.dropout and tensors else 0)
         if tensors:
             dropped = 2 * n + 1 if self.dropout else 0
             more = 4 * n + 1 if tensors > 1 else 0
@@ -260,28 +260,28 @@ class TransformerLayer(Layer):
         if self.attention == "flash2":
             core = core._replace(slowdown=_FLASH2_SLOWDOWN)
         work.cores.append(core)
-        work.keep(SCORES, core.heads * core.tokens * core.span, each)
+        work.keep(SCORES, core.heads * core.tokens * core.span, kept_bytes)
 
     def _inner(
-        self, work: Work, name: str, activation: str, width: int, tokens: float, own: float = 0
+        self, work: Work, name: str, activation: str, width: int, tokens: float, experts: float = 0
     ) -> None:
         """Add matrices and the activation between, of some tokens and some experts; a gate is one more."""
-        h, t = self.hidden_size, work.expert_t if own else work.t
+        h, t = self.hidden_size, work.expert_t if experts else work.t
         into, inner = (2 if self.gated else 1), width / t
         joined = (inner,) * into
-        self._multiply(work, Product(f"{name} in", h, sum(joined), tokens, "outputs", own, joined))
-        self._multiply(work, Product(f"{name} out", inner, h, tokens, "inputs", own))
+        self._multiply(work, Product(f"{name} in", h, sum(joined), tokens, "outputs", experts, joined))
+        self._multiply(work, Product(f"{name} out", inner, h, tokens, "inputs", experts))
         numbers = tokens * inner
         eager = _EAGER["gate"] if self.gated else 1.0
         work.kernels.append(Kernel(activation, (into + 1) * numbers, (2 * into + 1) * numbers, eager=eager))
         work.keep(f"{activation} input", into * numbers)
         work.keep(f"{activation} output", numbers, work.product_bytes)
-        if own and not self.gated:
+        if experts and not self.gated:
             # The router's weights come before the second product, and their gradient needs what they weigh;
             # kernels of gated activations compute it again (Megatron-LM).
             work.keep(f"{activation} before weights", numbers)
         # Where tokens go to experts, their gradients stand before and after it.
-        moved = 2 * h * tokens * work.t / t if own else 0.0
+        moved = 2 * h * tokens * work.t / t if experts else 0.0
         work.gradients = max(work.gradients, into * numbers + moved)
 
     def _experts(self, work: Work) -> None:
@@ -292,8 +292,8 @@ class TransformerLayer(Layer):
         work.products.append(router)
         work.parameters += router.weights
         work.keep("routed tokens", routed * h, work.product_bytes, is_whole=True)
-        tokens, own = routed * work.expert_t / work.t, self.num_experts / work.experts
-        self._inner(work, "experts", "experts' activation", self.ffn_size, tokens, own)
+        tokens, experts = routed * work.expert_t / work.t, self.num_experts / work.experts
+        self._inner(work, "experts", "experts' activation", self.ffn_size, tokens, experts)
         scores, moved, launches = s * self.num_experts, 2 * routed * h, (_ROUTER_KERNELS, _ROUTER_KERNELS)
         if self.shared_expert_size:
             self._inner(work, "shared experts", "shared activation", self.shared_expert_size, s)

@@ -42,8 +42,8 @@ def bi_objective_partition(
 
     def fitting(division: Sequence[int]) -> list[StageCost]:
         """Return the costs of all stages; [] if a stage does not fit."""
-        found = [cost for stage in spans(division) if (cost := costs(*stage)) is not None]
-        return found if len(found) == len(division) else []
+        stage_costs = [cost for stage in spans(division) if (cost := costs(*stage)) is not None]
+        return stage_costs if len(stage_costs) == len(division) else []
 
     max_mib = max((mib for *_, mib in fitting(time_start)), default=math.inf)
     best, best_ms, queue = None, math.inf, [tuple(memory_start)]
@@ -76,12 +76,12 @@ def solve_as_paper(problem: StageProblem, check: Check = lambda: None) -> StageS
     most = math.floor(problem.capacity_mib)
     if most < 0:
         return None
-    weights = [each.weight_mib(problem.in_flight) for each in problem.layers]
-    units = [np.ceil(np.round(each, 9)).astype(np.int64) for each in weights]
+    weights = [options.weight_mib(problem.in_flight) for options in problem.layers]
+    units = [np.ceil(np.round(weight, 9)).astype(np.int64) for weight in weights]
     # Least costs by memory and option of the layer, at first of no layer; and the option of the layer before.
     transition, layouts_before = np.pad(problem.transition_ms, (0, 1)), np.full(1, -1)
     costs, steps = np.zeros((most + 1, 1)), list[Ints]()
-    for options, own_units in zip(problem.layers, units, strict=True):
+    for options, layer_units in zip(problem.layers, units, strict=True):
         check()
         layouts = options.piece // 2
         through = np.empty((most + 1, len(layouts)))
@@ -91,19 +91,19 @@ def solve_as_paper(problem: StageProblem, check: Check = lambda: None) -> StageS
             steps[-1][:, layouts == layout] = whole.argmin(axis=1)[:, None]
             through[:, layouts == layout] = whole.min(axis=1)[:, None]
         costs, layouts_before = np.full(through.shape, np.inf), layouts
-        for option, (number, own) in enumerate(zip(own_units, options.cost_ms, strict=True)):
-            costs[number:, option] = through[: max(most + 1 - number, 0), option] + own
-    transient = max(float(each.transient_mib.max()) for each in problem.layers)
+        for option, (number, cost_ms) in enumerate(zip(layer_units, options.cost_ms, strict=True)):
+            costs[number:, option] = through[: max(most + 1 - number, 0), option] + cost_ms
+    transient = max(float(options.transient_mib.max()) for options in problem.layers)
     best: StageSolution | None = None
     for room in range(max(math.floor(problem.capacity_mib - transient), 0), most + 1):
         if math.isinf(costs[room].min()):
             continue
         choice, left = [int(costs[room].argmin())], room
-        for own_units, came_from in zip(reversed(units), reversed(steps), strict=True):
-            left -= int(own_units[choice[-1]])
+        for layer_units, came_from in zip(reversed(units), reversed(steps), strict=True):
+            left -= int(layer_units[choice[-1]])
             choice.append(int(came_from[left, choice[-1]]))
-        found = weigh(problem, choice[-2::-1])
-        if found.peak_mib > problem.room_mib:
+        solution = weigh(problem, choice[-2::-1])
+        if solution.peak_mib > problem.room_mib:
             break
-        best = found
+        best = solution
     return best

@@ -76,15 +76,15 @@ def divided(
         least = whole.min(axis=1)
     if math.isinf(least[-1]):
         return (), math.inf
-    end, found = num_ends - 1, []
+    end, sizes = num_ends - 1, []
     for number in reversed(numbers):
-        found.append(int(number[end]))
-        end -= found[-1]
-    return tuple(reversed(found)), float(least[-1])
+        sizes.append(int(number[end]))
+        end -= sizes[-1]
+    return tuple(reversed(sizes)), float(least[-1])
 
 
 def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
-    """Return each stage's number of layers such that the largest stage takes the least time.
+    """Return each stage's number of layers that minimises the longest stage's time.
 
     That is the least period of a pipeline with room for all its micro-batches. Of several such divisions it
     is one whose shortest stage is the longest. Each layer takes more than 0 ms.
@@ -96,12 +96,12 @@ def min_largest(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
     (3, 1, 1)
     """
     every = _ever_longer(times_ms, num_stages)
-    _, equal = next(itertools.groupby(every, key=lambda each: each[1]))
+    _, equal = next(itertools.groupby(every, key=lambda division: division[1]))
     return list(equal)[-1][0]
 
 
 def min_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]:
-    """Return each stage's number of layers such that the longest is the least multiple of the shortest.
+    """Return each stage's number of layers that minimises the ratio of the longest to the shortest stage.
 
     That is the minimum imbalance of Perseus (Sec. 2.2, App. B.1), which tries every division; for the rest
     see `min_largest`.
@@ -109,7 +109,7 @@ def min_imbalance(times_ms: Sequence[float], num_stages: int) -> tuple[int, ...]
     >>> min_imbalance([1, 1, 2, 4, 1], 3)
     (2, 1, 2)
     """
-    return min(_ever_longer(times_ms, num_stages), key=lambda each: each[1] / each[2])[0]
+    return min(_ever_longer(times_ms, num_stages), key=lambda division: division[1] / division[2])[0]
 
 
 def _ever_longer(
@@ -126,13 +126,13 @@ def _ever_longer(
     shortest_ms, ratio = 0.0, math.inf
     while True:
         long_enough = [np.where(sums < shortest_ms, math.inf, sums)] * num_stages
-        found, largest_ms = divided(long_enough, np.maximum, longest_last=True)
+        division, largest_ms = divided(long_enough, np.maximum, longest_last=True)
         if math.isinf(largest_ms):
             return
-        own_ms = min(stage_times(times_ms, found))
-        yield found, largest_ms, own_ms
-        ratio = min(ratio, largest_ms / own_ms)
-        shortest_ms = max(math.nextafter(own_ms, math.inf), largest_ms / ratio * (1 - 1e-12))
+        least_ms = min(stage_times(times_ms, division))
+        yield division, largest_ms, least_ms
+        ratio = min(ratio, largest_ms / least_ms)
+        shortest_ms = max(math.nextafter(least_ms, math.inf), largest_ms / ratio * (1 - 1e-12))
 
 
 def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
@@ -149,10 +149,10 @@ def in_proportion(stage_layers: Sequence[int], num_layers: int) -> tuple[int, ..
     if num_layers < len(stage_layers):
         fault = f"{num_layers} is fewer than the {len(stage_layers)} parts that share them"
         raise PlanError(f"num_layers: {fault}; give at least {len(stage_layers)}")
-    exact, found = np.array(stage_layers) * num_layers, np.ones(len(stage_layers), dtype=int)
-    for _ in range(num_layers - len(found)):
-        found[np.argmax(exact - found * sum(stage_layers))] += 1
-    return tuple(found.tolist())
+    exact, counts = np.array(stage_layers) * num_layers, np.ones(len(stage_layers), dtype=int)
+    for _ in range(num_layers - len(counts)):
+        counts[np.argmax(exact - counts * sum(stage_layers))] += 1
+    return tuple(counts.tolist())
 
 
 def iteration_ms(times_ms: Sequence[float], once_ms: Sequence[float], num_micro_batches: int) -> float:
@@ -183,7 +183,7 @@ def shortest_iteration(
             stage's bounds.
         cutoff_ms: Only shorter iterations are searched for.
     """
-    times_ms, once_ms = (np.array(each) for each in bounds_ms)
+    times_ms, once_ms = (np.array(bound) for bound in bounds_ms)
     is_known = np.zeros(times_ms.shape, dtype=np.bool_)
     joined: np.ufunc = np.maximum
     others = num_micro_batches - 1
@@ -195,10 +195,10 @@ def shortest_iteration(
         new: list[tuple[int, ...]] | None = None
         while new is None or new:
             whole_ms = times_ms if joined is np.maximum else times_ms + once_ms
-            found, found_ms = divided(np.where(times_ms <= limit_ms, whole_ms, math.inf), joined)
-            if not found_ms < below_ms:
+            division, max_ms = divided(np.where(times_ms <= limit_ms, whole_ms, math.inf), joined)
+            if not max_ms < below_ms:
                 return
-            cells = [(stage, end, end - first) for stage, first, end in spans(found)]
+            cells = [(stage, end, end - first) for stage, first, end in spans(division)]
             new = [cell for cell in cells if not is_known[cell]]
             for stage, end, number in new:
                 cost = costs(stage, end - number, end) or (math.inf, math.inf, 0.0)
@@ -206,12 +206,12 @@ def shortest_iteration(
                 alike &= np.isfinite(times_ms[stage, :, number])
                 times_ms[stage, alike, number], once_ms[stage, alike, number] = cost[:2]
                 is_known[stage, alike, number] = True
-        own_ms, own_once_ms = ([float(values[cell]) for cell in cells] for values in (times_ms, once_ms))
+        stage_ms, stage_once_ms = ([float(values[cell]) for cell in cells] for values in (times_ms, once_ms))
         if joined is np.maximum:
-            min_others_ms, joined = others * max(own_ms), np.add
+            min_others_ms, joined = others * max(stage_ms), np.add
         else:
-            limit_ms = math.nextafter(max(own_ms), -math.inf)
-        if (time_ms := iteration_ms(own_ms, own_once_ms, num_micro_batches)) < cutoff_ms:
+            limit_ms = math.nextafter(max(stage_ms), -math.inf)
+        if (time_ms := iteration_ms(stage_ms, stage_once_ms, num_micro_batches)) < cutoff_ms:
             cutoff_ms = time_ms
-            yield found
+            yield division
         below_ms = cutoff_ms - min_others_ms

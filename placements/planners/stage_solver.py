@@ -112,7 +112,7 @@ def weigh(problem: StageProblem, choice: Sequence[int], min_cost: float = -math.
     """Return a choice with its cost, times and peak memory; see `StageSolution`."""
     chosen = tuple(map(int, choice))
     layers = list(zip(problem.layers, chosen, strict=True))
-    cost, time_ms, sync_ms = (math.fsum(float(each[column][i]) for each, i in layers) for column in range(3))
+    cost, time_ms, sync_ms = (math.fsum(float(options[k][i]) for options, i in layers) for k in range(3))
     layouts = [int(options.piece[i]) // 2 for options, i in layers]
     between_ms = math.fsum(float(problem.transition_ms[pair]) for pair in itertools.pairwise(layouts))
     cost, peak = cost + between_ms, peak_mib(problem, chosen)
@@ -125,11 +125,11 @@ def grouped(problem: StageProblem, solution: StageSolution) -> StageSolution:
         choice: list[int] = []
         for _, run in itertools.groupby(problem.layers, key=id):
             equal = list(run)
-            own, piece = solution.choice[len(choice) : len(choice) + len(equal)], equal[0].piece % 2
-            choice += sorted(own, key=lambda i: (piece[i] != is_recomputed_last, i))
-        found = weigh(problem, choice, solution.min_cost)
-        if found.peak_mib <= problem.room_mib and found.cost <= solution.cost * (1 + ROUNDING):
-            return found
+            part, piece = solution.choice[len(choice) : len(choice) + len(equal)], equal[0].piece % 2
+            choice += sorted(part, key=lambda i: (piece[i] != is_recomputed_last, i))
+        other = weigh(problem, choice, solution.min_cost)
+        if other.peak_mib <= problem.room_mib and other.cost <= solution.cost * (1 + ROUNDING):
+            return other
     return solution
 
 
@@ -144,14 +144,14 @@ def peak_mib(problem: StageProblem, choice: Sequence[int]) -> float:
     a schedule may run it at any time; recomputation is what Eq. 2 gives back memory for.
     """
     layers = zip(problem.layers, choice, strict=True)
-    rows = [[float(each[i]) for each in options[3:]] for options, i in layers]  # from static memory on
+    rows = [[float(column[i]) for column in options[3:]] for options, i in layers]  # from static memory on
     static, kept = (math.fsum(row[column] for row in rows) for column in (0, 1))
     held = so_far = 0.0
     for piece, equal in itertools.groupby(rows, key=lambda row: row[3]):
-        _, own_kept, transient, _ = zip(*equal, strict=True)
-        so_far += math.fsum(own_kept)
-        own = so_far if piece % 2 else kept
-        held = max(held, static + (problem.in_flight - 1) * kept + own + max(transient))
+        _, piece_kept, transient, _ = zip(*equal, strict=True)
+        so_far += math.fsum(piece_kept)
+        newest = so_far if piece % 2 else kept
+        held = max(held, static + (problem.in_flight - 1) * kept + newest + max(transient))
     return held
 
 
@@ -179,7 +179,7 @@ class _Labels(NamedTuple):
 
     def where(self, index: Any) -> _Labels:
         """Return the labels at these indices."""
-        return _Labels(*(each[index] for each in self))
+        return _Labels(*(column[index] for column in self))
 
 
 def solve(problem: StageProblem, check: Check = lambda: None) -> StageSolution | None:
@@ -191,14 +191,14 @@ def solve(problem: StageProblem, check: Check = lambda: None) -> StageSolution |
     search = _Search(problem, check)
     best, cutoff, dropped = None, math.inf, math.inf
     for max_labels in MAX_LABELS:
-        found, dropped = search.cheapest(cutoff, max_labels)
-        if found is not None:
-            best, cutoff = found, found[0] * (1 - 1e-2 * ROUNDING)
+        cheapest, dropped = search.cheapest(cutoff, max_labels)
+        if cheapest is not None:
+            best, cutoff = cheapest, cheapest[0] * (1 - 1e-2 * ROUNDING)
         if dropped >= cutoff:
             break
     if best is not None:
         return weigh(problem, best[1], min(best[0], dropped))
-    lightest = weigh(problem, [int(each.argmin()) for each in search.weights], dropped)
+    lightest = weigh(problem, [int(weight.argmin()) for weight in search.weights], dropped)
     return lightest if lightest.peak_mib <= problem.room_mib else None
 
 
@@ -219,7 +219,7 @@ class _Search:
         self.weights = [known[id(options)] for options in problem.layers]
         self.transition = np.pad(problem.transition_ms, (0, 1))
         self.max_transient = [
-            max(float(each.transient_mib[each.piece % 2 == i].max(initial=0.0)) for each in unequal.values())
+            max(float(kind.transient_mib[kind.piece % 2 == i].max(initial=0.0)) for kind in unequal.values())
             for i in (0, 1)
         ]
         prices = memory_prices(list(unequal.values()), problem.in_flight)
@@ -233,13 +233,13 @@ class _Search:
         For each layer an array by price of a MiB and the layer's option: the least cost of all layers before
         it, their memory and the transition to it. At last the same of all layers, in one column.
         """
-        found = [np.zeros((len(prices), len(self.layers[0].cost_ms)))]
+        bounds = [np.zeros((len(prices), len(self.layers[0].cost_ms)))]
         after = [*(layer.piece // 2 for layer in self.layers[1:]), np.full(1, -1)]
         for layer, weight, layouts in zip(self.layers, self.weights, after, strict=True):
-            through = found[-1] + layer.cost_ms + prices[:, None] * weight
+            through = bounds[-1] + layer.cost_ms + prices[:, None] * weight
             steps = self.transition[layer.piece[:, None] // 2, layouts]
-            found.append((through[:, :, None] + steps).min(axis=1))
-        return found
+            bounds.append((through[:, :, None] + steps).min(axis=1))
+        return bounds
 
     def cheapest(self, cutoff: float, max_labels: int) -> tuple[tuple[float, list[int]] | None, float]:
         """Return the cheapest choice that fits and its cost, below a cutoff; None if none is found.
@@ -303,21 +303,21 @@ class _Search:
             np.maximum(held, labels.weight - labels.kept + recomputed),
             np.where(labels.piece % 2 == 1, joined, held),
         ]
-        return [labels.cost, held, *(each for each in needs if not np.array_equal(each, held))]
+        return [labels.cost, held, *(need for need in needs if not np.array_equal(need, held))]
 
 
 def memory_prices(options: Sequence[StrategyCosts], in_flight: int) -> Floats:
     """Return prices of a MiB in ms, from 0 on, around the rate at which options trade memory for time."""
-    spread = max(float(np.ptp(each.weight_mib(in_flight))) for each in options)
-    costly = max(max(float(np.ptp(each.cost_ms)), 1e-9 * float(each.cost_ms.max())) for each in options)
+    spread = max(float(np.ptp(costs.weight_mib(in_flight))) for costs in options)
+    costly = max(max(float(np.ptp(costs.cost_ms)), 1e-9 * float(costs.cost_ms.max())) for costs in options)
     return (costly / spread if spread else 0.0) * _PRICES
 
 
 def undominated(values: Sequence[Figures], group: Ints) -> Ints:
     """Return the indices of the undominated columns within each group; one of equal ones."""
     order = np.lexsort((*reversed(values), group))
-    others = [each[order] for each in values[1:]]  # by the first they are sorted
+    others = [column[order] for column in values[1:]]  # by the first they are sorted
     no_greater = np.equal.outer(group[order], group[order])
-    for each in others:
-        no_greater &= np.less_equal.outer(each, each)
+    for column in others:
+        no_greater &= np.less_equal.outer(column, column)
     return order[~np.triu(no_greater, 1).any(axis=0)]

@@ -93,7 +93,7 @@ def fitted(points: Iterable[tuple[float, float]], powers: Sequence[int] = POWERS
 
     Points are lengths in thousands of tokens, and measured values, all of 0 or more, or all of 0 or less.
 
-    >>> [round(each, 6) for each in fitted([(1, 3.0), (2, 7.0), (4, 21.0)])]
+    >>> [round(power, 6) for power in fitted([(1, 3.0), (2, 7.0), (4, 21.0)])]
     [1.0, 1.0, 1.0]
     >>> fitted([(1, 3.0), (2, 5.0), (4, 5.0)])[2]  # never a curve that bends down
     0.0
@@ -102,11 +102,11 @@ def fitted(points: Iterable[tuple[float, float]], powers: Sequence[int] = POWERS
 
     lengths, values = np.array(sorted(points), dtype=float).T
     weights = 1 / np.maximum(np.abs(values), np.abs(values).max() * 1e-9 or 1.0)
-    found = np.zeros(max(powers) + 1)
-    found[list(powers)], _ = nnls(
+    coefficients = np.zeros(max(powers) + 1)
+    coefficients[list(powers)], _ = nnls(
         (weights * lengths ** np.array(powers)[:, None]).T, weights * np.abs(values)
     )
-    return tuple((found * (-1 if values.sum() < 0 else 1) + 0.0).tolist())
+    return tuple((coefficients * (-1 if values.sum() < 0 else 1) + 0.0).tolist())
 
 
 def fit_rules(rows: Iterable[LengthTimeRow]) -> dict[str, LengthRule]:
@@ -118,7 +118,7 @@ def fit_rules(rows: Iterable[LengthTimeRow]) -> dict[str, LengthRule]:
     by_block: dict[str, list[LengthTimeRow]] = {}
     for row in rows:
         by_block.setdefault(row.block, []).append(row)
-    return {name: _fit(name, own) for name, own in by_block.items()}
+    return {name: _fit(name, rows) for name, rows in by_block.items()}
 
 
 def _fit(name: str, rows: Sequence[LengthTimeRow]) -> LengthRule:
@@ -141,8 +141,8 @@ def read_measured_lengths(path: str | Path) -> list[LengthTimeRow]:
     Raises:
         ProfileError: The file is wrong; one line with its path, the place and the remedy.
     """
-    found = csv_records(Path(path), "block and length", ProfileError, LengthTimeRow, others=True)
-    return [row for _, row in found]
+    records = csv_records(Path(path), "block and length", ProfileError, LengthTimeRow, others=True)
+    return [row for _, row in records]
 
 
 def read_length_rules(path: str | Path) -> dict[str, LengthRule]:
@@ -151,15 +151,15 @@ def read_length_rules(path: str | Path) -> dict[str, LengthRule]:
     Raises:
         ProfileError: The file is wrong; one line with its path, the place and the remedy.
     """
-    found = csv_records(Path(path), "block and power", ProfileError, LengthRuleRow, once=("block", "power"))
-    rows = [row for _, row in found]
+    records = csv_records(Path(path), "block and power", ProfileError, LengthRuleRow, once=("block", "power"))
+    rows = [row for _, row in records]
     rules = {}
     for name in dict.fromkeys(row.block for row in rows):
         terms = {row.power: row for row in rows if row.block == name}
-        own = [terms.get(power, LengthRuleRow(name, power, 0.0)) for power in range(1 + max(terms))]
-        memory = tuple(row.memory_mib or 0.0 for row in own)
-        has_memory = any(row.memory_mib is not None for row in own)
-        rules[name] = LengthRule(tuple(row.time_ms for row in own), memory if has_memory else None)
+        by_power = [terms.get(power, LengthRuleRow(name, power, 0.0)) for power in range(1 + max(terms))]
+        memory = tuple(row.memory_mib or 0.0 for row in by_power)
+        has_memory = any(row.memory_mib is not None for row in by_power)
+        rules[name] = LengthRule(tuple(row.time_ms for row in by_power), memory if has_memory else None)
     return rules
 
 

@@ -36,8 +36,8 @@ def with_modes(profile: Profile, placement: Placement) -> Profile:
     """
     points = dict(profile.points)
     for name, block in placement.runs.items():
-        if name not in points and (found := tuple(_points(profile, placement, name, block))):
-            points[name] = found
+        if name not in points and (of_mode := tuple(_points(profile, placement, name, block))):
+            points[name] = of_mode
     return profile if len(points) == len(profile.points) else replace(profile, points=points)
 
 
@@ -52,19 +52,19 @@ def _points(profile: Profile, placement: Placement, name: str, block: Block) -> 
     if not base:
         return
     written, decision = placement.by_name[block.name], placement.decisions[placement.decision_of[block.name]]
-    choice = next(each for each in decision.choices if placement.name_in(each, block.name) == name)
+    choice = next(mode for mode in decision.choices if placement.name_in(mode, block.name) == name)
     more, waiting_ms = block.time - written.time, placement.ms(block.time - written.time)
     again = [
-        each
-        for each in map(placement.by_name.__getitem__, decision.blocks)
-        if each.kind is Kind.F and each.stream == COMPUTE and set(each.devices) & set(block.devices)
-        if choice.by_name.get(each.name, each).time and block.kind is not Kind.F
+        forward
+        for forward in map(placement.by_name.__getitem__, decision.blocks)
+        if forward.kind is Kind.F and forward.stream == COMPUTE and set(forward.devices) & set(block.devices)
+        if choice.by_name.get(forward.name, forward).time and block.kind is not Kind.F
     ]
     if more > 0 and choice.name == OFFLOAD:
         for point in base:
             yield _plus(point, waiting_ms, waiting_ms * profile.blocking_w(point.clock_mhz))
     elif more > 0 and again:
-        yield from _with_forwards(profile, name, base, again, more / sum(each.time for each in again))
+        yield from _with_forwards(profile, name, base, again, more / sum(forward.time for forward in again))
     else:
         factor = block.time / written.time
         for point in base:
@@ -80,12 +80,12 @@ def _with_forwards(
 ) -> Iterator[OperatingPoint]:
     """Yield the points of a backward plus a share of the recomputed forwards, all at one clock."""
     fastest = profile.in_fastest_configs().points
-    forwards = [{point.clock_mhz: point for point in fastest.get(each.name, ())} for each in again]
-    shared = [point for point in base if all(point.clock_mhz in each for each in forwards)]
+    forwards = [{point.clock_mhz: point for point in fastest.get(forward.name, ())} for forward in again]
+    shared = [point for point in base if all(point.clock_mhz in by_clock for by_clock in forwards)]
     if not shared:
         fault = f"{name} computes {again[0].name} again, and the two have no clock in common"
         raise ProfileError(f"profile: {fault}; give rows of the block {name}")
     for point in shared:
-        added = [each[point.clock_mhz] for each in forwards]
-        time_ms, energy_mj = sum(each.time_ms for each in added), sum(each.energy_mj for each in added)
+        added = [by_clock[point.clock_mhz] for by_clock in forwards]
+        time_ms, energy_mj = sum(point.time_ms for point in added), sum(point.energy_mj for point in added)
         yield _plus(point, share * time_ms, share * energy_mj)

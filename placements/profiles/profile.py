@@ -87,7 +87,7 @@ class Profile:
         """Return a block's point at its highest clock, in its fastest configuration at this clock."""
         points = self.points[block]
         highest = points[-1].clock_mhz
-        return min((each for each in points if each.clock_mhz == highest), key=lambda each: each.time_ms)
+        return min((point for point in points if point.clock_mhz == highest), key=lambda point: point.time_ms)
 
     def in_fastest_configs(self) -> Profile:
         """Return the profile with the fastest configuration of each clock, for planners of clocks alone."""
@@ -129,15 +129,15 @@ class Profile:
 
         The option is the factor on the times of the profile.
         """
-        own_ms = sum(self.fastest(name).time_ms for name in placement.runs)
+        total_ms = sum(self.fastest(name).time_ms for name in placement.runs)
         other_ms = sum(block.time for block in placement.runs.values()) * placement.tick_ms
-        if 1 / DOUBTFUL < own_ms / other_ms < DOUBTFUL:
+        if 1 / DOUBTFUL < total_ms / other_ms < DOUBTFUL:
             return ""
         cause = f"its times are read as seconds; if they are milliseconds, set {option}=0.001"
-        if own_ms < other_ms:
+        if total_ms < other_ms:
             cause = f"correct the times or tick_ms of the placement, or set {option}"
         return (
-            f"its blocks take {own_ms:.6g} ms at their highest clocks, those of {placement.name} "
+            f"its blocks take {total_ms:.6g} ms at their highest clocks, those of {placement.name} "
             f"{other_ms:.6g} ms; {cause}"
         )
 
@@ -168,7 +168,7 @@ class Profile:
             blocks=timed(placement.blocks, Choice("")),
             transfer=tuple((a, b, math.ceil(ticks * finer)) for a, b, ticks in placement.transfer),
             decisions=tuple(
-                Decision(tuple(replace(each, blocks=timed(each.blocks, each)) for each in decision.choices))
+                Decision(tuple(replace(mode, blocks=timed(mode.blocks, mode)) for mode in decision.choices))
                 for decision in placement.decisions
             ),
         )
@@ -196,14 +196,14 @@ class Profile:
         for name, scale in (("time_scale", time_scale), ("energy_scale", energy_scale)):
             if not 0 < scale < math.inf:
                 raise ProfileError(f"{name}: {scale} is not a factor above 0")
-        found: dict[str, list[OperatingPoint]] = {}
+        by_block: dict[str, list[OperatingPoint]] = {}
         forms: tuple[type[ProfileRow | StageRow], ...] = (ProfileRow, StageRow)
         once = ("block", "frequency", "config")
         for _, row in csv_records(Path(path), "block and clock", ProfileError, *forms, once=once):
             costs = row.time * (1e3 * time_scale), row.energy * (1e3 * energy_scale)
-            found.setdefault(row.block, []).append(OperatingPoint(row.frequency, *costs, row.config))
+            by_block.setdefault(row.block, []).append(OperatingPoint(row.frequency, *costs, row.config))
         by_clock = attrgetter("clock_mhz", "config")
-        points = {block: tuple(sorted(points, key=by_clock)) for block, points in found.items()}
+        points = {block: tuple(sorted(points, key=by_clock)) for block, points in by_block.items()}
         return cls(device, points, blocking_power_w)
 
     def to_csv(self, path: str | Path) -> None:

@@ -70,8 +70,8 @@ def sliced(
 ('B1s0', 6, ('F1s0', 'B1s1'))]
     """
     blocks = placement.per_micro_batch.blocks
-    forwards = {name: each for each in blocks if each.kind is Kind.F for name in backwards_of(each.name)}
-    unknown = [each.name for each in blocks if each.kind is not Kind.F and each.name not in forwards]
+    forwards = {name: block for block in blocks if block.kind is Kind.F for name in backwards_of(block.name)}
+    unknown = [block.name for block in blocks if block.kind is not Kind.F and block.name not in forwards]
     _check(placement, num_slices, kv_share, unknown)
     ends = (Fraction(0), *slice_ends(placement, num_slices, attention_share, partition))
     by_name, numbers, kv = placement.by_name, range(num_slices), exact(kv_share)
@@ -81,7 +81,7 @@ def sliced(
     }
     shortest = Fraction(min(block.time for block in placement.blocks), num_slices)
     finer = _finer(itertools.chain(*until.values()), shortest)
-    held = {abs(units) for each in placement.blocks for units in (*each.units.values(), each.transient)} - {0}
+    held = {abs(n) for block in placement.blocks for n in (*block.units.values(), block.transient)} - {0}
     least = Fraction(min(held, default=1), num_slices)
     parts = _finer((units * x * y for units in held for x in ends for y in (1, kv)), least)
 
@@ -94,7 +94,7 @@ def sliced(
             if block.kind in (Kind.B, Kind.I):
                 row[-1] += sum(earlier)
             if block.kind in (Kind.B, Kind.W):
-                row[:-1] = [own - gradients for own, gradients in zip(row, earlier, strict=False)]
+                row[:-1] = [units - gradients for units, gradients in zip(row, earlier, strict=False)]
         return list(zip(*rows, strict=True))
 
     def names(source: str) -> list[str]:
@@ -110,7 +110,7 @@ def sliced(
         times, memories = _rounded(finer * ticks for ticks in until[block.name]), memory(block)
         for i in numbers[::step]:
             chained = block.kind is not Kind.W and i - step in numbers
-            own = replace(
+            of_slice = replace(
                 block,
                 name=f"{block.name}s{i}",
                 time=max(1, times[i]),
@@ -119,7 +119,7 @@ def sliced(
                 transient=math.ceil(block.transient * parts * (ends[i + 1] - ends[i])),
                 sequence_slice=i,
             )
-            made.append(own)
+            made.append(of_slice)
     unit = placement.memory_unit_mib
     return replace(
         placement,
@@ -131,8 +131,8 @@ def sliced(
             for source, target, ticks in placement.transfer
             for i in numbers
         ),
-        memory=placement.memory and tuple(each * parts for each in placement.memory),
-        static_memory=tuple(each * parts for each in placement.static_memory),
+        memory=placement.memory and tuple(units * parts for units in placement.memory),
+        static_memory=tuple(units * parts for units in placement.static_memory),
         memory_unit_mib=unit and unit / parts,
     )
 
@@ -167,7 +167,7 @@ def gpt_in_slices(gpt: PlacedGpt, num_slices: int = 8, partition: str = EVEN) ->
     if how.recompute != "none":
         raise PlacementError("recompute: true keeps no keys and values for later slices; use false")
     half = replace(layer, sequence_length=max(1, layer.sequence_length // 2))
-    long, short = (costs.cost(each, how, plan.micro_batch_size, 1, plan.group(0)) for each in (layer, half))
+    long, short = (costs.cost(kind, how, plan.micro_batch_size, 1, plan.group(0)) for kind in (layer, half))
     square_ms = {
         "F": max(0.0, 2 * (long.forward.time_ms - 2 * short.forward.time_ms)),
         "B": max(0.0, 2 * (long.backward.time_ms - 2 * short.backward.time_ms)),
@@ -202,7 +202,7 @@ def slice_ends(
         return parts
     if partition != EQUAL_TIME:
         raise PlacementError(f"partition: {partition!r} is not known; use {EVEN} or {EQUAL_TIME}")
-    times = {each.name: each.time for each in placement.per_micro_batch.blocks}
+    times = {block.name: block.time for block in placement.per_micro_batch.blocks}
     squares = sum(share * times[name] for name, share in _attention(placement, attention_share).items())
     share = float(squares / sum(times.values()))
     linear = 1 - share
@@ -211,7 +211,7 @@ def slice_ends(
 
 
 def _check(placement: Placement, num_slices: int, kv_share: float, unknown: list[str]) -> None:
-    name, updates = placement.name, {each.name for each in placement.optimizer_blocks}
+    name, updates = placement.name, {block.name for block in placement.optimizer_blocks}
     to_updates = any(target in updates for _, target, _ in placement.transfer)
     for is_wrong, message in (
         (num_slices < 1, f"num_slices: {num_slices} is not a whole number of at least 1; give one"),
@@ -240,12 +240,12 @@ def _attention(placement: Placement, attention_share: Shares) -> dict[str, Fract
     share = exact(attention_share)
     if not 0 <= share <= 1:
         raise PlacementError(f"attention_share: {attention_share} is not at least 0 and at most 1")
-    found = {block.name: share * (block.kind is not Kind.W) for block in blocks}
+    shares = {block.name: share * (block.kind is not Kind.W) for block in blocks}
     for block in blocks:
         halves = [placement.by_name[name] for name in block.after] if block.kind is Kind.W else []
-        for half in (each for each in halves if each.kind is Kind.I):
-            found[half.name] = min(Fraction(1), share * (half.time + block.time) / half.time)
-    return found
+        for half in (part for part in halves if part.kind is Kind.I):
+            shares[half.name] = min(Fraction(1), share * (half.time + block.time) / half.time)
+    return shares
 
 
 def _rounded(until: Iterable[Fraction]) -> list[int]:
@@ -256,4 +256,4 @@ def _rounded(until: Iterable[Fraction]) -> list[int]:
 def _finer(numbers: Iterable[Fraction], least: Fraction) -> int:
     """Return the factor of finer units: the least that makes all numbers whole, or a power of ten."""
     finest: int = 10 ** max(0, math.ceil(math.log10(_FINEST / least)))
-    return min(finest, math.lcm(*(Fraction(each).denominator for each in numbers)))
+    return min(finest, math.lcm(*(Fraction(number).denominator for number in numbers)))

@@ -18,10 +18,10 @@ def rounded(number: float) -> Fraction:
     return Fraction(round(number * 10**PLACES), 10**PLACES)
 
 
-def stage_of(layers: tuple[ModelLayer, ...]) -> Stage:
+def stage_from_layers(layers: tuple[ModelLayer, ...]) -> Stage:
     """Return some layers as one stage, exactly; a pass takes a nanosecond at least, also of no layers."""
     names = ("forward_ms", "backward_ms", "activation_mib", "weight_mib")
-    figures = {name: float(sum(rounded(getattr(each, name)) for each in layers)) for name in names}
+    figures = {name: float(sum(rounded(getattr(layer, name)) for layer in layers)) for name in names}
     return Stage(**figures | {name: max(10**-PLACES, figures[name]) for name in names[:2]})
 
 
@@ -40,7 +40,7 @@ def place_layout(
         remedy = "give both of the same model"
         raise LayoutError(f"layout: {fault} {layers.num_layers} and {layers.num_mtp}; {remedy}")
     ends = pairwise(accumulate(layout.sizes, initial=0))
-    stages = tuple(stage_of(layers.layers[first:end]) for first, end in ends)
+    stages = tuple(stage_from_layers(layers.layers[first:end]) for first, end in ends)
     shape = "v_shape" if layout.num_chunks == 1 else "loop_shape"
     chain = StageChain(stages, layout.num_devices, memory_mib, transfer_ms)
     return place(chain, shape, num_chunks=layout.num_chunks)

@@ -66,13 +66,13 @@ class Stage:
         """Return several stages merged into one; a figure is None where one of theirs is."""
         figures: dict[str, Any] = {}
         for name in vars(stages[0]):
-            known = [getattr(each, name) for each in stages]
+            known = [getattr(stage, name) for stage in stages]
             figures[name] = None if None in known else sum(map(exact, known))
         return cls(**figures)
 
     def part_of(self, number: int) -> Stage:
         """Return one of `number` equal parts of the stage."""
-        parts: dict[str, Any] = {name: each and exact(each) / number for name, each in vars(self).items()}
+        parts: dict[str, Any] = {name: cost and exact(cost) / number for name, cost in vars(self).items()}
         return Stage(**parts)
 
 
@@ -164,7 +164,7 @@ class StageChain:
     @property
     def knows_halves(self) -> bool:
         """Whether every piece has the time of its input gradient apart from its weight gradients."""
-        return all(each.input_gradient_ms is not None for each in self.pieces)
+        return all(piece.input_gradient_ms is not None for piece in self.pieces)
 
     def in_chunks(self, number: int) -> tuple[tuple[Stage, ...], str]:
         """Return the model in `number` pieces, and a note on how they were made; "" if they are its own.
@@ -179,10 +179,10 @@ class StageChain:
             return pieces, ""
         if self.stages and number % count == 0:
             parts = number // count
-            chunks = tuple(each.part_of(parts) for each in pieces for _ in range(parts))
+            chunks = tuple(piece.part_of(parts) for piece in pieces for _ in range(parts))
             return chunks, f"each stage cut into {parts} equal parts"
         if self.layers and number < count:
-            sizes = min_largest([float(each.forward_ms + each.backward_ms) for each in pieces], number)
+            sizes = min_largest([float(piece.forward_ms + piece.backward_ms) for piece in pieces], number)
             note = f"layers of each chunk: {','.join(map(str, sizes))}"
         elif self.stages and count % number == 0:
             sizes, note = (count // number,) * number, f"{count // number} stages in each chunk"
@@ -231,7 +231,7 @@ def place(chain: StageChain, shape: str, split_backward: bool = False, num_chunk
         notes.append("split backward" if chain.knows_halves else assumed)
     if len(pipelines) > 1:
         notes.append("each device holds the weights of two stages")
-    halves = [each.input_gradient_ms or exact(each.backward_ms) / 2 for each in chunks if split_backward]
+    halves = [chunk.input_gradient_ms or exact(chunk.backward_ms) / 2 for chunk in chunks if split_backward]
     figures = [(name, figure) for chunk in chunks for name, figure in vars(chunk).items()]
     tick = _unit([chain.transfer_ms, *halves, *(ms for name, ms in figures if name.endswith("_ms"))])
     unit = _unit([*chain.capacities_mib, *(mib for name, mib in figures if name.endswith("_mib"))])
@@ -270,7 +270,7 @@ def place(chain: StageChain, shape: str, split_backward: bool = False, num_chunk
         tick_ms=float(tick),
         transfer=tuple(triple for pieces in made for triple in transfers_of(pieces)),
         memory=tuple(map(capacity, chain.capacities_mib)) or None,
-        static_memory=tuple(math.ceil(each / unit) for each in weights),
+        static_memory=tuple(math.ceil(weight / unit) for weight in weights),
         memory_unit_mib=float(unit),
     )
     if recompute or offload:

@@ -11,7 +11,7 @@ from placements.forms.reading import Field, in_file
 from placements.forms.texts import read_yaml
 from placements.stages.stage_chain import StageChain, StagesError
 
-_OPTIONS = {each.key: each for each in declared_fields(StageChain)}
+_OPTIONS = {option.key: option for option in declared_fields(StageChain)}
 
 
 def read_stages(path: str | Path) -> StageChain:
@@ -57,9 +57,9 @@ def stages_of(num_stages: int | None = None, **columns: Any) -> StageChain:
     >>> stages_of(forward_ms=[10, 12], backward_ms=20, memory_mib=4096).pieces[1].forward_ms
     12.0
     """
-    given = {name: _plain(each) for name, each in columns.items()}
-    whole = {name: each for name in _OPTIONS if (each := given.pop(name, None)) is not None}
-    lengths = {name: len(each) for name, each in given.items() if isinstance(each, list)}
+    given = {name: _plain(column) for name, column in columns.items()}
+    whole = {name: option for name in _OPTIONS if (option := given.pop(name, None)) is not None}
+    lengths = {name: len(column) for name, column in given.items() if isinstance(column, list)}
     if num_stages is None and not lengths:
         raise StagesError("num_stages: has no value, and no column is a list; give either")
     count = max(lengths.values()) if num_stages is None else _plain(num_stages)
@@ -69,7 +69,7 @@ def stages_of(num_stages: int | None = None, **columns: Any) -> StageChain:
         if length != count:
             raise StagesError(f"{name}: has {length} numbers for {count} stages; give one each, or one")
     rows = [
-        {name: each[i] if isinstance(each, list) else each for name, each in given.items()}
+        {name: column[i] if isinstance(column, list) else column for name, column in given.items()}
         for i in range(count)
     ]
     return stages_from_dict({"stages": rows} | whole)

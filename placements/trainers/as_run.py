@@ -48,7 +48,7 @@ class Planned(NamedTuple):
             where a layer cannot be shared so.
         chunks: Layers of each virtual stage; None for those of the stages.
         remedy: Remedy for the user where a system runs the plan otherwise.
-        told: Fields of `TrainerJob` that a plan lacks.
+        job_fields: Fields of `TrainerJob` that a plan lacks.
     """
 
     rated: RatedPlan
@@ -56,7 +56,7 @@ class Planned(NamedTuple):
     rate: Callable[[Plan], RatedPlan]
     chunks: Sequence[range] | None = None
     remedy: str = ""
-    told: Mapping[str, Any] = {}
+    job_fields: Mapping[str, Any] = {}
 
     @property
     def plan(self) -> Plan:
@@ -107,7 +107,7 @@ class Planned(NamedTuple):
         ways = list(strategies)
         if self.fullest(self.rated)[0] and any(self._is_planned(strategy, in_part) for strategy in ways):
             return self.rated
-        reasons, found = list[str](), list[RatedPlan]()
+        reasons, fitting = list[str](), list[RatedPlan]()
         for strategy in ways:
             try:
                 run = self._least_recomputed(strategy, in_part)
@@ -115,11 +115,11 @@ class Planned(NamedTuple):
                 reasons.append(str(error))
                 continue
             fits, words = self.fullest(run)
-            found += [run] if fits else []
+            fitting += [run] if fits else []
             reasons.append(f"memory: as {system} shares the layers, {words}")
-        if not found:
+        if not fitting:
             raise PlanError(reasons[0])
-        return min(found, key=lambda run: run.time_ms)
+        return min(fitting, key=lambda run: run.time_ms)
 
     def _least_recomputed(self, strategy: LayerStrategy, in_part: bool) -> RatedPlan:
         """Return the run of a strategy with the fewest recomputed layers that fit; with all if none fits."""
@@ -183,13 +183,13 @@ def rate(plan: Plan, costs: LayerCosts) -> RatedPlan:
     estimates, stages_ms = [], []
     for number, stage in enumerate(plan.stages):
         group, layouts = plan.group(number), dict[object, LayerStrategy]()
-        own = tuple(
+        layers = tuple(
             strategy_costs({how: costs.cost(plan.layers[i], how, samples, m, group)}, m, layouts)
             for i, how in zip(stage.layers, stage.strategies, strict=True)
         )
         between = transitions_ms(costs, kinds, layouts.values(), samples, group)
         in_flight = min(plan.num_stages - number, m)
-        solution = weigh(StageProblem(own, between, in_flight, 0.0), (0,) * len(own))
+        solution = weigh(StageProblem(layers, between, in_flight, 0.0), (0,) * len(layers))
         stages_ms.append(solution.cost)
         estimates.append(StageEstimate(solution.time_ms, solution.sync_ms, solution.peak_mib, in_flight))
     transfers_ms = sum(

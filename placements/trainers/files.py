@@ -1,4 +1,4 @@
-"""The files of a plan or a layout for all systems, with their limits; and the reading of such a file."""
+"""Files of a plan or a layout for all trainers, with their limits, and the readers of these files."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def job_files(trainer: str, job: TrainerJob, comments: Sequence[str]) -> dict[st
     """
     _, name, write = TRAINERS[trainer]
     texts = {name: write(job, comments)}
-    own = "torchtitan_layers.py"
-    return texts | ({own: torchtitan.layers_text(job)} if own in texts[name] else {})
+    module = "torchtitan_layers.py"
+    return texts | ({module: torchtitan.layers_text(job)} if module in texts[name] else {})
 
 
 def read_any(path: str | Path) -> MegatronPipeline:
@@ -89,8 +89,8 @@ def export(planned: Planned, directory: Path) -> list[str]:
             texts["galvatron_differs.txt"] = "".join(f"{line}\n" for line in exported.differs)
         else:
             stages = exported.job.stages
-    if systems and planned.chunks is None and (own := _forks(planned.plan)):
-        texts, systems = texts | own, [*systems, "FlagScale and Primus with recomputation by stage"]
+    if systems and planned.chunks is None and (forks := _forks(planned.plan)):
+        texts, systems = texts | forks, [*systems, "FlagScale and Primus with recomputation by stage"]
     if stages is not None and stages.num_devices > 1:
         lines += _add("deepspeed.json", lambda: _bounds_text(stages), texts)
     for name, text in texts.items():
@@ -135,8 +135,8 @@ def layout_files(
             return texts, [*lines, f"torchtitan.txt: {error}"]
         if group not in (None, theirs := m // (m // p)):
             lines.append(
-                f"torchtitan.txt: Interleaved1F1B of torch has groups of {theirs} micro-batches, and what "
-                f"was timed has {group}"
+                f"torchtitan.txt: Interleaved1F1B of torch has groups of {theirs} micro-batches, and "
+                f"the timed run has {group}"
             )
     return texts, lines
 

@@ -242,10 +242,10 @@ def _part(total: int, count: int, where: str, what: str) -> int:
 
 def _division(form: GalvatronForm, num_layers: int) -> list[int]:
     """Return the layers of each stage; without ``pp_division`` equal numbers, and the rest on the last."""
-    num_stages, each = form.pp_deg, num_layers // form.pp_deg
+    num_stages, count = form.pp_deg, num_layers // form.pp_deg
     if form.pp_division is None:
-        _require(each > 0, f"pp_deg: {num_stages} is more than the {num_layers} layers; give at most these")
-        return [each] * (num_stages - 1) + [num_layers - each * (num_stages - 1)]
+        _require(count > 0, f"pp_deg: {num_stages} is more than the {num_layers} layers; give at most these")
+        return [count] * (num_stages - 1) + [num_layers - count * (num_stages - 1)]
     division = _numbers(form.pp_division, _MANY)
     _require(
         len(division) == num_stages,

@@ -59,7 +59,7 @@ class TrainerJob:
 
     @property
     def stage_modes(self) -> tuple[tuple[StageMode, ...], ...]:
-        """The modes, or the layout's recomputation as such."""
+        """The modes, or the layout's recomputation as modes."""
         recompute = self.layout.recompute if self.layout else "none"
         most = self.layout and self.layout.recomputed_layers
         kind: ModeKind = "recompute" if recompute == "full" else "selective"
@@ -94,8 +94,8 @@ def decoder_layers(model: ModelShape, system: str) -> tuple[TransformerLayer, ..
     kinds = list(dict.fromkeys(replace(layer, window=None, name="") for layer in inner))
     routed = [layer.has_experts for layer in inner]
     if len(kinds) == 2 and kinds[1].has_experts:
-        own = ("feed_forward_size", "num_experts", "experts_per_token", "shared_expert_size", "imbalance")
-        kinds[1] = replace(kinds[1], **{name: getattr(kinds[0], name) for name in own})
+        sizes = ("feed_forward_size", "num_experts", "experts_per_token", "shared_expert_size", "imbalance")
+        kinds[1] = replace(kinds[1], **{name: getattr(kinds[0], name) for name in sizes})
     if (
         not isinstance(model.layers[0], EmbeddingLayer)
         or len(set(kinds)) != 1
@@ -129,8 +129,8 @@ def model_sizes(model: ModelShape, system: str) -> dict[str, Any]:
     first, layer = layers[0], layers[-1]
     embedding, output = model.layers[0], model.layers[len(layers) + 1]
     assert isinstance(embedding, EmbeddingLayer) and isinstance(output, OutputLayer), "a decoder"
-    num_dense = sum(not each.has_experts for each in layers) if layer.has_experts else 0
-    windows = [each.window for each in layers]
+    num_dense = sum(not layer.has_experts for layer in layers) if layer.has_experts else 0
+    windows = [layer.window for layer in layers]
     window = max((size for size in windows if size is not None), default=None)
     every = windows.index(None) + 1 if window is not None and None in windows else 0
     if windows != [None if every and i % every == every - 1 else window for i in range(len(layers))]:
@@ -157,14 +157,14 @@ def model_sizes(model: ModelShape, system: str) -> dict[str, Any]:
     )
 
 
-def layout_of(fields: Mapping[str, Any], stages: PipelineLayout) -> Layout:
+def layout_from_fields(fields: Mapping[str, Any], stages: PipelineLayout) -> Layout:
     """Return the layout of fields by their names, which have the data-parallel size and the batch."""
-    own = {name: fields[name] for name in signature(Layout).parameters if name in fields}
+    of_layout = {name: fields[name] for name in signature(Layout).parameters if name in fields}
     shared = {name: fields[name] for name in signature(Degrees).parameters if name in fields}
     degrees = Degrees(**shared, pipeline=stages.num_devices, chunks=stages.num_chunks)
-    own["num_micro_batches"] = fields["batch"] // (degrees.data * fields["micro_batch_size"])
-    own["sequence_parallel"] = fields["sequence_parallel"] or degrees.tensor == 1
-    return Layout(degrees, **own)
+    of_layout["num_micro_batches"] = fields["batch"] // (degrees.data * fields["micro_batch_size"])
+    of_layout["sequence_parallel"] = fields["sequence_parallel"] or degrees.tensor == 1
+    return Layout(degrees, **of_layout)
 
 
 def plan_letters(model: ModelShape) -> list[str]:
@@ -179,7 +179,7 @@ def plan_letters(model: ModelShape) -> list[str]:
 def plan_stages(plan: Plan, chunks: Sequence[range] | None = None) -> PipelineLayout:
     """Return the parts of a decoder on the stages of a plan, or on its chunks."""
     letters = plan_letters(plan.model)
-    parts = ("".join(letters[i] for i in chunk) for chunk in chunks or [each.layers for each in plan.stages])
+    parts = ("".join(letters[i] for i in part) for part in chunks or [stage.layers for stage in plan.stages])
     # Trainers put the loss behind the layers of MTP.
     return PipelineLayout(plan.num_stages, tuple("".join(sorted(part, key=LOSS.__eq__)) for part in parts))
 

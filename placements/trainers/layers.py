@@ -66,7 +66,7 @@ class ModelLayers:
 
     def __post_init__(self) -> None:
         """Check the order of the parts, and their names."""
-        names = [each.layer for each in self.layers]
+        names = [row.layer for row in self.layers]
         for row, name in enumerate(names):
             if name in names[:row]:
                 raise LayoutError(
@@ -80,12 +80,12 @@ class ModelLayers:
     @cached_property
     def parts(self) -> str:
         """Their letters in order."""
-        return "".join(PART_OF_KIND[each.kind] for each in self.layers)
+        return "".join(PART_OF_KIND[row.kind] for row in self.layers)
 
     @property
     def has_memory(self) -> bool:
         """Whether any of them holds memory."""
-        return any(each.activation_mib or each.weight_mib for each in self.layers)
+        return any(row.activation_mib or row.weight_mib for row in self.layers)
 
     @property
     def num_layers(self) -> int:
@@ -100,7 +100,7 @@ class ModelLayers:
     def to_csv(self) -> str:
         """Return the CSV that `read_layers` reads."""
         columns = keys_of(ModelLayer)
-        return csv_text(columns, ([getattr(each, name) for name in columns] for each in self.layers))
+        return csv_text(columns, ([getattr(row, name) for name in columns] for row in self.layers))
 
 
 class RankTimes(NamedTuple):
@@ -123,7 +123,7 @@ def read_layers(path: str | Path) -> ModelLayers:
         return ModelLayers(tuple(row for _, row in rows))
 
 
-def layers_of(ranks: RankTimes) -> ModelLayers:
+def layers_from_ranks(ranks: RankTimes) -> ModelLayers:
     """Divide the times of stages or ranks among their parts.
 
     Raises:
@@ -131,12 +131,12 @@ def layers_of(ranks: RankTimes) -> ModelLayers:
             their times.
 
     >>> layout = PipelineLayout(3, ("Ett", "tt", "ttL"))
-    >>> found = layers_of(RankTimes(layout, (5.0, 4.0, 6.0), (9.0, 8.0, 12.0)))
-    >>> [(each.kind, each.forward_ms) for each in found.layers][:2]
+    >>> times = layers_from_ranks(RankTimes(layout, (5.0, 4.0, 6.0), (9.0, 8.0, 12.0)))
+    >>> [(layer.kind, layer.forward_ms) for layer in times.layers][:2]
     [('embedding', 1.0), ('layer', 2.0)]
     """
     parts = ranks.layout.of_rank
-    if any(EMBEDDING in each and LOSS in each and len(each) > 1 for each in parts):
+    if any(EMBEDDING in part and LOSS in part and len(part) > 1 for part in parts):
         raise LayoutError(
             "the embedding and the loss are in one time with the layers; measure two stages or more"
         )
@@ -150,8 +150,8 @@ def layers_of(ranks: RankTimes) -> ModelLayers:
             rows.append(ModelLayer(name, kind, forward[rank][is_end], backward[rank][is_end], 0.0, 0.0))
     rows.sort(key=lambda row: list(PART_OF_KIND).index(row.kind))
     lines = ["memory is not in the file: 0 MiB; fill it into layers.csv"]
-    if any(len(each) > 1 for each in parts):
-        is_known = any(each and not _ENDS & {*each} for each in parts)
+    if any(len(part) > 1 for part in parts):
+        is_known = any(part and not _ENDS & {*part} for part in parts)
         layers = "as long" if is_known else "as long, and the embedding or the loss next to nothing"
         lines.append(f"layers of one stage are assumed to take {layers}")
     return ModelLayers(tuple(rows), tuple(lines))
@@ -163,15 +163,15 @@ def _divided(groups: Sequence[str], times_ms: Sequence[float]) -> list[tuple[flo
     MTP counts as a layer beside one. Layers beside an embedding or a loss are as those of the other groups.
     """
     pairs = list(zip(groups, times_ms, strict=True))
-    pure = [time / len(each) for each, time in pairs if each and not _ENDS & {*each}]
-    mixed = [time / num for each, time in pairs if (num := sum(part not in _ENDS for part in each))]
+    pure = [time / len(group) for group, time in pairs if group and not _ENDS & {*group}]
+    mixed = [time / num for group, time in pairs if (num := sum(part not in _ENDS for part in group))]
     if not mixed:
         raise LayoutError("there is no transformer layer; give stages with layers")
     usual = median(pure) if pure else min(mixed)
-    found = []
-    for each, time in pairs:
-        others = max(1, len(each) - 1)
-        layer = min(usual, time / others) if _ENDS & {*each} else time / max(1, len(each))
-        end = max(time - layer * (len(each) - 1), _SHARE_OF_NOTHING * usual)
-        found.append((round(layer, 6), round(end, 6)))
-    return found
+    divided = []
+    for group, time in pairs:
+        others = max(1, len(group) - 1)
+        layer = min(usual, time / others) if _ENDS & {*group} else time / max(1, len(group))
+        end = max(time - layer * (len(group) - 1), _SHARE_OF_NOTHING * usual)
+        divided.append((round(layer, 6), round(end, 6)))
+    return divided

@@ -22,7 +22,7 @@ from placements.trainers.job import (
     StageMode,
     TrainerJob,
     decoder_layers,
-    layout_of,
+    layout_from_fields,
     model_sizes,
     plan_stages,
     plan_uniform,
@@ -31,10 +31,10 @@ from placements.trainers.job import (
 from placements.trainers.layout import LayoutError
 from placements.trainers.megatron_layout import LAYERS, arguments_of, group_size, pipeline_of
 from placements.trainers.stage_modes import common_mode
-from placements.trainers.words import argument_text, fields_read, given, table_of, written
+from placements.trainers.words import argument_text, fields_read, flag_table, given, written
 
 _SYSTEM = "Megatron-LM"
-_MODEL, _SHARING = table_of("Megatron-LM model"), table_of(_SYSTEM)
+_MODEL, _SHARING = flag_table("Megatron-LM model"), flag_table(_SYSTEM)
 _NOT_GPT_OSS = ("--swiglu", "--disable-bias-linear", "--add-qkv-bias")
 """Arguments that `gpt_oss_parts` stands for others of: a gate, and biases of all matrices."""
 
@@ -91,7 +91,7 @@ def _of_model(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a model that only Megatron-LM has; of None nothing is written."""
     inner, num_dense = fields["feed_forward_size"], fields["num_dense_layers"]
     window, is_latent, is_routed = fields["window"], fields["kv_rank"] is not None, fields["num_experts"] > 1
-    found = {
+    extra = {
         "max_positions": fields["sequence_length"],
         "inner_size": fields["dense_feed_forward_size"] or inner,
         "has_groups": fields["num_kv_heads"] is not None,
@@ -102,7 +102,7 @@ def _of_model(fields: Mapping[str, Any]) -> dict[str, Any]:
         "experts_per_token": None,
     }
     if is_routed:
-        found |= {
+        extra |= {
             "experts_per_token": fields["experts_per_token"],
             "expert_size": inner,
             "is_biased": fields["router_biases"],
@@ -110,8 +110,8 @@ def _of_model(fields: Mapping[str, Any]) -> dict[str, Any]:
             "dispatches": not fields["sends_tokens_once"],
         }
         if num_dense:
-            found["frequency"] = f"([0]*{num_dense}+[1]*{fields['num_layers'] - num_dense})"
-    return found
+            extra["frequency"] = f"([0]*{num_dense}+[1]*{fields['num_layers'] - num_dense})"
+    return extra
 
 
 def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
@@ -134,18 +134,18 @@ def read(words: Sequence[str], num_gpus: int) -> TrainerJob:
         if how["recompute"].startswith("offload"):
             job = replace(job, modes=tuple((StageMode("offload", count),) for count in job.num_layers))
             how["recompute"] = "none"
-        layout = layout_of(how, stages)
+        layout = layout_from_fields(how, stages)
     if "--hidden-size" in flags:
         texts = ("window_size", "frequency")
-        found = fields_read(flags, {name: ways for name, ways in _MODEL.items() if name not in texts})
+        values = fields_read(flags, {name: ways for name, ways in _MODEL.items() if name not in texts})
         known = job.fields
-        sizes = {name: value for name, value in found.items() if name in known}
+        sizes = {name: value for name, value in values.items() if name in known}
         sizes |= {"num_layers": stages.num_layers, "num_predict_layers": stages.num_mtp}
-        sizes["feed_forward_size"] = found.get("expert_size", found.get("inner_size"))
+        sizes["feed_forward_size"] = values.get("expert_size", values.get("inner_size"))
         if dense := re.fullmatch(
             r"\(?\[0\]\*(\d+)\+\[1\]\*\d+\)?", "".join(flags.get("--moe-layer-freq", []))
         ):
-            sizes |= {"num_dense_layers": int(dense[1]), "dense_feed_forward_size": found.get("inner_size")}
+            sizes |= {"num_dense_layers": int(dense[1]), "dense_feed_forward_size": values.get("inner_size")}
         if sizes["gpt_oss_parts"]:
             sizes |= {"gated": True, "biases": False, "qkv_biases": True}
         if window := flags.get("--window-size"):
@@ -187,7 +187,7 @@ def to_megatron(planned: Planned) -> PlanExport:
     if name in _SHARING["gathered"] and not layout.zero:
         flag = _SHARING["gathered"][name].split()[0]
         differs.append(
-            f"{flag} needs the distributed optimizer: weights of 16 bits are held beside those of {name}, "
+            f"{flag} needs the distributed optimizer: weights of 16 bits are held beside weights of {name}, "
             "about 2 bytes a parameter more than planned"
         )
     if sizes.get("gpt_oss_parts") and layout.degrees.tensor > 1 and not layout.degrees.whole_experts:
@@ -195,7 +195,7 @@ def to_megatron(planned: Planned) -> PlanExport:
     if sizes.get("rope_base") is None and not sizes.get("learned_positions", True):
         differs.append(f"positions: the base of {plan.model.name}'s is not known; none are written")
     stages = plan_stages(run.plan, planned.chunks)
-    job = TrainerJob(stages=stages, group=group, sizes=sizes, layout=layout, **planned.told)
+    job = TrainerJob(stages=stages, group=group, sizes=sizes, layout=layout, **planned.job_fields)
     head = f"Megatron-LM with megatron-core 0.16, pretrain_gpt.py on {plan.num_gpus} GPUs"
     return PlanExport(write(job, (head, *differs)), run, tuple(differs), job)
 

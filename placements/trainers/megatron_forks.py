@@ -22,7 +22,7 @@ from placements.trainers import megatron
 from placements.trainers.job import StageMode, TrainerJob
 from placements.trainers.layout import LayoutError
 from placements.trainers.stage_modes import ModeError, recomputed_layers, require_recompute
-from placements.trainers.words import argument_text, given, table_of
+from placements.trainers.words import argument_text, flag_table, given
 
 _METHODS = "--recompute-method-per-stage-micro-batch"
 _NUMBERS = "--recompute-num-layers-per-stage-micro-batch"
@@ -41,11 +41,11 @@ def write_flagscale(job: TrainerJob, comments: Sequence[str] = ()) -> str:
     number = max(job.layout.num_micro_batches if job.layout else 1, *map(len, job.modes))
     rows = [row if len(row) > 1 else row * number for row in job.modes]
     pairs = [[(len([*run]), n) for n, run in groupby(mode.layers for mode in row)] for row in rows]
-    runs = ((len([*run]), own) for own, run in groupby(pairs))
+    runs = ((len([*run]), row) for row, run in groupby(pairs))
     every = replace(job, modes=tuple((StageMode("recompute", count),) for count in job.num_layers))
     options = megatron.arguments(job) | megatron.mode_arguments(every)
     options[_METHODS] = [f"[{len(rows)}, {number}, 1]"]
-    options[_NUMBERS] = [str([count, *(n for pair in own for n in pair)]) for count, own in runs]
+    options[_NUMBERS] = [str([count, *(n for pair in row for n in pair)]) for count, row in runs]
     if job.layout is None:
         comments = (*comments, "add --hetero-process-meshes TP CP EP DP PP, without which lists are not read")
     else:
@@ -96,18 +96,18 @@ def write_primus(job: TrainerJob, comments: Sequence[str] = ()) -> str:
         else:
             data = {"recompute_granularity": "full", "recompute_method": None}
             data["recompute_layer_ids"] = recomputed_layers(job)
-    found = dict(_setting(flag, value) for flag, value in options.items())
-    lines = (f"{name}: {json.dumps(value)}\n" for name, value in (found | data).items())
+    settings = dict(_setting(flag, value) for flag, value in options.items())
+    lines = (f"{name}: {json.dumps(value)}\n" for name, value in (settings | data).items())
     return "".join([*(f"# {line}\n" for line in comments), *lines])
 
 
-_NAMES = table_of("Primus")
+_NAMES = flag_table("Primus")
 """Settings whose names are others than on the command line, and those that are lists."""
 
 
 def _setting(flag: str, value: object) -> tuple[str, object]:
     """Return an argument of Megatron-LM as a setting of a YAML file."""
-    start = next((each for each in ("--no-", "--disable-") if flag.startswith(each)), "--")
+    start = next((prefix for prefix in ("--no-", "--disable-") if flag.startswith(prefix)), "--")
     name = flag.removeprefix(start).replace("-", "_")
     if isinstance(value, list) and name not in _NAMES["list"]:
         value = Field(" ".join(value), flag, LayoutError).parsed

@@ -67,12 +67,12 @@ def read_notation(text: str, num_devices: int, where: str = "layout") -> Pipelin
     """
     unrolled = text.replace(",", "")
     for pattern in _REPEATED:
-        repeated = [len(found[1]) * int(found[2][:9]) for found in pattern.finditer(unrolled)]
+        repeated = [len(match[1]) * int(match[2][:9]) for match in pattern.finditer(unrolled)]
         if len(unrolled) + sum(repeated) > _MAX_PARTS:
             raise LayoutError(
                 f"{where}: has more than {_MAX_PARTS} parts; check the numbers behind its stars"
             )
-        unrolled = pattern.sub(lambda found: found[1] * int(found[2]), unrolled)
+        unrolled = pattern.sub(lambda match: match[1] * int(match[2]), unrolled)
     stages = tuple(unrolled.split("|"))
     for stage in stages:
         for letter in stage:
@@ -189,11 +189,11 @@ def arguments_of(layout: PipelineLayout, group: int | None = None) -> dict[str, 
         LayoutError: Megatron-LM would refuse the layout.
     """
     check_megatron(layout, layout.num_layers, layout.num_mtp)
-    found: dict[str, object] = {LAYERS: layout.num_layers, RANKS: layout.num_devices}
-    found |= {MTP_LAYERS: layout.num_mtp} if layout.num_mtp else {}
-    found |= {LAYOUT: write_notation(layout)} if len(layout.stages) > 1 else {}
+    arguments: dict[str, object] = {LAYERS: layout.num_layers, RANKS: layout.num_devices}
+    arguments |= {MTP_LAYERS: layout.num_mtp} if layout.num_mtp else {}
+    arguments |= {LAYOUT: write_notation(layout)} if len(layout.stages) > 1 else {}
     is_own = layout.num_chunks > 1 and group not in (None, layout.num_devices)
-    return found | ({GROUP: group} if is_own else {})
+    return arguments | ({GROUP: group} if is_own else {})
 
 
 def _value(name: str, flags: Mapping[str, Sequence[str]]) -> str:
@@ -218,13 +218,13 @@ def _layers_of_stages(numbers: Mapping[str, int], counts_ends: Sequence[bool]) -
             f"cannot be set at the same time with {' and '.join(_ENDS)}; leave out one kind"
         )
     left, num_left = num_layers + sum(counts_ends) - sum(known.values()), ranks - len(known)
-    each, over = divmod(left, num_left) if num_left else (0, left)
+    per_rank, over = divmod(left, num_left) if num_left else (0, left)
     if left < 0 or over:
         raise LayoutError(
             f"{LAYERS}: Megatron-LM: {left} layers are not divisible by the {num_left} stages that have "
             f"them; change {LAYERS} or {RANKS}, or give {LAYOUT}"
         )
-    of_rank = [known.get(rank, each) for rank in range(ranks)]
+    of_rank = [known.get(rank, per_rank) for rank in range(ranks)]
     name, chunks, size = CHUNKS, numbers.get(CHUNKS, 1), 1
     if CHUNK_LAYERS in numbers and CHUNKS not in numbers:
         name, size = CHUNK_LAYERS, numbers[CHUNK_LAYERS]

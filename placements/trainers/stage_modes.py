@@ -40,14 +40,14 @@ def common_mode(job: TrainerJob) -> StageMode:
         ModeError: Stages or micro-batches have different modes.
     """
     pairs = zip(modes_by_stage(job), job.num_layers, strict=True)
-    own = {i: (mode, count) for i, (mode, count) in enumerate(pairs) if count}
-    most = max((mode for mode, _ in own.values()), key=lambda mode: mode.layers, default=StageMode())
-    if all(mode == (most.kind, min(most.layers, count)) for mode, count in own.values()):
+    filled = {i: (mode, count) for i, (mode, count) in enumerate(pairs) if count}
+    most = max((mode for mode, _ in filled.values()), key=lambda mode: mode.layers, default=StageMode())
+    if all(mode == (most.kind, min(most.layers, count)) for mode, count in filled.values()):
         return most
-    verb, stages = _VERBS[most.kind], [i for i, (mode, _) in own.items() if mode.kind == most.kind]
-    if len(stages) < len(own):
+    verb, stages = _VERBS[most.kind], [i for i, (mode, _) in filled.items() if mode.kind == most.kind]
+    if len(stages) < len(filled):
         raise ModeError(f"cannot {verb} in {_stages(stages)} alone")
-    numbers = ", ".join(str(own[i][0].layers) for i in stages)
+    numbers = ", ".join(str(filled[i][0].layers) for i in stages)
     raise ModeError(f"cannot {verb} {numbers} layers of its stages, but as many in each")
 
 
@@ -60,15 +60,15 @@ def recomputed_layers(job: TrainerJob) -> list[int]:
     require_recompute(job)
     stages = ([number for part, number in stage if part == LAYER] for stage in job.stages.numbered)
     modes = modes_by_stage(job)
-    return [number for own, mode in zip(stages, modes, strict=True) for number in own[: mode.layers]]
+    return [number for numbers, mode in zip(stages, modes, strict=True) for number in numbers[: mode.layers]]
 
 
 def require_recompute(job: TrainerJob) -> None:
     """Raise a `ModeError` where a stage neither keeps activations nor recomputes whole layers."""
     is_mixed = len({mode.kind for row in job.stage_modes for mode in row}) > 1
     for kind in ("selective", "offload"):
-        if own := [i for i, row in enumerate(job.stage_modes) if any(mode.kind == kind for mode in row)]:
-            raise ModeError(f"cannot {_VERBS[kind]} in {_stages(own)}{' beside other modes' * is_mixed}")
+        if wrong := [i for i, row in enumerate(job.stage_modes) if any(mode.kind == kind for mode in row)]:
+            raise ModeError(f"cannot {_VERBS[kind]} in {_stages(wrong)}{' beside other modes' * is_mixed}")
 
 
 def _stages(numbers: Sequence[int]) -> str:
@@ -102,9 +102,9 @@ def chosen_modes(
             if not _NAME.fullmatch(name):
                 known = "keep, recompute, selective, offload, or as recompute 3"
                 raise LayoutError(f"modes[{number}]: {name!r} is unknown to trainers; name it {known}")
-        copied = {name for each in decision.blocks for name in placement.by_name[each].after}
-        own = [i for i, block in enumerate(stages) if block.name in decision.blocks]
-        for i in own or [i for i, block in enumerate(stages) if block.name in copied]:
+        copied = {name for block in decision.blocks for name in placement.by_name[block].after}
+        decided = [i for i, block in enumerate(stages) if block.name in decision.blocks]
+        for i in decided or [i for i, block in enumerate(stages) if block.name in copied]:
             most = job.num_layers[i]
             parts = [decision.names[chosen[n][number]].partition(" ") for n in order]
             counts = [0 if kind == "keep" else min(int(count or most), most) for kind, _, count in parts]

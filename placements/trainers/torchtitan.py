@@ -26,7 +26,7 @@ from placements.trainers.as_run import PlanExport, Planned
 from placements.trainers.job import (
     TrainerJob,
     decoder_layers,
-    layout_of,
+    layout_from_fields,
     model_sizes,
     plan_stages,
     plan_uniform,
@@ -34,10 +34,10 @@ from placements.trainers.job import (
 )
 from placements.trainers.layout import EMBEDDING, LAYER, LOSS, MTP, LayoutError, PipelineLayout
 from placements.trainers.stage_modes import recomputed_layers
-from placements.trainers.words import argument_text, fields_read, given, known, table_of, written
+from placements.trainers.words import argument_text, fields_read, flag_table, given, known, written
 
 _SYSTEM = "torchtitan"
-_FLAGS = table_of(_SYSTEM)
+_FLAGS = flag_table(_SYSTEM)
 
 PARTS = "module_fqns_per_model_part"
 """Name of the lists of modules, in the section ``parallelism``."""
@@ -211,8 +211,8 @@ def read(words: Sequence[str]) -> TrainerJob:
         how |= {"recompute": "full", "recomputed_layers": most}
     elif f"{_CHECKPOINT}selective" in words:
         how |= {"recompute": "selective", "recompute_modules": ("operators",)}
-    own: dict[str, Any] = {name: how[name] for name in ("sequence_length", "precision") if name in how}
-    return TrainerJob(stages=stages, sizes=without_defaults({**sizes, **own}), layout=layout_of(how, stages))
+    sizes = {**sizes, **{name: how[name] for name in ("sequence_length", "precision") if name in how}}
+    return TrainerJob(stages=stages, sizes=without_defaults(sizes), layout=layout_from_fields(how, stages))
 
 
 def to_torchtitan(planned: Planned) -> PlanExport:
@@ -241,7 +241,7 @@ def to_torchtitan(planned: Planned) -> PlanExport:
         differs.append(f"torchtitan 0.3.0 has no {name}: give --module and --config of your own")
     if precision not in _PRECISIONS:
         differs.append(f"{precision} is of a config of your own, with its converter")
-    if planned.told.get("overlap_tensor_parallel"):
+    if planned.job_fields.get("overlap_tensor_parallel"):
         differs.append("add --compile.enable --compile.enable_async_tensor_parallel, as is timed")
     layout = plan_uniform(run.plan, planned.chunks)
     if layout.degrees.data == layout.degrees.context == 1:
@@ -287,8 +287,8 @@ def _strategies(common: LayerStrategy, layer: TransformerLayer) -> Iterator[Laye
             for degree in degrees
             if layer.num_experts % degree == 0 and plain.num_gpus % degree == 0
         ]
-    for each in shared:
-        yield each
-        yield replace(each, recompute="none")
-        if each.tensor_parallel > 1 and each.sequence == "none":
-            yield replace(each, recompute="none", sequence="megatron")
+    for strategy in shared:
+        yield strategy
+        yield replace(strategy, recompute="none")
+        if strategy.tensor_parallel > 1 and strategy.sequence == "none":
+            yield replace(strategy, recompute="none", sequence="megatron")

@@ -30,15 +30,15 @@ _SETTERS = ("read", "let", "unset", "printf", "mapfile", "getopts", "for")
 """Commands that set the variables named behind them."""
 
 
-def table_of(trainer: str) -> Table:
+def flag_table(trainer: str) -> Table:
     """Return the arguments of a trainer in `trainer_arguments.csv`, in the order that they are written in."""
-    found = dict[str, dict[Any, str]]()
+    table = dict[str, dict[Any, str]]()
     for row in csv_rows(Path(__file__).parents[1] / "trainer_arguments.csv", "argument", LayoutError):
         if row.text("trainer") == trainer:
             value = row["value"].parsed if "value" in row else None
             key = row.cells.get("value") if value is None else value
-            found.setdefault(row.text("field"), {})[key] = row.cells.get("arguments", "")
-    return found
+            table.setdefault(row.text("field"), {})[key] = row.cells.get("arguments", "")
+    return table
 
 
 def argument_words(path: str | Path, names: tuple[str, ...]) -> list[str]:
@@ -106,10 +106,10 @@ def _script_words(tokens: Iterable[str], names: tuple[str, ...]) -> list[str]:
             values.setdefault(token, set()).add(f"${token}")
         elif command in ("source", ".") and token[:1] not in "/~" and not token.endswith("/activate"):
             raise LayoutError(f"{command} {_line(token)}: is not followed; write its commands out")
-        own = shlex.split(text) if " --" in f" {text}" else [token]
-        if depth and (under := [word for word in own if word.startswith(names)]):
+        parts = shlex.split(text) if " --" in f" {text}" else [token]
+        if depth and (under := [word for word in parts if word.startswith(names)]):
             raise LayoutError(f"{under[0]}: is under a condition or in a loop; write only the command itself")
-        words += own
+        words += parts
         command = command or ("" if token in _KEYWORDS else token)
     return [_filled(word, values) for word in words]
 
@@ -119,8 +119,8 @@ def _filled(word: str, values: Mapping[str, set[str]]) -> str:
 
     def value(variable: re.Match[str]) -> str:
         plain, in_braces, default = variable.groups()
-        found = values.get(plain or in_braces, {""})
-        return variable[0] if len(found) > 1 else next(iter(found)) or default or variable[0]
+        texts = values.get(plain or in_braces, {""})
+        return variable[0] if len(texts) > 1 else next(iter(texts)) or default or variable[0]
 
     filled = word
     for _ in range(_MOST_NESTED):
@@ -129,12 +129,12 @@ def _filled(word: str, values: Mapping[str, set[str]]) -> str:
 
 
 def _require_one_value(words: Sequence[str], names: tuple[str, ...]) -> None:
-    found = dict[str, str]()
+    seen = dict[str, str]()
     for word, after in pairwise(words):
         name, equals, value = word.partition("=")
         value = value if equals else after
-        if name.startswith(names) and found.setdefault(name, value) != value:
-            both = f"{_line(found[name])} and {_line(value)}"
+        if name.startswith(names) and seen.setdefault(name, value) != value:
+            both = f"{_line(seen[name])} and {_line(value)}"
             raise LayoutError(f"{name}: is there with {both}; give a script with one of them")
 
 
@@ -151,17 +151,17 @@ def given(words: Iterable[str]) -> dict[str, list[str]]:
     >>> given(["--a", "--b=1", "2", ";", "3"])
     {'--a': [], '--b': ['1', '2']}
     """
-    found: dict[str, list[str]] = {}
+    flags: dict[str, list[str]] = {}
     values: list[str] = []
     for word in words:
         if word.startswith("--"):
             name, equals, value = word.partition("=")
-            values = found[name] = [value] if equals else []
+            values = flags[name] = [value] if equals else []
         elif word == ";" or (values and (":" in word or word.startswith("$"))):
             values = []
         else:
             values.append(word)
-    return found
+    return flags
 
 
 def known(name: str, word: str) -> str:
@@ -180,21 +180,21 @@ def argument_text(options: Mapping[str, object], comments: Iterable[str] = ()) -
     lines = [f"# {line}" for line in comments]
     for name, value in options.items():
         values = value if isinstance(value, list) else [] if value is None else [value]
-        lines.append(" ".join([name, *(shlex.quote(str(each)) for each in values)]))
+        lines.append(" ".join([name, *(shlex.quote(str(word)) for word in values)]))
     return "\n".join(lines) + "\n"
 
 
 def written(record: Mapping[str, Any], table: Table) -> dict[str, object]:
     """Return the flags of fields with their values; fields of None are left out."""
-    found: dict[str, object] = {}
+    flags: dict[str, object] = {}
     for name, ways in table.items():
         value = record.get(name)
         if value in ways and value is not None:
-            found |= {flag: words or None for flag, words in given(ways[value].split()).items()}
+            flags |= {flag: words or None for flag, words in given(ways[value].split()).items()}
         elif None in ways and value is not None:
             is_whole = not isinstance(value, str) and value == int(value)
-            found[ways[None]] = int(value) if is_whole else value
-    return found
+            flags[ways[None]] = int(value) if is_whole else value
+    return flags
 
 
 def fields_read(said: Mapping[str, list[str]], table: Table) -> dict[str, Any]:
@@ -203,20 +203,20 @@ def fields_read(said: Mapping[str, list[str]], table: Table) -> dict[str, Any]:
     Raises:
         LayoutError: A number is none.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, ways in table.items():
         if (flag := ways.get(None, "")) in said:
             text = "".join(said[flag][:1])
             try:
-                found[name] = int(text) if text.isdecimal() else float(text)
+                fields[name] = int(text) if text.isdecimal() else float(text)
             except ValueError:
                 raise LayoutError(f"{flag}: {text!r} is not a number; write the number itself") from None
             continue
         choices = {value: given(words.split()) for value, words in ways.items() if value is not None}
         there = {
-            value: len(own)
-            for value, own in choices.items()
-            if all(each in said and said[each][: len(words)] == words for each, words in own.items())
+            value: len(flags)
+            for value, flags in choices.items()
+            if all(flag in said and said[flag][: len(words)] == words for flag, words in flags.items())
         }
-        found |= {name: max(there, key=lambda value: there[value])} if there else {}
-    return found
+        fields |= {name: max(there, key=lambda value: there[value])} if there else {}
+    return fields

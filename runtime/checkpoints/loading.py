@@ -68,26 +68,26 @@ def load_checkpoint(
     def first(values: list[Any]) -> Any:
         return next(filter(None, values), None)
 
-    told = transport.collect(manifests(folder) if device == 0 else None)
-    num_devices, readable, passed_over = len(told), told[0][0], list(told[0][1])
+    collected = transport.collect(manifests(folder) if device == 0 else None)
+    num_devices, readable, passed_over = len(collected), collected[0][0], list(collected[0][1])
     places = places_of(state.parameters, transport.collect)
 
     def wrong_file(manifest: Manifest) -> Any:
         return first(transport.collect(manifest.wrong_file(device, num_devices)))
 
     manifest = _newest_whole(folder, readable, passed_over, wrong_file)
-    found = _resumed(manifest, facts, max_iterations, passed_over)
+    resumed = _resumed(manifest, facts, max_iterations, passed_over)
     names = set().union(*transport.collect([shard.name for shard in state.parameters]))
     reader = _reader(manifest)
     if reason := first(transport.collect(_why_other(reader, state, places, names))):
         raise ScriptError(f"resume: {manifest.folder} was made with another model ({reason})")
     notes = transport.collect(_load(reader, state, places))
-    changed = ", ".join(dict.fromkeys(note for each in notes for note in each))
+    changed = ", ".join(dict.fromkeys(note for of_device in notes for note in of_device))
     return replace(
-        found,
+        resumed,
         extra=_extra(reader, manifest.num_devices, device, num_devices, transport.device),
-        notes=(*found.notes, *([f"resume: with another {changed}"] if changed else [])),
-        is_same=found.is_same and not changed,
+        notes=(*resumed.notes, *([f"resume: with another {changed}"] if changed else [])),
+        is_same=resumed.is_same and not changed,
     )
 
 
@@ -158,16 +158,16 @@ def _reader(manifest: Manifest) -> ShardReader:
 def _resumed(
     manifest: Manifest, facts: Mapping[str, Any], max_iterations: int | None, passed_over: list[str]
 ) -> Resumed:
-    found = changes(manifest, facts)
+    changed = changes(manifest, facts)
     if max_iterations is not None and manifest.iterations >= max_iterations:
         raise ScriptError(
             f"resume: {manifest.folder} has {manifest.iterations} iterations done already; "
             f"ask for more than that, not {max_iterations}"
         )
-    said = [*found, *moves(manifest, facts)]
+    said = [*changed, *moves(manifest, facts)]
     line = [f"from {manifest.folder}, with another {', '.join(said)}"] if said else []
     notes = tuple(f"resume: {note}" for note in (*passed_over, *line))
-    return Resumed(manifest.iterations, notes=notes, is_same=not found)
+    return Resumed(manifest.iterations, notes=notes, is_same=not changed)
 
 
 def _why_other(
@@ -197,7 +197,7 @@ def _load(reader: ShardReader, state: TrainingState, places: Mapping[str, Tensor
             name, _, state_name = rest.rpartition("/")
             state_names.setdefault(name, []).append(state_name)
     items: list[Item] = []
-    found: list[tuple[Tensor, str, dict[str, Tensor]]] = []
+    loaded: list[tuple[Tensor, str, dict[str, Tensor]]] = []
     for shard, weight in state.parameters.items():
         if not weight.numel():
             continue
@@ -211,14 +211,14 @@ def _load(reader: ShardReader, state: TrainingState, places: Mapping[str, Tensor
                 continue
             size, dtype = whole
             if size == place.size:
-                own, tensors[name] = place, torch.empty_like(weight, dtype=dtype)
+                where, tensors[name] = place, torch.empty_like(weight, dtype=dtype)
             else:
-                own, tensors[name] = TensorPlace((0,) * len(size), size), torch.empty(size, dtype=dtype)
-            items.append(Item(prefix + name, tensors[name], own))
-        found.append((weight, prefix, tensors))
+                where, tensors[name] = TensorPlace((0,) * len(size), size), torch.empty(size, dtype=dtype)
+            items.append(Item(prefix + name, tensors[name], where))
+        loaded.append((weight, prefix, tensors))
     read = reader.read(items)
     changed: dict[str, None] = {}
-    for weight, prefix, tensors in found:
+    for weight, prefix, tensors in loaded:
         plain = read.get(prefix, {"state": {}, "hyper_parameters": {}})
         states.load_state_of(weight, tensors | plain["state"])
         changed |= dict.fromkeys(states.load_hyper_parameters_of(weight, plain["hyper_parameters"]))
@@ -229,13 +229,13 @@ def _extra(
     reader: ShardReader, num_before: int, device: int, num_devices: int, torch_device: torch.device
 ) -> dict[str, Any]:
     """Return the callers' additions, and take over the states of the random generators if they are ours."""
-    keys = [f"extra/{each}" for each in range(num_before)]
+    keys = [f"extra/{number}" for number in range(num_before)]
     is_same = num_before == num_devices
     random = [f"random/{device}"] if is_same else []
     read = reader.read([Item(key) for key in (*keys, *random)])
     for key in random:
         set_random_states(read[key], torch_device)
-    found: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     for key in reversed(keys):
-        found |= read[key]
-    return found | (read[keys[device]] if is_same else {})
+        extra |= read[key]
+    return extra | (read[keys[device]] if is_same else {})

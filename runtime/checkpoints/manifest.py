@@ -99,9 +99,9 @@ def changes(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
     Raises:
         ScriptError: It is of another model.
     """
-    then, now = (each["num_micro_batches"] for each in (manifest.facts, facts))
-    found = _changed_options(manifest, facts["model"])
-    return found + ([f"num_micro_batches {then} -> {now}"] if then != now else [])
+    then, now = (run["num_micro_batches"] for run in (manifest.facts, facts))
+    changed = _changed_options(manifest, facts["model"])
+    return changed + ([f"num_micro_batches {then} -> {now}"] if then != now else [])
 
 
 def _changed_options(manifest: Manifest, model: Mapping[str, Any]) -> list[str]:
@@ -119,7 +119,7 @@ def moves(manifest: Manifest, facts: Mapping[str, Any]) -> list[str]:
     before, now = manifest.facts["placement"], facts["placement"]
     if before == now:
         return []
-    names = [each.get("name") for each in (before, now)]
+    names = [placement.get("name") for placement in (before, now)]
     detail = "same name, other blocks" if names[0] == names[1] else f"{names[0]} -> {names[1]}"
     return [f"placement ({detail})"]
 
@@ -202,6 +202,6 @@ def digest_of(path: Path) -> str | None:
 
 def _manifest_paths(folder: Path) -> dict[int, Path]:
     """Return where the manifest of each checkpoint is or would be, by iterations, the greatest first."""
-    found = {path.name.removeprefix("iteration_"): path for path in folder.glob("iteration_*")}
-    by_number = {int(number): path / "manifest.json" for number, path in found.items() if number.isdecimal()}
+    folders = {path.name.removeprefix("iteration_"): path for path in folder.glob("iteration_*")}
+    by_number = {int(text): path / "manifest.json" for text, path in folders.items() if text.isdecimal()}
     return dict(sorted(by_number.items(), reverse=True))

@@ -90,8 +90,8 @@ class OptimizerStates:
         moved = {*_RATES, *(_MOMENTA if _is_cyclic(ours, saved) else ())}
         others = sorted((ours.keys() & saved.keys()) - moved - {"param_names"})
         before, now = (
-            {name: each[name] for name in others} | {"lr": each.get("initial_lr", each.get("lr"))}
-            for each in (saved, ours)
+            {name: group[name] for name in others} | {"lr": group.get("initial_lr", group.get("lr"))}
+            for group in (saved, ours)
         )
         for name in (moved if before["lr"] == now["lr"] else moved - {*_RATES}) & saved.keys():
             if isinstance(group.get(name), Tensor):

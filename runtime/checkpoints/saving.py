@@ -127,7 +127,7 @@ class Checkpoints:
         of_all = self._transport.collect(items)
         failure: CheckpointError | None = None
         if self._device == 0:
-            planner = ShardSaver([item for each in of_all for item in each])
+            planner = ShardSaver([item for of_device in of_all for item in of_device])
             writer = self._writer(num_done, facts, len(of_all))
             try:
                 with warnings.catch_warnings():

@@ -115,10 +115,10 @@ class ShardWriter(FileSystemWriter):
         """Write the file of this process."""
         written = super().write_data(plan, planner).wait()
         flush_folder(self._folder)
-        names = {each.storage_data.relative_path for each in written}
+        names = {result.storage_data.relative_path for result in written}
         digests = {name: digest_of(self._folder / name) or "" for name in names}
         results: list[WriteResult] = [
-            _DigestedResult(**vars(each), digest=digests[each.storage_data.relative_path]) for each in written
+            _DigestedResult(**vars(part), digest=digests[part.storage_data.relative_path]) for part in written
         ]
         done: Future[list[WriteResult]] = Future()
         done.set_result(results)
@@ -127,8 +127,8 @@ class ShardWriter(FileSystemWriter):
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """End the checkpoint, by one process."""
         super().finish(metadata, results)
-        of_all = [cast(_DigestedResult, each) for written in results for each in written]
-        digests = {each.storage_data.relative_path: each.digest for each in of_all}
+        of_all = [cast(_DigestedResult, result) for written in results for result in written]
+        digests = {result.storage_data.relative_path: result.digest for result in of_all}
         self._finish(digests | {METADATA: digest_of(self._folder / METADATA) or ""})
 
 
@@ -150,10 +150,10 @@ class ShardReader:
 
     def size_and_dtype(self, key: str) -> tuple[tuple[int, ...], torch.dtype] | None:
         """Return size and type of a whole tensor; None if there is no tensor under this key."""
-        found = self.contents.get(key)
-        if not isinstance(found, TensorStorageMetadata):
+        stored = self.contents.get(key)
+        if not isinstance(stored, TensorStorageMetadata):
             return None
-        return tuple(found.size), found.properties.dtype
+        return tuple(stored.size), stored.properties.dtype
 
     def read(self, items: Sequence[Item]) -> dict[str, Any]:
         """Overwrite tensors with the parts that overlap them, and return the plain data by key."""
@@ -172,17 +172,17 @@ class _ShardLoader(DefaultLoadPlanner):
 
     def create_local_plan(self) -> LoadPlan:
         assert self.metadata is not None
-        found: list[ReadItem] = []
+        reads: list[ReadItem] = []
         for number, item in enumerate(self._items):
             if item.place is None:
                 index, none = MetadataIndex(item.key), torch.Size((0,))
-                found.append(ReadItem(LoadItemType.BYTE_IO, index, none, index, none, none))
+                reads.append(ReadItem(LoadItemType.BYTE_IO, index, none, index, none, none))
                 continue
             chunk = ChunkStorageMetadata(torch.Size(item.place.offsets), item.value.shape)
             whole = cast(TensorStorageMetadata, self.metadata.state_dict_metadata[item.key])
             for part in create_read_items_for_chunk_list(item.key, whole, [chunk]):
-                found.append(replace(part, dest_index=replace(part.dest_index, index=number)))
-        return LoadPlan(found)
+                reads.append(replace(part, dest_index=replace(part.dest_index, index=number)))
+        return LoadPlan(reads)
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         plain = torch.load(value, map_location="cpu", weights_only=True)

@@ -91,24 +91,24 @@ def items_of(state: TrainingState, device: int, torch_device: torch.device, coll
         CheckpointError: A tensor has no known place; see `places_of` and `place_of_state`.
     """
     places, states = places_of(state.parameters, collect), OptimizerStates(state.optimizer)
-    found = [
+    items = [
         Item(f"random/{device}", random_states(torch_device)),
         Item(f"extra/{device}", dict(state.extra)),
     ]
     for shard, weight in state.parameters.items():
         place = places[shard.name]
-        found.append(Item(f"parameters/{shard.name}", weight.detach(), place))
+        items.append(Item(f"parameters/{shard.name}", weight.detach(), place))
         plain = {}
         for name, value in states.state_of(weight).items():
             if isinstance(value, Tensor):
-                own = place_of_state(shard.name, weight, place, value)
-                found.append(Item(f"optimizer/{shard.name}/{name}", value.detach(), own))
+                where = place_of_state(shard.name, weight, place, value)
+                items.append(Item(f"optimizer/{shard.name}/{name}", value.detach(), where))
             else:
                 plain[name] = value
         values = {"state": plain, "hyper_parameters": states.hyper_parameters_of(weight)}
         if any(values.values()):
-            found.append(Item(f"optimizer/{shard.name}/", values))
-    return [item for item in found if item.place is None or item.value.numel()]
+            items.append(Item(f"optimizer/{shard.name}/", values))
+    return [item for item in items if item.place is None or item.value.numel()]
 
 
 def places_of(parameters: Mapping[ParameterShard, Tensor], collect: Collect) -> dict[str, TensorPlace]:
@@ -119,10 +119,10 @@ def places_of(parameters: Mapping[ParameterShard, Tensor], collect: Collect) -> 
     Raises:
         CheckpointError: No device holds some shard.
     """
-    own = {
+    held = {
         tuple(shard): value.shape[shard.dim] for shard, value in parameters.items() if shard.num_shards > 1
     }
-    lengths = {shard: length for others in collect(own) for shard, length in others.items()}
+    lengths = {shard: length for others in collect(held) for shard, length in others.items()}
     return {shard.name: _place(shard, value, lengths) for shard, value in parameters.items()}
 
 

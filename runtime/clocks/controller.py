@@ -94,8 +94,8 @@ def _hold(uuid: str, gpu: str) -> int:
         held = os.open(path, os.O_RDWR | os.O_NOFOLLOW | create, 0o666)
     except OSError as error:
         raise NvmlError(f"{path}: cannot be opened ({error.strerror}); remove it, or set TMPDIR") from None
-    found = os.fstat(held)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:  # its content will be replaced
+    status = os.fstat(held)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:  # its content will be replaced
         raise NvmlError(f"{path}: is another file as well; remove it, or set TMPDIR")
     deadline = time.monotonic() + _OTHER_S
     while True:

@@ -33,7 +33,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class RefusedError(ValueError):
-    """The helper refuses a request; the message says why, and what would do."""
+    """The helper refuses a request; the message gives the reason and a remedy."""
 
 
 AllowList = Mapping[int, frozenset[str] | None]
@@ -52,19 +52,19 @@ def read_allow_list(users: Sequence[str]) -> AllowList:
         NvmlError: There is no such GPU.
     """
     allowed: dict[int, frozenset[str] | None] = {}
-    for each in users or [str(os.geteuid())]:
-        name, colon, gpus = each.partition(":")
+    for user in users or [str(os.geteuid())]:
+        name, colon, gpus = user.partition(":")
         try:
             uid = int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid
         except KeyError:
             raise RefusedError(f"--allow {name}: is no user of this machine; give a name or an id") from None
         if colon and not all(gpus.split(",")):
             raise RefusedError(
-                f"--allow {each}: names no GPU after the colon; give {name}:0, or {name} alone"
+                f"--allow {user}: names no GPU after the colon; give {name}:0, or {name} alone"
             )
-        own = frozenset(NvmlGpu(gpu).uuid for gpu in gpus.split(",")) if colon else None
+        uuids = frozenset(NvmlGpu(gpu).uuid for gpu in gpus.split(",")) if colon else None
         before = allowed.get(uid, frozenset())
-        allowed[uid] = None if own is None or before is None else own | before
+        allowed[uid] = None if uuids is None or before is None else uuids | before
     return allowed
 
 

@@ -114,7 +114,7 @@ class Probe(NamedTuple):
 
 
 class LatencyError(RuntimeError):
-    """A latency cannot be measured; the message says why and what to do."""
+    """A latency cannot be measured; the message gives the reason and a remedy."""
 
 
 def measure(
@@ -138,23 +138,23 @@ def measure(
 
     def answers(to_mhz: int, slower_mhz: int) -> tuple[float, list[ProbeAnswer]]:
         """Ask for a clock; return when, and the probe's answers in the window after it."""
-        begin_ms, found = probe.now_ms(), list[ProbeAnswer]()
+        begin_ms, taken = probe.now_ms(), list[ProbeAnswer]()
         clock.set(to_mhz)
-        while len(found) < _MIN_ANSWERS or probe.now_ms() - begin_ms < window_ms:
-            found.append(probe.look(slower_mhz))
-        return begin_ms, found
+        while len(taken) < _MIN_ANSWERS or probe.now_ms() - begin_ms < window_ms:
+            taken.append(probe.look(slower_mhz))
+        return begin_ms, taken
 
     changes: list[Change] = []
     for low, high in combinations(sorted(clocks_mhz), 2):
         _, after = answers(low, low)
-        found_ms: dict[tuple[int, int], list[float]] = {(low, high): [], (high, low): []}
+        measured_ms: dict[tuple[int, int], list[float]] = {(low, high): [], (high, low): []}
         for _ in range(repeats):
-            for (from_mhz, to_mhz), latencies_ms in found_ms.items():
+            for (from_mhz, to_mhz), latencies_ms in measured_ms.items():
                 before = after
                 begin_ms, after = answers(to_mhz, low)
                 latencies_ms.append(in_force_ms(from_mhz, to_mhz, before, after) - begin_ms)
-        changes += [Change(*pair, tuple(latencies_ms)) for pair, latencies_ms in found_ms.items()]
-        up_ms, down_ms = map(median, found_ms.values())
+        changes += [Change(*pair, tuple(latencies_ms)) for pair, latencies_ms in measured_ms.items()]
+        up_ms, down_ms = map(median, measured_ms.values())
         progress(f"{low} to {high} MHz: {up_ms:.2f} ms; back: {down_ms:.2f} ms")
     return changes
 
@@ -167,7 +167,7 @@ def in_force_ms(
     Raises:
         LatencyError: The GPU is not faster or slower by half as much as the clocks are apart.
     """
-    old, new = (median(answer.speed for answer in found[-IN_A_ROW:]) for found in (before, after))
+    old, new = (median(answer.speed for answer in answers[-IN_A_ROW:]) for answers in (before, after))
     if math.log(new / old) / math.log(to_mhz / from_mhz) < 0.5:
         raise LatencyError(
             f"{to_mhz} MHz is not in force at the end of the window after {from_mhz} MHz: the speed goes "
@@ -191,7 +191,7 @@ def spread(clocks_mhz: Sequence[int], number: int) -> list[int]:
     [300, 600, 1200, 2400]
     """
     wanted = np.geomspace(min(clocks_mhz), max(clocks_mhz), number).tolist()
-    return sorted({min(clocks_mhz, key=lambda clock: abs(clock - each)) for each in wanted})
+    return sorted({min(clocks_mhz, key=lambda clock: abs(clock - mhz)) for mhz in wanted})
 
 
 def probe_of(gpu: NvmlGpu) -> Probe:

@@ -18,7 +18,7 @@ GRANT = (
 
 
 class NvmlError(RuntimeError):
-    """The driver is missing, has no such GPU, or refuses; the message says why and what to do."""
+    """The driver or the GPU is missing, or the driver refuses; the message gives the reason and a remedy."""
 
 
 class NvmlGpu:

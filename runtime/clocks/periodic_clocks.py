@@ -1,4 +1,4 @@
-"""A block's clocks over any number of micro-batches: two ends, and what repeats between them; plain data."""
+"""A block's clocks for any number of micro-batches: first, repeated and last clocks; plain data."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ ScriptClocks = Mapping[str, Sequence[int] | PeriodicClocks]
 def unrolled_clocks(clocks: ScriptClocks, num_micro_batches: int) -> dict[str, list[int]]:
     """Return for each block a clock for each of the micro-batches."""
     return {
-        block: own.unrolled(num_micro_batches) if isinstance(own, PeriodicClocks) else [*own]
-        for block, own in clocks.items()
+        block: of_block.unrolled(num_micro_batches) if isinstance(of_block, PeriodicClocks) else [*of_block]
+        for block, of_block in clocks.items()
     }
 
 
@@ -78,25 +78,25 @@ def clocks_of_rounds(
         num_micro_batches: Micro-batches of the iteration; any number of whole rounds more or less gives the
             same. A block without a steady clock gets clocks for exactly this number.
     """
-    each, last = micro_batches_per_round, num_micro_batches - 1
-    past = last % each  # of the last round, before its last micro-batch
+    size, last = micro_batches_per_round, num_micro_batches - 1
+    past = last % size  # of the last round, before its last micro-batch
     clocks: dict[str, Sequence[int] | PeriodicClocks] = {}
     for block in dict.fromkeys([*warmup, *steady, *cooldown]):
         begins, ends = warmup.get(block, ()), cooldown.get(block, ())
-        by_begin = {turn * each + n: mhz for n, own in enumerate(begins) for turn, mhz in enumerate(own)}
-        by_end = {turn * each + past - n: mhz for n, own in enumerate(ends) for turn, mhz in enumerate(own)}
-        between = [*steady.get(block, ()), *[()] * each][:each]
+        by_begin = {turn * size + n: mhz for n, row in enumerate(begins) for turn, mhz in enumerate(row)}
+        by_end = {turn * size + past - n: mhz for n, row in enumerate(ends) for turn, mhz in enumerate(row)}
+        between = [*steady.get(block, ()), *[()] * size][:size]
         if all(between):
-            middle = [own[0] for own in between]
+            middle = [row[0] for row in between]
             clocks[block] = PeriodicClocks(
-                [by_begin.get(n, middle[n % each]) for n in range(max(by_begin, default=-1) + 1)],
+                [by_begin.get(n, middle[n % size]) for n in range(max(by_begin, default=-1) + 1)],
                 middle[0] if len({*middle}) == 1 else middle,
                 [
-                    by_end.get(n, middle[(past - n) % each])
+                    by_end.get(n, middle[(past - n) % size])
                     for n in reversed(range(max(by_end, default=-1) + 1))
                 ],
             )
         else:
-            own_ends = [max(by_begin.get(n, 0), by_end.get(last - n, 0)) for n in range(num_micro_batches)]
-            clocks[block] = [mhz or between[n % each][0] for n, mhz in enumerate(own_ends)]
+            both_ends = [max(by_begin.get(n, 0), by_end.get(last - n, 0)) for n in range(num_micro_batches)]
+            clocks[block] = [mhz or between[n % size][0] for n, mhz in enumerate(both_ends)]
     return clocks

@@ -23,7 +23,7 @@ JOIN_S = 1.0
 
 
 class GpuEvent(Protocol):
-    """A point in a stream of work, such as a `torch.cuda.Event`."""
+    """A point in a stream of work, for example a `torch.cuda.Event`."""
 
     def query(self) -> bool:
         """Return whether the work up to it is done; does not wait."""

@@ -77,12 +77,12 @@ def generate(
     placement, number = programs.placement, programs.num_micro_batches
     check_clocks(placement, number, clock_mhz)
     by_name = placement.by_name  # blocks that compute set a GPU's one clock, those beside them none
-    clock_mhz = {name: own for name, own in clock_mhz.items() if by_name[name].stream == COMPUTE}
+    clock_mhz = {name: of_block for name, of_block in clock_mhz.items() if by_name[name].stream == COMPUTE}
     if programs.batch:  # an order of micro-batches that differ has no rounds
         shift, looped = 1, tuple(LoopedProgram((program,)) for program in programs.instructions)
     else:
         shift, looped = best_loops(programs) if shift is None else (shift, loops_of_each(programs, shift))
-    is_periodic = all(isinstance(own, PeriodicClocks) for own in clock_mhz.values())
+    is_periodic = all(isinstance(of_block, PeriodicClocks) for of_block in clock_mhz.values())
     loops = _safe_loops(parametric(programs, looped, shift)) if is_periodic else None
     clocks = unrolled_clocks(clock_mhz, number) if loops is None else clock_mhz
     shared = (_with_forms(model, programs), placement, number, programs.channels)
@@ -167,18 +167,18 @@ def launch_lines(devices_of_nodes: Sequence[int], folder: str) -> list[str]:
     if num_devices == 1:
         return lines
     # Which node has which devices is the placement's matter; with the rendezvous c10d torchrun would choose.
-    nodes, own = str(num_nodes), str(devices_of_nodes[0])
-    has = f"{num_nodes} nodes with {own} devices each"
+    nodes, count = str(num_nodes), str(devices_of_nodes[0])
+    has = f"{num_nodes} nodes with {count} devices each"
     if num_nodes == 1:
-        nodes, own = "N", "G"
+        nodes, count = "N", "G"
         has = f"N nodes with G devices each (N x G = {num_devices})"
     elif len(set(devices_of_nodes)) > 1:
-        own = "G"
+        count = "G"
         has = f"{num_nodes} nodes with G = {', '.join(map(str, devices_of_nodes))} devices"
     return [
         *lines,
         f"or on {has}, on node R from 0 on, node 0 being HOST, with",
-        f"    torchrun --nnodes {nodes} --node-rank R --nproc-per-node {own} --master-addr HOST {scripts}",
+        f"    torchrun --nnodes {nodes} --node-rank R --nproc-per-node {count} --master-addr HOST {scripts}",
     ]
 
 
@@ -217,8 +217,8 @@ def _picture(picture: str, row: int) -> list[str]:
     """Return the picture's lines with arrows at one device, after an empty line; of many only some."""
     lines, is_row = list[str](), re.compile(r" *\d+ \|").match
     for are_rows, group in itertools.groupby(picture.splitlines(), lambda line: bool(is_row(line))):
-        found = [*group]
-        lines += shortened(found, row) if are_rows else found
+        part = [*group]
+        lines += shortened(part, row) if are_rows else part
     marked = [("  > " if line.lstrip().startswith(f"{row} |") else "    ") + line for line in lines]
     return ["", *marked] if marked else []
 

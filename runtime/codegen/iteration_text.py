@@ -43,10 +43,10 @@ def check_clocks(placement: Placement, num_micro_batches: int, clocks: ScriptClo
                 f"clock_mhz: {placement.name} has no block {name!r}; use the names of the placement"
             )
     for block in placement.blocks if clocks else ():
-        own = clocks.get(block.name, ())
-        if not isinstance(own, PeriodicClocks) and len(own) != num_micro_batches:
+        mhz = clocks.get(block.name, ())
+        if not isinstance(mhz, PeriodicClocks) and len(mhz) != num_micro_batches:
             raise ClockPlanError(
-                f"clock_mhz: has {len(own) or 'no'} clocks for block {block.name!r}; give one for each of "
+                f"clock_mhz: has {len(mhz) or 'no'} clocks for block {block.name!r}; give one for each of "
                 f"the {num_micro_batches} micro-batches"
             )
 
@@ -73,12 +73,12 @@ class IterationText:
         self._is_parametric = is_parametric
         program = looped.unroll()
         self._ahead = _posted_ahead(program)
-        self._blocks = dict.fromkeys(each.block for each in program if isinstance(each, Run))
+        self._blocks = dict.fromkeys(run.block for run in program if isinstance(run, Run))
         self._clocks = {block: clocks[block] for block in self._blocks if block in clocks}
         self._table = {
-            block: own for block, own in self._clocks.items() if not _is_constant(block, own, looped)
+            block: mhz for block, mhz in self._clocks.items() if not _is_constant(block, mhz, looped)
         }
-        self.is_periodic = any(isinstance(own, PeriodicClocks) for own in self._table.values())
+        self.is_periodic = any(isinstance(mhz, PeriodicClocks) for mhz in self._table.values())
 
     @property
     def table(self) -> str:
@@ -86,7 +86,7 @@ class IterationText:
         if not self._table:
             return ""
         of = "the first micro-batches, those between, the last" if self.is_periodic else "each micro-batch"
-        rows = [_row(block, own) for block, own in self._table.items()]
+        rows = [_row(block, mhz) for block, mhz in self._table.items()]
         return "\n".join([f"CLOCKS = {{  # MHz, of {of}", *rows, "}"])
 
     def text(self) -> str:
@@ -99,11 +99,11 @@ class IterationText:
                 continue
             title = {0: "Warmup.", len(sections) - 1: "Cooldown."}.get(place, "Between the loops.")
             lines.append(f"    # {title if self._looped.loops else 'Nothing repeats.'}")
-            for each in section:
-                number = str(each.micro_batch)
-                if self._is_parametric and is_late(self._looped, each):
-                    number = _from_end(self._num_micro_batches - each.micro_batch)
-                lines.append(f"    {self._action(each, number)}")
+            for instruction in section:
+                number = str(instruction.micro_batch)
+                if self._is_parametric and is_late(self._looped, instruction):
+                    number = _from_end(self._num_micro_batches - instruction.micro_batch)
+                lines.append(f"    {self._action(instruction, number)}")
         return "\n".join(lines)
 
     def _loop(self, loop: Loop) -> list[str]:
@@ -113,12 +113,12 @@ class IterationText:
         last = _from_end(self._num_micro_batches - end) if self._is_parametric else str(end)
         bounds = f"{first}, {last}, {shift}" if shift > 1 else f"{first}, {last}" if first else last
         size = "one micro-batch" if shift == 1 else f"{shift} micro-batches"
-        runs_all = self._blocks.keys() == {each.block for each in loop.body if isinstance(each, Run)}
+        runs_all = self._blocks.keys() == {run.block for run in loop.body if isinstance(run, Run)}
         what = "Repetend" if runs_all else "Loop"
         lines = [f"    # {what}: {size} per round.", f"    for n in range({bounds}):"]
-        for each in loop.body:
-            offset = each.micro_batch - first
-            lines.append(f"        {self._action(each, f'n + {offset}' if offset else 'n')}")
+        for instruction in loop.body:
+            offset = instruction.micro_batch - first
+            lines.append(f"        {self._action(instruction, f'n + {offset}' if offset else 'n')}")
         return lines
 
     def _clock(self, run: Run, number: str) -> str:
@@ -126,34 +126,34 @@ class IterationText:
 
         In a loop the run is that of the first round; the number is the expression for its micro-batch.
         """
-        own = self._clocks.get(run.block)
-        if own is None:
+        mhz = self._clocks.get(run.block)
+        if mhz is None:
             return ""
         if run.block in self._table:
             table = "clocks" if self.is_periodic else "CLOCKS"
             return f", clock_mhz={table}[{string_literal(run.block)}][{number}]"
-        return f", clock_mhz={own.constant if isinstance(own, PeriodicClocks) else own[run.micro_batch]}"
+        return f", clock_mhz={mhz.constant if isinstance(mhz, PeriodicClocks) else mhz[run.micro_batch]}"
 
-    def _action(self, each: Instruction, number: str) -> str:
+    def _action(self, instruction: Instruction, number: str) -> str:
         """Return an instruction, of a loop's first round, as a call whose micro-batch is an expression."""
-        if isinstance(each, Run):
-            block = self._placement.by_name[each.block]
-            clock = self._clock(each, number)
-            mode = "" if each.mode == KEEP else f", mode={string_literal(each.mode)}"
-            stream = "" if each.stream == COMPUTE else f", stream={string_literal(each.stream)}"
+        if isinstance(instruction, Run):
+            block = self._placement.by_name[instruction.block]
+            clock = self._clock(instruction, number)
+            mode = "" if instruction.mode == KEEP else f", mode={string_literal(instruction.mode)}"
+            stream = "" if instruction.stream == COMPUTE else f", stream={string_literal(instruction.stream)}"
             together = ""
             if len(block.devices) > 1:
                 is_on_all = len(block.devices) == self._placement.num_devices
                 on = "all devices" if is_on_all else f"devices {', '.join(map(str, block.devices))}"
                 together = f"  # on {on}"
-            arguments = f"{string_literal(each.block)}, {number}{clock}{mode}{stream}"
+            arguments = f"{string_literal(instruction.block)}, {number}{clock}{mode}{stream}"
             return f"device.{VERBS[block.kind]}({arguments}){together}"
-        ends = f"{string_literal(each.producer)}, {string_literal(each.consumer)}, {number}"
-        part = "" if each.part is None else f", part={each.part}"
-        if isinstance(each, Receive):
-            verb = "prefetch" if each in self._ahead else "receive"
-            return f"device.{verb}({ends}, source={each.source}{part})"
-        return f"device.send({ends}, target={each.target}{part})"
+        ends = f"{string_literal(instruction.producer)}, {string_literal(instruction.consumer)}, {number}"
+        part = "" if instruction.part is None else f", part={instruction.part}"
+        if isinstance(instruction, Receive):
+            verb = "prefetch" if instruction in self._ahead else "receive"
+            return f"device.{verb}({ends}, source={instruction.source}{part})"
+        return f"device.send({ends}, target={instruction.target}{part})"
 
 
 def string_literal(name: str) -> str:
@@ -169,10 +169,10 @@ def _is_constant(block: str, clocks: Sequence[int] | PeriodicClocks, looped: Loo
     if isinstance(clocks, PeriodicClocks):
         return clocks.constant is not None
     return all(
-        len({clocks[each.micro_batch + turn * loop.shift] for turn in range(loop.rounds)}) == 1
+        len({clocks[run.micro_batch + turn * loop.shift] for turn in range(loop.rounds)}) == 1
         for loop in looped.loops
-        for each in loop.body
-        if isinstance(each, Run) and each.block == block
+        for run in loop.body
+        if isinstance(run, Run) and run.block == block
     )
 
 
@@ -210,11 +210,11 @@ def _posted_ahead(program: Sequence[Instruction]) -> set[Instruction]:
     """Return the receives after which other blocks run before their consumer."""
     ahead: set[Instruction] = set()
     following: tuple[str, int] | None = None
-    for each in reversed(program):
-        if isinstance(each, Run):
-            following = each.block, each.micro_batch
-        elif isinstance(each, Receive) and following != (each.consumer, each.micro_batch):
-            ahead.add(each)
+    for step in reversed(program):
+        if isinstance(step, Run):
+            following = step.block, step.micro_batch
+        elif isinstance(step, Receive) and following != (step.consumer, step.micro_batch):
+            ahead.add(step)
     return ahead
 
 

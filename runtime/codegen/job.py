@@ -18,7 +18,7 @@ from placements.forms.reading import Field, json_file
 from placements.forms.texts import to_json, write_text
 from placements.placement_file import placement_to_dict
 from runtime.program.calls import ScriptError
-from runtime.program.program_file import batch_from_plain, placement_of, specs_of_devices
+from runtime.program.program_file import batch_from_plain, read_placement_field, specs_of_devices
 from runtime.program.tensor_spec import TensorSpecs, specs_to_plain
 
 JOB_FILE = "job.json"
@@ -70,9 +70,9 @@ class ScriptJob:
 def write_job(job: ScriptJob, path: Path) -> str:
     """Write a job in one step; return its hash. JobError if JSON has no form for the model."""
     data = _to_dict(job)
-    found = _hash(data)
-    write_text(path, to_json({"schema_version": SCHEMA_VERSION, "hash": found} | data) + "\n")
-    return found
+    digest = _hash(data)
+    write_text(path, to_json({"schema_version": SCHEMA_VERSION, "hash": digest} | data) + "\n")
+    return digest
 
 
 def read_job(path: str | Path) -> ScriptJob:
@@ -118,7 +118,7 @@ def _job(data: Field) -> ScriptJob:
     data.mapping("a job", f"give the {JOB_FILE} written with the scripts")
     data.version(SCHEMA_VERSION)
     data.only(_FIELDS, ("batch",))
-    placement = placement_of(data["placement"])
+    placement = read_placement_field(data["placement"])
     number = _count(data["num_micro_batches"])
     loops: tuple[int | None, int] = (None, 1)
     if data["loops"].value is not None:
@@ -129,15 +129,15 @@ def _job(data: Field) -> ScriptJob:
         data["model"].mapping("a mapping of a model's options"),
         placement,
         number,
-        tuple(_channel(each, placement) for each in data["channels"].items("a list of channels")),
+        tuple(_channel(channel, placement) for channel in data["channels"].items("a list of channels")),
         *loops,
         specs_of_devices(data["tensor_specs"], placement),
         {str(name): data["versions"][name].text() for name in data["versions"].mapping()},
         batch_from_plain(data["batch"], placement, number) if "batch" in data.mapping() else (),
         data["hash"].text("twelve hexadecimal digits", "generate the scripts again"),
     )
-    if job.hash != (found := _hash(data.value)):
-        raise JobError(f"hash: {job.hash!r} is not that of the rest, {found!r}; generate the scripts again")
+    if job.hash != (digest := _hash(data.value)):
+        raise JobError(f"hash: {job.hash!r} does not match the rest, {digest!r}; generate the scripts again")
     return job
 
 

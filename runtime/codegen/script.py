@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Script(ScriptJob):
-    """A script, read, with what is of its job.
+    """A parsed script, with its job.
 
     Attributes:
         iteration: Its calls, given a device and the number of micro-batches.
@@ -150,14 +150,14 @@ def read_scripts(directory: str | Path) -> list[Script]:
     """
     job = _job_of(directory)
     paths = sorted(Path(directory).glob("device_[0-9]*.py"))
-    found = {path.name: _read_with_calls(path, job) for path in paths}
+    by_name = {path.name: _read_with_calls(path, job) for path in paths}
     for name in _names(job):
-        if name not in found:
+        if name not in by_name:
             raise ScriptError(
                 f"{directory}: has no {name} for the {job.placement.num_devices} devices of "
                 f"{job.placement.name}; generate the scripts again"
             )
-    scripts = [found[name] for name in _names(job)]
+    scripts = [by_name[name] for name in _names(job)]
     _check_shared_clocks(scripts)
     return scripts
 
@@ -192,7 +192,7 @@ def _names(job: ScriptJob) -> list[str]:
 
 def _failed(path: Path, error: BaseException) -> ScriptError:
     """Return the error of a script that fails when it is executed, with the line where it does."""
-    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename == str(path)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     where = f"line {frames[-1].lineno}: " if frames else ""
     if isinstance(error, AttributeError) and isinstance(error.obj, Calls):
         return ScriptError(f"{path}: {where}{error.name} is no action; write {', '.join(ACTIONS)}")
@@ -204,10 +204,10 @@ def _failed(path: Path, error: BaseException) -> ScriptError:
 def _check_shared_clocks(scripts: Sequence[Script]) -> None:
     """Ensure that a block of several devices has one clock on all of them."""
     shared = {block.name for block in scripts[0].placement.blocks if len(block.devices) > 1}
-    found: dict[tuple[str, int], tuple[Script, Run]] = {}
+    seen: dict[tuple[str, int], tuple[Script, Run]] = {}
     for script in scripts:
         for run in (run for run in script.calls.runs if run.block in shared):
-            other, same = found.setdefault((run.block, run.micro_batch), (script, run))
+            other, same = seen.setdefault((run.block, run.micro_batch), (script, run))
             if run.clock_mhz != same.clock_mhz:
                 raise ScriptError(
                     f"{script.path}: {run.instance_text} has clock_mhz={run.clock_mhz}, but {same.clock_mhz} "

@@ -103,7 +103,7 @@ class Device(Verbs):
         places = place_observers(
             position, self._index, lambda: len(self._calls.instructions), where, timeout_s
         )
-        self._told = _Listeners((*places, *observers))
+        self._listeners = _Listeners((*places, *observers))
         self._standing_at = _Listeners(places).reach
         self._beside = _Listeners([observer for observer in observers if observer.is_told_beside])
         self._steps: dict[_RunKey, _Step] = {}
@@ -126,7 +126,7 @@ class Device(Verbs):
 
     def begin(self, iteration: int) -> None:
         """Begin an iteration."""
-        for tell in self._told.begin:
+        for tell in self._listeners.begin:
             tell(iteration)
         self._blocks.begin(iteration)
         self.order = []
@@ -147,13 +147,13 @@ class Device(Verbs):
                 work = self._transport.receive(buffer, form.channel)
             except RuntimeError as error:
                 raise self._in_words(error, source) from error
-        for tell in self._told.posted:
+        for tell in self._listeners.posted:
             tell(message, work)
         self._received[message.transfer] = message, buffer, work
         self._posted_bytes += buffer.nbytes
         self.peak_posted_bytes = max(self.peak_posted_bytes, self._posted_bytes)
         if self._blocking:
-            self._wait(message, work, self._told)
+            self._wait(message, work, self._listeners)
 
     def run(
         self,
@@ -181,13 +181,13 @@ class Device(Verbs):
         self.order.append((block, micro_batch))
         side, is_beside = self._side, stream != COMPUTE and self._side is not None
         try:
-            for tell in self._standing_at if is_beside else self._told.reach:
+            for tell in self._standing_at if is_beside else self._listeners.reach:
                 tell(step.run)
         except RuntimeError as error:
             raise self._in_words(error) from error
         taken = [self._take(transfer) for transfer in step.inputs]
         if side is None:
-            made = self._computed(step, taken, self._told)
+            made = self._computed(step, taken, self._listeners)
             for consumer, transfer in step.outputs.items():
                 if self._uses_left.get(transfer):
                     self._made[transfer] = made[consumer]
@@ -195,7 +195,7 @@ class Device(Verbs):
         if is_beside:
             later = side.run(stream, lambda: self._computed_beside(step, taken))
         else:
-            later = side.computed(self._computed(step, taken, self._told))
+            later = side.computed(self._computed(step, taken, self._listeners))
         for transfer in step.outputs.values():
             if self._uses_left.get(transfer):
                 self._made[transfer] = later
@@ -207,14 +207,14 @@ class Device(Verbs):
             tell(step.run)
         return self._computed(step, taken, self._beside)
 
-    def _computed(self, step: _Step, taken: Sequence[_Given], told: _Listeners) -> Made:
+    def _computed(self, step: _Step, taken: Sequence[_Given], listeners: _Listeners) -> Made:
         """Run a block once its tensors are there, in the stream that it belongs to."""
         run = step.run
-        arrived = [self._arrived(run.block, given, told) for given in taken]
-        for tell in told.start:
+        arrived = [self._arrived(run.block, given, listeners) for given in taken]
+        for tell in listeners.start:
             tell(run, arrived)
         made = self._blocks.run(run.block, run.micro_batch, arrived, run.mode)
-        for tell in told.stop:
+        for tell in listeners.stop:
             tell(run, made.values())
         return made
 
@@ -223,23 +223,23 @@ class Device(Verbs):
     ) -> None:
         """Send a tensor that a block of this device made, or a part of it."""
         message = self._announced(producer, consumer, micro_batch, self._index, target, part)
-        tensor = self._arrived(consumer, self._use(message.transfer), self._told)
+        tensor = self._arrived(consumer, self._use(message.transfer), self._listeners)
         form = self._forms.get(message) or self._new_form(message)
         if tensor.shape != form.shape or tensor.dtype != form.dtype:  # on the wire nothing would notice
-            found = TensorSpec.of(tensor.dtype, tensor.shape)
-            raise ScriptError(f"device {self._index}: {message.transfer} is {found} instead of {form.spec}")
+            spec = TensorSpec.of(tensor.dtype, tensor.shape)
+            raise ScriptError(f"device {self._index}: {message.transfer} is {spec} instead of {form.spec}")
         if part is not None:
             tensor = part_of(tensor, *part)
         try:
             work = self._transport.send(tensor, form.channel)
         except RuntimeError as error:
             raise self._in_words(error, target) from error
-        for tell in self._told.posted:
+        for tell in self._listeners.posted:
             tell(message, work)
         # Gloo says only in wait() that a send is complete, so there the tensors stay until the end.
         self._sent = [sent for sent in self._sent if not sent[2].is_completed()]
         if self._blocking:
-            self._wait(message, work, self._told)
+            self._wait(message, work, self._listeners)
         else:
             self._sent.append((message, tensor, work))
 
@@ -251,7 +251,7 @@ class Device(Verbs):
             ScriptError: Something was received or computed in vain.
         """
         for message, _, work in self._sent:
-            self._wait(message, work, self._told)
+            self._wait(message, work, self._listeners)
         self._sent = []
         if self._side is not None:
             self._side.finish()
@@ -259,19 +259,19 @@ class Device(Verbs):
         if left:
             raise ScriptError(f"device {self._index}: nobody took {', '.join(left[:4])}")
         try:
-            for tell in self._told.drain:
+            for tell in self._listeners.drain:
                 tell()
         except RuntimeError as error:
             raise self._in_words(error) from error
         if self._torch_device.type == "cuda":
             torch.cuda.synchronize()
-        for tell in self._told.end:
+        for tell in self._listeners.end:
             tell()
 
     def message_tensors(self) -> list[Tensor]:
         """Return the tensors of messages: received and not taken, made and not used up, sent and not gone."""
         moving = (*self._received.values(), *self._sent)
-        made = [each for each in (*self._made.values(),) if isinstance(each, Tensor)]
+        made = [tensor for tensor in (*self._made.values(),) if isinstance(tensor, Tensor)]
         return [*made, *(tensor for _, tensor, _ in moving)]
 
     def spec_of_model(self, transfer: Transfer) -> TensorSpec:
@@ -315,7 +315,7 @@ class Device(Verbs):
         if message is None:
             message = Message(Transfer(producer, consumer, micro_batch), source, target, part)
             self._messages[key] = message
-        for tell in self._told.post:
+        for tell in self._listeners.post:
             tell(message)
         return message
 
@@ -352,7 +352,7 @@ class Device(Verbs):
         left = self._uses_left[transfer] = self._uses_left[transfer] - 1
         return self._made[transfer] if left else self._made.pop(transfer)
 
-    def _arrived(self, consumer: str, given: _Given, told: _Listeners) -> Tensor:
+    def _arrived(self, consumer: str, given: _Given, listeners: _Listeners) -> Tensor:
         """Return a tensor once it is there; one that comes in parts is gathered with the other devices."""
         if isinstance(given, Tensor):
             return given
@@ -360,7 +360,7 @@ class Device(Verbs):
             return given()[consumer]
         message, buffer, work = given
         if not self._blocking:
-            self._wait(message, work, told)
+            self._wait(message, work, listeners)
         if message.part is None:
             return buffer
         try:
@@ -368,15 +368,15 @@ class Device(Verbs):
         except RuntimeError as error:
             raise self._in_words(error) from error
 
-    def _wait(self, message: Message, work: Pending, told: _Listeners) -> None:
-        for tell in told.wait:
+    def _wait(self, message: Message, work: Pending, listeners: _Listeners) -> None:
+        for tell in listeners.wait:
             tell(message)
         try:
             work.wait()
         except RuntimeError as error:
             other = message.target if message.source == self._index else message.source
             raise self._in_words(error, other) from error
-        for tell in told.waited:
+        for tell in listeners.waited:
             tell(message)
 
     def _in_words(self, error: RuntimeError, other: int | None = None) -> TransferError:

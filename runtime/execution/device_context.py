@@ -81,7 +81,7 @@ def device_context(
     plans: PlanSource | None = None,
     body: Body | None = None,
 ) -> Iterator[DeviceContext]:
-    """Make the surroundings of a device, and give back at the end what must be given back.
+    """Create a device's context, and release its resources at the end.
 
     Args:
         script: Script of the device.
@@ -193,11 +193,11 @@ def connected(script: Script, process: Process) -> Iterator[Transport]:
 def _versions(script: Script, transport: Transport) -> ReadVersions:
     """Return which weights are read; for that the devices tell each other their orders, if it matters."""
     orders: list[list[Instance]] = []
-    own = [(run.block, run.micro_batch) for run in script.calls.runs]
+    order = [(run.block, run.micro_batch) for run in script.calls.runs]
     if script.model.weight_versions != WeightMode.FLUSH:
-        orders = transport.collect(own)
-    found = read_versions(script.model, script.placement, script.num_micro_batches, orders)
-    return found.on(script.placement, own)
+        orders = transport.collect(order)
+    versions = read_versions(script.model, script.placement, script.num_micro_batches, orders)
+    return versions.on(script.placement, order)
 
 
 def _check_clocks(script: Script, plans: SharedPlans, options: RunOptions) -> None:

@@ -104,9 +104,9 @@ class Measurement:
         compared = dict.fromkeys(ReferenceComparison._fields) | {"reference_losses": ()}
         if self.comparison is not None:
             compared = self.comparison._asdict()
-        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_PLAIN}
-        facts = {"schema_version": SCHEMA_VERSION, "iterations": self.iterations} | own | compared
-        return dict(plain(facts))
+        names = [field.name for field in fields(self) if field.name not in _NOT_PLAIN]
+        facts = {"schema_version": SCHEMA_VERSION, "iterations": self.iterations}
+        return dict(plain(facts | {name: getattr(self, name) for name in names} | compared))
 
 
 _NOT_PLAIN = ("comparison", "profiles", "records")

@@ -52,12 +52,12 @@ class OnlineProfile:
             return True
         if not self._profiler.all_done():
             return False
-        found = self._transport.collect(self._profiler.result())
+        profiles = self._transport.collect(self._profiler.result())
         self._profiler.close()
         self._take_clock()
         if self._device == 0:
             try:
-                upload_from_environment(_profile_of(found))
+                upload_from_environment(_profile_of(profiles))
             except ServerError as error:
                 _LOG.warning("training goes on without plans, the profile could not be uploaded: %s", error)
         return True

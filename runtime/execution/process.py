@@ -51,20 +51,20 @@ def check_backend(backend: str, launcher: str) -> None:
 
 def check_device(device: str | None, launcher: str, num_devices: int) -> None:
     """Raise a `ScriptError` if a run cannot compute where it is asked to; None leaves it to the launcher."""
-    found = torch.cuda.device_count()
-    if launcher == "fork" and found:
+    num_gpus = torch.cuda.device_count()
+    if launcher == "fork" and num_gpus:
         raise ScriptError(
             "launcher: 'fork' cannot be used beside a GPU, for which PyTorch's backward has threads that no "
             "fork inherits; use torchrun or in_process, or hide it with CUDA_VISIBLE_DEVICES="
         )
     if device != "cuda":
         return
-    if not found:
+    if not num_gpus:
         raise ScriptError("device: 'cuda' cannot be used, PyTorch finds no GPU here; use cpu")
-    if launcher == "torchrun" and found < num_devices:
+    if launcher == "torchrun" and num_gpus < num_devices:
         raise ScriptError(
             f"device: 'cuda' under torchrun takes a GPU for each of the {num_devices} devices, PyTorch finds "
-            f"{found} here; use launcher in_process, in which all share one, or device cpu"
+            f"{num_gpus} here; use launcher in_process, in which all share one, or device cpu"
         )
 
 

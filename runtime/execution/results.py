@@ -136,8 +136,8 @@ def write_failure(
 
 def read_failures(folder: Path) -> list[Failure]:
     """Return the failures, the first one first."""
-    found = [Failure(*json.loads(path.read_text())) for path in folder.glob("failure_*.json")]
-    return sorted(found, key=lambda failure: failure.time_s)
+    failures = [Failure(*json.loads(path.read_text())) for path in folder.glob("failure_*.json")]
+    return sorted(failures, key=lambda failure: failure.time_s)
 
 
 def write_result(folder: Path, device: int, name: str, result: object) -> None:
@@ -148,5 +148,5 @@ def write_result(folder: Path, device: int, name: str, result: object) -> None:
 
 
 def read_result(folder: Path, device: int, name: str) -> Any:
-    """Return what `write_result` was given."""
+    """Return the object that `write_result` wrote."""
     return torch.load(folder / f"{name}_{device}.pt", weights_only=False)

@@ -35,10 +35,10 @@ class RunOptions(UserRunOptions):
         sweep: Profile the blocks in this way, and end when that is done; None to run all iterations.
     """
 
-    backend: str | None = option(None, "what moves tensors; by default nccl with a GPU for each device")
+    backend: str | None = option(None, "backend of communication; by default nccl with a GPU for each device")
     checkpoints: Path | None = option(None, "folder for checkpoints")
     resume: Path | None = option(None, "folder of checkpoints; the run goes on from the newest")
-    trace_file: Path | None = option(None, "file for what the devices did in the last iterations")
+    trace_file: Path | None = option(None, "file for the trace of the last iterations")
     clock_latency: Path | None = option(
         None, "file of python -m runtime.clock latency; by default a table by the name of the GPU"
     )
@@ -99,27 +99,27 @@ class RunOptions(UserRunOptions):
             read_clock_latency(self.clock_latency)
 
     def check_ranges(self) -> None:
-        """Ensure that every option makes sense by itself."""
-        for each in _declared():
-            value, meaning = getattr(self, each.name), each.metadata["meaning"]
+        """Ensure that every field makes sense by itself."""
+        for field in _declared():
+            value, meaning = getattr(self, field.name), field.metadata["meaning"]
             if value is None:
                 continue
             if meaning.choices and value not in meaning.choices:
-                raise ScriptError(f"{each.name}: {value!r} is not known; use {' or '.join(meaning.choices)}")
+                raise ScriptError(f"{field.name}: {value!r} is not known; use {' or '.join(meaning.choices)}")
             if meaning.limits and not meaning.allows(value):
-                raise ScriptError(f"{each.name}: {value:g} is not {meaning.limits} {meaning.unit}".rstrip())
+                raise ScriptError(f"{field.name}: {value:g} is not {meaning.limits} {meaning.unit}".rstrip())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Let a command line take the options of a run by hand; options that are not given are absent."""
     hints = get_type_hints(RunOptions)
-    for each in _declared():
-        if "is_of_launch" in each.metadata:
+    for field in _declared():
+        if "is_of_launch" in field.metadata:
             continue
-        kind, meaning = without_none(hints[each.name])[0], each.metadata["meaning"]
-        default = "" if each.default in (None, False) else f" (default {each.default})"
+        kind, meaning = without_none(hints[field.name])[0], field.metadata["meaning"]
+        default = "" if field.default in (None, False) else f" (default {field.default})"
         parser.add_argument(
-            f"--{each.name.replace('_', '-')}",
+            f"--{field.name.replace('_', '-')}",
             default=argparse.SUPPRESS,
             help=meaning.with_unit + default,
             **{"action": argparse.BooleanOptionalAction} if kind is bool else {"type": kind},
@@ -127,7 +127,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _declared() -> list[Any]:
-    return [each for each in fields(RunOptions) if "meaning" in each.metadata]
+    return [field for field in fields(RunOptions) if "meaning" in field.metadata]
 
 
 def _typed(kind: Any, value: Any) -> Any:
@@ -139,4 +139,4 @@ def _typed(kind: Any, value: Any) -> Any:
 
 
 def _plain(options: RunOptions) -> dict[str, Any]:
-    return {name: str(each) if isinstance(each, Path) else each for name, each in asdict(options).items()}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(options).items()}

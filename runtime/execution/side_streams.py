@@ -62,8 +62,8 @@ def _work(jobs: SimpleQueue[tuple[Callable[[], Made], Future[Made]] | None], num
     """Run jobs one after the other; after a failure nothing more."""
     torch.set_num_threads(num_threads)  # OpenMP keeps it for each thread, and results depend on it.
     failure: BaseException | None = None
-    while (found := jobs.get()) is not None:
-        job, future = found
+    while (task := jobs.get()) is not None:
+        job, future = task
         try:
             if failure is not None:
                 raise failure

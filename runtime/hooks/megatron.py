@@ -130,14 +130,14 @@ class MegatronOrder:
         self, config: Any, chunks: Sequence[nn.Module], number: int, group: dist.ProcessGroup, adjust: Any
     ) -> None:
         """Check that the order is for the job."""
-        for name, found, wanted, what in (
+        for name, actual, wanted, what in (
             ("pipeline_model_parallel_size", group.size(), self.num_ranks, "pipeline ranks"),
             ("model", len(chunks), self.num_stages // self.num_ranks, "model chunks on a rank"),
             ("num_microbatches", number, self.programs.num_micro_batches, "micro-batches"),
         ):
-            if found != wanted:
+            if actual != wanted:
                 raise MegatronOrderError(
-                    f"{name}: the job has {found} {what}, and the order {wanted}; change either"
+                    f"{name}: the job has {actual} {what}, and the order {wanted}; change either"
                 )
         for name, allowed in _NOT_RUN.items():
             value = getattr(config, name, None)
@@ -187,16 +187,16 @@ class _Step:
 
     def carry_out(self) -> None:
         """Carry out the rank's program; messages are posted where it says so, and waited for where used."""
-        found = self.config.no_sync_func
-        syncs = found if isinstance(found, list) else [found] * len(self.chunks)
+        no_sync = self.config.no_sync_func
+        syncs = no_sync if isinstance(no_sync, list) else [no_sync] * len(self.chunks)
         for stack, make in zip(self.no_sync, syncs, strict=True):
             if make:
                 stack.enter_context(make())
         program = self.order.programs.instructions[self.groups.pp.rank()]
         if self.forward_only:
-            names = [each.block if isinstance(each, Run) else each.producer for each in program]
+            names = [step.block if isinstance(step, Run) else step.producer for step in program]
             kinds = [self.by_name[name].kind for name in names]
-            program = tuple(each for each, kind in zip(program, kinds, strict=True) if kind is Kind.F)
+            program = tuple(step for step, kind in zip(program, kinds, strict=True) if kind is Kind.F)
         interpret(program, self)
         for work, _ in self.leaving:
             work.wait()
@@ -225,7 +225,7 @@ class _Step:
     ) -> None:
         """Post the receive of either."""
         if self.config.pipeline_dtype is None:
-            raise MegatronOrderError("pipeline_dtype: is None; give the type of what stages pass on")
+            raise MegatronOrderError("pipeline_dtype: is None; give the type of tensors between stages")
         is_forward = self.by_name[producer].kind is Kind.F
         dtype = self.config.pipeline_dtype
         buffer = torch.empty(self.shape, dtype=dtype, device=self.device, requires_grad=is_forward)
@@ -242,8 +242,8 @@ class _Step:
             work.wait()
             return buffer
         block = self.by_name[consumer]
-        found = next(name for name in block.after if (name, micro_batch) in self.made)
-        tensor = self.made.pop((found, micro_batch)).detach()
+        producer = next(name for name in block.after if (name, micro_batch) in self.made)
+        tensor = self.made.pop((producer, micro_batch)).detach()
         return tensor.requires_grad_() if block.kind is Kind.F else tensor
 
     def _forward(self, name: str, stage: int, micro_batch: int) -> None:
@@ -291,8 +291,8 @@ class _Step:
             self.made[name, micro_batch] = taken.grad
         if is_last and config.grad_sync_func is not None:
             self.no_sync[chunk].close()
-            found = config.grad_sync_func
-            (found[chunk] if isinstance(found, list) else found)(self.chunks[chunk].parameters())
+            sync = config.grad_sync_func
+            (sync[chunk] if isinstance(sync, list) else sync)(self.chunks[chunk].parameters())
 
 
 def _programs(order: Schedule | Programs | str | Path) -> Programs:
@@ -341,28 +341,28 @@ def _stages(programs: Programs) -> dict[str, int]:
 def _check_runs(programs: Programs, stages: Mapping[str, int]) -> None:
     """Check that data come in their order, and that recomputation is left to Megatron-LM."""
     seen = dict.fromkeys(stages, 0)
-    for each in (each for program in programs.instructions for each in program if isinstance(each, Run)):
-        if each.mode != KEEP:
+    for run in (run for program in programs.instructions for run in program if isinstance(run, Run)):
+        if run.mode != KEEP:
             raise MegatronOrderError(
-                f"{each}: {each.mode} is not run here; use Megatron-LM's --recompute-granularity instead"
+                f"{run}: {run.mode} is not run here; use Megatron-LM's --recompute-granularity instead"
             )
-        if each.block in stages:
-            if each.micro_batch != seen[each.block]:
+        if run.block in stages:
+            if run.micro_batch != seen[run.block]:
                 raise MegatronOrderError(
-                    f"{each}: stands where micro-batch {seen[each.block]} should, in whose order "
+                    f"{run}: stands where micro-batch {seen[run.block]} should, in whose order "
                     "Megatron-LM's data come; order the forwards of a stage so"
                 )
-            seen[each.block] += 1
+            seen[run.block] += 1
 
 
 def _attribute(model: nn.Module, name: str) -> Any:
     """Return an attribute of a model, or of its wrapped model."""
-    found: Any = model
-    while not hasattr(found, name):
-        if not hasattr(found, "module"):
+    inner: Any = model
+    while not hasattr(inner, name):
+        if not hasattr(inner, "module"):
             raise MegatronOrderError(f"model: has no {name}; give a MegatronModule, or one with {name}")
-        found = found.module
-    return getattr(found, name)
+        inner = inner.module
+    return getattr(inner, name)
 
 
 def _their_groups() -> Any:

@@ -21,7 +21,7 @@ from placements.forms.texts import read_json
 from runtime.clocks.clock import ClockBackend, ClockError
 from runtime.clocks.gpu_clock import open_gpu_clock, record_event
 from runtime.clocks.stream_clock import StreamClock
-from runtime.hooks.watching import Undo, blocks_of_stages, stages_of, watch_module, watch_stage
+from runtime.hooks.watching import Undo, blocks_of_stages, torch_stages, watch_module, watch_stage
 from runtime.program.calls import ScriptError
 from runtime.program.instructions import Run
 from schedsearch.energy import FrequencyPlan
@@ -115,19 +115,19 @@ class PlanClocks:
         """
         if not self._is_entered:
             raise ScriptError("clocks: are set inside of a with statement only, so that they are given back")
-        if stages := stages_of(watched):
+        if stages := torch_stages(watched):
             self._open(stages[0].group_rank, stages[0].device)
-            there, wanted = [each.stage_index for each in stages], [*map(self._stages.index, self._own)]
+            there, wanted = [stage.stage_index for stage in stages], [*map(self._stages.index, self._own)]
             if sorted(there) != wanted:
                 raise ScriptError(
                     f"stages: this rank has {there}, and device {self._number} of the plan has {wanted}; "
                     "make a plan for this placement, or give device="
                 )
-            for each in stages:
-                self._undo.append(watch_stage(each, self._stages[each.stage_index], self.set_speed))
+            for stage in stages:
+                self._undo.append(watch_stage(stage, self._stages[stage.stage_index], self.set_speed))
             return
         for module in [watched] if isinstance(watched, nn.Module) else list(watched):
-            self._open(None, next((each.device for each in module.parameters()), torch.device("cpu")))
+            self._open(None, next((weight.device for weight in module.parameters()), torch.device("cpu")))
             if self._num_modules == len(self._own):
                 raise ScriptError(
                     f"modules: device {self._number} of the plan has stages for {len(self._own)}, and here "
@@ -151,9 +151,9 @@ class PlanClocks:
         """
 
         def built(*arguments: Any, **options: Any) -> Any:
-            found = build(*arguments, **options)
-            self.watch(found[0] if isinstance(found, tuple) and stages_of(found[0]) else found)
-            return found
+            result = build(*arguments, **options)
+            self.watch(result[0] if isinstance(result, tuple) and torch_stages(result[0]) else result)
+            return result
 
         return built
 

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from placements import Kind, Placement
 from runtime.program.tensor_flow import pair_backward
 
-Told = Callable[[str], object]
+OnBlock = Callable[[str], object]
 """Takes the name of a block right before it is computed."""
 
 Undo = Callable[[], None]
@@ -25,7 +25,7 @@ Undo = Callable[[], None]
 _CALLS = _FORWARD, _BACKWARD, _WEIGHT = "forward_one_chunk", "backward_one_chunk", "backward_weight_one_chunk"
 
 
-def watch_module(module: nn.Module, forward: str, backward: str, told: Told) -> Undo:
+def watch_module(module: nn.Module, forward: str, backward: str, on_block: OnBlock) -> Undo:
     """Tell when the whole module of a stage computes its forward and backward blocks; return the undo.
 
     In evaluation, which has no gradients, nothing is told.
@@ -33,18 +33,18 @@ def watch_module(module: nn.Module, forward: str, backward: str, told: Told) -> 
 
     def before(module: nn.Module, inputs: object) -> None:
         if torch.is_grad_enabled():
-            told(forward)
+            on_block(forward)
 
     def after(module: nn.Module, inputs: object, outputs: object) -> None:
         waiting = [backward]  # the first gradient of several counts
 
         def begin(gradient: torch.Tensor) -> None:
             if waiting:
-                told(waiting.pop())
+                on_block(waiting.pop())
 
-        for each in tree_leaves(outputs):
-            if isinstance(each, torch.Tensor) and each.requires_grad:
-                each.register_hook(begin)  # type: ignore[no-untyped-call]
+        for leaf in tree_leaves(outputs):
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                leaf.register_hook(begin)  # type: ignore[no-untyped-call]
 
     handles = [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
 
@@ -55,28 +55,28 @@ def watch_module(module: nn.Module, forward: str, backward: str, told: Told) -> 
     return undo
 
 
-def watch_stage(stage: Any, blocks: Mapping[Kind, str], told: Told) -> Undo:
+def watch_stage(stage: Any, blocks: Mapping[Kind, str], on_block: OnBlock) -> Undo:
     """Tell when a ``PipelineStage`` of `torch.distributed.pipelining` computes; return the undo.
 
     Its blocks are a forward one, and a whole backward one or its two halves.
     """
     calls = {name: getattr(stage, name) for name in _CALLS}
-    before = {name: own for name, own in vars(stage).items() if name in _CALLS}
+    before = {name: call for name, call in vars(stage).items() if name in _CALLS}
     halves = [blocks[kind] for kind in (Kind.I, Kind.W) if kind in blocks] or [blocks[Kind.B]]
 
     def forward(*arguments: Any, **options: Any) -> Any:
         if torch.is_grad_enabled():
-            told(blocks[Kind.F])
+            on_block(blocks[Kind.F])
         return calls[_FORWARD](*arguments, **options)
 
     def backward(chunk: int, loss: Any = None, full_backward: bool = True, **options: Any) -> Any:
-        for each in halves if full_backward else halves[:1]:
-            told(each)
+        for half in halves if full_backward else halves[:1]:
+            on_block(half)
         return calls[_BACKWARD](chunk, loss, full_backward, **options)
 
     def weight(*arguments: Any, **options: Any) -> Any:
         if len(halves) == 2:
-            told(halves[1])
+            on_block(halves[1])
         return calls[_WEIGHT](*arguments, **options)
 
     def undo() -> None:
@@ -88,18 +88,18 @@ def watch_stage(stage: Any, blocks: Mapping[Kind, str], told: Told) -> Undo:
     return undo
 
 
-def stages_of(watched: Any) -> list[Any]:
+def torch_stages(watched: Any) -> list[Any]:
     """Return the stages of torch that an object is or has; none if it is something else."""
-    found = getattr(watched, "_stages", None) or getattr(watched, "_stage", None) or watched
-    every = list(found) if isinstance(found, (list, tuple)) else [found]
-    return every if all(hasattr(each, _FORWARD) for each in every) else []
+    stages = getattr(watched, "_stages", None) or getattr(watched, "_stage", None) or watched
+    every = list(stages) if isinstance(stages, (list, tuple)) else [stages]
+    return every if all(hasattr(stage, _FORWARD) for stage in every) else []
 
 
 def blocks_of_stages(placement: Placement) -> list[dict[Kind, str]]:
     """Return the blocks of each stage of a chain, in the order in which data goes through."""
     kinds = {block.name: block.kind for block in placement.blocks}
     forward = [block.name for block in placement.topological_order if block.kind is Kind.F]
-    found = {name: {Kind.F: name} for name in forward}
+    blocks = {name: {Kind.F: name} for name in forward}
     for backward, partner in pair_backward(placement).items():
-        found[partner][kinds[backward]] = backward
-    return [found[name] for name in forward]
+        blocks[partner][kinds[backward]] = backward
+    return [blocks[name] for name in forward]

@@ -41,12 +41,12 @@ def interpret(instructions: Iterable[Instruction], backend: Backend) -> None:
     >>> print(*calls.instructions)
     run F0 #0 send F0 -> F1 #0 to 1
     """
-    for each in instructions:
-        if isinstance(each, Run):
-            backend.run(each.block, each.micro_batch, mode=each.mode, stream=each.stream)
-        elif isinstance(each, Send):
-            backend.send(each.producer, each.consumer, each.micro_batch, target=each.target, part=each.part)
+    for step in instructions:
+        if isinstance(step, Run):
+            backend.run(step.block, step.micro_batch, mode=step.mode, stream=step.stream)
+        elif isinstance(step, Send):
+            backend.send(step.producer, step.consumer, step.micro_batch, target=step.target, part=step.part)
         else:
             backend.receive(
-                each.producer, each.consumer, each.micro_batch, source=each.source, part=each.part
+                step.producer, step.consumer, step.micro_batch, source=step.source, part=step.part
             )

@@ -54,7 +54,7 @@ from runtime.models.state_dict import StateDictError, check_save_path, check_sta
 from runtime.options.run import BACKENDS, DEVICE_OF, LAUNCHERS
 from runtime.program.calls import ScriptError
 from runtime.program.deadlock import check, check_updates
-from runtime.program.lower import orders_of, overfull
+from runtime.program.lower import device_orders, overfull
 from runtime.verify.comparison import Extent, compare, extent_of, losses_of_run
 from runtime.verify.reference import ReferenceCase
 from schedsearch.semantics.versions import WeightMode
@@ -100,8 +100,8 @@ def follow(
 
 def stuck(standings: Sequence[Standing]) -> int:
     """Return the device that the others wait for, by where each stands; of a circle of them, one."""
-    waits = {device: each.waits_for for device, each in enumerate(standings) if each.waits_for is not None}
-    unfinished = (device for device, each in enumerate(standings) if each.text != DONE)
+    waits = {device: place.waits_for for device, place in enumerate(standings) if place.waits_for is not None}
+    unfinished = (device for device, place in enumerate(standings) if place.text != DONE)
     device, seen = next(iter(waits), next(unfinished, 0)), set[int]()
     while device in waits and device not in seen:
         seen.add(device)
@@ -131,7 +131,7 @@ def _why(processes: Processes, status: int | None, options: RunOptions, standing
         device = stuck(standings)
         where = f"device {device} stands at {standings[device].text}"
         why = f"no progress for {options.timeout_s:g} s, {where}"
-    stood = (f"device {device}: {each.text}" for device, each in enumerate(standings))
+    stood = (f"device {device}: {place.text}" for device, place in enumerate(standings))
     return "\n".join([why, *stood, *(f"    {line}" for line in lines)])
 
 
@@ -216,7 +216,7 @@ def _placed(options: RunOptions, num_devices: int) -> RunOptions:
     check_device(device, launcher, num_devices)
     of_backend = DEVICE_OF.get(backend)
     if device is not None and of_backend not in (None, device):
-        raise ScriptError(f"device: {device!r} is not what backend {backend!r} is for; use {of_backend}")
+        raise ScriptError(f"device: {device!r} does not fit backend {backend!r}; use {of_backend}")
     check_device(of_backend, launcher, num_devices)
     return replace(options, backend=backend, device=device or of_backend or "cpu")
 
@@ -239,7 +239,7 @@ def _checked(directory: Path, options: RunOptions) -> bool:
             )
         try:
             model, placement = changed[0].model, programs.placement
-            orders = orders_of_stages(placement, orders_of(programs))
+            orders = orders_of_stages(placement, device_orders(programs))
             read_versions(model, as_stages(placement), number, orders)
             if model.weight_versions != WeightMode.FLUSH:
                 check_updates(programs, model.micro_batches_per_update)

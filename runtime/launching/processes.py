@@ -253,11 +253,11 @@ def _forked(directory: Path, environment: Mapping[str, str], device: int, output
 def killed_devices(output: str) -> dict[int, str]:
     """Return the devices that a signal ended, not torchrun's own, by the table that ends its output."""
     times = [datetime.fromisoformat(at) for at in re.findall(r"^ +time +: (\S+)$", output, re.MULTILINE)]
-    found = {}
+    signals = {}
     for at, device, number in _FAILURE.findall(output):
         if int(number) != signal.SIGTERM and datetime.fromisoformat(at) < min(times) + _CLOSE:
-            found[int(device)] = signal.Signals(int(number)).name
-    return dict(sorted(found.items()))
+            signals[int(device)] = signal.Signals(int(number)).name
+    return dict(sorted(signals.items()))
 
 
 def _signals(codes: Iterable[tuple[str, int | None]]) -> dict[str, str]:
@@ -268,8 +268,8 @@ def _signals(codes: Iterable[tuple[str, int | None]]) -> dict[str, str]:
 def _environment(options: RunOptions) -> dict[str, str]:
     """Write the options of a run, and return the environment of its processes."""
     assert options.results is not None
-    own = {"OMP_NUM_THREADS": "1", _LAUNCH_PID: str(os.getpid())}
-    return _ALLOCATOR | os.environ | options.write(options.results) | import_paths() | own
+    of_launch = {"OMP_NUM_THREADS": "1", _LAUNCH_PID: str(os.getpid())}
+    return _ALLOCATOR | os.environ | options.write(options.results) | import_paths() | of_launch
 
 
 def die_with_parent() -> None:

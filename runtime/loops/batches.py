@@ -61,9 +61,9 @@ class BatchData:
             placement, names or {}, model, device, lambda reason: BatchError(f"batch: {reason}")
         )
         self.num_graphs = self._reading.num_graphs
-        own = {block.name for block in placement.on(device_index) if block.kind is Kind.F}
+        local = {block.name for block in placement.on(device_index) if block.kind is Kind.F}
         self._begins, ends = (
-            [block for block in readers if block in own] for readers in self._reading.blocks.values()
+            [block for block in readers if block in local] for readers in self._reading.blocks.values()
         )
         self._weighed = self._reading.blocks[TARGETS] if weighs and ends else ends
         self.is_first, self.is_last = bool(self._begins), bool(ends)
@@ -79,8 +79,8 @@ class BatchData:
         """
         for pair in batch if _has_pairs(batch) else [batch]:
             if isinstance(pair, (tuple, list)) and len(pair) == 2:
-                for what, found in zip(self._reading.blocks, pair, strict=True):
-                    self._reading.check(found, what)
+                for what, part in zip(self._reading.blocks, pair, strict=True):
+                    self._reading.check(part, what)
 
     def take(self, batch: Any, num_micro_batches: int | None) -> int:
         """Let the blocks read from this batch; return how many micro-batches it has for each of them.
@@ -121,15 +121,15 @@ class BatchData:
 
     def shapes(self, micro_batch: int) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of all that this process reads of a micro-batch."""
-        read = (each for (_, n), each in self._read.items() if n == micro_batch)
-        return tuple(tuple(value.shape) for each in read for value in (*each.inputs, *each.targets))
+        read = (sample for (_, n), sample in self._read.items() if n == micro_batch)
+        return tuple(tuple(value.shape) for sample in read for value in (*sample.inputs, *sample.targets))
 
     def know(self, forms: Sequence[Mapping[str, Forms]]) -> None:
         """Take over the forms that all blocks hand over in each micro-batch of the batch that was taken."""
         self._forms = list(forms)
 
-    def _tensors(self, found: Any, block: str, what: str) -> tuple[Tensor, ...]:
-        values = self._reading.tensors(found, block, what)
+    def _tensors(self, part: Any, block: str, what: str) -> tuple[Tensor, ...]:
+        values = self._reading.tensors(part, block, what)
         shapes = [tuple(value.shape) for value in values]
         first = self._first.setdefault((block, what), shapes)
         if self.varies:
@@ -190,14 +190,14 @@ def micro_batches(batch: Any, count: int | None, num_samples: int | None = None)
         raise BatchError(
             f"batch: {sizes[0]} samples make no {count} equal micro-batches; give a multiple of {count}"
         )
-    each = sizes[0] // count
-    return [(_part(batch[0], n * each, each), _part(batch[1], n * each, each)) for n in range(count)]
+    size = sizes[0] // count
+    return [(_part(batch[0], n * size, size), _part(batch[1], n * size, size)) for n in range(count)]
 
 
 def _has_pairs(batch: Any) -> bool:
     """Tell whether a batch is a list with a tuple (inputs, targets) for each micro-batch."""
     is_list = isinstance(batch, list) and bool(batch)
-    return is_list and all(isinstance(each, tuple) and len(each) == 2 for each in batch)
+    return is_list and all(isinstance(pair, tuple) and len(pair) == 2 for pair in batch)
 
 
 def _tensors_in(value: Any) -> Iterator[Tensor]:
@@ -205,8 +205,8 @@ def _tensors_in(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (tuple, list, Mapping)):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors_in(each)
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors_in(inner)
 
 
 def _part(value: Any, first: int, length: int) -> Any:
@@ -214,7 +214,7 @@ def _part(value: Any, first: int, length: int) -> Any:
     if isinstance(value, Tensor):
         return value.narrow(0, first, length)
     if isinstance(value, Mapping):
-        return {name: _part(each, first, length) for name, each in value.items()}
+        return {name: _part(inner, first, length) for name, inner in value.items()}
     if isinstance(value, (tuple, list)):
-        return type(value)(_part(each, first, length) for each in value)
+        return type(value)(_part(inner, first, length) for inner in value)
     return value

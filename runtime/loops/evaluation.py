@@ -52,13 +52,13 @@ def _order(placement: Placement, device: int, num_micro_batches: int) -> list[In
     All devices sort by the same starts, and a block starts after those that it takes from, so the orders of
     the devices cannot wait for each other.
     """
-    period = max(sum(block.time for block in placement.on(each)) for each in range(placement.num_devices))
+    period = max(sum(block.time for block in placement.on(rank)) for rank in range(placement.num_devices))
     starts: dict[str, tuple[int, int]] = {}
     for i, block in enumerate(placement.topological_order):
         ends = [starts[name][0] + placement.by_name[name].time for name in block.after]
         starts[block.name] = max(ends, default=0), i
     instances = [(block.name, n) for block in placement.on(device) for n in range(num_micro_batches)]
-    return sorted(instances, key=lambda each: (starts[each[0]][0] + each[1] * period, starts[each[0]][1]))
+    return sorted(instances, key=lambda at: (starts[at[0]][0] + at[1] * period, starts[at[0]][1]))
 
 
 class Evaluation:

@@ -86,10 +86,10 @@ class Iterations:
         """
         placement, index = self._script.placement, self._context.process.device
         sinks = [block for block in placement.blocks if computes_loss(placement, block.name)]
-        own = {sink.name for sink in sinks if sink.devices[0] == index or sink.in_turns}
+        reported = {sink.name for sink in sinks if sink.devices[0] == index or sink.in_turns}
         instances = [(sink.name, n) for n in range(num_micro_batches) for sink in sinks]
         values = [
-            float(blocks.losses[instance]) if instance[0] in own and instance in blocks.losses else 0.0
+            float(blocks.losses[instance]) if instance[0] in reported and instance in blocks.losses else 0.0
             for instance in instances
         ]
         losses = self._context.transport.add_up(values)
@@ -102,14 +102,14 @@ class Iterations:
         """Take gradients of earlier steps away that are complete: summed over copies, or scaled down."""
         model = self._context.model
         summed = {name for names in model.replicas.values() for name in names}
-        found = [
+        aside = [
             (weight, weight.grad)
             for shard, weight in model.parameters.items()
             if (model.optimizer.loss_scale is not None or shard.name in summed) and weight.grad is not None
         ]
-        for weight, _ in found:
+        for weight, _ in aside:
             weight.grad = None
-        return found
+        return aside
 
 
 def timed_iteration(script: Script, device: Device, index: int, transport: Transport) -> float:

@@ -61,15 +61,15 @@ class Given(NamedTuple):
     precision: str | None
     unequal: bool
 
-    def source(self, script: Script, own: Sequence[str]) -> GivenSource:
+    def source(self, script: Script, names: Sequence[str]) -> GivenSource:
         """Return the modules of the own blocks, from a file or as they were given."""
         placement, seed = script.placement, script.model.seed
         assert self.modules is not None
         if not isinstance(self.modules, (str, Path)):
-            made = own_modules(self.modules, placement, own)
+            made = own_modules(self.modules, placement, names)
             return GivenSource(made, seed, self.loss, self.loss_weight)
         file = UserFile(ModelOptions(USER_MODEL, path=str(Path(self.modules).resolve()), seed=seed))
-        made = own_modules(file.modules(own), placement, own)
+        made = own_modules(file.modules(names), placement, names)
         return GivenSource(made, seed, self.loss or file.loss, self.loss_weight or file.loss_weight)
 
 
@@ -85,19 +85,19 @@ def join(given: Given, script: Script, process: Process, transport: Transport) -
             f"unequal: the job, of the model {job.name!r}, has fixed shapes; generate it with "
             f"runtime.model={GIVEN_MODEL}"
         )
-    own = [block.name for block in placement.on(process.device) if block.kind is Kind.F]
+    names = [block.name for block in placement.on(process.device) if block.kind is Kind.F]
     source, types = agreed(
-        transport, process.device, lambda: given.source(script, own), lambda found: type_of(found.given)
+        transport, process.device, lambda: given.source(script, names), lambda made: type_of(made.given)
     )
-    found = sorted({dtype for dtype in types if dtype is not None})
-    if len(found) > 1:
-        raise PipelineError(f"modules: are of several types ({', '.join(found)}); convert them to one")
-    dtype = found[0] if found and script.specs is None else job.dtype
+    dtypes = sorted({dtype for dtype in types if dtype is not None})
+    if len(dtypes) > 1:
+        raise PipelineError(f"modules: are of several types ({', '.join(dtypes)}); convert them to one")
+    dtype = dtypes[0] if dtypes and script.specs is None else job.dtype
     model = ModelOptions(GIVEN_MODEL, seed=job.seed, dtype=dtype, precision=given.precision)
     body, described = agreed(
         transport,
         process.device,
-        lambda: GivenModules(model, placement, source, own, keeps_names=is_list(given.modules)),
+        lambda: GivenModules(model, placement, source, names, keeps_names=is_list(given.modules)),
         lambda body: body.described,
     )
     body.know(described)
@@ -121,8 +121,8 @@ class Intake:
         self._context, self._body, self._script = context, body, context.script
         self._known: dict[ReadShapes, Mapping[str, Forms]] = {}
         self._all = context.transport, context.process.device
-        own = context.process.device, self._script.model, context.transport.device
-        self.data = BatchData(self._script.placement, *own) if body is None else body.reader
+        of_device = context.process.device, self._script.model, context.transport.device
+        self.data = BatchData(self._script.placement, *of_device) if body is None else body.reader
 
     @property
     def has_shapes(self) -> bool:
@@ -165,17 +165,17 @@ class Intake:
         if body is not None and not body.has_shapes:
             expected = self._script.num_micro_batches
 
-        def shapes_of(number: int | None) -> list[tuple[tuple[int, ...], ...]] | None:
+        def shapes_read(number: int | None) -> list[tuple[tuple[int, ...], ...]] | None:
             return None if number is None else [data.shapes(n) for n in range(number)]
 
-        told = agreed(*self._all, lambda: self.take(batch, expected), shapes_of)[1]
-        numbers: dict[int, int] = {len(each): device for device, each in enumerate(told) if each is not None}
+        reads = agreed(*self._all, lambda: self.take(batch, expected), shapes_read)[1]
+        numbers: dict[int, int] = {len(read): device for device, read in enumerate(reads) if read is not None}
         if len(numbers) != 1:
             counts = " and ".join(f"{number} on device {device}" for number, device in numbers.items())
             raise PipelineError(f"batch: has {counts} micro-batches; give all that read the same batch")
         (number,) = numbers
         if body is not None and not self.has_shapes:
-            self._know(body, list(zip(*(each or [()] * number for each in told), strict=True)))
+            self._know(body, list(zip(*(read or [()] * number for read in reads), strict=True)))
         return number
 
     def _know(self, body: GivenModules, read: Sequence[ReadShapes]) -> None:
@@ -183,7 +183,7 @@ class Intake:
         is_first = not body.has_shapes
         for n, shapes in enumerate(read if self.data.varies else read[:1]):
             if shapes not in self._known:
-                self._known[shapes] = self._found(body, n)
+                self._known[shapes] = self._find_shapes(body, n)
         body.forms = dict(self._known[read[0]])
         if self.data.varies:
             self.data.know([self._known[shapes] for shapes in read])
@@ -191,13 +191,13 @@ class Intake:
             index, spec_of = self._context.process.device, self._context.device.spec_of_model
             succeeded(*self._all, lambda: check_specs(self._script, index, spec_of))
 
-    def _found(self, body: GivenModules, micro_batch: int) -> Mapping[str, Forms]:
+    def _find_shapes(self, body: GivenModules, micro_batch: int) -> Mapping[str, Forms]:
         """Return the shapes of a micro-batch: each process runs its own blocks once, forward."""
         shapes: dict[str, Forms] = {}
         read = partial(self.data.read, iteration=0, micro_batch=micro_batch)
         num_blocks = sum(block.kind is Kind.F for block in self._script.placement.blocks)
         while len(shapes) < num_blocks:
-            find = partial(body.shapes_of, shapes, read, self._context.transport.device)
-            for found in agreed(*self._all, find, lambda found: found)[1]:
-                shapes = shapes | found
+            find = partial(body.output_forms, shapes, read, self._context.transport.device)
+            for forms in agreed(*self._all, find, lambda forms: forms)[1]:
+                shapes = shapes | forms
         return shapes

@@ -52,24 +52,24 @@ class LoopState:
         """
         shards = {shard.name: shard for shard in self._model.parameters}
 
-        def found(name: str, own: Tensor) -> Tensor:
+        def checked(name: str, tensor: Tensor) -> Tensor:
             if name not in state:
                 raise PipelineError(f"state: has no {name!r}; give the state of the whole model")
             value = state[name]
-            if value.shape != own.shape and name in shards:
+            if value.shape != tensor.shape and name in shards:
                 value = shards[name].of(value)
-            if value.shape != own.shape:
+            if value.shape != tensor.shape:
                 raise PipelineError(
-                    f"state: {name!r} is of shape {tuple(value.shape)} instead of {tuple(own.shape)}"
+                    f"state: {name!r} is of shape {tuple(value.shape)} instead of {tuple(tensor.shape)}"
                 )
             return value
 
-        own = self.tensors()
+        tensors = self.tensors()
         values = succeeded(
-            self._transport, self._device, lambda: [found(name, value) for name, value in own.items()]
+            self._transport, self._device, lambda: [checked(name, value) for name, value in tensors.items()]
         )
         with torch.no_grad():
-            for mine, value in zip(own.values(), values, strict=True):
+            for mine, value in zip(tensors.values(), values, strict=True):
                 mine.copy_(value)
         if self._body is not None:
             self._body.forget_buffers()
@@ -108,13 +108,13 @@ class LoopState:
             ScriptError: There is none, or it is of another model.
         """
         self.wait()
-        own = self._state(optimizer), self._facts, self._transport, self._device
-        found = load_checkpoint(folder, *own, max_iterations=max_iterations)
-        extra = dict(found.extra)
+        arguments = self._state(optimizer), self._facts, self._transport, self._device
+        resumed = load_checkpoint(folder, *arguments, max_iterations=max_iterations)
+        extra = dict(resumed.extra)
         self._model.optimizer.load_shared_state(extra.pop(SHARED, {}))
         if self._body is not None:
             self._body.forget_buffers()
-        return replace(found, extra=extra)
+        return replace(resumed, extra=extra)
 
     def has_any(self, folder: Path) -> bool:
         """Tell whether there was ever a checkpoint in a folder."""
@@ -127,8 +127,8 @@ class LoopState:
         Raises:
             CheckpointError: The last one could not be written.
         """
-        for each in self._made.values():
-            each.wait()
+        for saver in self._made.values():
+            saver.wait()
 
     def _state(self, optimizer: Any, extra: Mapping[str, Any] | None = None) -> TrainingState:
         """Return parameters, buffers among them, with their optimizer."""

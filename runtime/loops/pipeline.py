@@ -304,13 +304,13 @@ class Pipeline:
         """
         if not self._state.has_any(Path(folder)):
             return None
-        found = self._state.load(Path(folder), optimizer)
+        resumed = self._state.load(Path(folder), optimizer)
         if self._context.process.device == 0:
-            for note in found.notes:
+            for note in resumed.notes:
                 _LOG.warning("%s", note)
-        self.num_steps = found.iterations
+        self.num_steps = resumed.iterations
         self.note = self._iterations.follow_program(self._switch, self.num_steps)
-        return found
+        return resumed
 
     def _end_checkpoints(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

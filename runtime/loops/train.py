@@ -222,11 +222,11 @@ class _Training:
             PipelineError: On all devices, if a loss is not finite; the message names the device that has it.
         """
         context, options = self._context, self._options
-        told = context.transport.collect((time_ms, self._losses[-1], self._is_asked()))
-        losses = {(block, n): float(loss) for _, rows, _ in told for block, n, loss in rows}
+        reports = context.transport.collect((time_ms, self._losses[-1], self._is_asked()))
+        losses = {(block, n): float(loss) for _, rows, _ in reports for block, n, loss in rows}
         if self._process.device == 0:
             mean = sum(losses.values()) / context.script.num_micro_batches
-            slowest_ms = max(device_ms for device_ms, _, _ in told)
+            slowest_ms = max(device_ms for device_ms, _, _ in reports)
             progress = Progress(index, mean, slowest_ms, "\n".join(filter(None, self._notes)))
             if options.results:
                 write_progress(options.results, progress)
@@ -236,7 +236,7 @@ class _Training:
             if not math.isfinite(loss):
                 device = context.script.placement.by_name[block].devices[0]
                 raise not_finite(device, f"iteration {index}", block, n, loss)
-        return any(is_asked for _, _, is_asked in told)
+        return any(is_asked for _, _, is_asked in reports)
 
     def _save(self, num_done: int, ends: bool) -> None:
         """Begin a checkpoint if it is due, or a device was told to end.
@@ -261,8 +261,8 @@ class _Training:
 
     def _write(self, name: str, tensors: Mapping[ParameterShard, Tensor]) -> None:
         if self._options.results:
-            own = {shard: value.detach().cpu() for shard, value in tensors.items()}
-            write_result(self._options.results, self._process.device, name, own)
+            on_cpu = {shard: value.detach().cpu() for shard, value in tensors.items()}
+            write_result(self._options.results, self._process.device, name, on_cpu)
 
 
 def _summary(context: DeviceContext) -> dict[str, Any]:

@@ -118,10 +118,10 @@ class ZooSource(ModuleSource):
         """Return a function that gives each block that reads its part of a slice of the text."""
         text, lengths = Text(self._options, num_micro_batches, device), self._options.sequence_lengths
         num_graphs = len(forward_graphs(self._placement))
-        each = num_micro_batches // num_graphs
-        if lengths is not None and len(lengths) % each:
+        count = num_micro_batches // num_graphs
+        if lengths is not None and len(lengths) % count:
             raise ModelError(
-                f"has {len(lengths)} lengths for {each} micro-batches; give one for each, of one iteration "
+                f"has {len(lengths)} lengths for {count} micro-batches; give one for each, of one iteration "
                 "or of several",
                 "sequence_lengths",
             )
@@ -129,7 +129,7 @@ class ZooSource(ModuleSource):
         def batch(iteration: int, micro_batch: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
             tokens = text.micro_batch(iteration, micro_batch)
             if lengths is not None:
-                tokens = tokens.first(self._options.tokens_of(iteration, micro_batch // num_graphs, each))
+                tokens = tokens.first(self._options.tokens_of(iteration, micro_batch // num_graphs, count))
             blocks = self._blocks.items()
             inputs = {name: getattr(tokens, part) for name, block in blocks for part in block.input_names}
             targets = {name: getattr(tokens, part) for name, block in blocks for part in block.target_names}
@@ -160,14 +160,14 @@ def suitable_model(placement: Placement, num_heads: int | None = None) -> str:
     has_streams = any(block.stream != COMPUTE for block in placement.blocks)
     if has_streams and fits(placement, "moe"):
         return "moe"
-    found = next(name for name in ARCHITECTURES if name != "moe" and fits(placement, name))
-    if found == "flava" and num_heads is not None:
+    model = next(name for name in ARCHITECTURES if name != "moe" and fits(placement, name))
+    if model == "flava" and num_heads is not None:
         most = max_shards(block for part in flava.parts(placement) for block in part)
-        return found if num_heads >= most else "synthetic"
-    return found
+        return model if num_heads >= most else "synthetic"
+    return model
 
 
-def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | None = None) -> Body:
+def body_of(options: ModelOptions, placement: Placement, names: Collection[str] | None = None) -> Body:
     """Return the body of a model, of which these forward blocks are computed here; None for all.
 
     Raises:
@@ -183,8 +183,8 @@ def body_of(options: ModelOptions, placement: Placement, own: Collection[str] | 
     if options.name != USER_MODEL:
         body = Body(options, placement, ZooSource(options, placement))
     else:
-        own = None if options.handed_over is None else own
-        body = Body(options, placement, UserFile(options, gives_away=own is not None), own)
+        names = None if options.handed_over is None else names
+        body = Body(options, placement, UserFile(options, gives_away=names is not None), names)
         if options.handed_over is None:
             trace(body)
         else:

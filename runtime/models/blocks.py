@@ -135,14 +135,14 @@ class Blocks:
             {block.name for block in placement.blocks if block.stream != COMPUTE},
         )
         self._data = model.body.data(num_micro_batches, model.device)
-        weight, each = model.body.weight_of_loss, self.store.versions.micro_batches_per_update
+        weight, per_update = model.body.weight_of_loss, self.store.versions.micro_batches_per_update
         if weight is not None and self.store.versions.copies:
             raise ModelError(
                 "has losses that count by their targets, which are not known of an update that copies of "
                 f"a stage make together; use {WeightMode.FLUSH}",
                 "weight_versions",
             )
-        self._loss_shares = None if weight is None else LossShares(weight, self._data, placement, each)
+        self._loss_shares = None if weight is None else LossShares(weight, self._data, placement, per_update)
         self.losses: dict[Instance, Tensor] = {}
         self.peak_host_bytes = 0
         self._iteration = 0
@@ -168,7 +168,7 @@ class Blocks:
         """Expect another order of the device's blocks from the next iteration on; copies may take others."""
         self.store.follow(self._placement, order)
 
-    def inputs_of(self, block: str, micro_batch: int) -> tuple[str, ...]:
+    def producers_of(self, block: str, micro_batch: int) -> tuple[str, ...]:
         """Return the blocks whose tensors a block takes in a micro-batch, in order."""
         return self._running(self.inputs[block], micro_batch)
 
@@ -246,15 +246,15 @@ class Blocks:
         if loss is not None:
             total = sum_in_order(groups.gather(loss))
             self.losses[block, micro_batch] = total / (groups.count if self._loss_shares is None else 1)
-        found: dict[str, Tensor] = {}
+        by_name: dict[str, Tensor] = {}
         for tensor, consumers in tensors:
             tensor = tensor.contiguous()
-            found |= {name: tensor for name in consumers if (block, name) in self._in_shares}
-            if others := [name for name in consumers if name not in found]:
+            by_name |= {name: tensor for name in consumers if (block, name) in self._in_shares}
+            if others := [name for name in consumers if name not in by_name]:
                 # For consumers in other groups, the groups exchange their shares: it is of all samples.
                 parts = groups.gather(tensor)
-                found |= dict.fromkeys(others, tensor if len(parts) == 1 else torch.cat(parts))
-        return found
+                by_name |= dict.fromkeys(others, tensor if len(parts) == 1 else torch.cat(parts))
+        return by_name
 
     def _run(self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str) -> _Made:
         kind, forward = self._placement.by_name[block].kind, self._forward_of[block]
@@ -269,25 +269,25 @@ class Blocks:
             self.store.complete(forward, micro_batch)
             return [], None
         inputs, output = self._graph(forward, micro_batch)
-        own = self._own_shares(block, arrived, micro_batch)
-        if own:
-            gradient = sum_in_order(own)
+        shares = self._own_shares(block, arrived, micro_batch)
+        if shares:
+            gradient = sum_in_order(shares)
         else:
             gradient = torch.full_like(output, self._loss_factor(forward, micro_batch))
-        found: list[Tensor | None] = [None for _ in inputs]
+        gradients: list[Tensor | None] = [None for _ in inputs]
         sliced = self._model.body.slice_of(forward)
         half = WeightHalf()
         if output.requires_grad and self._has_gradient(block, gradient):
             if kind is Kind.B:
                 torch.autograd.backward(output, gradient)
-                found = [value.grad for value in inputs]
+                gradients = [value.grad for value in inputs]
             else:
                 past = [] if sliced is None else sliced.past(micro_batch)
-                found, half = self._splits[forward].input_half(output, gradient, [*inputs, *past])
-                for value, more in zip(past, found[len(inputs) :], strict=True):
+                gradients, half = self._splits[forward].input_half(output, gradient, [*inputs, *past])
+                for value, more in zip(past, gradients[len(inputs) :], strict=True):
                     if more is not None:
                         value.grad = more if value.grad is None else value.grad + more
-                found = found[: len(inputs)]
+                gradients = gradients[: len(inputs)]
         if sliced is not None:
             sliced.forget(micro_batch)
         if kind is Kind.B:
@@ -297,7 +297,7 @@ class Blocks:
         before = self._running(self._forward_inputs[forward], micro_batch)
         gradient_of = {
             name: absent_as(value) if gradient is None else gradient
-            for name, value, gradient in zip(before, inputs, found, strict=True)
+            for name, value, gradient in zip(before, inputs, gradients, strict=True)
         }
         consumers = self._running(self._consumers[block], micro_batch)
         return [(gradient_of[self._forward_of[consumer]], [consumer]) for consumer in consumers], None
@@ -306,15 +306,15 @@ class Blocks:
         """Tell whether torch has a gradient; a GPU is asked, and waited for, until one has come."""
         if block in self._have_gradient and gradient.is_cuda:
             return True
-        found = not self.inputs[block] or not is_absent(gradient)
-        if found:
+        has_gradient = not self.inputs[block] or not is_absent(gradient)
+        if has_gradient:
             self._have_gradient.add(block)
-        return found
+        return has_gradient
 
     def _forward(self, block: str, micro_batch: int, arrived: Sequence[Tensor], mode: str) -> _Made:
         trains = block in self._trained
-        own = self._own_shares(block, arrived, micro_batch)
-        inputs = [value.detach().requires_grad_(trains) for value in own]
+        shares = self._own_shares(block, arrived, micro_batch)
+        inputs = [value.detach().requires_grad_(trains) for value in shares]
         again = trains and mode == RECOMPUTE
         before = _State(self._model, block) if again else None
         offloaded: Offloaded | None = None
@@ -328,8 +328,8 @@ class Blocks:
         if trains:
             self._kept[block, micro_batch] = _Forward(inputs, None if again else output, before, offloaded)
         if offloaded is not None:
-            on_host = [each.offloaded for each in list(self._kept.values()) if each.offloaded is not None]
-            self.peak_host_bytes = max(self.peak_host_bytes, sum(each.host_bytes for each in on_host))
+            on_host = [kept.offloaded for kept in list(self._kept.values()) if kept.offloaded is not None]
+            self.peak_host_bytes = max(self.peak_host_bytes, sum(held.host_bytes for held in on_host))
         sliced = self._model.body.slice_of(block)
         if sliced is not None and sliced.is_last and not trains:
             sliced.forget(micro_batch)
@@ -375,7 +375,7 @@ class Blocks:
             return list(arrived)
         return [
             value if (producer, block) in self._in_shares else share_of(value, groups.index, groups.count)
-            for producer, value in zip(self.inputs_of(block, micro_batch), arrived, strict=True)
+            for producer, value in zip(self.producers_of(block, micro_batch), arrived, strict=True)
         ]
 
 

@@ -60,18 +60,18 @@ class Body:
         options: ModelOptions,
         placement: Placement,
         source: ModuleSource,
-        own: Collection[str] | None = None,
+        local: Collection[str] | None = None,
         keeps_names: bool = False,
     ) -> None:
         self.options, self.placement, self.source = options, placement, source
         self.dtype: torch.dtype = getattr(torch, options.dtype)
         self._carried_dtype = compute_type(options.precision, options.dtype)
         self.names = [block.name for block in placement.topological_order if block.kind is Kind.F]
-        modules = source.modules([name for name in self.names if own is None or name in own])
+        modules = source.modules([name for name in self.names if local is None or name in local])
         if unknown := [str(name) for name in modules if name not in self.names]:
             raise ModelError(
                 f"modules: {source.name} has one for {', '.join(unknown)}, which are no forward blocks of "
-                f"{placement.name}; give those of {', '.join(self.names)} alone"
+                f"{placement.name}; give modules for {', '.join(self.names)} alone"
             )
         self.modules = {name: modules[name] for name in self.names if name in modules}
         self._check_devices()
@@ -119,19 +119,19 @@ class Body:
             for local, value in module.named_parameters(remove_duplicate=False):
                 name = first[id(value)][1] if self._keeps_names else ".".join(first[id(value)])
                 described = description_of(value)
-                found = described or Parameter(name, tuple(value.shape), trains=value.requires_grad)
+                parameter = described or Parameter(name, tuple(value.shape), trains=value.requires_grad)
                 if id(value) not in known:
-                    of_block[local] = found
+                    of_block[local] = parameter
                     known.add(id(value))
-                self._tensor_of.setdefault(found.name, value)
-                names = in_whole.get(local, ()) if described is None else (found.name,)
-                self._aliases.setdefault(found.name, {}).update(dict.fromkeys(names))
+                self._tensor_of.setdefault(parameter.name, value)
+                names = in_whole.get(local, ()) if described is None else (parameter.name,)
+                self._aliases.setdefault(parameter.name, {}).update(dict.fromkeys(names))
 
     def _check_trained(self) -> None:
         """Ensure that only blocks with nothing to train have no backward block, unless none has one."""
         trained = set(pair_backward(self.placement).values())
-        for name in self.names if trained else ():
-            of_block = [] if name in trained else [each.name for each in self.parameters(name) if each.trains]
+        for name in (name for name in self.names if trained and name not in trained):
+            of_block = [weight.name for weight in self.parameters(name) if weight.trains]
             if of_block:
                 raise ModelError(
                     f"model: {name} has no backward block, so {of_block[0]} would not be trained; add one on "
@@ -141,10 +141,10 @@ class Body:
 
     def place(self, shards: Mapping[str, Shards]) -> None:
         """Let blocks compute these of their shards, and reach the others."""
-        for block, own in shards.items():
+        for block, of_block in shards.items():
             for layer in self.modules[block].modules():
                 if isinstance(layer, ShardedLayer):
-                    layer.shards = own
+                    layer.shards = of_block
 
     def slice_of(self, block: str) -> SlicedBlock | None:
         """Return the module of a block that computes a slice of a sequence; None of one that does not."""
@@ -153,7 +153,7 @@ class Body:
 
     def parameters(self, block: str) -> tuple[Parameter, ...]:
         """Return the different parameters of a block's module; of a block computed elsewhere perhaps none."""
-        return tuple({each.name: each for each in self._parameters.get(block, {}).values()}.values())
+        return tuple({weight.name: weight for weight in self._parameters.get(block, {}).values()}.values())
 
     def initial(self, parameter: Parameter) -> Tensor:
         """Return the values that the modules' code gives the parameter, for the caller to keep."""
@@ -161,7 +161,7 @@ class Body:
 
     def initial_of(self, block: str) -> dict[str, Tensor]:
         """Return new initial parameters of the block's module, by the module's names."""
-        return {local: self.initial(each).to(self.dtype) for local, each in self._parameters[block].items()}
+        return {name: self.initial(weight).to(self.dtype) for name, weight in self._parameters[block].items()}
 
     def output_shape(self, block: str, sample: Sample | None = None) -> tuple[int, ...]:
         """Return the shape of a block's output for all samples, or of all packed into one, or of its loss.
@@ -218,7 +218,7 @@ class Body:
             ModelError: The module fails, changes a buffer that it must not, or returns no tensor or others
                 than at first.
         """
-        parameters = {local: weights[each.name] for local, each in self._parameters[block].items()}
+        parameters = {local: weights[weight.name] for local, weight in self._parameters[block].items()}
         device = next(value.device for value in (*inputs, *sample.inputs, *parameters.values()))
         held = self.held_buffers(block, device)
         first, buffers = block not in self._changes_buffers, dict(held)
@@ -255,9 +255,9 @@ class Body:
         forms = forms_of(outputs)
         fits = [form.fits(*given) for form, given in zip(expected, forms, strict=False)]
         if len(expected) != len(forms) or not all(fits):
-            found, wanted = (", ".join(map(str, each)) for each in (forms, expected))
+            given, wanted = (", ".join(map(str, specs)) for specs in (forms, expected))
             raise ModelError(
-                f"module: {block} returned {found}, and {wanted} was expected from other micro-batches; let "
+                f"module: {block} returned {given}, and {wanted} was expected from other micro-batches; let "
                 "it return the same types and shapes for every one"
             )
         return packed(outputs, self._carried_dtype)
@@ -313,20 +313,20 @@ class Body:
         self._held[block] = buffers
 
     def _check_changed(self, block: str, held: Mapping[str, Tensor], changed: Mapping[str, Tensor]) -> None:
-        """Ensure that the last values of changed buffers are those of the model in one piece."""
+        """Ensure that changed buffers end with the same values as in the model in one piece."""
         for name, value in changed.items():
-            own = self.modules[block].get_buffer(name)
+            buffer = self.modules[block].get_buffer(name)
             others = [module for other, module in self.modules.items() if other != block]
             if self.placement.by_name[block].data_parallel > 1:
                 raise changes_buffer(block, name, "its data-parallel groups would each have another")
-            if any(own is each for module in others for each in module.buffers()):
+            if any(buffer is other for module in others for other in module.buffers()):
                 raise changes_buffer(block, name, "other blocks have the same buffer")
             if forms_of([value]) != forms_of([held[name]]):
                 raise changes_buffer(block, name, f"into one of {forms_of([value])[0]}")
 
     def state_names(self, block: str) -> dict[str, tuple[str, ...]]:
         """Return the names in the state dict of the whole model of each of a block's parameters."""
-        return {each.name: tuple(self._aliases[each.name]) for each in self._parameters[block].values()}
+        return {weight.name: tuple(self._aliases[weight.name]) for weight in self._parameters[block].values()}
 
     def state_buffers(self, block: str) -> dict[str, tuple[str, Tensor]]:
         """Return the buffers of a block that a state dict has: the name there -> the module's, and form."""
@@ -339,8 +339,8 @@ class Body:
 
     def buffer_values(self, block: str, name: str) -> Tensor:
         """Return the values of a buffer, in its own type."""
-        own = self.modules[block].get_buffer(name)
-        return self._held[block][name].to(own.dtype) if block in self._held else self.source.values(own)
+        buffer = self.modules[block].get_buffer(name)
+        return self._held[block][name].to(buffer.dtype) if block in self._held else self.source.values(buffer)
 
     def load_buffer(self, block: str, name: str, values: Tensor, device: torch.device) -> None:
         """Give a buffer on a device other values."""
@@ -368,8 +368,8 @@ class _CalledModule:
         self._buffers: list[_Place] = []
         for inner in module.modules():
             for tensors, places in ((inner._parameters, parameters), (inner._buffers, self._buffers)):
-                own = ((name, value) for name, value in tensors.items() if value is not None)
-                places += [(tensors, name, names[id(value)], value) for name, value in own]
+                pairs = ((name, value) for name, value in tensors.items() if value is not None)
+                places += [(tensors, name, names[id(value)], value) for name, value in pairs]
         self._tensors = parameters + self._buffers
 
     def __call__(self, given: dict[str, Tensor], arguments: tuple[Any, ...]) -> Any:
@@ -385,8 +385,8 @@ class _CalledModule:
         try:
             return self._module(*arguments)
         finally:
-            for tensors, name, full, own in self._buffers:
-                given[full], tensors[name] = tensors[name], own
+            for tensors, name, full, original in self._buffers:
+                given[full], tensors[name] = tensors[name], original
 
 
 def check_tensors(placement: Placement, block: str, outputs: Sequence[Any]) -> None:

@@ -47,11 +47,11 @@ def replicated_parameters(body: Body, placement: Placement) -> dict[ReplicaGroup
         ModelError: Teams that share a parameter cut it otherwise, or have some devices in common.
     """
     teams: dict[str, set[Team]] = {}
-    found: dict[ReplicaGroups, list[str]] = {}
+    shared: dict[ReplicaGroups, list[str]] = {}
     for name in body.names:
         block = placement.by_name[name]
         if len(block.groups) > 1:
-            found[tuple(sorted(set(block.groups)))] = []  # also where this process knows no parameter of it
+            shared[tuple(sorted(set(block.groups)))] = []  # also where this process knows no parameter of it
         for parameter in body.parameters(name):
             teams.setdefault(parameter.name, set()).update(block.groups)
     for name, where in teams.items():
@@ -62,8 +62,8 @@ def replicated_parameters(body: Body, placement: Placement) -> dict[ReplicaGroup
                     f"model: blocks on devices {' and on '.join(map(str, sorted(where)))} share {name}; only "
                     "blocks on the same devices, or on as many others, can share a parameter"
                 )
-            found.setdefault(tuple(sorted(where)), []).append(name)
-    return dict(sorted(found.items()))
+            shared.setdefault(tuple(sorted(where)), []).append(name)
+    return dict(sorted(shared.items()))
 
 
 class ReplicaBucket(NamedTuple):
@@ -86,11 +86,11 @@ def replica_buckets(replicas: Mapping[ReplicaGroups, Sequence[str]], body: Body)
     for block in body.names:
         for parameter in body.parameters(block):
             blocks_of.setdefault(parameter.name, []).append(block)
-    found: dict[tuple[ReplicaGroups, tuple[str, ...]], list[str]] = {}
+    by_blocks: dict[tuple[ReplicaGroups, tuple[str, ...]], list[str]] = {}
     for groups, names in replicas.items():
         for name in names:
-            found.setdefault((groups, tuple(blocks_of[name])), []).append(name)
-    buckets = [ReplicaBucket(groups, tuple(names), blocks) for (groups, blocks), names in found.items()]
+            by_blocks.setdefault((groups, tuple(blocks_of[name])), []).append(name)
+    buckets = [ReplicaBucket(groups, tuple(names), blocks) for (groups, blocks), names in by_blocks.items()]
     return tuple(sorted(buckets, key=lambda bucket: -body.names.index(bucket.blocks[0])))
 
 
@@ -220,7 +220,7 @@ class Model:
 
     def weights(self, block: str) -> dict[str, Tensor]:
         """Return the parameters of a block, by name."""
-        return {each.name: self._weights[each.name] for each in self.body.parameters(block)}
+        return {parameter.name: self._weights[parameter.name] for parameter in self.body.parameters(block)}
 
     def trained(self, block: str) -> dict[str, Tensor]:
         """Return the parameters of a block that are trained, by name."""
@@ -232,7 +232,7 @@ class Model:
         return list(dict.fromkeys(teams))
 
     def step(self, block: str | None = None) -> None:
-        """Move every parameter, or those of a block, by its gradient, and forget the gradients."""
+        """Update all parameters, or the parameters of one block, and clear their gradients."""
         self.optimizer.step(None if block is None else self.weights(block).values())
 
     def gradients(self) -> dict[ParameterShard, Tensor]:

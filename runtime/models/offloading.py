@@ -21,7 +21,7 @@ _Key = tuple[int, int]
 
 
 class Offloaded:
-    """The tensors that autograd saved of one forward block and micro-batch, but for those that are kept."""
+    """Autograd's saved tensors of one forward block and micro-batch, except tensors kept on the device."""
 
     def __init__(self, kept: Iterable[Tensor]) -> None:
         self._kept = {tensor.untyped_storage().data_ptr() for tensor in kept}
@@ -72,5 +72,5 @@ class Offloaded:
         self, key: _Key, dtype: torch.dtype, offset: int, size: torch.Size, stride: tuple[int, ...]
     ) -> Tensor:
         piece = self._pieces[key]
-        found = torch.empty(0, dtype=dtype, device=piece.device)
-        return found.set_(piece.untyped_storage(), offset, size, stride)
+        tensor = torch.empty(0, dtype=dtype, device=piece.device)
+        return tensor.set_(piece.untyped_storage(), offset, size, stride)

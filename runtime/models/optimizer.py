@@ -89,7 +89,7 @@ class Optimizer:
 
     def replace(self, before: Tensor, weight: Tensor) -> None:
         """Go on with another tensor in the place of a parameter, with its state."""
-        self._parameters = [weight if each is before else each for each in self._parameters]
+        self._parameters = [weight if parameter is before else parameter for parameter in self._parameters]
         if before in self._state:
             self._state[weight] = self._state.pop(before)
 
@@ -108,7 +108,7 @@ class Optimizer:
         Raises:
             ModelError: It is the state of another optimizer.
         """
-        if all(each is not weight for each in self._parameters):
+        if all(parameter is not weight for parameter in self._parameters):
             return
         names = _STATE[self._options.optimizer]
         if state and set(state) != names:

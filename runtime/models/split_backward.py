@@ -1,4 +1,4 @@
-"""A backward in two halves, first the gradients of inputs and then those of weights, computing nothing twice.
+"""A backward in two halves, input gradients first and weight gradients later, computing nothing twice.
 
 Autograd's graph of a block has steps that lead to its inputs and steps that lead to its weights alone. The
 first half runs the former. The second half is left with the products with weights, convolutions among them
@@ -84,16 +84,16 @@ class WeightHalf(NamedTuple):
 
     @property
     def held(self) -> list[Tensor]:
-        """Tensors that are kept for it: gradients, and those that its steps saved; weights among them."""
+        """Tensors kept for it: gradients, and the tensors that its steps saved, weights among them."""
         steps = {id(edge.node): edge.node for edges, _, _ in self.parts for edge in edges}
-        found = list(self.gradients)
+        tensors = list(self.gradients)
         for step in steps.values():
             for name in dir(step):
                 if name.startswith("_saved_"):
                     with suppress(RuntimeError):  # freed
                         value = getattr(step, name)
-                        found += [value] if isinstance(value, Tensor) else []
-        return found
+                        tensors += [value] if isinstance(value, Tensor) else []
+        return tensors
 
     def run(self) -> None:
         """Add the gradients of the weights to their `grad`."""
@@ -124,21 +124,21 @@ class SplitBackward:
         plan = self._known[1]
         edges = [GradientEdge(nodes[step], number) for step, number in plan.begins]
         wanted: list[Any] = [*inputs, *edges]
-        found = torch.autograd.grad(output, wanted, gradient, retain_graph=bool(edges), allow_unused=True)
+        grads = torch.autograd.grad(output, wanted, gradient, retain_graph=bool(edges), allow_unused=True)
         _free(nodes, plan)
         owner = None
         if plan.has_functions:
             with torch.enable_grad():
                 owner = output.view_as(output).grad_fn
-        arrived = found[len(inputs) :]
+        arrived = grads[len(inputs) :]
         parts = []
         for places, steps in plan.parts:
-            begins = [(edges[i], each) for i in places if (each := arrived[i]) is not None]
+            begins = [(edges[i], grad) for i in places if (grad := arrived[i]) is not None]
             weights: list[Any] = [nodes[step].variable for step in steps]  # type: ignore[attr-defined]
             if begins and weights:
-                parts.append(([edge for edge, _ in begins], [each for _, each in begins], weights))
-        kept = tuple(each for each in arrived if each is not None)
-        return list(found[: len(inputs)]), WeightHalf(kept, tuple(parts), owner)
+                parts.append(([edge for edge, _ in begins], [grad for _, grad in begins], weights))
+        kept = tuple(grad for grad in arrived if grad is not None)
+        return list(grads[: len(inputs)]), WeightHalf(kept, tuple(parts), owner)
 
 
 def _walk(root: Node, inputs: Sequence[Tensor]) -> tuple[list[Node], _Graph]:
@@ -163,7 +163,7 @@ def _walk(root: Node, inputs: Sequence[Tensor]) -> tuple[list[Node], _Graph]:
 
 
 def _plan(graph: _Graph, root_number: int, nodes: Sequence[Node]) -> _Plan:
-    """Find where a graph is cut; in the names below, a step is before those that its gradients go to.
+    """Find the cuts of a graph; in the names below, a step is before the steps that read its gradients.
 
     In ``(x * g).mm(w)``, with x as the input, autograd goes from the output to the leaves:
 
@@ -197,26 +197,26 @@ def _plan(graph: _Graph, root_number: int, nodes: Sequence[Node]) -> _Plan:
     nexts = [{step for step, _ in edges if step != _NONE} for edges in graph.edges]
     before: list[set[int]] = [set() for _ in nexts]
     for step, after in enumerate(nexts):
-        for each in after:
-            before[each].add(step)
+        for later in after:
+            before[later].add(step)
     # Where the second half begins although it is no product: the gradient that arrives there is complete
     # after the first half. Each round may find more of them, and so more steps for the first half.
     early: set[int] = set()
     while True:
-        first = _reached({each for step in graph.inputs | early for each in before[step]}, before)
+        first = _reached({earlier for step in graph.inputs | early for earlier in before[step]}, before)
         early -= first  # where the first half runs through anyway is no place to begin
         # The steps of the first half with gradients that are left to do, and these gradients.
         rest = {step: left for step in first if (left := nexts[step] - first - early - graph.inputs)}
         # All gradients of these steps are computed together: none is left for later (g above).
         whole = [step for step in rest if graph.kinds[step].__name__ not in _DIVISIBLE]
-        more = {each for step in whole for each in rest[step]}
+        more = {later for step in whole for later in rest[step]}
         parts = _parts(nexts, rest, early)
         for steps, _ in parts:
             # A part is one run of autograd, so a way from one of its beginnings to another would be run
             # again, with all that is in between (w above).
             products = steps & rest.keys()
             if any(_reached({step}, nexts) & steps - {step} for step in products):
-                more |= {each for step in products for each in rest[step]}
+                more |= {later for step in products for later in rest[step]}
         if not more:
             break
         early |= more
@@ -256,28 +256,28 @@ def _parts(
 
 def _reached(steps: Iterable[int], nexts: Sequence[set[int]]) -> set[int]:
     """Return these steps and all that one comes to from them."""
-    found = set(steps)
-    queue = list(found)
+    reached = set(steps)
+    queue = list(reached)
     while queue:
-        new = nexts[queue.pop()] - found
-        found |= new
+        new = nexts[queue.pop()] - reached
+        reached |= new
         queue += new
-    return found
+    return reached
 
 
 def _saved_names(node: Node) -> list[str]:
     """Return the attributes in which a step saved tensors that are worth freeing."""
     is_function = isinstance(node, torch._C._FunctionBase)
-    found = []
+    names = []
     for name in dir(type(node)):
         if name.startswith("_raw_saved_"):
             saved: Any = getattr(node, "saved_tensors" if is_function else name.removeprefix("_raw"))
             for value in saved if isinstance(saved, (tuple, list)) else (saved,):
                 is_weight = isinstance(value, Tensor) and value.is_leaf and value.requires_grad
                 if isinstance(value, Tensor) and not is_weight and value.nbytes >= _LEAST_BYTES:
-                    found.append(name)
+                    names.append(name)
                     break
-    return found
+    return names
 
 
 def _free(nodes: Sequence[Node], plan: _Plan) -> None:
@@ -287,9 +287,9 @@ def _free(nodes: Sequence[Node], plan: _Plan) -> None:
     """
     for step, name in plan.used_up:
         saved: Any = getattr(nodes[step], name)
-        for each in saved if isinstance(saved, (tuple, list)) else (saved,):
+        for part in saved if isinstance(saved, (tuple, list)) else (saved,):
             with suppress(RuntimeError):  # one of several is None, or a module has put it elsewhere by hooks
-                each.register_hooks(lambda tensor: None, _fail)
+                part.register_hooks(lambda tensor: None, _fail)
 
 
 def _fail(nothing: None) -> Tensor:

@@ -72,7 +72,7 @@ def load_state_dict_file(model: Model, path: str | Path) -> None:
         _check_has(shapes, model.body, model.groups, path)
         names = _state_names(model.body, model.groups)
         for shard, weight in model.parameters.items():
-            name = next(each for each in names[shard.name] if each in shapes)
+            name = next(alias for alias in names[shard.name] if alias in shapes)
             weight.copy_(file.get_slice(name)[_place(shard, shapes[name])])
         for block in model.groups:
             for name, (local, before) in model.body.state_buffers(block).items():
@@ -108,9 +108,9 @@ def save_state_dict_file(
     """
     path = Path(path)
     check_save_path(path)
-    own = _own_tensors(model)
+    tensors = _own_tensors(model)
     specs: dict[str, TensorSpec] = {}
-    for of_device in collect({name: tensor.spec for name, tensor in own.items()}):
+    for of_device in collect({name: tensor.spec for name, tensor in tensors.items()}):
         specs |= of_device
     header, starts = _layout(specs)
     temporary = path.with_name(f"{path.name}.tmp")
@@ -122,7 +122,7 @@ def save_state_dict_file(
 
     def write() -> None:
         with temporary.open("r+b") as file:
-            for name, (spec, values, dim, first) in own.items():
+            for name, (spec, values, dim, first) in tensors.items():
                 rows = values.detach().cpu().contiguous().reshape(math.prod(spec.shape[:dim]), -1)
                 stride = math.prod(spec.shape[dim:]) * rows.itemsize
                 before = first * math.prod(spec.shape[dim + 1 :]) * rows.itemsize
@@ -143,7 +143,7 @@ def save_state_dict_file(
                     step()
             except OSError as error:
                 reason = str(error)
-            if reasons := [each for each in collect(reason) if each]:
+            if reasons := [fault for fault in collect(reason) if fault]:
                 raise StateDictError(
                     f"save_weights: {path} cannot be written ({reasons[0]}); give another file"
                 )
@@ -154,22 +154,22 @@ def save_state_dict_file(
 
 def _own_tensors(model: Model) -> dict[str, _OwnTensor]:
     """Return the tensors that this process is the first to hold; replicas of a shard are written once."""
-    found: dict[str, _OwnTensor] = {}
+    tensors: dict[str, _OwnTensor] = {}
     for block, groups in model.groups.items():
         names = model.body.state_names(block)
-        full = {each.name: each.shape for each in model.body.parameters(block)}
+        full = {parameter.name: parameter.shape for parameter in model.body.parameters(block)}
         for shard, weight in model.parameters.items():
             is_copy = groups.index > 0 or (shard.num_shards == 1 and model.shards[block].index > 0)
             if shard.name not in full or is_copy:
                 continue
             shape = full[shard.name]
             place = (shard.dim, _place(shard, shape)[-1].start) if shard.num_shards > 1 else ()
-            own = _OwnTensor(TensorSpec.of(weight.dtype, shape), weight, *place)
-            found |= dict.fromkeys(names[shard.name], own)
+            tensor = _OwnTensor(TensorSpec.of(weight.dtype, shape), weight, *place)
+            tensors |= dict.fromkeys(names[shard.name], tensor)
         for name, (local, value) in model.body.state_buffers(block).items() if not groups.index else ():
             values = model.body.buffer_values(block, local)
-            found[name] = _OwnTensor(TensorSpec.of(value.dtype, value.shape), values)
-    return found
+            tensors[name] = _OwnTensor(TensorSpec.of(value.dtype, value.shape), values)
+    return tensors
 
 
 def _layout(specs: Mapping[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
@@ -201,11 +201,11 @@ def _place(shard: ParameterShard, shape: Sequence[int]) -> tuple[Any, ...]:
 
 def _state_names(body: Body, blocks: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return all names in the state dict of each parameter of some blocks."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_parameter: dict[str, tuple[str, ...]] = {}
     for block in blocks:
         for name, others in body.state_names(block).items():
-            found[name] = tuple(dict.fromkeys((*found.get(name, ()), *others)))
-    return found
+            by_parameter[name] = tuple(dict.fromkeys((*by_parameter.get(name, ()), *others)))
+    return by_parameter
 
 
 def _check_has(
@@ -216,7 +216,7 @@ def _check_has(
     Raises:
         StateDictError: A tensor is missing, or of another shape.
     """
-    wanted = {each.name: each.shape for block in blocks for each in body.parameters(block)}
+    wanted = {parameter.name: parameter.shape for block in blocks for parameter in body.parameters(block)}
     needed = [(names, wanted[name]) for name, names in _state_names(body, blocks).items()]
     for block in blocks:
         needed += [((name,), tuple(of.shape)) for name, (_, of) in body.state_buffers(block).items()]

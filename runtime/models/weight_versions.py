@@ -30,18 +30,18 @@ class ReadVersions:
         micro_batches_per_update: Micro-batches whose gradients, as their mean, make one update; where the
             copies of a stage take turns, so many of each copy.
         copies: For each forward block whose copies take turns their number, where there is no flush.
-        own: For each forward block how many micro-batches the device computes; those left out all.
+        local: For each forward block how many micro-batches the device computes; those left out all.
     """
 
     of: Mapping[Instance, int]
     micro_batches_per_update: int
     copies: Mapping[str, int] = field(default_factory=dict)
-    own: Mapping[str, int] = field(default_factory=dict)
+    local: Mapping[str, int] = field(default_factory=dict)
 
     def on(self, placement: Placement, order: Iterable[Instance]) -> ReadVersions:
         """Return the versions on a device that runs these blocks, of which some take turns with others."""
-        own = Counter(name for name, _ in order)
-        return replace(self, own={each.name: own[each.name] for each in placement.blocks if each.in_turns})
+        ran = Counter(name for name, _ in order)
+        return replace(self, local={b.name: ran[b.name] for b in placement.blocks if b.in_turns})
 
 
 def read_versions(
@@ -63,10 +63,10 @@ def read_versions(
         )
     updates = Updates(mode, options.micro_batches_per_update)
     try:
-        found = find_versions(placement, orders, num_micro_batches, updates, pair_backward(placement))
+        versions = find_versions(placement, orders, num_micro_batches, updates, pair_backward(placement))
     except WeightVersionError as error:
         raise ModelError(error.reason, error.field) from None
-    forward = {instance: found.reads[instance] for instance in found.makes}
+    forward = {instance: versions.reads[instance] for instance in versions.makes}
     copies = {block.name: block.data_parallel for block in placement.blocks if block.in_turns}
     return ReadVersions(forward, options.micro_batches_per_update, copies)
 
@@ -118,7 +118,7 @@ class WeightStore:
         """Take note that a micro-batch's weights have its gradients; make an update if it is due."""
         self._num_complete[block] += 1
         number = self._num_complete[block]
-        is_last = number == self.versions.own.get(block, self._num_micro_batches)
+        is_last = number == self.versions.local.get(block, self._num_micro_batches)
         if self._is_flushed:
             if is_last and block not in self._beside:
                 self.on_complete(block)

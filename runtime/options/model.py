@@ -24,7 +24,7 @@ class UserModelOptions:
 
     num_layers: int | None = option(
         None,
-        "transformer layers; null: those of layers_per_block or of the plan, else 8, or one a stage if "
+        "transformer layers; null: as in layers_per_block or the plan, else 8, or one a stage if "
         "there are more stages",
         min=1,
     )
@@ -44,7 +44,7 @@ class UserModelOptions:
         min=1,
     )
     micro_batch_size: int | None = option(
-        None, "samples of a micro-batch; null: those of the plan, else 2", min=1
+        None, "samples of a micro-batch; null: as in the plan, else 2", min=1
     )
     vocab_size: int = option(256, "entries of the vocabulary: bytes", min=256)
     dtype: str = option(

@@ -48,7 +48,7 @@ class UserRunOptions:
     blocking: bool = option(False, "true: every transfer waits for its other end")
     num_micro_batches: int | None = option(
         None,
-        "micro-batches of an iteration, where they are not those of the scripts, whose loops must allow it",
+        "micro-batches of an iteration; null: as in the scripts; the scripts' loops must allow the number",
         min=1,
     )
     checkpoint_every: int = option(0, "iterations from one checkpoint to the next; 0: none", min=0)

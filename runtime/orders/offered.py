@@ -57,9 +57,9 @@ class ProgramFolder:
         path = self._folder / f"iteration_{iteration}.json"
         if not path.is_file():
             firsts = {
-                int(match[1]): each
-                for each in self._folder.glob("from_*.json")
-                if (match := _FIRST.fullmatch(each.name)) and int(match[1]) <= iteration
+                int(match[1]): path
+                for path in self._folder.glob("from_*.json")
+                if (match := _FIRST.fullmatch(path.name)) and int(match[1]) <= iteration
             }
             if not firsts:
                 return None
@@ -98,9 +98,9 @@ def fitting(programs: Programs, script: Script) -> Programs:
     for specs in programs.specs:
         for edge, spec in specs.items():
             of_stages = (copies[edge[0]].stage, copies[edge[1]].stage) if copies else edge
-            own = (script.specs or {}).get(of_stages, spec)
-            if own != spec:
-                raise OfferError(f"is for another model: {edge[0]} hands {edge[1]} {spec}, here {own}")
+            expected = (script.specs or {}).get(of_stages, spec)
+            if expected != spec:
+                raise OfferError(f"is for another model: {edge[0]} hands {edge[1]} {spec}, here {expected}")
     try:
         check(programs)
     except (UnsafeProgramsError, UnrunnablePlacementError) as error:
@@ -177,12 +177,12 @@ class ProgramSwitch:
         asked = self._asked(iteration, self._source) if is_first and self._source else None
         decision: _Decision = self._context.transport.collect(asked)[0]
         if decision.instructions:
-            own = decision.instructions[self._context.process.device]
+            program = decision.instructions[self._context.process.device]
             copies = {} if self._own.copies is None else copies_in(self._own.copies)
             stages = {name: copy.stage for name, copy in copies.items()}
 
             def run(device: Any, num_micro_batches: int) -> None:
-                interpret(own, OfStages(device, stages) if stages else device)
+                interpret(program, OfStages(device, stages) if stages else device)
 
             self._other = replace(self._own, iteration=run, path=None)
         return self._own if decision.is_default else self._other, decision.note

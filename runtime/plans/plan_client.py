@@ -153,7 +153,7 @@ class ServerClient:
         if answer is None:
             return None
         try:
-            clocks = {block: tuple(map(int, each)) for block, each in answer["clock_mhz"].items()}
+            clocks = {block: tuple(map(int, mhz)) for block, mhz in answer["clock_mhz"].items()}
             return DeployedPlan(int(answer["version"]), float(answer["time_ms"]), clocks)
         except (AttributeError, KeyError, TypeError, ValueError):
             raise ServerError(f"{self._url}: answers with something else than a plan") from None
@@ -219,7 +219,7 @@ class PlanClient:
         """Ask once and return whether there is a newer plan; trouble is logged when it begins."""
         version = self._newest.version if self._newest is not None else 0
         try:
-            found = self._server.deployed(self._job, version, wait_s)
+            deployed = self._server.deployed(self._job, version, wait_s)
         except ServerError as error:
             if error.status != _CONFLICT:  # which says that the job is not ready yet
                 with self._lock:
@@ -230,9 +230,9 @@ class PlanClient:
         with self._lock:
             self._is_away = False
             newest = self._newest
-            if found is not None and (newest is None or newest.version < found.version):
-                self._newest = found
-        return found is not None
+            if deployed is not None and (newest is None or newest.version < deployed.version):
+                self._newest = deployed
+        return deployed is not None
 
     def close(self) -> None:
         """Ask no more; a question that is on its way is not waited for."""

@@ -1,4 +1,4 @@
-"""What devices did: costs of blocks by clock, and records of iterations drawn beside their plan.
+"""Measurements of devices: costs of blocks by clock, and iterations drawn beside their plan.
 
 It does not know how blocks are run; a device tells its observers.
 

@@ -122,11 +122,11 @@ class DeviceProfiler(DeviceObserver):
         They are of those that all have gone down to; None is the highest or only one of each. On a GPU that
         devices share there are none: others compute meanwhile.
         """
-        own = {cost.clock_mhz for cost in self.profiler.costs} if self.profiler.clock is not None else set()
+        mhz = {cost.clock_mhz for cost in self.profiler.costs} if self.profiler.clock is not None else set()
         is_shared = self._transport.shares_gpu
         if is_shared or not any(self._transport.collect(self.profiler.measures_energy)):
             return []
-        common = sorted(set.intersection(*self._transport.collect(own)), reverse=True)
+        common = sorted(set.intersection(*self._transport.collect(mhz)), reverse=True)
         number = min(self.profiler.sweep.blocking_clocks, len(common))
         if number < 2:
             return [max(common, default=None)]
@@ -134,7 +134,7 @@ class DeviceProfiler(DeviceObserver):
 
     def _blocking_w(self, clock_mhz: int | None) -> float | None:
         """Let each device wait, at a clock, for a message that its source sends late."""
-        found = None
+        power_w = None
         if self.profiler.clock is not None:
             self.profiler.clock.set(max(self.profiler.clocks_mhz) if clock_mhz is None else clock_mhz)
             self.profiler.settle()
@@ -147,8 +147,8 @@ class DeviceProfiler(DeviceObserver):
                 self._transport.send(token, channel).wait()
             elif self._device == channel[1]:
                 received = partial(self._transport.receive, token, channel)
-                found = self.profiler.power_w(lambda received=received: received().wait())  # type: ignore[misc]
-        return found
+                power_w = self.profiler.power_w(lambda received=received: received().wait())  # type: ignore[misc]
+        return power_w
 
 
 def open_profiler(

@@ -234,11 +234,11 @@ def _rose(energies_mj: Sequence[float], times: int) -> bool:
 
 def blocking_by_clock(profiles: Iterable[DeviceProfile]) -> dict[int | None, float]:
     """Return the mean blocking power of the devices at each clock, from the highest down."""
-    found: dict[int | None, list[float]] = {}
+    by_clock: dict[int | None, list[float]] = {}
     for profile in profiles:
         for clock_mhz, power_w in profile.blocking_w:
-            found.setdefault(clock_mhz, []).append(power_w)
-    return {clock_mhz: sum(powers) / len(powers) for clock_mhz, powers in found.items()}
+            by_clock.setdefault(clock_mhz, []).append(power_w)
+    return {clock_mhz: sum(powers) / len(powers) for clock_mhz, powers in by_clock.items()}
 
 
 def merged(profiles: Iterable[DeviceProfile]) -> dict[str, tuple[MeasuredCost, ...]]:
@@ -250,17 +250,17 @@ def merged(profiles: Iterable[DeviceProfile]) -> dict[str, tuple[MeasuredCost, .
     by_device: dict[str, list[dict[int | None, MeasuredCost]]] = {}
     for profile in profiles:
         for kind in dict.fromkeys(cost.kind for cost in profile.costs):
-            found = {cost.clock_mhz: cost for cost in profile.costs if cost.kind == kind}
-            by_device.setdefault(kind, []).append(found)
-    return {kind: tuple(_merge(kind, found)) for kind, found in by_device.items()}
+            by_clock = {cost.clock_mhz: cost for cost in profile.costs if cost.kind == kind}
+            by_device.setdefault(kind, []).append(by_clock)
+    return {kind: tuple(_merge(kind, costs)) for kind, costs in by_device.items()}
 
 
 def _merge(kind: str, by_device: list[dict[int | None, MeasuredCost]]) -> Iterable[MeasuredCost]:
-    if all(len(found) == 1 for found in by_device):  # perhaps each at a current clock of its own
-        by_device = [{None: cost} for found in by_device for cost in found.values()]
-    common = set.intersection(*(set(found) for found in by_device))
+    if all(len(by_clock) == 1 for by_clock in by_device):  # perhaps each at a current clock of its own
+        by_device = [{None: cost} for by_clock in by_device for cost in by_clock.values()]
+    common = set.intersection(*(set(by_clock) for by_clock in by_device))
     for clock_mhz in sorted(common, key=lambda mhz: mhz or 0):
-        costs = [found[clock_mhz] for found in by_device]
+        costs = [by_clock[clock_mhz] for by_clock in by_device]
         energies = [cost.energy_mj for cost in costs if cost.energy_mj is not None]
         energy_mj = fmean(energies) if len(energies) == len(costs) else None
         yield MeasuredCost(kind, costs[0].clock_mhz, max(cost.time_ms for cost in costs), energy_mj)

@@ -66,7 +66,7 @@ def rates_options(device: str, repeats: int) -> RatesOptions:
     return RatesOptions(torch.device(device), repeats)
 
 
-def shapes_of(
+def operator_shapes(
     layers: Sequence[Layer], degrees: Sequence[int], samples: int, options: RatesOptions
 ) -> list[Shape]:
     """Return every different operator of layers, each once, products first.
@@ -85,9 +85,9 @@ def shapes_of(
                 shapes += _of_product(product, samples, options)
             for core in layer.on(degree).cores:
                 shapes += _of_core(core, samples, options)
-    found = {shape[:3]: shape for shape in shapes}
+    distinct = {shape[:3]: shape for shape in shapes}
     stream = Shape("kernel", "stream", (), _STREAM_BYTES, partial(_copy, options))
-    return [*sorted(found.values(), key=lambda each: each.operator != "product"), stream]
+    return [*sorted(distinct.values(), key=lambda shape: shape.operator != "product"), stream]
 
 
 def measured_rows(shapes: Sequence[Shape], gpu: Gpu, options: RatesOptions) -> Iterator[MachineRow]:
@@ -108,17 +108,17 @@ def _of_product(product: Product, samples: int, options: RatesOptions) -> Iterat
     """Yield the forward of a product, and both products of its backward."""
     inputs, outputs = round(product.inputs), round(product.outputs)
     tokens, number = round(samples * product.tokens), round(product.experts)
-    each = max(tokens // number, 1) if number else tokens
-    flops = 2.0 * each * inputs * outputs * (number or 1)
+    rows = max(tokens // number, 1) if number else tokens
+    flops = 2.0 * rows * inputs * outputs * (number or 1)
     batch = (number,) if number else ()
     orders = {
-        "forward": ((each, inputs), (inputs, outputs)),
-        "input_gradient": ((each, outputs), (outputs, inputs)),
-        "weight_gradient": ((outputs, each), (each, inputs)),
+        "forward": ((rows, inputs), (inputs, outputs)),
+        "input_gradient": ((rows, outputs), (outputs, inputs)),
+        "weight_gradient": ((outputs, rows), (rows, inputs)),
     }
     for which, (left, right) in orders.items():
         make = partial(_multiply, (*batch, *left), (*batch, *right), options)
-        yield Shape("experts" if number else "product", which, (*batch, each, inputs, outputs), flops, make)
+        yield Shape("experts" if number else "product", which, (*batch, rows, inputs, outputs), flops, make)
 
 
 def _multiply(left: Sequence[int], right: Sequence[int], options: RatesOptions) -> Callable[[], object]:

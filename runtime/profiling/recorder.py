@@ -106,13 +106,13 @@ class ActivationMemory:
         self._unknown.remove(block)
         known = [*arrived, *self._model.parameters.values()]
         known += [tensor for kept in self._blocks.saved() if kept.block == block for tensor in kept.tensors]
-        self._saved_bytes[block] = sum(saved[each] for each in saved.keys() - _storages(known).keys())
+        self._saved_bytes[block] = sum(saved[at] for at in saved.keys() - _storages(known).keys())
 
     def bytes(self, tensors: Iterable[Tensor]) -> int:
         """Return the bytes kept for the blocks, and in these tensors of messages."""
         kept = list(self._blocks.saved())
-        distinct = _storages(chain(tensors, *(each.tensors for each in kept)))
-        saved = sum(self._saved_bytes.get(each.block, 0) for each in kept if each.has_graph)
+        distinct = _storages(chain(tensors, *(entry.tensors for entry in kept)))
+        saved = sum(self._saved_bytes.get(entry.block, 0) for entry in kept if entry.has_graph)
         weights = _storages(self._model.parameters.values())  # a half of a backward keeps them too
         return saved + sum(size for at, size in distinct.items() if at not in weights)
 
@@ -219,7 +219,7 @@ class Recorder(DeviceObserver):
         begun = (self._device, self._iteration, self._machine, self._begin_s)
         receives = tuple(row for row in self._messages.values() if row.target == self._device)
         sends = tuple(row for row in self._messages.values() if row.source == self._device)
-        counters = (self._clock_mhz, *(sorted(each, key=lambda at: at.ms) for each in (held, allocated)))
+        counters = (self._clock_mhz, *(sorted(series, key=lambda at: at.ms) for series in (held, allocated)))
         self._records.append(Record(*begun, end_ms, tuple(blocks), receives, sends, *map(tuple, counters)))
 
     def _clear(self, iteration: int) -> None:

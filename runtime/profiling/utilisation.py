@@ -81,7 +81,7 @@ class UtilisationTable:
         for device, shares in enumerate(self.devices):
             *busy, peak_bytes = astuple(shares)
             numbers = (self.planned_ms, self.zero_comm_ms, self.measured_ms, *busy)
-            rows.append([device, *("" if each is None else f"{each:.6g}" for each in numbers), peak_bytes])
+            rows.append([device, *("" if cell is None else f"{cell:.6g}" for cell in numbers), peak_bytes])
         return write_text(path, csv_text([*_COLUMNS, "measured_busy", "waiting", "peak_held_bytes"], rows))
 
 
@@ -98,8 +98,8 @@ def utilisation_table(
         ran = [row.instance for row in record.blocks]
         devices.append(
             DeviceShares(
-                sum(planned.points[each].time_ms for each in ran) / planned.time_ms if planned else None,
-                sum(spans[each][1] - spans[each][0] for each in ran) / zero_comm_ms,
+                sum(planned.points[run].time_ms for run in ran) / planned.time_ms if planned else None,
+                sum(spans[run][1] - spans[run][0] for run in ran) / zero_comm_ms,
                 sum(row.end_ms - row.begin_ms for row in record.blocks) / measured_ms,
                 _waiting_ms(record) / measured_ms,
                 max((sample.value for sample in record.held_bytes), default=None),
@@ -143,6 +143,6 @@ def zero_comm_spans(
             before[second.instance].add(first.instance)
     spans: dict[Instance, tuple[float, float]] = {}
     for instance in TopologicalSorter(before).static_order():
-        begin_ms = max((spans[each][1] for each in before[instance]), default=0.0)
+        begin_ms = max((spans[earlier][1] for earlier in before[instance]), default=0.0)
         spans[instance] = begin_ms, begin_ms + time_ms[instance]
     return spans

@@ -63,11 +63,11 @@ class Message(NamedTuple):
         return str(self.transfer)
 
 
-def message_of(device: int, each: Instruction) -> Message:
+def message_of(device: int, end: Instruction) -> Message:
     """Return the message of which a send or receive of a device is one end."""
-    assert isinstance(each, Send | Receive)
-    source, target = (device, each.target) if isinstance(each, Send) else (each.source, device)
-    return Message(Transfer(each.producer, each.consumer, each.micro_batch), source, target, each.part)
+    assert isinstance(end, Send | Receive)
+    source, target = (device, end.target) if isinstance(end, Send) else (end.source, device)
+    return Message(Transfer(end.producer, end.consumer, end.micro_batch), source, target, end.part)
 
 
 def _method(verb: str) -> Callable[..., None]:
@@ -95,7 +95,7 @@ class Verbs(ABC):
     def receive(
         self, producer: str, consumer: str, micro_batch: int, *, source: int, part: Part | None = None
     ) -> None:
-        """Post the receive of what a block hands to a block of this device, or write that down."""
+        """Post the receive of a block's tensor for a block of this device, or record it."""
 
     def prefetch(self, producer: str, consumer: str, micro_batch: int, **where: Any) -> None:
         """Post a receive ahead of other blocks than the one that takes it; see `receive`."""
@@ -168,12 +168,12 @@ class Calls(Verbs):
     @property
     def runs(self) -> list[Run]:
         """Runs of blocks, in order."""
-        return [each for each in self.instructions if isinstance(each, Run)]
+        return [run for run in self.instructions if isinstance(run, Run)]
 
     def transfers(self, kind: type[Send] | type[Receive]) -> list[Transfer]:
-        """Return the tensors that are sent, or those that are received, in order."""
-        found = (each for each in self.instructions if isinstance(each, kind))
-        return [Transfer(each.producer, each.consumer, each.micro_batch) for each in found]
+        """Return the transfers of all sends, or of all receives, in order."""
+        messages = (message for message in self.instructions if isinstance(message, kind))
+        return [Transfer(message.producer, message.consumer, message.micro_batch) for message in messages]
 
     @property
     def asks_for_clocks(self) -> bool:

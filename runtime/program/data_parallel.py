@@ -59,7 +59,7 @@ def in_shares(producer: Block, consumer: Block) -> bool:
     if producer.data_parallel != consumer.data_parallel or producer.in_turns or consumer.in_turns:
         return False
     pairs = zip(producer.groups, consumer.groups, strict=True)
-    return all(set(theirs).issuperset(set(own).intersection(producer.devices)) for theirs, own in pairs)
+    return all(set(theirs).issuperset(set(ours).intersection(producer.devices)) for theirs, ours in pairs)
 
 
 def holders(producer: Block, consumer: Block, target: int) -> tuple[int, ...]:
@@ -74,10 +74,10 @@ def part_for(producer: Block, consumer: Block, target: int) -> Part | None:
 
     None where it takes the whole: it is alone in its group, or one of the group has the tensor already.
     """
-    own = coordinate(consumer, target)
-    if len(own.team) == 1 or set(own.team) & set(producer.devices):
+    here = coordinate(consumer, target)
+    if len(here.team) == 1 or set(here.team) & set(producer.devices):
         return None
-    return own.shard, len(own.team)
+    return here.shard, len(here.team)
 
 
 def crosses_nodes(placement: Placement, sources: tuple[int, ...], team: tuple[int, ...]) -> bool:

@@ -22,7 +22,7 @@ from runtime.program.handover import (
     check_shares,
 )
 from runtime.program.instructions import Programs, Run
-from runtime.program.lower import CopiesUpdate, orders_of, updates_of
+from runtime.program.lower import CopiesUpdate, copy_updates, device_orders
 
 __all__ = [
     "Operation",
@@ -82,27 +82,27 @@ def check_updates(programs: Programs, micro_batches_per_update: int) -> None:
     Raises:
         UnsafeProgramsError: Copies make their updates in other orders, or wait for each other in a cycle.
     """
-    placement, orders = programs.placement, orders_of(programs)
-    updates = [list(updates_of(placement, order, micro_batches_per_update)) for order in orders]
+    placement, orders = programs.placement, device_orders(programs)
+    updates = [list(copy_updates(placement, order, micro_batches_per_update)) for order in orders]
     of_each: dict[tuple[str, int], dict[int, CopiesUpdate]] = {}
-    for device, own in enumerate(updates):
-        for update in own:
+    for device, of_device in enumerate(updates):
+        for update in of_device:
             of_each.setdefault((update.stage, update.number), {})[device] = update
     for devices in of_each.values():
-        series = {tuple((each.stage, each.number) for each in updates[device]) for device in devices}
+        series = {tuple((update.stage, update.number) for update in updates[device]) for device in devices}
         if len(series) > 1:
             raise UnsafeProgramsError(
                 f"devices {', '.join(map(str, sorted(devices)))} make the updates of their stages in "
                 "different orders; use a flush, or one order for all copies"
             )
     place = {
-        (device, (each.block, each.micro_batch)): (device, index)
-        for (device, index), each in all_of(programs, Run)
+        (device, (run.block, run.micro_batch)): (device, index)
+        for (device, index), run in all_of(programs, Run)
     }
     after = {
-        place[device, own.next]: [place[other, each.last] for other, each in together.items()]
+        place[device, update.next]: [place[other, theirs.last] for other, theirs in together.items()]
         for together in of_each.values()
-        for device, own in together.items()
+        for device, update in together.items()
     }
     _check_rendezvous(programs, after)
 
@@ -136,7 +136,7 @@ Operation = Run | Message
 def operations_of(programs: Programs) -> list[list[Operation]]:
     """Return the operations of each device, in order; messages must have both their ends."""
     return [
-        [each if isinstance(each, Run) else message_of(device, each) for each in program]
+        [step if isinstance(step, Run) else message_of(device, step) for step in program]
         for device, program in enumerate(programs.instructions)
     ]
 
@@ -149,12 +149,12 @@ def operations_in_order(programs: Programs) -> Iterable[Operation]:
 def _predecessors(
     operations: Sequence[Sequence[Operation]], after: _Waits = MappingProxyType({})
 ) -> dict[Operation, dict[Operation, int]]:
-    """Return for each operation those that it waits for, with the device that comes to both."""
+    """Return the predecessors of each operation, with the device that runs both."""
     waits: dict[Operation, dict[Operation, int]] = {}
-    for device, own in enumerate(operations):
-        for i, each in enumerate(own):
-            earlier = waits.setdefault(each, {})
-            earlier |= dict.fromkeys(own[max(i - 1, 0) : i], device)
+    for device, of_device in enumerate(operations):
+        for i, operation in enumerate(of_device):
+            earlier = waits.setdefault(operation, {})
+            earlier |= dict.fromkeys(of_device[max(i - 1, 0) : i], device)
             earlier |= {operations[other][place]: other for other, place in after.get((device, i), ())}
     return waits
 
@@ -172,12 +172,12 @@ def _check_rendezvous(programs: Programs, after: _Waits = MappingProxyType({})) 
     while ready := sorter.get_ready():
         done.update(ready)
         sorter.done(*ready)
-    left = [[i for i, each in enumerate(own) if each not in done] for own in operations]
+    left = [[i for i, operation in enumerate(of_device) if operation not in done] for of_device in operations]
     stands = {device: places[0] for device, places in enumerate(left) if places}
     path = [min(stands)]
     while path[-1] not in path[:-1]:
         needed = waits[operations[path[-1]][stands[path[-1]]]]
-        path.append(next(other for each, other in needed.items() if each not in done))
+        path.append(next(other for operation, other in needed.items() if operation not in done))
     places = [(device, stands[device]) for device in path[path.index(path[-1]) : -1]]
     cycle = "; ".join(f"device {device} at '{at(programs, (device, i))}'" for device, i in places)
     raise fault(programs, f"devices wait for each other in a cycle: {cycle}", places)

@@ -36,8 +36,8 @@ def check_runs(programs: Programs) -> None:
         for n in range(programs.num_micro_batches)
         if (block.name, n) not in programs.left_out
     }
-    found = (((run.micro_batch, here[0], (run.block,)), here) for here, run in all_of(programs, Run))
-    _check_once(programs, "runs", expected, found, "which is none of its blocks and micro-batches")
+    runs = (((run.micro_batch, here[0], (run.block,)), here) for here, run in all_of(programs, Run))
+    _check_once(programs, "runs", expected, runs, "which is none of its blocks and micro-batches")
 
 
 def check_needed(programs: Programs) -> None:
@@ -51,23 +51,23 @@ def check_needed(programs: Programs) -> None:
         for n in range(programs.num_micro_batches)
         if programs.left_out.isdisjoint(((producer, n), (consumer, n)))
     }
-    found = (
-        ((each.micro_batch, here[0], (each.producer, each.consumer)), here)
-        for here, each in all_of(programs, Receive)
+    receives = (
+        ((receive.micro_batch, here[0], (receive.producer, receive.consumer)), here)
+        for here, receive in all_of(programs, Receive)
     )
-    _check_once(programs, "receives", needed, found, "which nothing there needs")
+    _check_once(programs, "receives", needed, receives, "which nothing there needs")
 
 
 def _check_once(
     programs: Programs,
     verb: str,
     expected: Set[_Item],
-    found: Iterable[tuple[_Item, ProgramPosition]],
+    done: Iterable[tuple[_Item, ProgramPosition]],
     stray: str,
 ) -> None:
     """Ensure that programs do each expected item once, and no other."""
     seen: dict[_Item, ProgramPosition] = {}
-    for item, position in found:
+    for item, position in done:
         if item not in expected or item in seen:
             text = f"device {position[0]} {verb} {_item_text(item)}"
             text += " twice" if item in seen else f", {stray}"
@@ -92,7 +92,7 @@ def check_modes(programs: Programs) -> None:
         text += f" in mode {run.mode!r}"
         if block.kind is not Kind.F:
             if run.mode != KEEP:
-                raise fault(programs, f"{text}, but a backward block has that of its forward", [position])
+                raise fault(programs, f"{text}, but a backward block has its forward's mode", [position])
             continue
         decision = decision_of.get(run.block)
         names = MODES if decision is None else placement.decisions[decision].names
@@ -111,7 +111,7 @@ _Messages = dict[Message, ProgramPosition]
 
 def check_matched(programs: Programs) -> tuple[_Messages, _Messages]:
     """Return the sends and the receives if each has the other at its other end."""
-    received = {message_of(here[0], each): here for here, each in all_of(programs, Receive)}
+    received = {message_of(here[0], receive): here for here, receive in all_of(programs, Receive)}
     sent: _Messages = {}
     for here, send in all_of(programs, Send):
         message = message_of(here[0], send)
@@ -136,8 +136,8 @@ def check_matched(programs: Programs) -> tuple[_Messages, _Messages]:
 def check_channels(programs: Programs, sent: _Messages, received: _Messages) -> None:
     """Ensure that messages of a channel keep their order, and that both ends know the same shape and type."""
     channels: dict[tuple[int, int], tuple[list[Message], list[Message]]] = defaultdict(lambda: ([], []))
-    for end, found in enumerate((sent, received)):
-        for message in found:
+    for end, messages in enumerate((sent, received)):
+        for message in messages:
             channels[message.source, message.target][end].append(message)
     for (source, target), ends in sorted(channels.items()):
         for message, other in zip(*ends, strict=True):
@@ -171,8 +171,8 @@ def check_shares(programs: Programs) -> None:
         text += _in_part(receive)
         expected = part_for(*ends, position[0])
         if receive.part not in (None, expected):
-            own = "all of it" if expected is None else f"all of it, or part {expected[0]} of {expected[1]}"
-            raise fault(programs, f"{text}, but it takes {own}", [position])
+            takes = "all of it" if expected is None else f"all of it, or part {expected[0]} of {expected[1]}"
+            raise fault(programs, f"{text}, but it takes {takes}", [position])
         team = coordinate(ends[1], position[0]).team
         key = receive.producer, receive.consumer, receive.micro_batch, team
         other, same = first.setdefault(key, (position, receive))
@@ -190,25 +190,25 @@ def check_local_order(programs: Programs) -> None:
     tensors = tensor_inputs(programs.placement)
     for device, program in enumerate(programs.instructions):
         there: set[tuple[tuple[str, ...], int]] = set()
-        for index, each in enumerate(program):
-            n = each.micro_batch
+        for index, step in enumerate(program):
+            n = step.micro_batch
             needs: list[tuple[str, ...]] = []
-            if isinstance(each, Send):
-                needs = [(each.producer,)]
-            elif isinstance(each, Run):
-                partner = [pairs[each.block]] if each.block in pairs else []
-                before = [*partner, *by_name[each.block].after]
+            if isinstance(step, Send):
+                needs = [(step.producer,)]
+            elif isinstance(step, Run):
+                partner = [pairs[step.block]] if step.block in pairs else []
+                before = [*partner, *by_name[step.block].after]
                 needs = [(name,) for name in before if device in by_name[name].devices]
                 needs += [
-                    (name, each.block) for name in tensors[each.block] if device not in by_name[name].devices
+                    (name, step.block) for name in tensors[step.block] if device not in by_name[name].devices
                 ]
             for item in needs:
                 if (item, n) not in there and (item[0], n) not in programs.left_out:
                     verb = "runs" if len(item) == 1 else "receives"
                     late = f"before it {verb} {quoted(item[0])} of that micro-batch"
-                    raise fault(programs, f"device {device} has '{each}' {late}", [(device, index)])
-            if not isinstance(each, Send):
-                there.add(((each.block,) if isinstance(each, Run) else (each.producer, each.consumer), n))
+                    raise fault(programs, f"device {device} has '{step}' {late}", [(device, index)])
+            if not isinstance(step, Send):
+                there.add(((step.block,) if isinstance(step, Run) else (step.producer, step.consumer), n))
 
 
 def _runs(position: ProgramPosition, run: Run) -> str:
@@ -242,8 +242,8 @@ def _mentions(programs: Programs, device: int, block: str, micro_batch: int) -> 
     """Return where a program first has to do with a block; its begin if nowhere, nothing if no device."""
     if device not in range(programs.placement.num_devices):
         return []
-    for index, each in enumerate(programs.instructions[device]):
-        names = (each.block,) if isinstance(each, Run) else (each.producer, each.consumer)
-        if each.micro_batch == micro_batch and block in names:
+    for index, step in enumerate(programs.instructions[device]):
+        names = (step.block,) if isinstance(step, Run) else (step.producer, step.consumer)
+        if step.micro_batch == micro_batch and block in names:
             return [(device, index)]
     return [(device, 0)]

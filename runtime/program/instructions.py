@@ -118,11 +118,11 @@ def parse_instruction(line: str) -> Instruction:
     >>> parse_instruction("run F1 #2 recompute").mode
     'recompute'
     """
-    if found := _RUN.fullmatch(line.strip()):
-        block, n, mode, stream = found.groups()
+    if match := _RUN.fullmatch(line.strip()):
+        block, n, mode, stream = match.groups()
         return Run(_unquoted(block), int(n), mode or KEEP, _unquoted(stream) or COMPUTE)
-    if found := _MESSAGE.fullmatch(line.strip()):
-        receives, producer, consumer, n, device, index, count = found.groups()
+    if match := _MESSAGE.fullmatch(line.strip()):
+        receives, producer, consumer, n, device, index, count = match.groups()
         part = (int(index), int(count)) if count else None
         build = Receive if receives else Send
         return build(_unquoted(producer), _unquoted(consumer), int(n), int(device), part)
@@ -167,9 +167,9 @@ class Programs:
         """Return the programs with the spec of each message, by producer and consumer, at both ends."""
         specs = tuple(
             {
-                (each.producer, each.consumer): spec_between(each.producer, each.consumer)
-                for each in program
-                if not isinstance(each, Run)
+                (message.producer, message.consumer): spec_between(message.producer, message.consumer)
+                for message in program
+                if not isinstance(message, Run)
             }
             for program in self.instructions
         )
@@ -178,7 +178,7 @@ class Programs:
     def changed(self, change: Callable[[int, Instruction], Instruction]) -> Programs:
         """Return the programs with each instruction of each device changed, in order."""
         instructions = tuple(
-            tuple(change(device, each) for each in program)
+            tuple(change(device, instruction) for instruction in program)
             for device, program in enumerate(self.instructions)
         )
         return replace(self, instructions=instructions)
@@ -197,16 +197,16 @@ class Programs:
             return ()
         copies = copies_in(self.placement)
         decision_of = self.placement.decision_of if copies else stage_decisions(self.placement)
-        found = [[0] * len(decisions) for _ in range(self.num_micro_batches)]
+        choices = [[0] * len(decisions) for _ in range(self.num_micro_batches)]
         for program in self.instructions:
-            for each in program:
-                if isinstance(each, Run) and each.block in decision_of and each.micro_batch < len(found):
-                    i = decision_of[each.block]
+            for run in program:
+                if isinstance(run, Run) and run.block in decision_of and run.micro_batch < len(choices):
+                    i = decision_of[run.block]
                     if copies:
-                        found[each.micro_batch][i] = copies[each.block].number
-                    elif each.mode in decisions[i].names:
-                        found[each.micro_batch][i] = decisions[i].names.index(each.mode)
-        return tuple(map(tuple, found))
+                        choices[run.micro_batch][i] = copies[run.block].number
+                    elif run.mode in decisions[i].names:
+                        choices[run.micro_batch][i] = decisions[i].names.index(run.mode)
+        return tuple(map(tuple, choices))
 
     @cached_property
     def left_out(self) -> frozenset[tuple[str, int]]:
@@ -240,10 +240,10 @@ class Programs:
             }
             return tuple(sorted(pair for pair in ends if pair[0] != pair[1]))
         sends = (
-            (device, each.target)
+            (device, send.target)
             for device, program in enumerate(self.instructions)
-            for each in program
-            if isinstance(each, Send)
+            for send in program
+            if isinstance(send, Send)
         )
         return tuple(sorted(set(sends)))
 
@@ -257,8 +257,8 @@ class Programs:
 
 def left_out(placement: Placement, chosen: Sequence[Chosen]) -> frozenset[tuple[str, int]]:
     """Return the blocks that do not run in their micro-batches, as these have chosen."""
-    of_each = {each: not_taken(placement, each) for each in set(chosen)}
-    return frozenset((name, n) for n, each in enumerate(chosen) for name in of_each[each])
+    of_each = {choice: not_taken(placement, choice) for choice in set(chosen)}
+    return frozenset((name, n) for n, choice in enumerate(chosen) for name in of_each[choice])
 
 
 def _message_text(message: Send | Receive, end: str) -> str:

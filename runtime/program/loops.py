@@ -39,7 +39,7 @@ class Loop:
     def unroll(self) -> tuple[Instruction, ...]:
         """Return all rounds, instruction by instruction."""
         rounds = range(self.rounds)
-        return tuple(_later(each, turn * self.shift) for turn in rounds for each in self.body)
+        return tuple(_later(step, turn * self.shift) for turn in rounds for step in self.body)
 
 
 Straight = tuple[Instruction, ...]
@@ -64,7 +64,7 @@ class LoopedProgram:
     @property
     def straight(self) -> Straight:
         """All instructions outside of the loops, in their order."""
-        return tuple(each for section in self.sections if not isinstance(section, Loop) for each in section)
+        return tuple(step for section in self.sections if not isinstance(section, Loop) for step in section)
 
     @property
     def covered(self) -> int:
@@ -74,7 +74,7 @@ class LoopedProgram:
     def unroll(self) -> tuple[Instruction, ...]:
         """Return the program, instruction by instruction."""
         sections = (section.unroll() if isinstance(section, Loop) else section for section in self.sections)
-        return tuple(each for section in sections for each in section)
+        return tuple(step for section in sections for step in section)
 
 
 def find_loops(instructions: Sequence[Instruction], shift: int = 1) -> LoopedProgram:
@@ -101,13 +101,13 @@ def find_loops(instructions: Sequence[Instruction], shift: int = 1) -> LoopedPro
     assert shift >= 1
     sections: list[Straight | Loop] = [tuple(instructions)]
     taken: set[Instruction] = set()
-    while found := [
+    while candidates := [
         loop
         for index, section in enumerate(sections)
         if not isinstance(section, Loop)
         for loop in _loops(section, index, shift, taken)
     ]:
-        covered, minus_period, _, minus_begin, minus_place = max(found)
+        covered, minus_period, _, minus_begin, minus_place = max(candidates)
         place, begin, period = -minus_place, -minus_begin, -minus_period
         section = sections[place]
         assert not isinstance(section, Loop)
@@ -127,7 +127,7 @@ def best_loops(programs: Programs) -> tuple[int, tuple[LoopedProgram, ...]]:
     most = -1
     for shift in range(1, programs.placement.num_devices + 1):
         looped = loops_of_each(programs, shift)
-        covered = sum(each.covered for each in looped)
+        covered = sum(program.covered for program in looped)
         if covered > most:
             most, best = covered, (shift, looped)
         if covered >= half and parametric(programs, looped, shift):
@@ -147,22 +147,22 @@ def kind(instruction: Instruction) -> Instruction:
     return replace(instruction, micro_batch=0)
 
 
-_Found = tuple[int, int, bool, int, int]
+_Candidate = tuple[int, int, bool, int, int]
 """A loop, the best one greatest: instructions that it stands for, -period, whether it does not begin with a
 send, -place of its first instruction in a section, -index of the section."""
 
 
-def _loops(section: Straight, index: int, shift: int, taken: Container[Instruction]) -> Iterator[_Found]:
+def _loops(section: Straight, index: int, shift: int, taken: Container[Instruction]) -> Iterator[_Candidate]:
     """Yield the loops of a section that have no taken instruction."""
     places_of: dict[Instruction, list[int]] = defaultdict(list)
-    for place, each in enumerate(section):
-        places_of[each].append(place)
+    for place, step in enumerate(section):
+        places_of[step].append(place)
     recurrences: dict[int, list[int]] = defaultdict(list)
-    for place, each in enumerate(section):
-        for again in places_of.get(_later(each, shift), ()):
+    for place, step in enumerate(section):
+        for again in places_of.get(_later(step, shift), ()):
             if again > place:
                 recurrences[again - place].append(place)
-    num_taken = list(itertools.accumulate((kind(each) in taken for each in section), initial=0))
+    num_taken = list(itertools.accumulate((kind(step) in taken for step in section), initial=0))
     for period, places in recurrences.items():
         for _, group in itertools.groupby(enumerate(places), key=lambda pair: pair[1] - pair[0]):
             consecutive = [place for _, place in group]
@@ -202,8 +202,8 @@ class ParametricPrograms:
             if isinstance(section, Loop):
                 return replace(section, rounds=section.rounds + more // self.shift)
             return tuple(
-                replace(each, micro_batch=each.micro_batch + more) if is_late(looped, each) else each
-                for each in section
+                replace(step, micro_batch=step.micro_batch + more) if is_late(looped, step) else step
+                for step in section
             )
 
         instructions = tuple(
@@ -224,28 +224,28 @@ def parametric(programs: Programs, looped: Sequence[LoopedProgram], shift: int) 
         looped: Their loops; see `find_loops`.
         shift: Micro-batches per round.
     """
-    if not any(each.loops for each in looped) or not all(_is_whole(each, shift) for each in looped):
+    if not any(part.loops for part in looped) or not all(_is_whole(part, shift) for part in looped):
         return None
-    rounds = min(loop.rounds for each in looped for loop in each.loops)
+    rounds = min(loop.rounds for part in looped for loop in part.loops)
     least = programs.num_micro_batches - rounds * shift
     return ParametricPrograms(programs, tuple(looped), shift, least or shift)
 
 
 def is_late(looped: LoopedProgram, instruction: Instruction) -> bool:
     """Tell whether an instruction outside of the loops is of a later micro-batch than its like in a loop."""
-    own = kind(instruction)
+    wanted = kind(instruction)
     again = [
-        each.micro_batch
+        step.micro_batch
         for loop in looped.loops
-        for each in loop.body
-        if (each.micro_batch - instruction.micro_batch) % loop.shift == 0 and kind(each) == own
+        for step in loop.body
+        if (step.micro_batch - instruction.micro_batch) % loop.shift == 0 and kind(step) == wanted
     ]
     return bool(again) and instruction.micro_batch > again[0]
 
 
 def _is_whole(looped: LoopedProgram, shift: int) -> bool:
-    inside: dict[Instruction, list[int]] = {kind(each): [] for each in looped.straight}
+    inside: dict[Instruction, list[int]] = {kind(step): [] for step in looped.straight}
     for loop in looped.loops:
-        for each in loop.body:
-            inside.setdefault(kind(each), []).append(each.micro_batch % shift)
+        for step in loop.body:
+            inside.setdefault(kind(step), []).append(step.micro_batch % shift)
     return all(sorted(residues) == list(range(shift)) for residues in inside.values())

@@ -58,14 +58,14 @@ def messages(placement: Placement) -> tuple[Route, ...]:
     Raises:
         UnrunnablePlacementError: See `runtime.program.tensor_flow.pair_backward`.
     """
-    found, by_name = [], placement.by_name
+    routes, by_name = [], placement.by_name
     for consumer, producers in tensor_inputs(placement).items():
         for producer in producers:
             for i, target in enumerate(by_name[consumer].devices):
                 sources = holders(by_name[producer], by_name[consumer], target)
                 if target not in sources:
-                    found.append(Route(producer, consumer, sources[i % len(sources)], target))
-    return tuple(found)
+                    routes.append(Route(producer, consumer, sources[i % len(sources)], target))
+    return tuple(routes)
 
 
 def lower(schedule: Schedule, *, is_batch: bool = False) -> Programs:
@@ -115,7 +115,7 @@ def lower(schedule: Schedule, *, is_batch: bool = False) -> Programs:
     routes: dict[str, list[Route]] = {block.name: [] for block in placement.blocks}
     for route in messages(placement):
         routes[route.producer].append(route)
-    runs = {(each.block, each.micro_batch) for each in schedule.blocks}
+    runs = {(run.block, run.micro_batch) for run in schedule.blocks}
     operators: list[tuple[_Place, tuple[tuple[int, Instruction], ...]]] = []
     for start, n, name in schedule.blocks:
         block = schedule.block(name, n)
@@ -135,7 +135,7 @@ def lower(schedule: Schedule, *, is_batch: bool = False) -> Programs:
     for _, at_devices in sorted(operators, key=itemgetter(0)):
         for device, instruction in at_devices:
             instructions[device].append(instruction)
-    batch = tuple(each[0] for each in chosen) if is_batch else ()
+    batch = tuple(choice[0] for choice in chosen) if is_batch else ()
     return Programs(placement, schedule.num_micro_batches, tuple(map(tuple, instructions)), batch=batch)
 
 
@@ -188,10 +188,10 @@ class CopiesUpdate(NamedTuple):
     next: Instance
 
 
-def updates_of(placement: Placement, order: Iterable[Instance], each: int) -> Iterator[CopiesUpdate]:
+def copy_updates(placement: Placement, order: Iterable[Instance], per_update: int) -> Iterator[CopiesUpdate]:
     """Yield the updates that a device makes together with other copies, but for the last of an iteration.
 
-    `each` is the micro-batches of each copy that make an update.
+    `per_update` is the number of micro-batches of each copy that make an update.
     """
     copies, pairs = copies_in(placement), pair_backward(placement)
     alone = Counter(copy.stage for copy in copies.values())
@@ -202,10 +202,10 @@ def updates_of(placement: Placement, order: Iterable[Instance], each: int) -> It
         if not copies or alone[stage := copies[forward].stage] == 1:
             continue
         if stage in last:
-            yield CopiesUpdate(stage, done[stage] // each, last.pop(stage), (name, n))
+            yield CopiesUpdate(stage, done[stage] // per_update, last.pop(stage), (name, n))
         if placement.by_name[name].kind in (Kind.B, Kind.W):
             done[stage] += 1
-            if done[stage] % each == 0:
+            if done[stage] % per_update == 0:
                 last[stage] = name, n
 
 
@@ -219,14 +219,14 @@ def with_updates(schedule: Schedule, micro_batches_per_update: int) -> Schedule:
     orders = [schedule.order(device) for device in range(placement.num_devices)]
     of_each: dict[tuple[str, int], list[CopiesUpdate]] = {}
     for order in orders:
-        for update in updates_of(placement, order, micro_batches_per_update):
+        for update in copy_updates(placement, order, micro_batches_per_update):
             of_each.setdefault((update.stage, update.number), []).append(update)
     waits = [
-        (other.last, own.next, schedule.block(*other.last).time)
+        (other.last, update.next, schedule.block(*other.last).time)
         for together in of_each.values()
-        for own in together
+        for update in together
         for other in together
-        if other is not own
+        if other is not update
     ]
     if not waits:
         return schedule
@@ -245,21 +245,21 @@ def scattered(programs: Programs, scatter: str) -> Programs:
     """
     by_name, placement = programs.placement.by_name, programs.placement
 
-    def changed(device: int, each: Instruction) -> Instruction:
-        if isinstance(each, Run):
-            return each
-        target = each.target if isinstance(each, Send) else device
-        ends = by_name[each.producer], by_name[each.consumer]
+    def changed(device: int, instruction: Instruction) -> Instruction:
+        if isinstance(instruction, Run):
+            return instruction
+        target = instruction.target if isinstance(instruction, Send) else device
+        ends = by_name[instruction.producer], by_name[instruction.consumer]
         team = coordinate(ends[1], target).team
         pays = scatter == "always" or crosses_nodes(placement, holders(*ends, target), team)
-        return replace(each, part=part_for(*ends, target) if pays else None)
+        return replace(instruction, part=part_for(*ends, target) if pays else None)
 
     return programs if scatter == "never" else programs.changed(changed)
 
 
 def scattered_in_words(programs: Programs) -> str:
     """Return which tensors go in parts, and which whole; empty if none goes in parts."""
-    ways = {(each.producer, each.consumer): each.part for _, each in all_of(programs, Receive)}
+    ways = {(receive.producer, receive.consumer): receive.part for _, receive in all_of(programs, Receive)}
     parts = [f"{producer} -> {consumer} in {part[1]}" for (producer, consumer), part in ways.items() if part]
     whole = [f"{producer} -> {consumer}" for (producer, consumer), part in ways.items() if not part]
     if not parts:
@@ -275,8 +275,8 @@ def recomputed(programs: Programs, recompute: str | Sequence[object]) -> Program
     """Return programs in which some forward blocks are computed again; see `blocks_to_recompute`."""
     again = blocks_to_recompute(programs.decided, recompute)
 
-    def changed(_: int, each: Instruction) -> Instruction:
-        return replace(each, mode=RECOMPUTE) if isinstance(each, Run) and each.block in again else each
+    def changed(_: int, step: Instruction) -> Instruction:
+        return replace(step, mode=RECOMPUTE) if isinstance(step, Run) and step.block in again else step
 
     return programs.changed(changed)
 
@@ -290,9 +290,9 @@ def blocks_to_recompute(placement: Placement, recompute: str | Sequence[object])
     forward = [block.name for block in placement.blocks if block.kind is Kind.F]
     if isinstance(recompute, str) and recompute != "all":
         raise RecomputeError(f"recompute: {recompute!r} is not 'all' or a list of names of forward blocks")
-    found = forward if recompute == "all" else list(recompute)
-    decision_of = stage_decisions(placement) if found else {}
-    for name in found:
+    names = forward if recompute == "all" else list(recompute)
+    decision_of = stage_decisions(placement) if names else {}
+    for name in names:
         if name not in forward:
             raise RecomputeError(
                 f"recompute: {placement.name} has no forward block {name!r}; use 'all' or of "
@@ -303,13 +303,13 @@ def blocks_to_recompute(placement: Placement, recompute: str | Sequence[object])
                 f"recompute: modes[{decision_of[str(name)]}] of the placement is about {name}, whose mode "
                 "the schedule chooses; leave it out"
             )
-    return tuple(map(str, found))
+    return tuple(map(str, names))
 
 
-def orders_of(programs: Programs) -> list[list[Instance]]:
+def device_orders(programs: Programs) -> list[list[Instance]]:
     """Return the (block, micro-batch) pairs that each device runs, in order."""
     return [
-        [(each.block, each.micro_batch) for each in program if isinstance(each, Run)]
+        [(run.block, run.micro_batch) for run in program if isinstance(run, Run)]
         for program in programs.instructions
     ]
 
@@ -317,14 +317,14 @@ def orders_of(programs: Programs) -> list[list[Instance]]:
 def by_lane(placement: Placement, orders: Sequence[Sequence[Instance]]) -> list[list[Instance]]:
     """Return the order of each lane of a placement, given the order of each device."""
     return [
-        [each for each in orders[device] if placement.by_name[each[0]].stream == stream]
+        [instance for instance in orders[device] if placement.by_name[instance[0]].stream == stream]
         for device, stream in placement.lanes
     ]
 
 
 def schedule_of(programs: Programs) -> Schedule:
     """Return the schedule of safe programs: every block as soon as its order and its inputs allow."""
-    number, orders = programs.num_micro_batches, by_lane(programs.placement, orders_of(programs))
+    number, orders = programs.num_micro_batches, by_lane(programs.placement, device_orders(programs))
     return as_soon_as_possible(programs.placement, number, orders, programs.chosen)
 
 

@@ -61,22 +61,22 @@ def peak_posted(programs: Programs, size_bytes: Size = _one) -> tuple[int, ...]:
     for program in programs.instructions:
         after = _posted_before(program, size_bytes)[1:]
         posts = zip(program, after, strict=True)
-        peaks.append(max((most for each, most in posts if isinstance(each, Receive)), default=0))
+        peaks.append(max((most for step, most in posts if isinstance(step, Receive)), default=0))
     return tuple(peaks)
 
 
 def _posted_before(program: Sequence[Instruction], size_bytes: Size) -> list[int]:
     """Return the bytes that are posted and not yet taken before each instruction, and after the last."""
     posted, waiting, bytes_now = [0], dict[tuple[str, int], int](), 0
-    for each in program:
-        if isinstance(each, Receive):
-            whole = size_bytes(each.producer, each.consumer)
-            size = whole if each.part is None else -(-whole // each.part[1])
-            consumer = each.consumer, each.micro_batch
+    for step in program:
+        if isinstance(step, Receive):
+            whole = size_bytes(step.producer, step.consumer)
+            size = whole if step.part is None else -(-whole // step.part[1])
+            consumer = step.consumer, step.micro_batch
             waiting[consumer] = waiting.get(consumer, 0) + size
             bytes_now += size
-        elif isinstance(each, Run):
-            bytes_now -= waiting.pop((each.block, each.micro_batch), 0)
+        elif isinstance(step, Run):
+            bytes_now -= waiting.pop((step.block, step.micro_batch), 0)
         posted.append(bytes_now)
     return posted
 
@@ -90,29 +90,29 @@ class _Order:
     def __init__(self, programs: Programs) -> None:
         """Find a global order; safe programs have one."""
         self.programs = [list(program) for program in programs.instructions]
-        number_of = {each: number for number, each in enumerate(operations_in_order(programs))}
-        self._operations = [[number_of[each] for each in own] for own in operations_of(programs)]
+        number_of = {operation: number for number, operation in enumerate(operations_in_order(programs))}
+        self._operations = [[number_of[op] for op in program] for program in operations_of(programs)]
         self._rank = list(range(len(number_of)))
         self._place: list[dict[int, int]] = [{} for _ in number_of]
-        for device, own in enumerate(self._operations):
-            for place, each in enumerate(own):
-                self._place[each][device] = place
+        for device, of_device in enumerate(self._operations):
+            for place, operation in enumerate(of_device):
+                self._place[operation][device] = place
 
     def swap(self, device: int, place: int) -> bool:
         """Exchange an instruction with the one before it, unless that must come before it anyway."""
-        program, own = self.programs[device], self._operations[device]
-        earlier, later = own[place - 1], own[place]
+        program, operations = self.programs[device], self._operations[device]
+        earlier, later = operations[place - 1], operations[place]
         first, last = self._rank[earlier], self._rank[later]
         before = self._linked(later, -1, device, range(first, last + 1))
         if earlier in before:
             return False
         after = self._linked(earlier, 1, device, range(first, last + 1))
         program[place - 1], program[place] = program[place], program[place - 1]
-        own[place - 1], own[place] = later, earlier
+        operations[place - 1], operations[place] = later, earlier
         self._place[later][device], self._place[earlier][device] = place - 1, place
-        in_order = [each for some in (before, after) for each in sorted(some, key=self._rank.__getitem__)]
-        for each, rank in zip(in_order, sorted(map(self._rank.__getitem__, in_order)), strict=True):
-            self._rank[each] = rank
+        in_order = [op for some in (before, after) for op in sorted(some, key=self._rank.__getitem__)]
+        for op, rank in zip(in_order, sorted(map(self._rank.__getitem__, in_order)), strict=True):
+            self._rank[op] = rank
         return True
 
     def _linked(self, operation: int, step: int, but: int, ranks: range) -> set[int]:
@@ -120,14 +120,14 @@ class _Order:
 
         Its own neighbour on the device `but` does not count.
         """
-        found, left = {operation}, [(operation, but)]
+        linked, left = {operation}, [(operation, but)]
         while left:
-            each, without = left.pop()
-            for device, place in self._place[each].items():
-                own = self._operations[device]
-                if device != without and 0 <= place + step < len(own):
-                    near = own[place + step]
-                    if near not in found and self._rank[near] in ranks:
-                        found.add(near)
+            op, without = left.pop()
+            for device, place in self._place[op].items():
+                operations = self._operations[device]
+                if device != without and 0 <= place + step < len(operations):
+                    near = operations[place + step]
+                    if near not in linked and self._rank[near] in ranks:
+                        linked.add(near)
                         left.append((near, -1))
-        return found
+        return linked

@@ -43,10 +43,10 @@ def read_programs(path: str | Path) -> Programs:
         if "programs" not in fields and "blocks" in fields:
             raise data.mistake("is a schedule; check it with schedsearch check schedule=PATH")
         version = data.version(SCHEMA_VERSION)
-        placement = placement_of(data["placement"])
+        placement = read_placement_field(data["placement"])
         programs = _of_each_device(data["programs"], placement)
         number = data["num_micro_batches"].whole("a whole number from 1 on", min=1)
-        instructions = tuple(tuple(map(_instruction, each.items("a list of lines"))) for each in programs)
+        instructions = tuple(tuple(map(_instruction, lines.items("a list of lines"))) for lines in programs)
         specs = specs_of_devices(data["forms"], placement) if version > 1 else ()
         batch = batch_from_plain(data["batch"], placement, number) if "batch" in fields else ()
         return Programs(placement, number, instructions, specs, batch)
@@ -78,7 +78,7 @@ def _of_each_device(field: Field, placement: Placement) -> list[Field]:
     return rows
 
 
-def placement_of(field: Field) -> Placement:
+def read_placement_field(field: Field) -> Placement:
     """Return a placement if each of its devices is one GPU."""
     try:
         placement = placement_from_dict(field.value)
@@ -86,7 +86,7 @@ def placement_of(field: Field) -> Placement:
         raise field.error(str(error)) from None
     if placement.num_gpus:
         raise field["num_gpus"].mistake(
-            f"is {list(placement.num_gpus)}, but a program is that of one GPU; give each GPU as a device of "
+            f"is {list(placement.num_gpus)}, but a program is for one GPU; give each GPU as a device of "
             "its own and leave it out"
         )
     return placement

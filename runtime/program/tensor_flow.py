@@ -64,11 +64,11 @@ def pair_backward(placement: Placement) -> Mapping[str, str]:
                 f"{name}: has no W block, so the weights of {forward} would not be trained; "
                 "add a W block after it, or make it of kind B"
             )
-        ours, theirs = (by_name[each].data_parallel for each in (name, forward))
+        ours, theirs = (by_name[block].data_parallel for block in (name, forward))
         if ours != theirs:
             raise UnrunnablePlacementError(
-                f"{name}: its data_parallel is {ours}, that of {forward}, whose gradient it computes, "
-                f"{theirs}; give both the same"
+                f"{name}: its data_parallel is {ours}, and {theirs} for {forward}, whose gradient it "
+                "computes; give both the same"
             )
     return pairs
 
@@ -94,8 +94,8 @@ def forward_consumers(placement: Placement, block: str) -> tuple[str, ...]:
 def _of_slice(placement: Placement, block: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the forward blocks among some that work on the same slice of sequences as a block."""
     blocks = map(placement.by_name.__getitem__, names)
-    own = placement.by_name[block].sequence_slice
-    return tuple(each.name for each in blocks if each.kind is Kind.F and each.sequence_slice == own)
+    index = placement.by_name[block].sequence_slice
+    return tuple(block.name for block in blocks if block.kind is Kind.F and block.sequence_slice == index)
 
 
 def computes_loss(placement: Placement, block: str) -> bool:
@@ -132,7 +132,7 @@ def restricted(placement: Placement, names: Collection[str]) -> Placement:
         for block in placement.blocks
         if block.name in names
     )
-    transfer = tuple(each for each in placement.transfer if each[0] in names and each[1] in names)
+    transfer = tuple(edge for edge in placement.transfer if edge[0] in names and edge[1] in names)
     return replace(placement, blocks=blocks, transfer=transfer, decisions=())
 
 
@@ -199,25 +199,25 @@ def stage_decisions(placement: Placement) -> Mapping[str, int]:
     again = computed_again(placement)
     pairs = pair_backward(placement) if placement.decisions or placement.has_streams or again else {}
     for name, forward in pairs.items():
-        ours, theirs = (placement.by_name[each].stream for each in (name, forward))
+        ours, theirs = (placement.by_name[block].stream for block in (name, forward))
         if ours != theirs:
             raise UnrunnablePlacementError(
-                f"blocks ({name}).stream: is {ours!r}, that of {forward}, whose gradient it computes, "
-                f"{theirs!r}; give both the same"
+                f"blocks ({name}).stream: is {ours!r}, and {theirs!r} for {forward}, whose gradient it "
+                "computes; give both the same"
             )
-    found: dict[str, int] = {}
+    mode_of: dict[str, int] = {}
     for name, i in placement.decision_of.items():
         forward = pairs.get(name, name)
         if forward in again:
             raise UnrunnablePlacementError(
                 f"modes[{i}]: is about {forward}, which an R block computes again; leave one of them out"
             )
-        if found.setdefault(forward, i) != i:
+        if mode_of.setdefault(forward, i) != i:
             raise UnrunnablePlacementError(
-                f"modes: modes[{found[forward]}] and modes[{i}] are both about {forward} and its backward; "
+                f"modes: modes[{mode_of[forward]}] and modes[{i}] are both about {forward} and its backward; "
                 "make one decision of both"
             )
-    return found
+    return mode_of
 
 
 def _gives_gradient(placement: Placement, name: str) -> bool:
@@ -264,9 +264,9 @@ def _partner_of_weight_half(placement: Placement, block: Block, pairs: Mapping[s
     taken = {forward for name, forward in pairs.items() if placement.by_name[name].kind is Kind.W}
     before = [placement.by_name[name] for name in block.after]
     halves = [
-        each.name
-        for each in before
-        if each.kind is Kind.I and set(each.devices) == set(block.devices) and pairs[each.name] not in taken
+        half.name
+        for half in before
+        if half.kind is Kind.I and set(half.devices) == set(block.devices) and pairs[half.name] not in taken
     ]
     if not halves:
         raise UnrunnablePlacementError(
@@ -278,20 +278,20 @@ def _partner_of_weight_half(placement: Placement, block: Block, pairs: Mapping[s
 
 def _computed_again(placement: Placement, pairs: Mapping[str, str]) -> dict[str, str]:
     """Return for each R block the forward block that it computes again."""
-    found: dict[str, str] = {}
-    before = {(forward, each) for name, forward in pairs.items() for each in placement.by_name[name].after}
+    again: dict[str, str] = {}
+    before = {(forward, after) for name, forward in pairs.items() for after in placement.by_name[name].after}
     for block in placement.blocks:
         if block.kind is Kind.R:
-            own = [
-                name for name in block.after if (name, block.name) in before and name not in found.values()
+            candidates = [
+                name for name in block.after if (name, block.name) in before and name not in again.values()
             ]
-            if len(own) != 1 or placement.by_name[own[0]].devices != block.devices:
+            if len(candidates) != 1 or placement.by_name[candidates[0]].devices != block.devices:
                 raise UnrunnablePlacementError(
                     f"{block.name}: computes no forward block of {_devices(block)} again; let it be after "
-                    "that one, and the backward of that one after it, and make one such block for each"
+                    "one, and that one's backward after it; make one R block for each"
                 )
-            found[block.name] = own[0]
-    return found
+            again[block.name] = candidates[0]
+    return again
 
 
 def _number(name: str) -> str:

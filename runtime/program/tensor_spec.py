@@ -79,7 +79,7 @@ def specs_to_plain(specs: TensorSpecs) -> list[dict[str, Any]]:
     for edge, spec in specs.items():
         edges.setdefault(spec, []).append(edge)
     return [
-        {"dtype": spec.dtype, "shape": _sizes(spec.shape), "edges": found} for spec, found in edges.items()
+        {"dtype": spec.dtype, "shape": _sizes(spec.shape), "edges": group} for spec, group in edges.items()
     ]
 
 
@@ -104,7 +104,7 @@ def specs_from_plain(field: Field) -> dict[TensorEdge, TensorSpec]:
 
 
 def _size(field: Field) -> int:
-    found = re.fullmatch(rf"(?:([1-9]\d*) )?{_TOKENS_TEXT}", str(field.value))
-    if found:
-        return TOKENS * int(found[1] or 1)
+    match = re.fullmatch(rf"(?:([1-9]\d*) )?{_TOKENS_TEXT}", str(field.value))
+    if match:
+        return TOKENS * int(match[1] or 1)
     return field.whole("a size", f"give a whole number from 0 on, or {_TOKENS_TEXT!r}", 0)

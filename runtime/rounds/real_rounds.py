@@ -150,10 +150,10 @@ class RayJob:
 
 def _run_command(job: RealJob, folder: Path) -> int:
     """Return the exit code of a command, which has a session of its own, so that a Ctrl-C is not for it."""
-    own = {FOLDER: str(job.folder), STARTER: str(os.getpid()), "SCHEDSEARCH_JOB": job.name}
+    variables = {FOLDER: str(job.folder), STARTER: str(os.getpid()), "SCHEDSEARCH_JOB": job.name}
     with (job.folder / "log.txt").open("ab") as output:
         streams: Any = {"stdout": output, "stderr": output, "start_new_session": True}
-        process = subprocess.Popen(job.command, cwd=folder, env=os.environ | own, **streams)
+        process = subprocess.Popen(job.command, cwd=folder, env=os.environ | variables, **streams)
     try:
         return process.wait()
     finally:
@@ -203,9 +203,9 @@ class RealRounds(ClusterSimulation):
         self._saved: dict[str, tuple[str, float]] = {}  # where each job was last, and its time to save there
         self._failures: Counter[str] = Counter()
         self._whole = self.cluster.workers
-        found = ray.cluster_resources()
+        resources = ray.cluster_resources()
         self._is_interrupted = False
-        self._has_devices = found.get("GPU", 0) >= sum(found.get(name, 0) for name in self._whole)
+        self._has_devices = resources.get("GPU", 0) >= sum(resources.get(name, 0) for name in self._whole)
         self._look()
 
     def run(self, on_progress: Callable[[ClusterProgress], None] | None = None) -> None:

@@ -62,8 +62,8 @@ class Gate:
             is_borne = self._right is None or (len(given) == 1 and hmac.compare_digest(given[0], self._right))
             if scope["path"] != OPEN_PATH and not is_borne:
                 remedy = f"set {TOKEN_VARIABLE}, or send 'Authorization: Bearer TOKEN'"
-                told = {"WWW-Authenticate": "Bearer", "Connection": "close"}
-                answer = JSONResponse({"detail": f"token: is missing or wrong; {remedy}"}, 401, told)
+                challenge = {"WWW-Authenticate": "Bearer", "Connection": "close"}
+                answer = JSONResponse({"detail": f"token: is missing or wrong; {remedy}"}, 401, challenge)
                 await answer(scope, receive, send)
                 return
             scope = {**scope, "headers": [*headers, (b"content-type", b"application/json")]}

@@ -44,7 +44,7 @@ def refusal(error: Mapping[str, Any]) -> RequestError:
     degree: is missing; give it
     """
     source, *rest = error["loc"]
-    where = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in rest).removeprefix(".")
+    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in rest).removeprefix(".")
     where, message = where or source, error["msg"]
     match error["type"]:
         case "json_invalid":
@@ -107,7 +107,7 @@ class ProfileUpload(RequestBody):
     def read(self) -> Profile:
         """Return the profile, in which no block has a clock twice."""
         points = {
-            block: tuple(sorted(OperatingPoint(**dict(each)) for each in rows))
+            block: tuple(sorted(OperatingPoint(**dict(row)) for row in rows))
             for block, rows in self.blocks.items()
         }
         try:
@@ -140,7 +140,7 @@ class State(StrEnum):
 
 
 class TaskProgress(BaseModel):
-    """How much of the current work on a frontier, such as "rounding", is done."""
+    """Progress of the current work on a frontier, for example "rounding"."""
 
     what: str
     done: int

@@ -56,16 +56,16 @@ class Deployment(_Record):
 
     def at(self, now_s: float) -> Deployment:
         """Return it with the announced degrees in force that are due."""
-        found = {}
-        for name, each in self.stragglers.items():
-            is_due = each.due_s is not None and each.due_s <= now_s
-            found[name] = Straggler(degree=each.next_degree) if is_due else each
-        present = {name: each for name, each in found.items() if each != Straggler()}
+        stragglers = {}
+        for name, straggler in self.stragglers.items():
+            is_due = straggler.due_s is not None and straggler.due_s <= now_s
+            stragglers[name] = Straggler(degree=straggler.next_degree) if is_due else straggler
+        present = {name: straggler for name, straggler in stragglers.items() if straggler != Straggler()}
         return self.model_copy(update={"stragglers": present})
 
     def with_plan(self, frontier: Frontier) -> Deployment:
         """Return it with the plan for min(T*, T') (Perseus, Sec. 3.1), a new version if it is another one."""
-        degree = max((each.degree for each in self.stragglers.values()), default=NORMAL)
+        degree = max((straggler.degree for straggler in self.stragglers.values()), default=NORMAL)
         deadline_ms = degree * frontier.shortest.time_ms
         is_new = self.deadline_ms is None or frontier.at(deadline_ms) is not frontier.at(self.deadline_ms)
         return self.model_copy(update={"version": self.version + is_new, "deadline_ms": deadline_ms})
@@ -73,7 +73,7 @@ class Deployment(_Record):
     @property
     def due_s(self) -> float:
         """When the next announced degree comes into force; infinite if nothing is announced."""
-        due_s = (each.due_s for each in self.stragglers.values() if each.due_s is not None)
+        due_s = (straggler.due_s for straggler in self.stragglers.values() if straggler.due_s is not None)
         return min(due_s, default=math.inf)
 
 
@@ -123,7 +123,7 @@ _JOB, _DEPLOYMENT = "job.json", "deployment.json"
 
 
 class StorageError(ValueError):
-    """The folder cannot be used; the message says why and what to do, in one line."""
+    """The folder cannot be used; the message gives the reason and a remedy in one line."""
 
 
 class JobFolder:
@@ -153,7 +153,7 @@ class JobFolder:
 
     def jobs(self) -> list[Job]:
         """Return all jobs, in the order of registration."""
-        found = []
+        stored = []
         for path in self._path.glob(f"*/{_JOB}"):
             try:
                 job = Job.model_validate_json(path.read_bytes())
@@ -164,8 +164,8 @@ class JobFolder:
             with suppress(OSError, ValueError):  # lost with the machine
                 newer = Deployment.model_validate_json(path.with_name(_DEPLOYMENT).read_bytes())
                 job = job.model_copy(update={"deployment": newer})
-            found.append(job)
-        return sorted(found, key=lambda job: job.number)
+            stored.append(job)
+        return sorted(stored, key=lambda job: job.number)
 
     def keep(self, job: Job) -> None:
         """Keep a new job, or one that has changed; it is on the disk then."""

@@ -44,7 +44,7 @@ class Service:
     """
 
     def __init__(self, folder: Path, num_workers: int = 1, now_s: Callable[[], float] = time.time) -> None:
-        """Take up what an earlier server left: jobs that were being computed are computed again."""
+        """Load an earlier server's jobs; compute unfinished jobs again."""
         self.on_news: Callable[[str], object] = lambda job: None
         self._folder, self._now_s = JobFolder(folder), now_s
         self._alone = threading.Lock()  # held by whoever changes a job
@@ -77,22 +77,22 @@ class Service:
         """Upload the profile of some or all blocks; the frontier is computed once all are there."""
         body.read()
         with self._alone:
-            found = self._find(job)
-            if found.state not in (State.WAITING, State.FAILED):
-                raise RequestError(f"profile: job {job} is {found.state} with one; register a new job", 409)
+            entry = self._find(job)
+            if entry.state not in (State.WAITING, State.FAILED):
+                raise RequestError(f"profile: job {job} is {entry.state} with one; register a new job", 409)
             for name in body.blocks:
-                if name not in found.blocks:
+                if name not in entry.blocks:
                     raise RequestError(
-                        f"profile: {found.name} has no block {name!r}; use those of its placement"
+                        f"profile: {entry.name} has no block {name!r}; use its placement's blocks"
                     )
-            blocks = found.blocks | body.blocks
+            blocks = entry.blocks | body.blocks
             change = {
                 "blocks": blocks,
                 "blocking_power_w": body.blocking_power_w,
                 "state": State.COMPUTING if all(blocks.values()) else State.WAITING,
                 "error": None,
             }
-            status = self._status(self._kept(found.model_copy(update=change)))
+            status = self._status(self._kept(entry.model_copy(update=change)))
         if status.state is State.COMPUTING:
             self._workers.submit(job)
         return status
@@ -129,28 +129,28 @@ class Service:
         if self.due_in_s(job) <= 0:
             with self._alone:
                 self._kept(self._find(job).at(self._now_s()), is_quick=True)
-        found = self._find_ready(job)
-        version = found.deployment.version
-        return None if version == newer_than else DeployedPlanAnswer(**_fields(found.plan), version=version)
+        entry = self._find_ready(job)
+        version = entry.deployment.version
+        return None if version == newer_than else DeployedPlanAnswer(**_fields(entry.plan), version=version)
 
     def due_in_s(self, job: str) -> float:
-        """Return in how many seconds what is announced for a job comes into force; infinite if nothing is."""
-        found = self._jobs.get(job)
-        return math.inf if found is None else found.deployment.due_s - self._now_s()
+        """Return the seconds until a job's announced change comes into force; infinity without one."""
+        entry = self._jobs.get(job)
+        return math.inf if entry is None else entry.deployment.due_s - self._now_s()
 
     def set_straggler(self, job: str, body: StragglerMessage) -> Deployed:
         """Tell of a straggler (Perseus, Table 2); before the job is ready it counts once it is."""
         with self._alone:
-            found, now_s = self._find(job), self._now_s()
+            entry, now_s = self._find(job), self._now_s()
             # A degree that is due by now stays in force until this message is due.
-            before = found.deployment.at(now_s)
+            before = entry.deployment.at(now_s)
             degree = before.stragglers.get(body.id, Straggler()).degree
-            own = Straggler(degree=degree, next_degree=body.degree, due_s=now_s + body.delay_s)
-            after = before.model_copy(update={"stragglers": before.stragglers | {body.id: own}})
-            told = self._kept(found.model_copy(update={"deployment": after}).at(now_s), is_quick=True)
-        deadline_ms = told.deployment.deadline_ms
-        time_ms = None if deadline_ms is None else told.plan.time_ms
-        return Deployed(version=told.deployment.version, time_ms=time_ms, deadline_ms=deadline_ms)
+            straggler = Straggler(degree=degree, next_degree=body.degree, due_s=now_s + body.delay_s)
+            after = before.model_copy(update={"stragglers": before.stragglers | {body.id: straggler}})
+            kept = self._kept(entry.model_copy(update={"deployment": after}).at(now_s), is_quick=True)
+        deadline_ms = kept.deployment.deadline_ms
+        time_ms = None if deadline_ms is None else kept.plan.time_ms
+        return Deployed(version=kept.deployment.version, time_ms=time_ms, deadline_ms=deadline_ms)
 
     def delete(self, job: str) -> None:
         """Forget a job, and end the process that computes its frontier."""
@@ -175,13 +175,13 @@ class Service:
 
     def _find_ready(self, job: str) -> Job:
         """Return a job that has its frontier, or refuse it."""
-        found = self._find(job)
-        if found.state is State.FAILED:
-            raise RequestError(f"frontier: job {job} failed ({found.error}); upload another profile", 409)
-        if found.state is not State.READY:
+        entry = self._find(job)
+        if entry.state is State.FAILED:
+            raise RequestError(f"frontier: job {job} failed ({entry.error}); upload another profile", 409)
+        if entry.state is not State.READY:
             remedy = f"GET /jobs/{job} until it is ready"
-            raise NotYetError(f"frontier: job {job} is {found.state}; {remedy}", 409)
-        return found
+            raise NotYetError(f"frontier: job {job} is {entry.state}; {remedy}", 409)
+        return entry
 
     def _status(self, job: Job) -> JobStatus:
         missing = [name for name, points in job.blocks.items() if not points]
@@ -194,11 +194,11 @@ class Service:
 
     def _task(self, job: str) -> Task | None:
         """Return the task of a job's worker; None if the job was deleted."""
-        found = self._jobs.get(job)
-        if found is None:
+        entry = self._jobs.get(job)
+        if entry is None:
             return None
-        profile = ProfileUpload(blocking_power_w=found.blocking_power_w, blocks=found.blocks).read()
-        return found.schedule, profile, found.num_plans
+        profile = ProfileUpload(blocking_power_w=entry.blocking_power_w, blocks=entry.blocks).read()
+        return entry.schedule, profile, entry.num_plans
 
     def _keep_outcome(self, job: str, outcome: Frontier | str) -> None:
         """Keep the outcome of a worker and deploy the shortest plan, unless the job was deleted."""

@@ -17,7 +17,7 @@ from placements.pieces import Piece, blocks_of
 from runtime.program.error_grid import UnsafeProgramsError
 from runtime.program.handover import check_runs
 from runtime.program.instructions import Instruction, Programs, Receive, Run, Send
-from runtime.program.lower import orders_of
+from runtime.program.lower import device_orders
 from runtime.program.tensor_flow import UnrunnablePlacementError, pair_backward, tensor_inputs
 from runtime.torch_pipelining.table import Action, Op, Overlap, TorchCell, TorchOrder
 from schedsearch.schedule import CyclicOrderError, Schedule, ScheduledBlock, as_soon_as_possible
@@ -41,7 +41,7 @@ def stage_of(placement: Placement) -> dict[str, int]:
             raise _no_form(
                 placement, f"{block.name} runs on several devices and a stage of torch on one rank"
             )
-        if not all(each.time for each in placement.alternatives(block.name)):
+        if not all(run.time for run in placement.alternatives(block.name)):
             reason = f"a mode leaves {block.name} out and torch runs every stage"
             raise _no_form(placement, reason, "use search.export=streams")
     try:
@@ -108,15 +108,15 @@ def torch_order(schedule: Schedule) -> TorchOrder:
     for device in range(schedule.placement.num_devices):
         row: list[TorchCell] = []
         end = 0
-        for each in schedule.order(device):
-            name, n = each
+        for instance in schedule.order(device):
+            name, n = instance
             action, before = Action(stages[name], kinds[name], n), row[-1] if row else None
-            is_beside = schedule.start_of[each] < end
+            is_beside = schedule.start_of[instance] < end
             if is_beside and isinstance(before, Action) and {before.op, action.op} == set("FB"):
                 row[-1] = Overlap(tuple(sorted((before, action), key=lambda one: one.op is Op.BACKWARD)))
             else:
                 row.append(action)
-            end = schedule.end_of[each]
+            end = schedule.end_of[instance]
         rows.append(tuple(row))
     return TorchOrder(tuple(rows))
 
@@ -128,7 +128,7 @@ def times_of(schedule: Schedule) -> dict[Action | None, float]:
     for _, n, name in schedule.blocks:
         if name in stages:
             action = Action(stages[name], Op(placement.by_name[name].kind.value), n)
-            takers = (each.name for each in placement.blocks if name in each.after)
+            takers = (block.name for block in placement.blocks if name in block.after)
             times[action] = placement.ms(schedule.block(name, n).time)
             times[action.sent] = placement.ms(
                 max((placement.transfer_time(name, to) for to in takers), default=0)
@@ -136,7 +136,7 @@ def times_of(schedule: Schedule) -> dict[Action | None, float]:
     return times
 
 
-def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
+def from_torch(order: TorchOrder, name: str = "torch_csv") -> Schedule:
     """Return the schedule of a table, each block as soon as its rank's order allows; transfers take no time.
 
     Args:
@@ -148,14 +148,14 @@ def schedule_of(order: TorchOrder, name: str = "torch_csv") -> Schedule:
 
     >>> from runtime.torch_pipelining.table import parse_order
     >>> from schedsearch.picture import picture
-    >>> print(picture(schedule_of(parse_order("0F0,0F1,0I0,0W0,0B1"))))
+    >>> print(picture(from_torch(parse_order("0F0,0F1,0I0,0W0,0B1"))))
     0 | F.0 F.1 I.0 W.0 I.1 W.1
     """
     programs = programs_of_table(order, name)
     check_runs(programs)
     try:
         return validate(
-            as_soon_as_possible(programs.placement, programs.num_micro_batches, orders_of(programs))
+            as_soon_as_possible(programs.placement, programs.num_micro_batches, device_orders(programs))
         )
     except CyclicOrderError as error:
         raise UnsafeProgramsError(str(error)) from None
@@ -205,9 +205,9 @@ def _instructions(action: Action, order: TorchOrder, split: set[int]) -> Iterato
             yield Run(f"{letter}{stage}", n)
         return
     other, is_forward = action.other_end.stage, op in (Op.SEND_F, Op.RECV_F)
-    own, its = (f"{'F' if is_forward else 'BI'[each in split]}{each}" for each in (stage, other))
+    ours, its = (f"{'F' if is_forward else 'BI'[number in split]}{number}" for number in (stage, other))
     rank = order.rank_of.get(other, -1)
-    yield Send(own, its, n, rank) if op.is_send else Receive(its, own, n, rank)
+    yield Send(ours, its, n, rank) if op.is_send else Receive(its, ours, n, rank)
 
 
 def _no_form(

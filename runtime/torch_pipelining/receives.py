@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 
 from runtime.program.error_grid import UnsafeProgramsError
-from runtime.torch_pipelining.csv import schedule_of
+from runtime.torch_pipelining.csv import from_torch
 from runtime.torch_pipelining.table import Action, Op, TorchCell, TorchOrder, actions_of
 
 EAGER, LATE = math.inf, 0.0
@@ -22,7 +22,7 @@ _FETCHED_AHEAD = 3
 
 
 def with_receives(order: TorchOrder, actions_ahead: float = EAGER) -> TorchOrder:
-    r"""Return a table in the form ``compute_comms``: with sends and receives, and with what FSDP needs.
+    r"""Return a table in the form ``compute_comms``: with sends, receives and FSDP's actions.
 
     A message is sent right after its computation. With `EAGER` its receive is posted at the same turn: that
     is the table which torch 2.13 itself makes of computations. With a bound, the sender has its next turn
@@ -34,7 +34,7 @@ def with_receives(order: TorchOrder, actions_ahead: float = EAGER) -> TorchOrder
         actions_ahead: Most actions of a rank between a receive and the computation that takes it.
 
     Raises:
-        UnsafeProgramsError: See `runtime.torch_pipelining.csv.schedule_of`; or a cell of overlapping
+        UnsafeProgramsError: See `runtime.torch_pipelining.csv.from_torch`; or a cell of overlapping
             computations needs at once what its own results lead to.
 
     >>> from runtime.torch_pipelining.table import parse_order
@@ -42,19 +42,19 @@ def with_receives(order: TorchOrder, actions_ahead: float = EAGER) -> TorchOrder
     0UNSHARD,0F0,0SEND_F0,0F1,0RECV_B0,0SEND_F1,0B0,0RECV_B1,0B1,0REDUCE_GRAD,0RESHARD
     1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE_GRAD,1RESHARD
     """
-    schedule, rank_of = schedule_of(order), order.rank_of
+    schedule, rank_of = from_torch(order), order.rank_of
     kept = [
-        [cell for cell in row if any(each.op.is_compute or each.op.is_of_stage for each in actions_of(cell))]
+        [cell for cell in row if any(op.is_compute or op.is_of_stage for _, op, _ in actions_of(cell))]
         for row in order.cells
     ]
     if not any(action.op.is_of_stage for _, action in order.actions()):
         kept = [list(_with_stage_actions(row, schedule.num_micro_batches)) for row in kept]
-    due = {each.taken: i for row in kept for i, cell in enumerate(row) for each in actions_of(cell)}
+    due = {action.taken: i for row in kept for i, cell in enumerate(row) for action in actions_of(cell)}
     needed_at = {Action(int(name[1:]), Op(name[0]), n).taken: start for start, n, name in schedule.blocks}
     made: list[list[TorchCell]] = [[] for _ in kept]
     left = [deque(row) for row in kept]
     sent: list[deque[Action]] = [deque() for _ in kept]
-    arrived = {each for each in due if each is None or each.other_end.stage not in rank_of}
+    arrived = {action for action in due if action is None or action.other_end.stage not in rank_of}
 
     def urgency(rank: int) -> tuple[int, int]:
         """Return the actions before the receive of a rank's first send is due, and when that is."""
@@ -71,9 +71,9 @@ def with_receives(order: TorchOrder, actions_ahead: float = EAGER) -> TorchOrder
     while any(left) or any(sent):
         moved = False
         for rank, row in enumerate(left):
-            if row and not sent[rank] and all(each.taken in arrived for each in actions_of(row[0])):
+            if row and not sent[rank] and all(action.taken in arrived for action in actions_of(row[0])):
                 made[rank].append(row[0])
-                sends = [each.sent for each in actions_of(row.popleft()) if each.sent]
+                sends = [action.sent for action in actions_of(row.popleft()) if action.sent]
                 to = {send: rank_of.get(send.other_end.stage) for send in sends}
                 arrived |= {send.other_end for send in sends if to[send] == rank}
                 sent[rank] += (send for send in sends if to[send] not in (None, rank))
@@ -100,7 +100,7 @@ def _with_stage_actions(row: Sequence[TorchCell], num_micro_batches: int) -> Ite
         yield from (Action(stage, Op.UNSHARD) for stage in coming if stage not in fetched)
         fetched = sorted(coming)
         yield cell
-        last = [each.stage for each in actions_of(cell) if each.op in (Op.BACKWARD, Op.WEIGHT)]
+        last = [action.stage for action in actions_of(cell) if action.op in (Op.BACKWARD, Op.WEIGHT)]
         ended.update(last)
         yield from (Action(stage, Op.REDUCE_GRAD) for stage in last if ended[stage] == num_micro_batches)
     yield from (Action(stage, Op.RESHARD) for stage in fetched)

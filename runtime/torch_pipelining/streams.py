@@ -60,10 +60,10 @@ def left_out(schedule: Schedule, order: TorchOrder) -> str:
 
 def pairs_side_by_side(schedule: Schedule) -> int:
     """Return how many pairs of blocks of one device run at a time, of all devices."""
-    found = 0
+    count = 0
     for device in range(schedule.placement.num_devices):
         order = schedule.order(device)
-        starts = [schedule.start_of[each] for each in order]
-        for i, each in enumerate(order, 1):
-            found += max(0, bisect_left(starts, schedule.end_of[each]) - i)
-    return found
+        starts = [schedule.start_of[instance] for instance in order]
+        for i, instance in enumerate(order, 1):
+            count += max(0, bisect_left(starts, schedule.end_of[instance]) - i)
+    return count

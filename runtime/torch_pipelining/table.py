@@ -145,11 +145,11 @@ class TorchOrder:
     @cached_property
     def rank_of(self) -> dict[int, int]:
         """Map each stage, ascending, to the first rank that computes it."""
-        found: dict[int, int] = {}
+        ranks: dict[int, int] = {}
         for (rank, _), action in self.actions():
             if action.op.is_compute:
-                found.setdefault(action.stage, rank)
-        return dict(sorted(found.items()))
+                ranks.setdefault(action.stage, rank)
+        return dict(sorted(ranks.items()))
 
     def __str__(self) -> str:
         """Return the CSV's text, as torch reads it."""
@@ -174,15 +174,15 @@ def parse_cell(text: str) -> TorchCell:
         return None
     if text.startswith("("):
         return _parse_overlap(text)
-    found = _ACTION.match(text)
-    if found is None:
+    match = _ACTION.match(text)
+    if match is None:
         raise TorchCsvError(
             f"{text!r} is no action; write such as 0F3, 0B3, 0I3, 0W3, 0SEND_F3, 1RECV_F3 or 0UNSHARD"
         )
-    stage, op, micro_batch = int(found[1]), Op(found[2]), found[3]
-    if rest := text[found.end() :]:
+    stage, op, micro_batch = int(match[1]), Op(match[2]), match[3]
+    if rest := text[match.end() :]:
         raise TorchCsvError(
-            f"{text!r} is read by torch as {found[0]!r}, without {rest!r}; take that out: "
+            f"{text!r} is read by torch as {match[0]!r}, without {rest!r}; take that out: "
             "a cell has no place for a clock or a remark"
         )
     if op.is_of_stage and micro_batch:

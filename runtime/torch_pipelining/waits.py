@@ -38,7 +38,7 @@ HoldUp = tuple[float, int, Action, Action | None]
 def play_table(
     order: TorchOrder, queue: Queue, times: Mapping[Action | None, float] | None = None
 ) -> tuple[float, list[HoldUp]]:
-    r"""Return the end of an iteration, every rank as early as its order allows, and what was held up.
+    r"""Return the end of an iteration in which every rank runs as early as possible, and the delayed actions.
 
     Args:
         order: A safe table in the form ``compute_comms``; see `runtime.torch_pipelining.check.check_order`.
@@ -64,7 +64,7 @@ def play_table(
             while actions and (actions[0].op.is_compute or actions[0].taken in ends):
                 action = actions.popleft()
                 needed = action.taken, Action(action.stage, Op.UNSHARD)
-                free = max(now[rank], *(ends.get(each, 0.0) for each in needed))
+                free = max(now[rank], *(ends.get(need, 0.0) for need in needed))
                 shared = _queue_of(action, rank, order, queue)
                 begin = max(free, ends[behind := last.get(shared)])
                 if begin > free:

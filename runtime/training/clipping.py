@@ -28,9 +28,9 @@ Squares = Mapping[str, Sequence[tuple[str, int, float]]]
 def squares(model: Model, *, exact: bool = True) -> dict[str, list[tuple[str, int, float]]]:
     """Return the squares of a device's gradients, by its forward blocks; shared parameters in each."""
     shards = {shard.name: shard.shard for shard in model.parameters}
-    grads = {shard.name: each.grad for shard, each in model.parameters.items() if each.grad is not None}
-    found = {name: _square(grad.detach().to_dense(), exact) for name, grad in grads.items()}
-    values = dict(zip(found, torch.stack(list(found.values())).tolist(), strict=True)) if found else {}
+    grads = {shard.name: weight.grad for shard, weight in model.parameters.items() if weight.grad is not None}
+    sums = {name: _square(grad.detach().to_dense(), exact) for name, grad in grads.items()}
+    values = dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True)) if sums else {}
     return {
         block: [(name, shards[name], values[name]) for name in model.trained(block) if name in values]
         for block in model.groups
@@ -47,13 +47,13 @@ def _square(gradient: Tensor, exact: bool) -> Tensor:
 def total_norm(by_device: Iterable[Squares], placement: Placement) -> float:
     """Return the norm of the gradients of some devices, each parameter's square counted once."""
     by_device = list(by_device)
-    found: dict[str, dict[int, float]] = {}
+    by_name: dict[str, dict[int, float]] = {}
     for block in placement.topological_order:
         if block.kind is Kind.F:
             for of_device in by_device:
                 for name, shard, value in of_device.get(block.name, ()):
-                    found.setdefault(name, {}).setdefault(shard, value)
-    return math.sqrt(sum(sum(shards[shard] for shard in sorted(shards)) for shards in found.values()))
+                    by_name.setdefault(name, {}).setdefault(shard, value)
+    return math.sqrt(sum(sum(shards[shard] for shard in sorted(shards)) for shards in by_name.values()))
 
 
 def scale_by_norm(weights: Iterable[Tensor], norm: float, max_norm: float) -> None:

@@ -73,10 +73,10 @@ class CopySums:
     def complete(self, block: str) -> None:
         """Take note that a forward block has all its gradients; begin the sums that are due."""
         self._complete.add(block)
-        for each in self._sums[len(self._finishes) :]:
-            if not each.blocks <= self._complete:
+        for bucket_sum in self._sums[len(self._finishes) :]:
+            if not bucket_sum.blocks <= self._complete:
                 break
-            self._finishes.append(self._begin(each))
+            self._finishes.append(self._begin(bucket_sum))
 
     def begin_update(self, block: str) -> Callable[[], None] | None:
         """Begin the sums of a block at an update within an iteration; all of its copies must call it.
@@ -84,7 +84,7 @@ class CopySums:
         Returns:
             A function that waits for them, and gives every copy its own; None where the block has no copies.
         """
-        finishes = [self._begin(each) for each in self._sums if each.blocks == {block}]
+        finishes = [self._begin(bucket_sum) for bucket_sum in self._sums if bucket_sum.blocks == {block}]
 
         def finish_all() -> None:
             for finish in finishes:
@@ -94,22 +94,22 @@ class CopySums:
 
     def finish(self) -> None:
         """Wait for all sums, and give every copy its own; every device must call it after an iteration."""
-        for each in self._sums[len(self._finishes) :]:  # of blocks without a backward
-            self._finishes.append(self._begin(each))
+        for bucket_sum in self._sums[len(self._finishes) :]:  # of blocks without a backward
+            self._finishes.append(self._begin(bucket_sum))
         for finish in self._finishes:
             finish()
         self._complete, self._finishes = set(), []
 
-    def _begin(self, each: _Sum) -> Callable[[], None]:
+    def _begin(self, bucket_sum: _Sum) -> Callable[[], None]:
         """Begin a sum; return a function that waits for it, and hands it out."""
-        row = self._model.flat_gradients(each.bucket.names)
-        takers = self._takers.get(each.bucket.blocks[0], 1)
-        gather, add_up = each.copies.begin_gather, each.copies.begin_sum
+        row = self._model.flat_gradients(bucket_sum.bucket.names)
+        takers = self._takers.get(bucket_sum.bucket.blocks[0], 1)
+        gather, add_up = bucket_sum.copies.begin_gather, bucket_sum.copies.begin_sum
         wait: Callable[[], Any] = gather(row) if self._exact else add_up(row)
 
         def finish() -> None:
-            found = wait()
-            total = sum_in_order([found[place] for place in each.order]) if self._exact else found
-            self._model.set_gradients(each.bucket.names, total if takers == 1 else total / takers)
+            rows = wait()
+            total = sum_in_order([rows[place] for place in bucket_sum.order]) if self._exact else rows
+            self._model.set_gradients(bucket_sum.bucket.names, total if takers == 1 else total / takers)
 
         return finish

@@ -55,6 +55,6 @@ def succeeded(transport: Transport, device: int, compute: Callable[[], T]) -> T:
     if num_failed:
         kind = "" if isinstance(failed, ValueError) else f"{type(failed).__name__}: "
         reasons = transport.collect(None if failed is None else " ".join(f"{kind}{failed}".split()))
-        index, reason = next((i, each) for i, each in enumerate(reasons) if each is not None)
+        index, reason = next((i, text) for i, text in enumerate(reasons) if text is not None)
         raise PipelineError(reason, index) from failed
     return value

@@ -44,23 +44,23 @@ def communicators(placement: Placement, channels: Sequence[Channel]) -> list[Com
         channels: Channels that messages take.
 
     >>> from placements.shapes import m_shape
-    >>> [each.name for each in communicators(m_shape(3), [(0, 1), (1, 0), (1, 2)])]
+    >>> [group.name for group in communicators(m_shape(3), [(0, 1), (1, 0), (1, 2)])]
     ['0 to 1', '1 to 0', '1 to 2', 'team 0 1 2']
     """
-    found = []
+    made = []
     for source, target in channels:
         pair = min(source, target), max(source, target)
-        found.append(Communicator(f"{source} to {target}", pair, (source, target)))
+        made.append(Communicator(f"{source} to {target}", pair, (source, target)))
     for team, stream in teams_of_blocks(placement):
         name = " ".join(("team", *map(str, team), *(() if stream == COMPUTE else (stream,))))
-        found.append(Communicator(name, team, stream=stream))
-    return found
+        made.append(Communicator(name, team, stream=stream))
+    return made
 
 
 def teams_of_blocks(placement: Placement) -> list[StreamTeam]:
     """Return the devices of every data-parallel group, and of every shard of all groups, by stream."""
     forward = [block for block in placement.blocks if block.kind is Kind.F]
-    found = [(coordinate(block, device), block.stream) for block in forward for device in block.devices]
+    places = [(coordinate(block, device), block.stream) for block in forward for device in block.devices]
     return sorted(
-        {(team, stream) for each, stream in found for team in (each.team, each.peers) if len(team) > 1}
+        {(team, stream) for place, stream in places for team in (place.team, place.peers) if len(team) > 1}
     )

@@ -58,14 +58,14 @@ class Contact:
 
     def cause(self, error: RuntimeError, devices: Sequence[int] | None = None) -> str | None:
         """Return why torch failed to wait for devices, by default all, if one has said so or is gone."""
-        others = [each for each in devices or self._devices if each != self._device]
+        others = [device for device in devices or self._devices if device != self._device]
         deadline_s = time.monotonic() + (_WAIT_S if _LOST.search(str(error)) else 0.0)
         while True:
             with suppress(RuntimeError):
                 gone = self._gone(others)  # before what they said: who speaks does so before it is gone
                 said = (self._read(f"last_words/{device}") for device in others)
-                if found := next(filter(None, said), gone):
-                    return found
+                if cause := next(filter(None, said), gone):
+                    return cause
             if time.monotonic() > deadline_s:
                 return None
             time.sleep(_LOOK_S)

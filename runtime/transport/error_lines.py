@@ -1,4 +1,4 @@
-"""Errors of this project as one line each, in processes that a launcher such as torchrun started.
+"""One line for each error of this project, in processes that torchrun or another launcher started.
 
 All processes of a run raise the same error. Their tracebacks stacked up hide it, and most of their lines are
 the project's own. Other errors, as those of a training loop, keep their tracebacks.

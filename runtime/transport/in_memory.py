@@ -126,10 +126,10 @@ class MemoryShards(Shards):
 
     def begin_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
         """Hand a copy to the others."""
-        found = self.exchange(tensor.detach().clone())
+        exchanged = self.exchange(tensor.detach().clone())
 
         def gathered() -> list[Tensor]:
-            values = found()
+            values = exchanged()
             if len({_spec(value) for value in values}) > 1:
                 raise RuntimeError("devices of a team gather tensors of different forms")
             return [value.clone() for value in values]
@@ -138,21 +138,21 @@ class MemoryShards(Shards):
 
     def begin_sum(self, tensor: Tensor) -> Callable[[], Tensor]:
         """Hand a copy to the others, and add up all."""
-        found = self.exchange(tensor.detach().clone())
-        return lambda: tensor.copy_(torch.stack(found()).sum(0))
+        exchanged = self.exchange(tensor.detach().clone())
+        return lambda: tensor.copy_(torch.stack(exchanged()).sum(0))
 
     def begin_broadcast(self, tensor: Tensor, source: int) -> Callable[[], Tensor]:
         """Hand a copy to the others, and take one."""
-        found = self.exchange(tensor.detach().clone())
-        return lambda: tensor.copy_(found()[source])
+        exchanged = self.exchange(tensor.detach().clone())
+        return lambda: tensor.copy_(exchanged()[source])
 
     def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
         """Hand each device its rows; RuntimeError if the numbers are others than expected."""
         parts = self.exchange(rows.detach().clone().split_with_sizes(list(sent)))()
-        found = [of_other[self.index] for of_other in parts]
-        if [len(part) for part in found] != list(received):
+        arrived = [of_other[self.index] for of_other in parts]
+        if [len(part) for part in arrived] != list(received):
             raise RuntimeError("devices of a team exchange other numbers of rows than they expect")
-        return torch.cat(found)
+        return torch.cat(arrived)
 
 
 class Network:
@@ -190,7 +190,7 @@ class Network:
         Raises:
             DeadlockError: None of the devices can go on.
         """
-        turns, found, errors = self.turns, dict[int, T](), list[BaseException]()
+        turns, results, errors = self.turns, dict[int, T](), list[BaseException]()
         num_threads = torch.get_num_threads()
 
         def run(device: int) -> None:
@@ -198,10 +198,10 @@ class Network:
             torch.set_num_threads(num_threads)  # OpenMP keeps it for each thread, and results depend on it.
             try:
                 with backward_in_own_thread(self.device):
-                    found[device] = parts[device]()
+                    results[device] = parts[device]()
             except BaseException as error:
                 errors.append(error)
-            turns.end(device, device not in found)
+            turns.end(device, device not in results)
 
         threads = [threading.Thread(target=run, args=(device,), daemon=True) for device in range(len(parts))]
         for thread in threads:
@@ -211,7 +211,7 @@ class Network:
         self.turns = Turns(self.num_devices)  # of the next run
         if errors:
             raise errors[0]
-        return [found[device] for device in range(len(parts))]
+        return [results[device] for device in range(len(parts))]
 
     def send(self, tensor: Tensor, channel: Channel) -> Pending:
         """Begin a send."""
@@ -254,12 +254,12 @@ class Network:
 
     def copies(self, teams: Iterable[Team], device: int, series: str = "copies") -> dict[Team, Shards]:
         """Return a device's place in each team that it is in."""
-        found: dict[Team, Shards] = {}
+        by_team: dict[Team, Shards] = {}
         for team in teams:
             if device in team:
                 exchange = partial(self.begin_exchange, team, device, series=series)
-                found[team] = MemoryShards(team.index(device), len(team), exchange=exchange)
-        return found
+                by_team[team] = MemoryShards(team.index(device), len(team), exchange=exchange)
+        return by_team
 
     def _match(self, channel: Channel) -> None:
         sends, receives = self._sends[channel], self._receives[channel]
@@ -293,8 +293,8 @@ class MemoryTransport(Transport):
     ) -> MemoryTransport:
         """Return the transport of a device of a placement."""
         teams = teams_of_blocks(placement)
-        own = network.copies(dict(teams), index, series="")  # all streams run in the device's one turn
-        shards = {each: own[each[0]] for each in teams if each[0] in own}
+        by_team = network.copies(dict(teams), index, series="")  # all streams run in the device's one turn
+        shards = {pair: by_team[pair[0]] for pair in teams if pair[0] in by_team}
         return cls(network, index, frozenset(channels), *shards_and_groups(placement, index, shards))
 
     @property

@@ -114,8 +114,8 @@ class Channels(Transport):
         total = torch.tensor(values, dtype=torch.float64)
         with self.contact.meeting():
             dist.all_reduce(total, group=self.control)
-        found: list[float] = total.tolist()
-        return found
+        totals: list[float] = total.tolist()
+        return totals
 
     def meet(self, devices: Sequence[int]) -> None:
         """Wait for some devices, over the group of all."""
@@ -140,15 +140,15 @@ class Channels(Transport):
     def connect_copies(self, teams: Iterable[Team]) -> Mapping[Team, Shards]:
         """Create and warm up a group for each team."""
         beside = [Communicator(f"copies {' '.join(map(str, team))}", team) for team in teams]
-        groups = {each.devices: _new_group(each, self.timeout_s) for each in beside}
-        own = {
+        groups = {communicator.devices: _new_group(communicator, self.timeout_s) for communicator in beside}
+        connected = {
             team: _shards(team, group, self.contact)
             for team, group in groups.items()
             if dist.get_rank() in team
         }
-        for copies in own.values():
+        for copies in connected.values():
             copies.begin_gather(_token())()
-        return dict(own)
+        return dict(connected)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,8 +173,8 @@ class GroupShards(Shards):
 
     def swap(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
         """Carry an all-to-all out."""
-        found, rows = rows.new_empty((sum(received), *rows.shape[1:])), rows.contiguous()
-        return self._begun(found, dist.all_to_all_single, found, rows, list(received), list(sent))()
+        arrived, rows = rows.new_empty((sum(received), *rows.shape[1:])), rows.contiguous()
+        return self._begun(arrived, dist.all_to_all_single, arrived, rows, list(received), list(sent))()
 
     def _begun(
         self, result: T, operation: Callable[..., dist.Work | None], *given: object, **more: object
@@ -229,9 +229,9 @@ def connect(
         backend="gloo", timeout=timedelta(seconds=timeout_s), group_desc="schedsearch control"
     )
     wanted = communicators(placement, () if in_control else channels)
-    made = {each: _new_group(each, timeout_s) for each in wanted}
+    made = {communicator: _new_group(communicator, timeout_s) for communicator in wanted}
     links = dict.fromkeys(channels, control) if in_control else {}
-    links |= {each.channel: group for each, group in made.items() if each.channel is not None}
+    links |= {link.channel: group for link, group in made.items() if link.channel is not None}
     token = _token()
     for source, target in channels:
         if device == source:
@@ -241,29 +241,29 @@ def connect(
     # The store has no public name; torchrun's outlives this process, as one made here would not.
     contact = Contact(dist.distributed_c10d._get_default_store(), device, placement.num_devices)
     teams: dict[StreamTeam, Shards] = {}
-    for each, group in made.items():
-        if each.channel is None and device in each.devices:
-            teams[each.devices, each.stream] = _shards(each.devices, group, contact, exact)
+    for link, group in made.items():
+        if link.channel is None and device in link.devices:
+            teams[link.devices, link.stream] = _shards(link.devices, group, contact, exact)
     for shards in teams.values():
         shards.gather(token)
     # A stream of another priority is not of the pool from which communicators take theirs.
     stream = torch.cuda.Stream(priority=-1) if _backend() == "nccl" else None  # type: ignore[no-untyped-call]
-    own, groups = shards_and_groups(placement, device, teams)
-    return Channels(control, links, own, contact, timeout_s, groups, stream)
+    block_shards, groups = shards_and_groups(placement, device, teams)
+    return Channels(control, links, block_shards, contact, timeout_s, groups, stream)
 
 
 def _shards(team: Team, group: dist.ProcessGroup, contact: Contact, exact: bool = True) -> GroupShards:
-    own, meeting = (team.index(dist.get_rank()), len(team), exact), partial(contact.meeting, team)
-    return GroupShards(*own, group=group, meeting=meeting)
+    place, meeting = (team.index(dist.get_rank()), len(team), exact), partial(contact.meeting, team)
+    return GroupShards(*place, group=group, meeting=meeting)
 
 
-def _new_group(each: Communicator, timeout_s: float) -> dist.ProcessGroup:
+def _new_group(communicator: Communicator, timeout_s: float) -> dist.ProcessGroup:
     """Create a group; on processes that are not in it that takes no time, and no meeting with the others."""
     group: dist.ProcessGroup = dist.new_group(
-        list(each.devices),
+        list(communicator.devices),
         timeout=timedelta(seconds=timeout_s + (NCCL_EXTRA_S if _backend() == "nccl" else 0.0)),
         backend=_backend(),
-        group_desc=f"schedsearch {each.name}",
+        group_desc=f"schedsearch {communicator.name}",
     )
     return group
 

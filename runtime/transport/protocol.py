@@ -76,7 +76,7 @@ class Transport(ABC):
         return False
 
     def has(self, channel: Channel) -> bool:
-        """Tell whether there is such a channel."""
+        """Tell whether a channel exists."""
         return channel in self.channels
 
     def receiving(self) -> AbstractContextManager[object]:
@@ -101,7 +101,7 @@ class Transport(ABC):
 
     def add_up(self, values: Sequence[float]) -> list[float]:
         """Return the sums of all devices' values, as many floats each; between processes cheaper."""
-        return [sum(each) for each in zip(*self.collect(list(values)), strict=True)]
+        return [sum(numbers) for numbers in zip(*self.collect(list(values)), strict=True)]
 
     @abstractmethod
     def meet(self, devices: Sequence[int]) -> None:
@@ -133,7 +133,7 @@ def shards_and_groups(
     shards, groups = {}, {}
     for block in placement.on(device):
         if block.kind is Kind.F:
-            own = coordinate(block, device)
-            shards[block.name] = teams.get((own.team, block.stream), WHOLE)
-            groups[block.name] = teams.get((own.peers, block.stream), WHOLE)
+            place = coordinate(block, device)
+            shards[block.name] = teams.get((place.team, block.stream), WHOLE)
+            groups[block.name] = teams.get((place.peers, block.stream), WHOLE)
     return shards, groups

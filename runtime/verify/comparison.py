@@ -65,7 +65,7 @@ def parameter_mib(model: ModelOptions, placement: Placement) -> float:
     """Return the size of a model's parameters in MiB, each counted once."""
     body = body_of(model, placement)
     forward = (block.name for block in placement.blocks if block.kind is Kind.F)
-    sizes = {each.name: each.numel for name in forward for each in body.parameters(name)}
+    sizes = {parameter.name: parameter.numel for name in forward for parameter in body.parameters(name)}
     dtype: torch.dtype = getattr(torch, model.dtype)
     return sum(sizes.values()) * dtype.itemsize / 2**20
 
@@ -117,12 +117,12 @@ def compare(
             expected_losses.append(whole.losses)
             equal = equal and again.losses == losses[iteration - first]
             for device in devices:
-                found = read_result(results, device, f"gradients_{iteration}")
-                gradient_error = max(gradient_error, _largest_error(found, whole.gradients, held[device]))
-                equal = equal and _same_bits(found, again.gradients, held[device])
-        for found in held:
-            parameter_error = max(parameter_error, _largest_error(found, whole.parameters, found))
-            equal = equal and _same_bits(found, again.parameters, found)
+                tensors = read_result(results, device, f"gradients_{iteration}")
+                gradient_error = max(gradient_error, _largest_error(tensors, whole.gradients, held[device]))
+                equal = equal and _same_bits(tensors, again.gradients, held[device])
+        for tensors in held:
+            parameter_error = max(parameter_error, _largest_error(tensors, whole.parameters, tensors))
+            equal = equal and _same_bits(tensors, again.parameters, tensors)
     finally:
         torch.set_num_threads(threads)
     loss_error = max(
@@ -138,24 +138,24 @@ def compare(
 def _orders(summaries: Sequence[Mapping[str, Any]]) -> dict[int, list[list[Instance]]]:
     """Return the order of each device, from the iterations on in which it was another."""
     by_device = [dict(summary["orders"]) for summary in summaries]
-    found: dict[int, list[list[Instance]]] = {}
+    orders: dict[int, list[list[Instance]]] = {}
     now: list[list[Instance]] = [[] for _ in summaries]
     for iteration in sorted(set().union(*by_device)):
         now = [of.get(iteration, before) for of, before in zip(by_device, now, strict=True)]
-        found[iteration] = now
-    return found
+        orders[iteration] = now
+    return orders
 
 
-def _largest_error(found: _Tensors, whole: _Tensors, held: _Tensors) -> float:
+def _largest_error(tensors: _Tensors, whole: _Tensors, held: _Tensors) -> float:
     """Return the largest error of any tensor, relative to the largest value of its reference.
 
     Where one of the two has no tensor, of those that a device holds, the error is infinite.
     """
     full = {shard.name: tensor for shard, tensor in whole.items()}
-    if any((shard in found) != (shard.name in full) for shard in held):
+    if any((shard in tensors) != (shard.name in full) for shard in held):
         return float("inf")
     errors = [0.0]
-    for shard, tensor in found.items():
+    for shard, tensor in tensors.items():
         expected = shard.of(full[shard.name]).detach().cpu()
         if not torch.equal(tensor, expected):
             difference = float((tensor.to(torch.complex128) - expected).abs().max())
@@ -170,7 +170,7 @@ def _relative(difference: float, scale: float) -> float:
     return difference / scale if difference == difference and scale > 0 else float("inf")
 
 
-def _same_bits(found: _Tensors, expected: _Tensors, held: _Tensors) -> bool:
-    return found.keys() == expected.keys() & held.keys() and all(
-        torch.equal(tensor, expected[shard].detach().cpu()) for shard, tensor in found.items()
+def _same_bits(tensors: _Tensors, expected: _Tensors, held: _Tensors) -> bool:
+    return tensors.keys() == expected.keys() & held.keys() and all(
+        torch.equal(tensor, expected[shard].detach().cpu()) for shard, tensor in tensors.items()
     )

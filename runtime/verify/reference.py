@@ -99,8 +99,8 @@ class ReferenceCase:
         """Return a case of slices as one of whole sequences."""
         names = {block.name for block in self.placement.blocks if block.sequence_slice == 0}
         layers = self.options.layers_per_block
-        own = None if layers is None else {name: count for name, count in layers.items() if name in names}
-        options = replace(self.options, slice_lengths=None, layers_per_block=own)
+        kept = None if layers is None else {name: count for name, count in layers.items() if name in names}
+        options = replace(self.options, slice_lengths=None, layers_per_block=kept)
         return replace(self, placement=restricted(self.placement, names), options=options)
 
 
@@ -133,7 +133,7 @@ def plain(case: ReferenceCase, orders: Mapping[int, Orders] | None = None) -> It
         # Of orders only the first slices, whose backwards are the last of their sequences.
         first = {block.name for block in case.placement.blocks if block.sequence_slice == 0}
         orders = {
-            at: [[each for each in own if each[0] in first] for own in of]
+            at: [[order for order in instance if order[0] in first] for instance in of]
             for at, of in (orders or {}).items()
         }
         case = case.of_whole_sequences()
@@ -164,12 +164,12 @@ class _WholeModel:
         versions = read_versions(case.options, case.placement, case.num_micro_batches, orders)
         self._versions, self._updated = versions, dict[int, set[str]]()
         for block in self._models:  # by how many micro-batches make their updates
-            each = versions.micro_batches_per_update * versions.copies.get(block, 1)  # on all of its copies
-            self._updated.setdefault(each, set()).add(block)
-        each, weight = versions.micro_batches_per_update, self._body.weight_of_loss
+            count = versions.micro_batches_per_update * versions.copies.get(block, 1)  # on all of its copies
+            self._updated.setdefault(count, set()).add(block)
+        count, weight = versions.micro_batches_per_update, self._body.weight_of_loss
         is_flush = case.options.weight_versions == WeightMode.FLUSH
         self._mean_over = case.num_micro_batches if is_flush else case.options.micro_batches_per_update
-        self._shares = None if weight is None else LossShares(weight, self._data, case.placement, each)
+        self._shares = None if weight is None else LossShares(weight, self._data, case.placement, count)
         self._trained = set(pair_backward(case.placement).values())
 
     def train(self, iteration: int) -> TrainingStep:
@@ -182,22 +182,22 @@ class _WholeModel:
         gradients: dict[ParameterShard, Tensor] = {}
         for n in range(self._case.num_micro_batches):
             by_block = self._differentiated(iteration, n, history.read(n), losses)
-            for each, own in self._updated.items():
-                if n % each == 0:
-                    sums[each] = _Sums(
+            for count, blocks in self._updated.items():
+                if n % count == 0:
+                    sums[count] = _Sums(
                         {
-                            device: [(name, m) for name, m in order if n <= m < n + each and name in own]
+                            device: [(name, m) for name, m in order if n <= m < n + count and name in blocks]
                             for device, order in self.order.items()
                         }
                     )
-                for block in own & by_block.keys():
-                    sums[each].add(block, n, by_block[block])
-                if (n + 1) % each == 0:
+                for block in blocks & by_block.keys():
+                    sums[count].add(block, n, by_block[block])
+                if (n + 1) % count == 0:
                     gradients |= self._step(
-                        [block for block in self._models if block in own], sums[each].totals()
+                        [block for block in self._models if block in blocks], sums[count].totals()
                     )
-                    history.add(own, n + 1)
-        parameters = {shard: value for each in self._models.values() for shard, value in each.state().items()}
+                    history.add(blocks, n + 1)
+        parameters = {shard: value for part in self._models.values() for shard, value in part.state().items()}
         return TrainingStep(self._case.sum_over_sinks(losses), gradients, parameters)
 
     def _differentiated(
@@ -213,19 +213,19 @@ class _WholeModel:
                     continue
                 # Views, so that what a block adds to its input's gradient is summed before it meets others'.
                 before = [outputs[name] for name in forward_inputs(case.placement, block) if name in outputs]
-                inputs, sample = [each.view_as(each) for each in before], self._data.read(block, iteration, n)
+                inputs, sample = [out.view_as(out) for out in before], self._data.read(block, iteration, n)
                 outputs[block] = self._models[block].forward(block, inputs, sample, weights[block])
-        found = {block: outputs[block] for block in outputs if computes_loss(case.placement, block)}
-        counts = None if self._shares is None else {b: self._shares.share(b, n, WHOLE) for b in found}
-        for block, loss in found.items():
+        sinks = {block: outputs[block] for block in outputs if computes_loss(case.placement, block)}
+        counts = None if self._shares is None else {b: self._shares.share(b, n, WHOLE) for b in sinks}
+        for block, loss in sinks.items():
             weighted = loss if counts is None else loss * (counts[block] * self._mean_over)
             losses[block, n] = float(weighted.detach())
-        if not any(loss.requires_grad for loss in found.values()):
+        if not any(loss.requires_grad for loss in sinks.values()):
             return by_block
         if counts is None:
-            total = torch.stack(list(found.values())).sum() / self._mean_over
+            total = torch.stack(list(sinks.values())).sum() / self._mean_over
         else:
-            total = torch.stack([loss * counts[block] for block, loss in found.items()]).sum()
+            total = torch.stack([loss * counts[block] for block, loss in sinks.items()]).sum()
         scale = next(iter(self._models.values())).optimizer.loss_scale
         total = total if scale is None else total * scale.value
         named = {
@@ -262,8 +262,8 @@ class _WholeModel:
         ]
         is_good = all(tests)
         if (limit := self._case.options.clip_grad_norm) is not None and is_good:
-            found = {block: squares(model)[block] for block, model in models}
-            scale_by_norm(weights, total_norm([found], self._case.placement), limit)
+            of_blocks = {block: squares(model)[block] for block, model in models}
+            scale_by_norm(weights, total_norm([of_blocks], self._case.placement), limit)
         gradients: dict[ParameterShard, Tensor] = {}
         for _, model in models:
             gradients |= model.gradients()
@@ -351,7 +351,7 @@ class _History:
         return {block: kept[of.get((block, micro_batch), 0)] for block, kept in self._kept.items()}
 
     def add(self, blocks: Iterable[str], num_done: int) -> None:
-        """Add the newest of some blocks, after so many micro-batches; forget those no longer read."""
+        """Add the newest weights of blocks after `num_done` micro-batches; drop versions no longer read."""
         of = self._versions.of
         for block in blocks:
             weights, kept = self._models[block].weights(block), self._kept[block]

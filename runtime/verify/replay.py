@@ -52,10 +52,10 @@ def replay(case: ReferenceCase, orders: Mapping[int, Orders]) -> Iterator[Traini
             parts = [partial(d.iterate, iteration, order) for d, order in zip(devices, now, strict=True)]
             steps = shared.network.run(parts)
         except DeadlockError:
-            raise ReplayError(f"the devices wait for each other at {[each.at for each in devices]}") from None
-        losses = {at: float(loss) for each in devices for at, loss in each.blocks.losses.items()}
+            raise ReplayError(f"the devices wait for each other at {[d.at for d in devices]}") from None
+        losses = {at: float(loss) for d in devices for at, loss in d.blocks.losses.items()}
         gradients = {shard: gradient for step in steps for shard, gradient in step.items()}
-        parameters = {shard: value for each in devices for shard, value in each.model.state().items()}
+        parameters = {shard: value for d in devices for shard, value in d.model.state().items()}
         yield TrainingStep(case.sum_over_sinks(losses), gradients, parameters)
 
 
@@ -80,7 +80,7 @@ class _Shared:
         block = self.by_name[name]
         if not block.in_turns:
             return block.devices
-        return tuple(each for each in block.devices if ((name, micro_batch), each) in self.order)
+        return tuple(device for device in block.devices if ((name, micro_batch), device) in self.order)
 
 
 class _ReplayedDevice:
@@ -106,27 +106,27 @@ class _ReplayedDevice:
         """Run an iteration; return the gradients of before the step."""
         self.blocks.follow(order)
         self.blocks.begin(iteration)
-        interpret((Run(*each) for each in order), self)
+        interpret((Run(*instance) for instance in order), self)
         self._update.prepare()
         gradients = self.model.gradients()
         self._update.step()
         return gradients
 
     def run(self, block: str, micro_batch: int, **how: Any) -> None:
-        """Run a block as soon as its other devices are at it too, and what precedes it is done."""
+        """Run a block as soon as its other devices reach it, and its predecessors are done."""
         self.at = block, micro_batch
-        shared, index, own = self._shared, self._index, self._shared.by_name[block]
+        shared, index, this = self._shared, self._index, self._shared.by_name[block]
         team = shared.team(block, micro_batch)
         if len(set(shared.network.exchange(team, index, self.at))) > 1:
             raise DeadlockError
-        before = [other for other in own.after if (other, micro_batch) not in shared.case.left_out]
+        before = [other for other in this.after if (other, micro_batch) not in shared.case.left_out]
         needed = {(other, micro_batch, d) for other in before for d in shared.team(other, micro_batch)}
         shared.network.turns.wait_until(index, lambda: needed <= shared.done)
-        inputs = self.blocks.inputs_of(block, micro_batch)
+        inputs = self.blocks.producers_of(block, micro_batch)
         arrived = [shared.tensors.pop((producer, block, micro_batch, index)) for producer in inputs]
         for consumer, tensor in self.blocks.run(block, micro_batch, arrived).items():
             for target in shared.team(consumer, micro_batch):
-                sources = [each for each in holders(own, shared.by_name[consumer], target) if each in team]
+                sources = [d for d in holders(this, shared.by_name[consumer], target) if d in team]
                 if index == (target if target in sources else sources[0]):
                     shared.tensors[block, consumer, micro_batch, target] = tensor
         shared.done.add((block, micro_batch, index))

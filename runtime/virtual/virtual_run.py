@@ -52,7 +52,7 @@ def run_virtually(
     placement, inputs = programs.placement, tensor_inputs(programs.placement)
     profile.require(placement)
     _check_clocks(programs, profile)
-    devices = [_Device(*each) for each in zip(gpus, _clocks(programs), strict=True)]
+    devices = [_Device(*pair) for pair in zip(gpus, _clocks(programs), strict=True)]
     arrival_ms: dict[tuple[Transfer, int], float] = {}
     start_ms: dict[Instance, float] = {}
     end_ms: dict[Instance, float] = {}
@@ -69,8 +69,8 @@ def run_virtually(
     for operation in operations_in_order(programs):
         if isinstance(operation, Message):  # leaves at the end of the block before
             taken, sent_ms = (operation.transfer, operation.target), devices[operation.source].now_ms
-            found_ms = sent_ms + on_its_way_ms(operation.transfer)
-            arrival_ms[taken] = max(found_ms, arrival_ms.get(taken, 0.0))  # of several parts the last counts
+            there_ms = sent_ms + on_its_way_ms(operation.transfer)
+            arrival_ms[taken] = max(there_ms, arrival_ms.get(taken, 0.0))  # of several parts the last counts
             continue
         instance = block, micro_batch = operation.block, operation.micro_batch
         team = placement.by_name[block].devices
@@ -95,7 +95,7 @@ def run_virtually(
 def _clocks(programs: Programs) -> list[dict[Instance, int | None]]:
     """Return for each device the clocks of its blocks in MHz, in their order."""
     return [
-        {(each.block, each.micro_batch): each.clock_mhz for each in program if isinstance(each, Run)}
+        {(run.block, run.micro_batch): run.clock_mhz for run in program if isinstance(run, Run)}
         for program in programs.instructions
     ]
 
@@ -118,10 +118,10 @@ def _check_clocks(programs: Programs, profile: Profile) -> None:
         for (block, micro_batch), mhz in clocks.items():
             of_run = known[_run_name(programs, (block, micro_batch))]
             if mhz is not None and mhz not in of_run:
-                nearest = sorted((abs(each - mhz), each) for each in of_run)[:2]
+                nearest = sorted((abs(clock - mhz), clock) for clock in of_run)[:2]
                 raise ScriptError(
                     f"device_{device}.py: {block} of micro-batch {micro_batch} has clock_mhz={mhz}, at which "
-                    f"the profile has no cost; use {' or '.join(str(each) for _, each in nearest)}"
+                    f"the profile has no cost; use {' or '.join(str(clock) for _, clock in nearest)}"
                 )
 
 

@@ -212,7 +212,7 @@ def planned_layout(run: UniformRun, limit_gib: float = math.inf) -> Planned:
         "sends_tokens_once": costs.sends_tokens_once and run.layout.degrees.expert > 1,
     }
     limits = [limit_gib] * run.plan.num_stages
-    return Planned(_rated(run.plan, run), limits, rated_as, run.chunks, told=told)
+    return Planned(_rated(run.plan, run), limits, rated_as, run.chunks, job_fields=told)
 
 
 def _rated(plan: Plan, run: UniformRun) -> RatedPlan:

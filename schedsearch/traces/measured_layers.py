@@ -13,7 +13,7 @@ from pathlib import Path
 from placements.block import PlacementError
 from placements.forms.reading import in_file
 from placements.placement_file import read_placement
-from placements.trainers.layers import ModelLayers, RankTimes, layers_of, read_layers
+from placements.trainers.layers import ModelLayers, RankTimes, layers_from_ranks, read_layers
 from placements.trainers.layout import EMBEDDING, LAYER, LOSS, LayoutError, PipelineLayout
 from placements.trainers.megatron_layout import read_notation
 from schedsearch.traces.block_times import block_times
@@ -50,12 +50,12 @@ def read_measured(path: str | Path, parts: str | None = None) -> ModelLayers:
                 placement = read_placement(path)
                 blocks = {block.name: placement.ms(block.time) for block in placement.blocks}
             elif form == LOG:
-                return layers_of(read_log(text_of(path)).rank_times)
+                return layers_from_ranks(read_log(text_of(path)).rank_times)
             elif is_trace:
                 blocks = {name: each.median_ms for name, each in block_times(path).items()}
             else:
                 return read_layers(path)
-            return layers_of(_of_blocks(blocks, parts))
+            return layers_from_ranks(_of_blocks(blocks, parts))
     except (PlacementError, TraceError) as error:
         raise LayoutError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from placements.forms.reading import in_file
 from placements.stages.layout_stages import place_layout
-from placements.trainers.layers import RankTimes, layers_of
+from placements.trainers.layers import RankTimes, layers_from_ranks
 from placements.trainers.layout import LayoutError
 from placements.trainers.megatron_layout import DASHED, MegatronPipeline, pipeline_of
 from schedsearch.baselines import UnsuitablePlacementError, interleaved_one_f_one_b, one_f_one_b
@@ -85,7 +85,7 @@ def read_megatron_log(path: str | Path) -> TraceTable:
         log = read_log(text_of(path))
         (layout, group), number = log.pipeline, log.num_micro_batches
         try:
-            placement = place_layout(layout, layers_of(log.rank_times)).placement
+            placement = place_layout(layout, layers_from_ranks(log.rank_times)).placement
             if layout.num_chunks > 1:
                 schedule = interleaved_one_f_one_b(placement, number, group)
             else:

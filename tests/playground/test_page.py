@@ -18,7 +18,7 @@ from placements.stages.layout_stages import place_layout
 from placements.stages.stage_chain import place
 from placements.stages.stage_file import read_stages
 from placements.trainers.megatron_layout import read_notation
-from runtime.torch_pipelining.csv import schedule_of, torch_order
+from runtime.torch_pipelining.csv import from_torch, torch_order
 from schedsearch.baselines import dual_pipe_v, interleaved_one_f_one_b, one_f_one_b, zb_h1
 from schedsearch.core.problem import Problem
 from schedsearch.figures.perfetto import write_perfetto
@@ -92,7 +92,7 @@ def is_ours(page: Page, schedule: Schedule) -> None:
 
 
 def torch_csv(folder: Path) -> tuple[list[Path], Schedule]:
-    schedule = schedule_of(torch_order(zb_h1(place(read_stages(STAGES), "v_shape", True).placement, 12)))
+    schedule = from_torch(torch_order(zb_h1(place(read_stages(STAGES), "v_shape", True).placement, 12)))
     (folder / "schedule.csv").write_text(str(torch_order(schedule)), encoding="utf-8")
     return [folder / "schedule.csv"], schedule
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.distributed.pipelining.schedules import get_schedule_class
 
-from runtime.torch_pipelining.csv import schedule_of
+from runtime.torch_pipelining.csv import from_torch
 from runtime.torch_pipelining.table import parse_order
 from schedsearch.schedule import Schedule
 
@@ -37,7 +37,7 @@ class StandIn:
 
 
 def torch_schedule(name: str, num_ranks: int, num_micro_batches: int) -> Schedule:
-    """Return one of torch's `SHIPPED` schedules, in ticks; see `runtime.torch_pipelining.csv.schedule_of`.
+    """Return one of torch's `SHIPPED` schedules, in ticks; see `runtime.torch_pipelining.csv.from_torch`.
 
     Torch has rules of its own for the number of micro-batches.
     """
@@ -47,4 +47,4 @@ def torch_schedule(name: str, num_ranks: int, num_micro_batches: int) -> Schedul
     made = kind(stages if SHIPPED[name] > 1 else stages[0], num_micro_batches, loss_fn=nn.functional.mse_loss)
     order = made._get_pipeline_order() if SHIPPED[name] == 1 else made.pipeline_order
     rows = (",".join(str(action or "") for action in order[rank]) for rank in range(num_ranks))
-    return schedule_of(parse_order("\n".join(rows)), name)
+    return from_torch(parse_order("\n".join(rows)), name)

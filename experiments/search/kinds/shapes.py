@@ -14,7 +14,7 @@ from placements import Placement, PlacementError, Profile
 from placements.forms.meaning import Meaning, option
 from placements.hardware import Gpu
 from placements.placement_file import by_device
-from placements.shapes import SHAPES, options_of
+from placements.shapes import SHAPES, shape_options
 
 
 class Shape(PlacementKind):
@@ -28,7 +28,7 @@ class Shape(PlacementKind):
     @property
     def arguments(self) -> dict[str, Any]:
         """Arguments of its function; without devices where it has as many as the profile, or as usual."""
-        own = {name: getattr(self, name) for name in options_of(SHAPES[self.kind])}
+        own = {name: getattr(self, name) for name in shape_options(SHAPES[self.kind])}
         return {name: value for name, value in own.items() if value is not None}
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
@@ -57,7 +57,7 @@ class Shape(PlacementKind):
 
 def record_of(name: str) -> type[Shape]:
     """Return the record of a shape's options: its function's arguments in ticks, then those of all shapes."""
-    own, devices = options_of(SHAPES[name]), "as many as the profile has stages"
+    own, devices = shape_options(SHAPES[name]), "as many as the profile has stages"
     texts = {"num_chunks": "stages per device"}
     if "num_chunks" in own:
         texts["forward_time"], devices = "ticks, of one chunk", "the profile's stages divided by num_chunks"

@@ -124,8 +124,8 @@ def _states(share: LayerShare) -> Cost:
         moved += framework.gradient_passes * gradients
         launches = 1 + (framework.gradient_passes > 0)
         if framework.kernels_per_weight:
-            own = (each.experts or 1 for each in share.work.products if bool(each.experts) == is_experts)
-            launches += round(framework.kernels_per_weight * sum(own))
+            counts = (gemm.experts or 1 for gemm in share.work.products if bool(gemm.experts) == is_experts)
+            launches += round(framework.kernels_per_weight * sum(counts))
         step_ms += share.memory_ms(moved, launches)
         gathering_ms = share.collective_ms("all_gather", weights, shards)
         scattering_ms = share.collective_ms("reduce_scatter", gradients, shards) if gradients else 0.0
@@ -182,8 +182,8 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
         yield MemoryItem("kept", "input of the layer", input_bytes, "each micro-batch")
     if "operators" in again:
         numbers = sum(core.output_numbers for core in share.work.cores)
-        for each in share.products[::2]:
-            numbers += each.tokens * each.outputs / (share.sharing if each.split == "inputs" else 1)
+        for product in share.products[::2]:
+            numbers += product.tokens * product.outputs / (share.sharing if product.split == "inputs" else 1)
         yield MemoryItem("kept", "outputs of operators", share.bytes_of(numbers), "each micro-batch")
     for name, size in _libraries(share):
         yield MemoryItem("buffer", name, size, "once for all layers")
@@ -193,14 +193,14 @@ def _memory(share: LayerShare, num_micro_batches: int, gathered_bytes: float) ->
         if isinstance(layer, OutputLayer):
             # The gradients of its weights and input come when only the logits' gradient is left of the loss.
             name, rule = "gradients of the loss", "or of weights and input after it"
-            logits = share.samples * sum(each.tokens * each.outputs for each in share.work.products)
+            logits = share.samples * sum(product.tokens * product.outputs for product in share.work.products)
             weights = 0.0 if precision.is_frozen else share.work.parameters
             later = precision.number_bytes * (logits + weights)
             later += share.bytes_of(share.work.inputs) - loss.kept_bytes * logits
             size = max(loss.backward_bytes * logits, later)
         yield MemoryItem("backward", name, size, rule)
     if framework.has_placeholders and not precision.is_frozen and not isinstance(layer, OutputLayer):
-        for a, b in sorted({(each.inputs, each.outputs) for each in share.work.products}):
+        for a, b in sorted({(product.inputs, product.outputs) for product in share.work.products}):
             rule = "2 bytes a number, once for each shape"
             yield MemoryItem("buffer", f"placeholder of gradients, {a:g} x {b:g}", 2 * a * b, rule)
     yield from _gathered(share, gathered_bytes)
@@ -233,8 +233,8 @@ def _recomputed(share: LayerShare) -> frozenset[str]:
         return frozenset()
     names = {name for module in modules for name in RECOMPUTED.get(module, (module,))}
     if share.again == "full" or "operators" in modules:
-        names |= {each.name for each in (*kept, *_copies(share))}
-    has_scores = share.again == "full" or any(each.num_bytes for each in kept if each.name == SCORES)
+        names |= {tensor.name for tensor in (*kept, *_copies(share))}
+    has_scores = share.again == "full" or any(tensor.num_bytes for tensor in kept if tensor.name == SCORES)
     return frozenset(names if has_scores else names - {SCORES})
 
 
@@ -282,7 +282,7 @@ def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
     beside_ms += states.backward.copy_ms
     if share.sharing > 1 and layer.reads_weights_backward:
         # The inputs of its parts are gathered again.
-        gathers_ms = sum(own_ms for own_ms, _ in share.reduces_ms) / 2
+        gathers_ms = sum(forward_ms for forward_ms, _ in share.reduces_ms) / 2
         if options.framework.is_eager and not options.overlap_tensor_parallel:
             again_exchanged_ms += gathers_ms
         else:
@@ -306,8 +306,8 @@ def _passes(share: LayerShare, states: Cost) -> tuple[Pass, Pass]:
 def _again_ms(share: LayerShare, names: frozenset[str]) -> float:
     """Return the time of the products, kernels and cores that selective recomputation computes again."""
     if "operators" in names:
-        return sum(own_ms for own_ms, _ in (*share.products_ms[1::2], *share.kernels_ms.values()))
-    found_ms = share.core_ms[0] if SCORES in names else 0.0
-    products = zip((each.name for each in share.products), share.products_ms, strict=False)
+        return sum(forward_ms for forward_ms, _ in (*share.products_ms[1::2], *share.kernels_ms.values()))
+    core_ms = share.core_ms[0] if SCORES in names else 0.0
+    products = zip((product.name for product in share.products), share.products_ms, strict=False)
     all_ms = (*products, *share.kernels_ms.items())
-    return found_ms + sum(own_ms for name, (own_ms, _) in all_ms if name in names)
+    return core_ms + sum(forward_ms for name, (forward_ms, _) in all_ms if name in names)

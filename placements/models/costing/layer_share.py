@@ -39,7 +39,7 @@ class LayerShare:
         self.layer, self.strategy, self.group, self.options = layer, strategy, group, options
         degrees = strategy.matrix_parallel, strategy.expert_parallel, strategy.expert_tensor_parallel
         self.work = layer.on(*degrees, options.precision)
-        self.products = [part for each in self.work.products for part in self._parts(each)]
+        self.products = [part for product in self.work.products for part in self._parts(product)]
         self.samples = samples / strategy.data_parallel / strategy.token_parallel
         self.sharing = strategy.tensor_parallel if strategy.sequence == "megatron" else 1
         self.again: Recompute = strategy.recompute if layer.reads_weights_backward else "none"
@@ -72,17 +72,17 @@ class LayerShare:
         if options.graphs == "attention" and self.layer.num_routes:
             # After the router's kernels in order are those of the experts.
             first = [kernel.name for kernel in kernels].index("router") + 1
-            kernels, products, cores = kernels[first:], [each for each in products if each.experts], []
+            kernels, products, cores = kernels[first:], [part for part in products if part.experts], []
         exchanges = len(self.reduces_ms) * (1 + (self.sharing > 1))
         exchanges += 2 if self.strategy.expert_parallel > 1 and self.layer.num_routes else 0
         counts = []
         for i in (0, 1):
-            count = (i + 1) * (len(products) + sum(1 + each.writes_scores for each in cores)) + exchanges
+            count = (i + 1) * (len(products) + sum(1 + core.writes_scores for core in cores)) + exchanges
             count += len(products) * options.precision.has_casts
             if options.is_compiled:
                 count += len(products)
             else:
-                count += sum(kernel.launches[i] for kernel in kernels) + sum(each.launches for each in cores)
+                count += sum(kernel.launches[i] for kernel in kernels) + sum(core.launches for core in cores)
             counts.append(count)
         counts[1] += counts[0] if self.again == "full" else 0
         return counts[0] * options.framework.host_us / 1e3, counts[1] * options.framework.host_us / 1e3
@@ -101,7 +101,7 @@ class LayerShare:
     @cached_property
     def kernels_ms(self) -> dict[str, _Ms]:
         """The time of the kernels of each name in the forward and in the backward."""
-        options, found = self.options, dict[str, _Ms]()
+        options, times_ms = self.options, dict[str, _Ms]()
         # Tokens are laid out anew on each way: by GPU, by expert, and for products of 8 or 4 bits, which need
         # a multiple of 16 or 32 tokens of each expert.
         sorts = 1 + (self.strategy.expert_parallel > 1) + options.precision.has_casts
@@ -113,11 +113,11 @@ class LayerShare:
                 slowed = options.compute_factor * (sorts if kernel.kind == "permute" else 1)
                 if options.framework.is_eager and not options.is_compiled:
                     slowed *= kernel.eager
-                forward_ms, backward_ms = found.get(kernel.name, (0.0, 0.0))
+                forward_ms, backward_ms = times_ms.get(kernel.name, (0.0, 0.0))
                 forward_ms += slowed * rate.ms(kernel.forward * share * number_bytes, kernel.launches[0])
                 backward_ms += slowed * rate.ms(kernel.backward * share * number_bytes, kernel.launches[1])
-                found[kernel.name] = forward_ms, backward_ms
-        return found
+                times_ms[kernel.name] = forward_ms, backward_ms
+        return times_ms
 
     def _parts(self, product: Product) -> list[Product]:
         return product.apart if self.options.framework.is_eager else [product]
@@ -129,17 +129,17 @@ class LayerShare:
         The last is of operations of no known shape, at one share of the peak.
         """
         is_frozen, others = self.options.precision.is_frozen, [self.work.other_flops]
-        found = list[_Ms]()
+        times_ms = list[_Ms]()
         if self.by_operator:
-            for each in self.work.products:
-                forward_ms, backward_ms = self.rates.product_ms(each, self.samples * each.tokens, is_frozen)
-                for part in self._parts(each):
-                    share = self.options.compute_factor * part.outputs / each.outputs
-                    found.append((share * forward_ms, share * backward_ms))
+            for product in self.work.products:
+                passes_ms = self.rates.product_ms(product, self.samples * product.tokens, is_frozen)
+                for part in self._parts(product):
+                    share = self.options.compute_factor * part.outputs / product.outputs
+                    times_ms.append((share * passes_ms[0], share * passes_ms[1]))
         else:
-            others = [*(each.flops for each in self.products), *others]
+            others = [*(part.flops for part in self.products), *others]
         flat_ms = (self._ms_per_flop * flops for flops in others)
-        return [*found, *((each_ms, each_ms if is_frozen else 2 * each_ms) for each_ms in flat_ms)]
+        return [*times_ms, *((flop_ms, flop_ms if is_frozen else 2 * flop_ms) for flop_ms in flat_ms)]
 
     @cached_property
     def core_ms(self) -> _Ms:
@@ -158,8 +158,8 @@ class LayerShare:
         by_heads *= strategy.context_parallel if strategy.context == "all_to_all" else 1
         factor = self.options.compute_factor
         for core in self.work.cores:
-            own = core._replace(heads=core.heads / by_heads, kv_heads=max(core.kv_heads / by_heads, 1))
-            times_ms = self.rates.core_ms(own, self.samples * by_heads)
+            local = core._replace(heads=core.heads / by_heads, kv_heads=max(core.kv_heads / by_heads, 1))
+            times_ms = self.rates.core_ms(local, self.samples * by_heads)
             forward_ms, backward_ms = forward_ms + factor * times_ms[0], backward_ms + factor * times_ms[1]
         return forward_ms, backward_ms
 
@@ -189,7 +189,7 @@ class LayerShare:
             kinds = ("all_gather", "reduce_scatter")
         known_ms = {
             numbers: sum(self.collective_ms(kind, self.bytes_of(numbers), level) for kind in kinds)
-            for numbers in {each for pair in self.work.reduces for each in pair}
+            for numbers in {size for pair in self.work.reduces for size in pair}
         } | {0: 0.0}
         return [(known_ms[forward], known_ms[backward]) for forward, backward in self.work.reduces]
 
@@ -218,15 +218,15 @@ class LayerShare:
                     parts.append((first_ms, product_ms))
                     first_ms = 0.0
         forward_ms = backward_ms = 0.0
-        for i, (own_ms, gradient_ms) in enumerate(self.reduces_ms):
+        for i, (reduce_ms, gradient_ms) in enumerate(self.reduces_ms):
             if i < len(parts):
-                half_ms = own_ms / 2
-                first_ms, last_ms = (overlapped(each * (n - 1) / n, half_ms).copy_ms for each in parts[i])
-                own_ms = first_ms + last_ms
+                half_ms = reduce_ms / 2
+                first_ms, last_ms = (overlapped(ms * (n - 1) / n, half_ms).copy_ms for ms in parts[i])
+                reduce_ms = first_ms + last_ms
                 # Torch adds up the gradients of several products before it scatters them.
                 is_beside = not self.options.framework.is_eager
                 gradient_ms = last_ms + overlapped(is_beside * parts[i][0], half_ms).copy_ms
-            forward_ms, backward_ms = forward_ms + own_ms, backward_ms + gradient_ms
+            forward_ms, backward_ms = forward_ms + reduce_ms, backward_ms + gradient_ms
         return forward_ms, backward_ms
 
     @property
@@ -235,7 +235,7 @@ class LayerShare:
 
         On a machine that was measured, each is also laid out anew before it is sent, and after.
         """
-        strategy, levels, found_ms = self.strategy, [], 0.0
+        strategy, levels, exchange_ms = self.strategy, [], 0.0
         if strategy.sequence == "ulysses":
             levels.append((1, strategy.tensor_level))
         if strategy.context == "all_to_all" and strategy.context_parallel > 1:
@@ -243,10 +243,10 @@ class LayerShare:
         heads = sum(core.exchanged_numbers for core in self.layer.on(1).cores) if levels else 0.0
         for degree, level in levels if heads else ():
             num_bytes = self.bytes_of(heads) / degree
-            found_ms += 4 * self.collective_ms("all_to_all", num_bytes / 4, level)
+            exchange_ms += 4 * self.collective_ms("all_to_all", num_bytes / 4, level)
             if self.options.machine is not None:
-                found_ms += self.memory_ms(2 * 2 * num_bytes, 2 * 4)
-        return found_ms
+                exchange_ms += self.memory_ms(2 * 2 * num_bytes, 2 * 4)
+        return exchange_ms
 
     @property
     def routing_ms(self) -> float:
@@ -261,11 +261,11 @@ class LayerShare:
             to_nodes = self.bytes_of(layer.routed_elements(self.group.num_nodes(*level))) / sharing
             factor = 2 * self.options.communication_factor
             return factor * self.group.all_to_all_ms(routed, *level, to_nodes)
-        found_ms = 2 * self.collective_ms("all_to_all", routed, level)
+        exchange_ms = 2 * self.collective_ms("all_to_all", routed, level)
         if machine is not None:
             # The GPUs first tell each other how many tokens each expert gets.
-            found_ms += self.collective_ms("all_gather", 8 * layer.num_routes, level)
-        return found_ms
+            exchange_ms += self.collective_ms("all_gather", 8 * layer.num_routes, level)
+        return exchange_ms
 
     @property
     def ring_ms(self) -> float:

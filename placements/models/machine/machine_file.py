@@ -75,9 +75,9 @@ def read_machine(path: str | Path, gpu: Gpu) -> MachineRates:
     """
     if Path(path).suffix.lower() in (".csv", ".gz"):
         with in_file(path, MachineFileError):
-            found = _of_csv(Path(path), gpu, gpu)
-            assert found is not None, "in 16 bits"
-            return found
+            rates = _of_csv(Path(path), gpu, gpu)
+            assert rates is not None, "in 16 bits"
+            return rates
     with json_file(path, "a file of a machine, JSON or CSV", MachineFileError) as data:
         return _of_json(replace(data, is_open=True))
 
@@ -102,19 +102,19 @@ def _of_json(data: Field) -> MachineRates:
 
 def _json_shares(operators: Field, name: str, mark: str, names: str) -> ShareTable:
     """Return the shares of a pass by shape; a shape's name is of the form ``m=4096, k=8192, layout=TN``."""
-    factors, found = operators[name]["accurate_efficient_factor"], dict[tuple[int, ...], float]()
-    marks = [each for *_, of, each, _ in _SHAPES if of == name]
+    factors, shares = operators[name]["accurate_efficient_factor"], dict[tuple[int, ...], float]()
+    marks = [known for *_, of, known, _ in _SHAPES if of == name]
     for text in factors.mapping():
         sizes = [re.search(rf"\b{size}=([0-9]+)", text) for size in names.split()]
         shape = tuple(int(size[1]) for size in sizes if size)
-        if len(shape) < len(sizes) or not any(each in text for each in marks):
+        if len(shape) < len(sizes) or not any(known in text for known in marks):
             named = f"{' '.join(f'{size}=' for size in names.split())} {' or '.join(marks)}"
             raise factors[text].mistake(f"is of no pass, or lacks a size; name it by {named}")
-        if mark in text and (shape not in found or _JSON_FIRST.search(text)):
-            found[shape] = _share(factors[text])
+        if mark in text and (shape not in shares or _JSON_FIRST.search(text)):
+            shares[shape] = _share(factors[text])
     if names == _CORE:
-        found = {shape[:2] + shape[3:]: share for shape, share in found.items()}  # whatever heads of keys
-    return ShareTable(found, _share(operators[name]["efficient_factor"]))
+        shares = {shape[:2] + shape[3:]: share for shape, share in shares.items()}  # whatever heads of keys
+    return ShareTable(shares, _share(operators[name]["efficient_factor"]))
 
 
 def _share(field: Field) -> float:
@@ -182,14 +182,14 @@ def _of_csv(
 
     shares = {}
     for key in (shape[:2] for shape in _SHAPES if shape[:2] in rows):
-        is_core, found = key[0] == "core", dict[Sizes, float]()
-        own_tflops, measured_tflops = (precision.peak_tflops(each, is_core) for each in (gpu, measured_gpu))
+        is_core, by_sizes = key[0] == "core", dict[Sizes, float]()
+        gpu_tflops, measured_tflops = (precision.peak_tflops(card, is_core) for card in (gpu, measured_gpu))
         for sizes, row in rows[key].items():
             slowdown = 1.0 if row.precision else gpu.run_slowdown
-            share = _share_of(row, sizes, measured_tflops, slowdown) * own_tflops / peak_tflops
-            found[sizes[:2] + sizes[3:] if is_core else sizes] = share  # of a core, whatever heads of keys
+            share = _share_of(row, sizes, measured_tflops, slowdown) * gpu_tflops / peak_tflops
+            by_sizes[sizes[:2] + sizes[3:] if is_core else sizes] = share  # of a core, whatever heads of keys
         roofs = {"roof": roof} if key[0] == "product" else {}
-        shares[key] = ShareTable(found, fmean(found.values()), **roofs)
+        shares[key] = ShareTable(by_sizes, fmean(by_sizes.values()), **roofs)
     # Cores that were not measured reach what products do.
     shares.setdefault(("core", "forward"), ShareTable({}, shares["product", "forward"].mean))
 
@@ -230,7 +230,7 @@ def _csv_rows(path: Path, measured: str) -> dict[tuple[str, str], dict[Sizes, Ma
             raise MachineFileError(f"line {line}, column pass: {fault}; use one of {passes}")
         if row.operator == "collective" and not sizes:
             pass  # a share of the link for all sizes
-        elif len(sizes) != known[key] or not all(each.isdecimal() and int(each) for each in sizes):
+        elif len(sizes) != known[key] or not all(size.isdecimal() and int(size) for size in sizes):
             text = f"{row.sizes!r} is not {known[key]} whole numbers above 0; give them with spaces between"
             raise MachineFileError(f"line {line}, column sizes: {text}")
         if (row.share is None) == (row.time_us is None) or (row.time_us is not None and not sizes):

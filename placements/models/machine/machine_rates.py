@@ -196,7 +196,7 @@ class MachineRates:
         key = (inputs, outputs, tokens, experts)
         if key not in self._known:
             flops = 2 * tokens * inputs * outputs / (self.peak_tflops * 1e9)
-            self._known[key] = [flops / self._share(each, product, tokens) for each in PASSES]
+            self._known[key] = [flops / self._share(pass_name, product, tokens) for pass_name in PASSES]
             if ("product", "weight_gradient") not in self.shares:
                 # The product adds its own sums: they are read and written while it computes.
                 added_ms = self.kernels["stream"].ms(2 * self.precision.gradient_bytes * product.weights, 0)
@@ -215,8 +215,8 @@ class MachineRates:
         one product of all their tokens, which reaches less the fewer each has.
         """
         inputs, outputs, experts = product.inputs, product.outputs, product.experts
-        if experts and (own := self.shares.get(("experts", which))) and own.by_shape:
-            return own.at(experts, tokens / experts, inputs, outputs)
+        if experts and (grouped := self.shares.get(("experts", which))) and grouped.by_shape:
+            return grouped.at(experts, tokens / experts, inputs, outputs)
         table, sizes = self.shares.get(("product", which)), (tokens, inputs, outputs)
         if table is None:
             table = self.shares["product", "forward"]
@@ -226,14 +226,14 @@ class MachineRates:
     def core_ms(self, core: Core, samples: float) -> tuple[float, float]:
         """Return the milliseconds of an attention core's forward and backward for a number of samples."""
         shape = core.tokens, core.heads * samples, core.key_width
-        each_ms = core.slowdown * samples * core.flops / (self.peak_tflops * 1e9)
-        each_ms /= core.counted if self.is_measured else 1.0
+        pass_ms = core.slowdown * samples * core.flops / (self.peak_tflops * 1e9)
+        pass_ms /= core.counted if self.is_measured else 1.0
         if core.writes_scores:
             return self._batched_core_ms(core, samples)
         forward = self.shares["core", "forward"].at(*shape)
         measured = self.shares.get(("core", "backward"))
         backward = CORE_BACKWARD_SHARE * forward if measured is None else measured.at(*shape)
-        return each_ms / forward, CORE_BACKWARD * each_ms / backward
+        return pass_ms / forward, CORE_BACKWARD * pass_ms / backward
 
     def _batched_core_ms(self, core: Core, samples: float) -> tuple[float, float]:
         """Return the milliseconds of a core that writes its scores: two batched products, softmax between.
@@ -250,7 +250,7 @@ class MachineRates:
             return max(2 * scores * width * ms_per_flop, stream.ms(2 * numbers, 1))
 
         both_ms = product_ms(core.key_width) + product_ms(core.value_width)
-        forward, backward = (stream.ms(each * scores, core.launches) for each in core.score_bytes)
+        forward, backward = (stream.ms(num_bytes * scores, core.launches) for num_bytes in core.score_bytes)
         return both_ms + forward, 2 * both_ms + backward
 
     def collective_ms(self, kind: CollectiveKind, num_bytes: float, degree: int) -> float:

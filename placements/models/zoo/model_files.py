@@ -48,9 +48,9 @@ def read_model(name: str, /, **overrides: Any) -> ModelShape:
     """
     if str(name).lower().endswith(".json"):
         return read_config(name, **overrides)
-    path, ending, own = str(name).partition(".yaml")
+    path, ending, rest = str(name).partition(".yaml")
     with in_file(path + ending, PlacementError) if ending else nullcontext():
-        known, name = (_read(path + ending), own.removeprefix(":")) if ending else (_known(), name)
+        known, name = (_read(path + ending), rest.removeprefix(":")) if ending else (_known(), name)
         if name not in known:
             raise PlacementError(f"model: {name!r} is not known; {suggestion(str(name), known)}")
         shape, sizes, details = known[name]
@@ -64,7 +64,7 @@ def _known() -> _Published:
 
 
 def _read(path: str | Path) -> _Published:
-    found: _Published = {}
+    published: _Published = {}
     data = Field(read_yaml(path, PlacementError), "families", PlacementError)
     for family in data.items("a list of families"):
         family.only(("source", "shape", "models"), ("sizes", "details"))
@@ -74,8 +74,8 @@ def _read(path: str | Path) -> _Published:
             model = models.inside(name, shared | models[name].mapping())
             sizes = {key: size for key, size in model.value.items() if key not in ("details", "parameters")}
             details = (model if "details" in model.value else family).get("details", {})
-            found[name] = shape, sizes, details.record(ModelDetails)
-    return found
+            published[name] = shape, sizes, details.record(ModelDetails)
+    return published
 
 
 class _Models(Mapping[str, ModelShape]):
@@ -122,7 +122,7 @@ def read_config(path: str | Path, /, **overrides: Any) -> ModelShape:
         sizes = _sizes(config) | overrides
         if "sequence_length" not in sizes:
             lengths = [config.read(name) for name in _LENGTHS]
-            given = next((each for each in lengths if each.value is not None), lengths[-1])
+            given = next((length for length in lengths if length.value is not None), lengths[-1])
             sizes["sequence_length"] = given.whole(min=1)
         name = file.resolve().parent.name if file.name == "config.json" else file.stem
         return replace(SHAPES[config.type["shape"]](name, **sizes), details=_details(config))
@@ -156,10 +156,10 @@ def _config_of(data: Field) -> _Config:
     """Return the config with its rotary facts beside the other fields, and the keys of its model type."""
     name = data["model_type"].text()
     if name not in _types():
-        own = "give its text_config as a file of its own" if "text_config" in data.value else ""
-        raise data["model_type"].mistake(f"{name!r} is not known; {own or suggestion(name, _types())}")
+        remedy = "give its text_config as a file of its own" if "text_config" in data.value else ""
+        raise data["model_type"].mistake(f"{name!r} is not known; {remedy or suggestion(name, _types())}")
     rotary = [data.get(key).value for key in ("rope_parameters", "rope_scaling")]
-    inside = {key: value for each in rotary if isinstance(each, dict) for key, value in each.items()}
+    inside = {key: value for part in rotary if isinstance(part, dict) for key, value in part.items()}
     given = {key: value for key, value in inside.items() if value is not None}
     return _Config(replace(data, value=data.value | given), _types()[name])
 
@@ -187,15 +187,15 @@ def _experts(sizes: dict[str, Any], listed: Field) -> dict[str, Any]:
         raise listed.mistake(f"layers {first} have no experts; there is a shape for the first layers alone")
     number, per_token = sizes.pop("num_experts", 0), sizes.pop("experts_per_token", None)
     num_dense, inner = sizes.pop("num_dense_layers", 0) or len(first), sizes["feed_forward_size"]
-    each = sizes.pop("expert_size", 0) or inner
+    expert_size = sizes.pop("expert_size", 0) or inner
     shared, num_shared = (sizes.pop(name, 0) for name in ("shared_expert_size", "num_shared_experts"))
     if not number or num_dense >= sizes["num_layers"]:
         return {}
     return {
         "num_experts": number,
         "experts_per_token": per_token,
-        "feed_forward_size": each,
-        "shared_expert_size": shared or num_shared * each,
+        "feed_forward_size": expert_size,
+        "shared_expert_size": shared or num_shared * expert_size,
         "num_dense_layers": num_dense,
         "dense_feed_forward_size": inner,
     }
@@ -205,10 +205,10 @@ def _full_every(kinds: Field, num_layers: int) -> int:
     """Return which of a model's layers attend to all tokens: each n-th, or 0 for none."""
     if kinds.value is None:
         return 2
-    found = [each.value for each in kinds.items()]
-    every = found.index("full_attention") + 1 if "full_attention" in found else 0
+    names = [kind.value for kind in kinds.items()]
+    every = names.index("full_attention") + 1 if "full_attention" in names else 0
     full = range(every - 1, num_layers, every) if every else ()
-    if found != [f"{'full' if i in full else 'sliding'}_attention" for i in range(num_layers)]:
+    if names != [f"{'full' if i in full else 'sliding'}_attention" for i in range(num_layers)]:
         raise kinds.wrong(
             f"a list of {num_layers} sliding_attention, of which each n-th is full_attention",
             "give one for each layer",
@@ -220,7 +220,7 @@ def _pattern(field: Field) -> str:
     """Return the letters of a hybrid's layers."""
     if not isinstance(field.value, list):
         return field.text()
-    return "".join(_LETTERS[each.choice(tuple(_LETTERS))] for each in field.items())
+    return "".join(_LETTERS[layer.choice(tuple(_LETTERS))] for layer in field.items())
 
 
 def _details(config: _Config) -> ModelDetails:

@@ -50,13 +50,13 @@ def _own_sizes() -> Any:
 @cache
 def sizes_of(shape: Shape) -> dict[str, Any]:
     """Return the sizes of a shape with their defaults, or `REQUIRED`."""
-    own = {**_own_sizes()[shape.__name__], "precision": "half"}
-    layer = own.pop("layer", None)
+    sizes = {**_own_sizes()[shape.__name__], "precision": "half"}
+    layer = sizes.pop("layer", None)
     if layer is None:
-        return own
-    known = (each for each in fields(TransformerLayer) if each.name not in _SET_BY_SHAPES)
-    usual = {each.name: REQUIRED if each.default is MISSING else each.default for each in known}
-    return {**usual, **layer, **own}
+        return sizes
+    known = (field for field in fields(TransformerLayer) if field.name not in _SET_BY_SHAPES)
+    usual = {field.name: REQUIRED if field.default is MISSING else field.default for field in known}
+    return {**usual, **layer, **sizes}
 
 
 def size_in(field: Field, default: Any) -> Any:
@@ -81,23 +81,23 @@ def _shape(layers_of: Callable[[Any, Any], _Layers | dict[str, _Layers]]) -> Sha
     """
 
     def shaped(name: str, **given: Any) -> ModelShape:
-        known, own = sizes_of(shaped), _own_sizes()[layers_of.__name__]
-        for each in given:
-            if each not in known:
-                raise PlacementError(f"{each}: is no size of {name}; {suggestion(each, known)}")
+        known, listed = sizes_of(shaped), _own_sizes()[layers_of.__name__]
+        for size in given:
+            if size not in known:
+                raise PlacementError(f"{size}: is no size of {name}; {suggestion(size, known)}")
         sizes = known | given
-        for each, default in known.items():
-            if sizes[each] == REQUIRED:
-                raise PlacementError(f"{each}: is missing for {name}; add it")
-            if each in own and each not in _OTHERS and sizes[each] is not default:
-                sizes[each] = size_in(Field(sizes[each], each, PlacementError), default)
+        for size, default in known.items():
+            if sizes[size] == REQUIRED:
+                raise PlacementError(f"{size}: is missing for {name}; add it")
+            if size in listed and size not in _OTHERS and sizes[size] is not default:
+                sizes[size] = size_in(Field(sizes[size], size, PlacementError), default)
         precision = Field(sizes.pop("precision"), "precision", PlacementError).choice(tuple(PRECISIONS))
-        layer = partial(TransformerLayer, **{each: sizes[each] for each in sizes if each not in own})
+        layer = partial(TransformerLayer, **{size: sizes[size] for size in sizes if size not in listed})
         numbers = PRECISIONS[precision]
-        found = layers_of(SimpleNamespace(**sizes, precision=numbers), layer)
+        chains = layers_of(SimpleNamespace(**sizes, precision=numbers), layer)
         *branches, chain = (
-            ModelShape(each, tuple((len([*run]), layer) for layer, run in groupby(layers)), numbers)
-            for each, layers in (found if isinstance(found, dict) else {name: found}).items()
+            ModelShape(branch, tuple((len([*run]), layer) for layer, run in groupby(layers)), numbers)
+            for branch, layers in (chains if isinstance(chains, dict) else {name: chains}).items()
         )
         return replace(chain, name=name, branches=tuple(branches))
 
@@ -145,7 +145,7 @@ def decoder(size: Any, layer: _Make) -> _Layers:
         layers = [widen, *layers, _product("narrow", width, size.embedding_size, tokens)]
     joined = _product("two states", 2 * width, width, tokens, normed=True)
     again = replace(output, name="output of the next token", tied=True)
-    predicting = [each for each in (joined, usual, again) for _ in range(size.num_predict_layers)]
+    predicting = [layer for layer in (joined, usual, again) for _ in range(size.num_predict_layers)]
     return [embedding, *layers, output, *predicting]
 
 
@@ -262,7 +262,7 @@ def convolutional(size: Any, _: object) -> _Layers:
     layer keeps its input, and the outputs of its convolutions before and behind their norms, but those that a
     bottleneck adds up before alone.
     """
-    before, side, found = 3, size.image_size, list[Layer]()
+    before, side, layers = 3, size.image_size, list[Layer]()
     for row in Field(size.layers, "layers", PlacementError).typed(tuple[ImageLayer, ...]):
         inner, after, wide, read = row.inner, row.channels, side, before * side * side
         # Of each convolution: numbers of an output, channels, side, whether normed, times that it is kept.
@@ -273,7 +273,7 @@ def convolutional(size: Any, _: object) -> _Layers:
         elif row.kind == "bottleneck":
             side = _slid(side, 3, row.stride, 1)
             parts = [(before, inner, wide, True, 2), (9 * inner, inner, side, True, 2)]
-            parts += [(each, after, side, True, 1) for each in (inner, before)[: 1 + (before != after)]]
+            parts += [(inputs, after, side, True, 1) for inputs in (inner, before)[: 1 + (before != after)]]
         else:
             side = 1
             parts = [(read if row.kind == "full" else before, after, 1, False, 1)]
@@ -287,9 +287,9 @@ def convolutional(size: Any, _: object) -> _Layers:
             input_numbers=read,
             output_numbers=after * side * side,
         )
-        found += [_ends(before, after)[1] if row.kind == "classes" else layer] * row.times
+        layers += [_ends(before, after)[1] if row.kind == "classes" else layer] * row.times
         before = after
-    return found
+    return layers
 
 
 def _ends(width: int, rows: int, tokens: int = 1, tied: bool = False) -> tuple[EmbeddingLayer, OutputLayer]:

@@ -80,7 +80,7 @@ class TreeOptions:
 def divisors(number: int, most: int | None = None) -> list[int]:
     """Return the divisors of a number in order, up to a limit."""
     largest = number if most is None else min(number, most)
-    return [each for each in range(1, largest + 1) if number % each == 0]
+    return [divisor for divisor in range(1, largest + 1) if number % divisor == 0]
 
 
 @cache
@@ -103,7 +103,7 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
     beside: SequenceSharing = "megatron" if options.sequence_parallel else "none"
     ways: dict[Paradigm, SequenceSharing] = {Paradigm.TP: beside, Paradigm.ULYSSES: "ulysses"}
     sequences = tuple(way for paradigm, way in ways.items() if paradigm in paradigms)
-    found = [
+    strategies = [
         LayerStrategy(t, d, zero, recompute, sequence, context, experts, innermost)
         for recompute, t, context in product(options.recompute, all_degrees, all_degrees)
         if num_gpus % (t * context) == 0 and t <= most and t in degrees
@@ -115,7 +115,7 @@ def layer_strategies(num_gpus: int, options: TreeOptions, num_experts: int = 1) 
         for experts in (options.expert_parallel if num_experts > 1 else (1,))
         if num_experts % experts == 0 and d * context * (t if sequence == "ulysses" else 1) % experts == 0
     ]
-    if not found:
+    if not strategies:
         fault = f"{', '.join(paradigms)} cannot share a layer among {num_gpus} GPUs"
         raise PlanError(f"paradigms: {fault}; allow dp or sdp, or a larger max_tensor_parallel")
-    return tuple(found)
+    return tuple(strategies)

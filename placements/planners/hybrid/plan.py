@@ -99,9 +99,9 @@ class Plan:
         num_micro_batches: int,
     ) -> Plan:
         """Return a plan whose stages have `sizes` layers, each on the next GPUs, as many as share a layer."""
-        ends, each = list(itertools.accumulate(sizes, initial=0)), strategies[0].num_gpus
+        ends, gpus = list(itertools.accumulate(sizes, initial=0)), strategies[0].num_gpus
         stages = tuple(
-            StagePlan(range(i * each, (i + 1) * each), range(first, end), tuple(strategies[first:end]))
+            StagePlan(range(i * gpus, (i + 1) * gpus), range(first, end), tuple(strategies[first:end]))
             for i, (first, end) in enumerate(itertools.pairwise(ends))
         )
         return cls(model, cluster, stages, global_batch_size, num_micro_batches)
@@ -213,10 +213,11 @@ class Plan:
         return tuple(f"F{i}" for i, first in enumerate(firsts) if self.strategies[first].recompute == "full")
 
     def inner_layers(self, layers: range | None = None) -> list[int]:
-        """Return the indices of transformer layers, or layers measured as such, among some or all layers."""
+        """Return the indices of transformer layers, also of measured ones, among some or all layers."""
         model = self.model.layers
-        inner = [isinstance(each, TransformerLayer) or getattr(each, "role", "") == "block" for each in model]
-        return [i for i in (range(len(model)) if layers is None else layers) if inner[i]]
+        indices = range(len(model)) if layers is None else layers
+        is_block = [getattr(layer, "role", "") == "block" for layer in model]
+        return [i for i in indices if is_block[i] or isinstance(model[i], TransformerLayer)]
 
     def runs(self, layers: Iterable[int]) -> Iterator[tuple[Layer, LayerStrategy, int]]:
         """Yield the runs of equal layers with equal strategies among some layers, with their lengths."""

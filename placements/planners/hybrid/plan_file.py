@@ -82,13 +82,12 @@ def plan_from_dict(data: object) -> Plan:
     model, cluster = _model(fields["model"]), fields["cluster"].record(Cluster, named=NAMED_GPUS)
     batch, number = _count(fields["global_batch_size"]), _count(fields["num_micro_batches"])
     stages, first = list[StagePlan](), 0
-    for stage in fields["stages"].items():
-        own = stage.only(("gpus", "layers"), ())
-        gpus = [_count(each, 0) for each in own["gpus"].items()]
+    for stage in (entry.only(("gpus", "layers"), ()) for entry in fields["stages"].items()):
+        gpus = [_count(gpu, 0) for gpu in stage["gpus"].items()]
         if len(gpus) != 2:
-            raise own["gpus"].wrong("two numbers", "give the first GPU and the one after the last")
+            raise stage["gpus"].wrong("two numbers", "give the first GPU and the one after the last")
         ways: list[LayerStrategy] = []
-        for entry in own["layers"].items():
+        for entry in stage["layers"].items():
             ways += [entry.record(LayerStrategy, ("count",))] * _count(entry["count"])
         stages.append(StagePlan(range(*gpus), range(first, first + len(ways)), tuple(ways)))
         first += len(ways)
@@ -110,16 +109,16 @@ def _model_to_dict(model: ModelShape) -> dict[str, Any]:
 
 
 def _model(field: Field) -> ModelShape:
-    own = field.only(("name", "precision", "runs"), ("branches", "details"))
-    precision = PRECISIONS[own["precision"].choice(tuple(PRECISIONS))]
+    fields = field.only(("name", "precision", "runs"), ("branches", "details"))
+    precision = PRECISIONS[fields["precision"].choice(tuple(PRECISIONS))]
     runs = []
-    for run in own["runs"].items():
+    for run in fields["runs"].items():
         kind = _LAYERS[run["kind"].choice(tuple(_LAYERS))]
         runs.append((_count(run["count"]), run.record(kind, ("count", "kind"))))
-    branches = tuple(_model(each) for each in own.get("branches", []).items())
-    details = own.get("details", {}).record(ModelDetails)
+    branches = tuple(_model(branch) for branch in fields.get("branches", []).items())
+    details = fields.get("details", {}).record(ModelDetails)
     try:
-        return ModelShape(own["name"].text(), tuple(runs), precision, branches, details)
+        return ModelShape(fields["name"].text(), tuple(runs), precision, branches, details)
     except ValueError as error:
         raise PlanError(f"{field.where}: {error}") from None
 

@@ -70,7 +70,7 @@ class FrameworkCosts(ShapeCosts):
     ) -> Cost:
         """Return the cost of a layer on each GPU, with the framework's buffers."""
         cost = super().cost(layer, strategy, samples, num_micro_batches, group)
-        buffers = sum(each.num_bytes for each in cost.buffers)
+        buffers = sum(buffer.num_bytes for buffer in cost.buffers)
         states, once = (buffers, 0.0) if is_end(layer) else (0.0, buffers)
         return replace(
             cost,

@@ -70,7 +70,7 @@ class StageTable:
     @property
     def min_ms(self) -> Floats:
         """The least cost of a layer of each kind, whatever its memory; shape ``(num_kinds,)``."""
-        return np.array([each.cost_ms.min() for each in self.options])
+        return np.array([costs.cost_ms.min() for costs in self.options])
 
 
 def stage_table(
@@ -86,31 +86,31 @@ def stage_table(
     layouts: dict[object, LayerStrategy] = {}
     strategies, options = [], []
     for layer in kinds:
-        found, refused = dict[LayerStrategy, Cost](), list[str]()
+        by_strategy, refused = dict[LayerStrategy, Cost](), list[str]()
         for strategy in layer_strategies(group.count, trees, getattr(layer, "num_experts", 1)):
             try:
-                found[strategy] = costs.cost(layer, strategy, samples, m, group)
+                by_strategy[strategy] = costs.cost(layer, strategy, samples, m, group)
             except PlacementError as error:
                 refused.append(str(error))
-        if not found:
+        if not by_strategy:
             raise PlanError(refused[0])
-        every, ways = strategy_costs(found, m, layouts), list(found)
+        every, ways = strategy_costs(by_strategy, m, layouts), list(by_strategy)
         held = every.static_mib, every.kept_mib, every.transient_mib
         best = np.sort(undominated([every.cost_ms, *held, every.piece % 2], every.piece // 2))
         strategies.append(tuple(ways[i] for i in best.tolist()))
-        options.append(StrategyCosts(*(each[best] for each in every)))
+        options.append(StrategyCosts(*(column[best] for column in every)))
     between = transitions_ms(costs, kinds, layouts.values(), samples, group)
     return StageTable(tuple(strategies), tuple(options), between)
 
 
 def strategy_costs(
-    found: Mapping[LayerStrategy, Cost], num_micro_batches: int, layouts: dict[object, LayerStrategy]
+    costs: Mapping[LayerStrategy, Cost], num_micro_batches: int, layouts: dict[object, LayerStrategy]
 ) -> StrategyCosts:
     """Return costs for the search inside a stage.
 
     Layouts are numbered as they are met, and each is kept with a strategy that has it.
     """
-    for strategy in found:
+    for strategy in costs:
         layouts.setdefault(layout_of(strategy), strategy)
     numbers = {layout: number for number, layout in enumerate(layouts)}
     rows = [
@@ -122,9 +122,9 @@ def strategy_costs(
             cost.kept_bytes / _MIB,
             max(cost.forward_bytes, cost.backward_bytes) / _MIB,
         )
-        for cost in found.values()
+        for cost in costs.values()
     ]
-    pieces = [2 * numbers[layout_of(each)] + (each.recompute != "none") for each in found]
+    pieces = [2 * numbers[layout_of(strategy)] + (strategy.recompute != "none") for strategy in costs]
     return StrategyCosts(*[*np.array(rows, dtype=np.float64).T, np.array(pieces)])
 
 
@@ -137,5 +137,5 @@ def transitions_ms(
     """
     known = list(ways)
     pairs = product(known, known)
-    found = [max(costs.transition_ms(each, a, b, samples, group) for each in kinds) for a, b in pairs]
-    return np.array(found).reshape(len(known), -1)
+    max_ms = [max(costs.transition_ms(layer, a, b, samples, group) for layer in kinds) for a, b in pairs]
+    return np.array(max_ms).reshape(len(known), -1)

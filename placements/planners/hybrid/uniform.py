@@ -87,17 +87,17 @@ class Layout:
     @property
     def strategy(self) -> LayerStrategy:
         """How the GPUs of a stage share a layer."""
-        each = self.degrees
+        degrees = self.degrees
         return LayerStrategy(
-            each.tensor,
-            each.data,
+            degrees.tensor,
+            degrees.data,
             self.zero,
             self.recompute,
-            "megatron" if each.tensor > 1 and self.sequence_parallel else "none",
-            each.context,
-            each.expert,
-            context=each.context_sharing,
-            whole_experts=each.whole_experts,
+            "megatron" if degrees.tensor > 1 and self.sequence_parallel else "none",
+            degrees.context,
+            degrees.expert,
+            context=degrees.context_sharing,
+            whole_experts=degrees.whole_experts,
             shard_gpus=self.shard_gpus,
             reshards=self.reshards,
             recompute_modules=self.recompute_modules,

@@ -144,6 +144,7 @@ def plan_placement(plan: PipelinePlan, memory_mib: float | None = None) -> Place
         costs.append(PieceCost((i,), Cost(forward, backward, stage.activation_bytes), 1, hop_ms, hop_ms))
         hop_ms = stage.hop_ms
     pieces, tick_ms = in_ticks(costs)
+    held_bytes = (stage.in_flight * stage.parameter_bytes for stage in plan.stages)
     stages = Placement(
         f"pipedream_{plan.configuration}",
         len(pieces),
@@ -151,7 +152,7 @@ def plan_placement(plan: PipelinePlan, memory_mib: float | None = None) -> Place
         tick_ms,
         transfer=transfers_of(pieces),
         memory=None if memory_mib is None else (math.floor(memory_mib),) * len(pieces),
-        static_memory=tuple(math.ceil(each.in_flight * each.parameter_bytes / _MIB) for each in plan.stages),
+        static_memory=tuple(math.ceil(num_bytes / _MIB) for num_bytes in held_bytes),
         memory_unit_mib=1.0,
     )
     replicas = [stage.replicas for stage in plan.stages]

@@ -143,17 +143,17 @@ class _Programme:
             return self._tables.setdefault(place, self.pipelines(_Component(place.level)) / place.copies)
         count, size = self.levels[place.level - 1].count, len(self.sets.members)
         firsts = range(1 if place.level == len(self.levels) else size)
-        self._tables[place] = found = np.full((count + 1, len(firsts), size), np.inf)
+        self._tables[place] = table = np.full((count + 1, len(firsts), size), np.inf)
         for components in range(1, count + 1):
             if self.is_replicated or components == 1:
-                found[components] = self._stage(place, components, components)[: len(firsts)]
+                table[components] = self._stage(place, components, components)[: len(firsts)]
             for copies in range(1, components if self.is_replicated else min(components, 2)):
                 last = self._last_stage(place, components, copies)
                 for first in firsts:
-                    here = found[components, first, first:]
-                    before = found[components - copies, first, first:, None]
+                    here = table[components, first, first:]
+                    before = table[components - copies, first, first:, None]
                     np.minimum(here, self._joined(before, last[first:, first:]).min(axis=0), out=here)
-        return found
+        return table
 
     def _below(self, place: _Component, components: int, copies: int) -> _Component:
         """Return the place of a component of the last stage, in a pipeline of `components` components."""

@@ -89,10 +89,10 @@ class ProfileGraph:
 
 def chain_graph(nodes: Iterable[ProfiledNode]) -> ProfileGraph:
     """Return the graph in which each node reads the output of the one before."""
-    found: list[ProfiledNode] = []
+    chain: list[ProfiledNode] = []
     for node in nodes:
-        found.append(replace(node, inputs=(found[-1].name,) if found else ()))
-    return ProfileGraph(tuple(found))
+        chain.append(replace(node, inputs=(chain[-1].name,) if chain else ()))
+    return ProfileGraph(tuple(chain))
 
 
 def computed_profile(layers: Iterable[Layer], batch_size: int, tflops: float) -> ProfileGraph:
@@ -177,24 +177,24 @@ def closed_sets(graph: ProfileGraph, *, is_cut: bool = True) -> ClosedSets:
     nodes = graph.nodes
     place = {node.name: i for i, node in enumerate(nodes)}
     needs = [sum(1 << place[name] for name in node.inputs) for node in nodes]
-    layer, found = {0}, [0]  # sets as bits of a number
-    while is_cut and layer and len(found) <= MAX_SETS:
+    layer, sets = {0}, [0]  # sets as bits of a number
+    while is_cut and layer and len(sets) <= MAX_SETS:
         layer = {
             mask | 1 << i
             for mask in layer
             for i, need in enumerate(needs)
             if not mask >> i & 1 and need & mask == need
         }
-        found += sorted(layer)
-    is_complete = len(found) <= MAX_SETS
+        sets += sorted(layer)
+    is_complete = len(sets) <= MAX_SETS
     if not is_cut or not is_complete:
-        found = [(1 << size) - 1 for size in range(0, len(nodes) + 1, 1 if is_cut else len(nodes))]
-    members = np.array([[bool(mask >> i & 1) for i in range(len(nodes))] for mask in found])
+        sets = [(1 << size) - 1 for size in range(0, len(nodes) + 1, 1 if is_cut else len(nodes))]
+    members = np.array([[bool(mask >> i & 1) for i in range(len(nodes))] for mask in sets])
     is_stage = members.astype(np.float32) @ ~members.T == 0
     np.fill_diagonal(is_stage, False)
-    figures = [(each.time_ms, each.parameter_bytes, each.activation_bytes) for each in nodes]
+    figures = [(node.time_ms, node.parameter_bytes, node.activation_bytes) for node in nodes]
     until = (members @ np.array(figures)).T
-    time_ms, parameters, activations = (np.maximum(each[None, :] - each[:, None], 0.0) for each in until)
+    time_ms, parameters, activations = (np.maximum(sums[None, :] - sums[:, None], 0.0) for sums in until)
     time_ms = np.where(is_stage, time_ms, np.inf)
     is_read = np.array([[node.name in reader.inputs for node in nodes] for reader in nodes])
     cut_bytes = (members & (~members @ is_read)) @ np.array([node.activation_bytes for node in nodes])

@@ -20,7 +20,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class BlockProfile:
-    """A profile of a model of equal blocks, such as a transformer's layers.
+    """A profile of a model of equal blocks, for example a transformer's layers.
 
     Attributes:
         forward_ms: One block's forward, by micro-batch size.
@@ -112,7 +112,7 @@ def two_bw_plans(profile: BlockProfile, servers: EqualServers, batch_size: int) 
     forms = itertools.product(
         *(range(1, servers.num_gpus + 1),) * 2, sorted(profile.forward_ms), (False, True)
     )
-    found = [
+    plans = [
         _plan(profile, servers, batch_size, form)
         for form in forms
         if form[0] * form[1] <= servers.num_gpus and profile.num_blocks % form[1] == 0
@@ -121,7 +121,7 @@ def two_bw_plans(profile: BlockProfile, servers: EqualServers, batch_size: int) 
     def order(plan: TwoBwPlan) -> tuple[float, ...]:
         return bool(plan.reason), -plan.samples_per_s, plan.num_stages, plan.recompute, plan.memory_mib
 
-    return tuple(sorted(found, key=order))
+    return tuple(sorted(plans, key=order))
 
 
 def _plan(

@@ -41,8 +41,8 @@ def is_beside(chain: Sequence[Block], place: int) -> bool:
     of several stages. A stage has devices of its own, one or several.
     """
     neighbors = [*chain[max(place - 1, 0) : place], *chain[place + 1 : place + 2]]
-    own = set(chain[place].devices)
-    return bool(neighbors) and all(own > set(other.devices) for other in neighbors)
+    devices = set(chain[place].devices)
+    return bool(neighbors) and all(devices > set(other.devices) for other in neighbors)
 
 
 def stages(chain: Sequence[Block]) -> list[Block]:
@@ -82,9 +82,7 @@ def check_holders(placement: Placement, holders: Sequence[Block], options: Model
     for name in given:
         if name not in names:
             known = "holds no layers" if name in placement.by_name else "is not there"
-            raise ModelError(
-                f"{name!r} {known} in {placement.name}; give those of {', '.join(names)}", _FIELD
-            )
+            raise ModelError(f"{name!r} {known} in {placement.name}; give {', '.join(names)}", _FIELD)
     if missing := [name for name in names if name not in given]:
         raise ModelError(
             f"lacks {', '.join(missing)}; give each of {', '.join(names)} its number of layers", _FIELD

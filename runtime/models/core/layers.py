@@ -117,13 +117,13 @@ class Output(Normed):
 
     def forward(self, hidden: Tensor, truth: Tensor) -> Tensor:
         """Return the loss: a scalar."""
-        own = truth[:, self._span]
+        part = truth[:, self._span]
         logits = self.normal(hidden) @ self.tokens.T
         if self.shards.count == 1:
-            loss = functional.cross_entropy(logits.flatten(0, 1), own.flatten())
+            loss = functional.cross_entropy(logits.flatten(0, 1), part.flatten())
         else:
-            loss = _sharded_cross_entropy(logits, own, self.vocab_size, self.shards)
-        return loss if own.shape == truth.shape else loss * (own.shape[1] / truth.shape[1])
+            loss = _sharded_cross_entropy(logits, part, self.vocab_size, self.shards)
+        return loss if part.shape == truth.shape else loss * (part.shape[1] / truth.shape[1])
 
 
 class FeedForward(Normed):

@@ -95,14 +95,14 @@ class ModelOptions(UserModelOptions):
     optimizer: str = inherited(UserModelOptions, "optimizer", "sgd")
 
     def __post_init__(self) -> None:
-        """Read every field as it is declared; check those that depend on others."""
+        """Read every field as declared; check fields that depend on each other."""
         if self.num_layers is None and self.layers_per_block is None:
             object.__setattr__(self, "num_layers", 1)
-        for each in declared_fields(type(self)):  # type: ignore[arg-type]
-            given = getattr(self, each.name)
-            value = _Option(given, each.name, ModelError).typed(each.kind, meaning=each.meaning)
+        for option in declared_fields(type(self)):  # type: ignore[arg-type]
+            given = getattr(self, option.name)
+            value = _Option(given, option.name, ModelError).typed(option.kind, meaning=option.meaning)
             if isinstance(value, tuple) or type(given) is float:
-                object.__setattr__(self, each.name, value)
+                object.__setattr__(self, option.name, value)
         self._check_model()
         self._check_training()
 
@@ -168,13 +168,13 @@ class ModelOptions(UserModelOptions):
             ModelError: A field is missing, unknown or out of its range.
         """
         needed = ("name",) if data.get("name") in _OF_USER else ("name", *_SIZES)
-        Field(dict(data), "model", ModelError).only(needed, [each.name for each in fields(cls)])
+        Field(dict(data), "model", ModelError).only(needed, [option.name for option in fields(cls)])
         return cls(**data)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that have an effect, as plain data that `from_dict` reads."""
         without = _OF_LAYERS if self.name in _OF_USER else ()
-        names = ("name", *(each.name for each in fields(self) if each.name != "name"))
+        names = ("name", *(option.name for option in fields(self) if option.name != "name"))
         given = {name: getattr(self, name) for name in names if name not in without}
         return {
             name: value
@@ -184,6 +184,6 @@ class ModelOptions(UserModelOptions):
 
 
 RARE: Mapping[str, Any] = {
-    each.name: each.default for each in fields(ModelOptions) if each.name not in _ALWAYS_WRITTEN
+    option.name: option.default for option in fields(ModelOptions) if option.name not in _ALWAYS_WRITTEN
 }
 """Options that plain data has only where they are not as by default, with their defaults."""

@@ -54,8 +54,8 @@ def parameter(name: str, shape: tuple[int, ...], split: int | None = None, mean:
 
 def description_of(tensor: Tensor) -> Parameter | None:
     """Return the description of a parameter that `parameter` made; None of any other."""
-    found: Parameter | None = getattr(tensor, "described", None)
-    return found
+    description: Parameter | None = getattr(tensor, "described", None)
+    return description
 
 
 def initial_values(parameter: Parameter, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:

@@ -19,8 +19,8 @@ _COMPUTE_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 def compute_type(precision: str | None, dtype: str) -> torch.dtype:
     """Return the type of tensors between blocks: the parameters' own without mixed precision."""
-    found: torch.dtype = getattr(torch, dtype)
-    return found if precision is None else _COMPUTE_TYPES[precision]
+    stored: torch.dtype = getattr(torch, dtype)
+    return stored if precision is None else _COMPUTE_TYPES[precision]
 
 
 def autocast(precision: str | None, device: torch.device) -> AbstractContextManager[object]:
@@ -85,5 +85,5 @@ class LossScale:
 
 def are_finite(gradients: Iterable[Tensor]) -> bool:
     """Tell whether no element is infinite or not a number; a GPU is asked once."""
-    found = [torch.isfinite(gradient.to_dense()).all() for gradient in gradients]
-    return bool(torch.stack(found).all()) if found else True
+    checks = [torch.isfinite(gradient.to_dense()).all() for gradient in gradients]
+    return bool(torch.stack(checks).all()) if checks else True

@@ -31,14 +31,14 @@ class SliceAttention(Attention):
             hidden: Hidden values of the slice.
             past: Key and value of each slice before.
         """
-        query, *own = self.heads(hidden)
-        before = sum(each[0].shape[2] for each in past)
-        parts = [[*(each[j] for each in past), own[j]] for j in (0, 1)]
-        key, value = (torch.cat(each, dim=2) for each in parts)
+        query, *new = self.heads(hidden)
+        before = sum(pair[0].shape[2] for pair in past)
+        parts = [[*(pair[j] for pair in past), new[j]] for j in (0, 1)]
+        key, value = (torch.cat(part, dim=2) for part in parts)
         seen = query.new_ones(query.shape[2], before + query.shape[2], dtype=torch.bool).tril(before)
         with _not_saved_twice([(key, parts[0]), (value, parts[1])]):
             mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
-        return with_output(self, hidden, mixed), own
+        return with_output(self, hidden, mixed), new
 
 
 def _not_saved_twice(joined: Sequence[tuple[Tensor, Sequence[Tensor]]]) -> saved_tensors_hooks:
@@ -92,7 +92,7 @@ class SlicedBlock(LayeredBlock):
 
     def past(self, micro_batch: int) -> list[Tensor]:
         """Return the keys and values that its forward read."""
-        return [each for left in self._past.before(micro_batch, self.index) for each in left]
+        return [tensor for left in self._past.before(micro_batch, self.index) for tensor in left]
 
     def forget(self, micro_batch: int) -> None:
         """Forget its keys and values, after its backward; all slices', after the last forward without one."""
@@ -114,15 +114,15 @@ class SlicedBlock(LayeredBlock):
         for layer in self.layers:
             if isinstance(layer, SliceAttention):
                 of_layer = [left[len(made) : len(made) + 2] for left in past]
-                hidden, own = layer.attend(hidden, of_layer)
-                made += own
+                hidden, new = layer.attend(hidden, of_layer)
+                made += new
             else:
                 hidden = layer(hidden)
-        found = hidden if self.output is None else self.output(hidden, truth)
+        result = hidden if self.output is None else self.output(hidden, truth)
         left = self._past.setdefault(self._micro_batch, {})
         if self.index not in left:  # the second time, for its backward, they stay
-            left[self.index] = [each.detach().requires_grad_(self._trains) for each in made]
-        return _WithGradients.apply(left[self.index], found, *made)  # type: ignore[no-untyped-call]
+            left[self.index] = [tensor.detach().requires_grad_(self._trains) for tensor in made]
+        return _WithGradients.apply(left[self.index], result, *made)  # type: ignore[no-untyped-call]
 
 
 class _WithGradients(torch.autograd.Function):
@@ -135,7 +135,7 @@ class _WithGradients(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Any:
-        return None, *gradients, *(each.grad for each in context.left)  # None where no slice read them
+        return None, *gradients, *(tensor.grad for tensor in context.left)  # None where no slice read them
 
 
 def cannot_be_cut(model: str) -> ModelError:
@@ -163,4 +163,4 @@ def slice_spans(options: ModelOptions, num_slices: int) -> list[slice]:
             "change either",
             "slice_lengths" if options.slice_lengths is not None else "sequence_length",
         )
-    return [slice(end - each, end) for end, each in zip(accumulate(lengths), lengths, strict=True)]
+    return [slice(end - length, end) for end, length in zip(accumulate(lengths), lengths, strict=True)]

@@ -103,7 +103,7 @@ def cut(
 def names_in_model(name: str, block: nn.Module) -> Mapping[str, tuple[str, ...]]:
     """Return for each name in a block's state dict its names in the whole model's; of `cut` as before it."""
     names: Mapping[str, tuple[str, ...]] | None = getattr(block, _NAMES, None)
-    return {own: (f"{name}.{own}",) for own in block.state_dict()} if names is None else names
+    return {key: (f"{name}.{key}",) for key in block.state_dict()} if names is None else names
 
 
 def _with_names(
@@ -222,7 +222,7 @@ def _block(
     for node in nodes:
         copies[node] = graph.node_copy(node, copy_of)
     if isinstance(returned, (list, tuple)):
-        returned = tuple(each for each in returned if each is not None)
+        returned = tuple(output for output in returned if output is not None)
     graph.output(fx.map_arg(returned, copy_of))
     return _on_any_device(fx.GraphModule(model, graph))
 
@@ -265,23 +265,23 @@ def _captured(model: nn.Module, example: Mapping[str, Any]) -> fx.GraphModule:
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """Return a module's tensors, in order, without what is None.
+    """Return a module's tensors, in order; None is left out.
 
     Raises:
         ModelError: It returns something else.
     """
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for leaf in tree_leaves(value, is_leaf=is_dataclass):
         if is_dataclass(leaf):
-            found += _tensors([getattr(leaf, field.name) for field in fields(leaf)])
+            tensors += _tensors([getattr(leaf, field.name) for field in fields(leaf)])
         elif isinstance(leaf, Tensor):
-            found.append(leaf)
+            tensors.append(leaf)
         elif leaf is not None:
             raise ModelError(
                 f"cut: the model returns a {type(leaf).__name__} beside tensors; turn that off in the "
                 "example, as use_cache=False does"
             )
-    return found
+    return tensors
 
 
 def _is_device(node: fx.Node) -> bool:
@@ -318,8 +318,8 @@ def _on_any_device(model: fx.GraphModule, more: bool = False) -> fx.GraphModule:
             node.kwargs = {**node.kwargs, "device": device}
         is_moved = node.op == "call_method" and node.target == "to" and isinstance(node.args[1], str)
         node.args = tuple(
-            device if isinstance(each, torch.device) or (is_moved and index == 1) else each
-            for index, each in enumerate(node.args)
+            device if isinstance(argument, torch.device) or (is_moved and index == 1) else argument
+            for index, argument in enumerate(node.args)
         )
         if node.target is torch.ops.higher_order.wrap_with_autocast:
             node.args = (kind, *node.args[1:])
@@ -330,8 +330,8 @@ def _on_any_device(model: fx.GraphModule, more: bool = False) -> fx.GraphModule:
                 again = fx.GraphModule(inner, copy.deepcopy(inner.graph))
                 setattr(model, str(used.target), _on_any_device(again, is_wrapped))
                 node.args = (*node.args, *([inputs[0]] if is_wrapped else []))
-    for each in (kind, device):
-        if not each.users:
-            graph.erase_node(each)
+    for call in (kind, device):
+        if not call.users:
+            graph.erase_node(call)
     model.recompile()
     return model

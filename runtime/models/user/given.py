@@ -41,7 +41,7 @@ LossWeight = Callable[..., float]
 """Returns a loss's weight, as the number of tokens that are no padding, from the targets."""
 
 
-def own_modules(modules: Modules, placement: Placement, own: Sequence[str]) -> dict[str, nn.Module]:
+def own_modules(modules: Modules, placement: Placement, names: Sequence[str]) -> dict[str, nn.Module]:
     """Return the modules that this process can see: its own blocks', and others if they are there.
 
     A function is called for the own blocks only.
@@ -50,9 +50,9 @@ def own_modules(modules: Modules, placement: Placement, own: Sequence[str]) -> d
         ModelError: One of the own blocks has no module, or a list is not for a chain of as many blocks.
     """
     forward = [block.name for block in placement.topological_order if block.kind is Kind.F]
-    found: dict[str, Any]
+    by_block: dict[str, Any]
     if isinstance(modules, (Mapping, nn.ModuleDict)):
-        found = dict(modules.items())
+        by_block = dict(modules.items())
     elif is_list(modules):
         modules = list(modules)
         if len(modules) != len(forward) or any(len(forward_inputs(placement, name)) > 1 for name in forward):
@@ -60,19 +60,19 @@ def own_modules(modules: Modules, placement: Placement, own: Sequence[str]) -> d
                 f"modules: a list of {len(modules)} is not for the {len(forward)} forward blocks "
                 f"{', '.join(forward)} of {placement.name}; give one for each, or a mapping by name"
             )
-        found = dict(zip(forward, modules, strict=True))
+        by_block = dict(zip(forward, modules, strict=True))
     elif isinstance(modules, nn.Module) or not callable(modules):
         raise ModelError(
             f"modules: are one {type(modules).__name__}; give a module for each forward block "
             f"({', '.join(forward)}), as runtime.models.cut makes them of one"
         )
     else:
-        found = {name: modules(name) for name in own}
-    for name in own:
-        if not isinstance(found.get(name), nn.Module):
-            given = type(found[name]).__name__ if name in found else "nothing"
+        by_block = {name: modules(name) for name in names}
+    for name in names:
+        if not isinstance(by_block.get(name), nn.Module):
+            given = type(by_block[name]).__name__ if name in by_block else "nothing"
             raise ModelError(f"modules: {given} for block {name} instead of a torch module; give one")
-    return found
+    return by_block
 
 
 def is_list(modules: object) -> TypeGuard[Sequence[nn.Module]]:
@@ -86,15 +86,15 @@ def type_of(modules: Mapping[str, nn.Module]) -> str | None:
     Raises:
         ModelError: They are of several types.
     """
-    found = {
+    dtypes = {
         block: str(value.dtype).removeprefix("torch.")
         for block, module in modules.items()
         for value in module.parameters()
         if value.is_floating_point()
     }
-    if len(set(found.values())) > 1:
-        raise ModelError(f"modules: have parameters of several types ({found}); convert them to one")
-    return next(iter(found.values()), None)
+    if len(set(dtypes.values())) > 1:
+        raise ModelError(f"modules: have parameters of several types ({dtypes}); convert them to one")
+    return next(iter(dtypes.values()), None)
 
 
 @dataclass
@@ -150,11 +150,11 @@ class GivenModules(Body):
         options: ModelOptions,
         placement: Placement,
         source: GivenSource,
-        own: Sequence[str],
+        local: Sequence[str],
         keeps_names: bool = False,
     ) -> None:
         super().__init__(options, placement, source, keeps_names=keeps_names)
-        self.modules = {name: source.given[name] for name in self.names if name in own}
+        self.modules = {name: source.given[name] for name in self.names if name in local}
         self._parameters = {name: self._parameters[name] for name in self.modules}
         self.read_names = {name: self.read_names[name] for name in self.modules}
 
@@ -169,7 +169,7 @@ class GivenModules(Body):
         return len(self.forms) == len(self.names)
 
     def know(self, described: Sequence[Description]) -> None:
-        """Take over what each process has `described`."""
+        """Take over the parameters that each process has `described`."""
         for parameters, read_names in described:
             self._parameters |= {block: dict(named) for block, named in parameters.items()}
             self.read_names |= read_names
@@ -186,7 +186,7 @@ class GivenModules(Body):
         """Return the blocks' data."""
         return self.reader
 
-    def shapes_of(
+    def output_forms(
         self, known: Mapping[str, Forms], read: Callable[[str], Sample], device: torch.device
     ) -> dict[str, Forms]:
         """Return the forms of own blocks' outputs, by running blocks of known inputs on random ones.
@@ -200,10 +200,10 @@ class GivenModules(Body):
             ModelError: A module fails, or returns tensors that cannot be handed over.
         """
         self.forms |= known
-        found: dict[str, Forms] = {}
+        shapes: dict[str, Forms] = {}
         for block, module in self.modules.items():
             before = forward_inputs(self.placement, block)
-            if block in known or not {*before} <= {*known, *found}:
+            if block in known or not {*before} <= {*known, *shapes}:
                 continue
             # Of a copy: a block that is only tried may change its data in place.
             sample, parameters = read(block).changed(Tensor.clone), dict(module.named_parameters())
@@ -213,8 +213,8 @@ class GivenModules(Body):
                     for name in before
                 ]
                 try_block(self, block, inputs, sample, parameters, self.buffers(block, device))
-            found[block] = self.forms[block]
-        return found
+            shapes[block] = self.forms[block]
+        return shapes
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -251,6 +251,6 @@ class GivenModules(Body):
     def hold_buffers(self, block: str, buffers: dict[str, Tensor]) -> None:
         """Let the next call of a block find these buffers, and the module have their values."""
         super().hold_buffers(block, buffers)
-        for name, own in self.modules[block].named_buffers():
+        for name, buffer in self.modules[block].named_buffers():
             if self._changes_buffers.get(block):
-                own.copy_(buffers[name])
+                buffer.copy_(buffers[name])

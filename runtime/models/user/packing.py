@@ -37,7 +37,7 @@ def packed(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
         return tensors[0]
     by_sample = have_samples(forms_of(tensors))
     num_rows = len(tensors[0]) if by_sample else 1
-    rows: Tensor = _Joined.apply(*(_as_numbers(each, num_rows, dtype) for each in tensors))  # type: ignore[no-untyped-call]
+    rows: Tensor = _Joined.apply(*(_as_numbers(tensor, num_rows, dtype) for tensor in tensors))  # type: ignore[no-untyped-call]
     return rows if by_sample else rows.flatten()
 
 
@@ -83,10 +83,10 @@ def _dtype(form: TensorSpec) -> torch.dtype:
     return dtype
 
 
-def _numbers(own: torch.dtype, dtype: torch.dtype) -> int:
+def _numbers(element: torch.dtype, dtype: torch.dtype) -> int:
     """Return how many numbers of a type an element takes if it travels as numbers; 0 if as bytes."""
-    fits = own.is_floating_point or own.is_complex
-    return (1 + own.is_complex) * (fits and torch.promote_types(own.to_real(), dtype) == dtype)
+    fits = element.is_floating_point or element.is_complex
+    return (1 + element.is_complex) * (fits and torch.promote_types(element.to_real(), dtype) == dtype)
 
 
 def _widths(forms: Forms, dtype: torch.dtype) -> list[int]:

@@ -97,48 +97,48 @@ class Reading:
         self._dtype: torch.dtype = getattr(torch, options.dtype)
         self._device = torch.device(device)
 
-    def check(self, found: Any, what: str) -> None:
+    def check(self, values: Any, what: str) -> None:
         """Ensure that some block reads each name of inputs, or of targets.
 
         Raises:
             ValueError: No block does.
         """
-        if not isinstance(found, Mapping):
+        if not isinstance(values, Mapping):
             return
         readers = self.blocks[what]
         known = {*readers}
-        if not known.union(self.graph_of).intersection(found):
+        if not known.union(self.graph_of).intersection(values):
             if any(block not in self._names for block in self.graph_of):
                 return  # of another process, which checks it
             known = {name for block in readers for name in self._names[block][what]} or known
-        if unread := [str(name) for name in found if name not in known]:
+        if unread := [str(name) for name in values if name not in known]:
             raise self._error(
                 f"has {what} for {', '.join(unread)}, which no block reads; give those of "
-                f"{', '.join(sorted(known))} alone, and let blocks hand on what later ones need"
+                f"{', '.join(sorted(known))} alone, and let blocks hand on the tensors that later blocks need"
             )
 
-    def tensors(self, found: Any, block: str, what: str) -> tuple[Tensor, ...]:
+    def tensors(self, part: Any, block: str, what: str) -> tuple[Tensor, ...]:
         """Return a block's part of inputs, or of targets.
 
         Raises:
             ValueError: There is nothing for it, something that nobody reads, or no tensors.
         """
-        self.check(found, what)
-        is_own = isinstance(found, Mapping) and block in found
+        self.check(part, what)
+        is_own = isinstance(part, Mapping) and block in part
         if is_own:
-            found = found[block]
-        if isinstance(found, Mapping):
+            part = part[block]
+        if isinstance(part, Mapping):
             names = self._names.get(block, {}).get(what) or (block,)
-            given = ", ".join(map(str, found))
-            if missing := [name for name in names if name not in found]:
+            given = ", ".join(map(str, part))
+            if missing := [name for name in names if name not in part]:
                 raise self._error(f"has {what} for {given}, none for {', '.join(missing)}; add them")
-            if is_own and len(found) > len(names):
+            if is_own and len(part) > len(names):
                 raise self._error(f"has {what} of {block} for {given}; give {', '.join(names)} alone")
-            found = tuple(found[name] for name in names)
-        for value in several(found):
+            part = tuple(part[name] for name in names)
+        for value in several(part):
             if not isinstance(value, Tensor):
                 raise self._error(f"has a {type(value).__name__} among the {what} of {block}; give tensors")
-        values = (value.to(self._dtype) if value.is_floating_point() else value for value in several(found))
+        values = (value.to(self._dtype) if value.is_floating_point() else value for value in several(part))
         return tuple(put(value, self._device) for value in values)
 
 
@@ -170,8 +170,8 @@ class SourceData:
             return Sample((), (), seed)
         number = micro_batch * reading.num_graphs + reading.graph_of[block]
         data = dict(zip(reading.blocks, self._batch(iteration, number), strict=True))
-        found = {what: reading.tensors(data[what], block, what) for what in whats}
-        return Sample(found.get(INPUTS, ()), found.get(TARGETS, ()), seed)
+        tensors = {what: reading.tensors(data[what], block, what) for what in whats}
+        return Sample(tensors.get(INPUTS, ()), tensors.get(TARGETS, ()), seed)
 
 
 def put(value: Tensor, device: torch.device) -> Tensor:

@@ -53,4 +53,4 @@ class ModuleSource(ABC):
         Raises:
             ModelError: The modules are a script's, which gives data to each step.
         """
-        raise ModelError("data: the modules of a script read what it gives to each step")
+        raise ModelError("data: the modules of a script read the batch of each step")

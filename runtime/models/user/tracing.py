@@ -37,7 +37,7 @@ def forms_from_plain(data: Mapping[str, Any], names: Sequence[str]) -> dict[str,
     """
     table = Field(dict(data), "model.handed_over", ModelError).only(names)
     forms: dict[str, Forms] = {name: table[name].typed(Forms) for name in names}
-    for name, spec in ((name, spec) for name, found in forms.items() for spec in found):
+    for name, spec in ((name, spec) for name, specs in forms.items() for spec in specs):
         if not isinstance(getattr(torch, spec.dtype, None), torch.dtype):
             raise table[name].mistake(f"{spec.dtype!r} is not the name of a type; give one such as 'float64'")
     return forms
@@ -50,7 +50,7 @@ def trace(body: Body) -> None:
         ModelError: A module fails, returns tensors that cannot be handed over, or does more than compute
             sample by sample where it is data parallel.
     """
-    sizes = {each.name: each.numel for name in body.names for each in body.parameters(name)}
+    sizes = {parameter.name: parameter.numel for name in body.names for parameter in body.parameters(name)}
     in_groups = any(body.placement.by_name[name].num_shares > 1 for name in body.names)
     if sum(sizes.values()) * body.dtype.itemsize > RUN_MIB * 2**20 and not in_groups:
         try:
@@ -107,7 +107,7 @@ def try_block(
     outputs = run(inputs, sample)
     if [value._version for value in inputs] != versions:
         raise ModelError(
-            f"module: {block} changes in place what the block before it hands over, as an activation with "
+            f"module: {block} changes its input in place, as an activation with "
             "inplace=True does; use inplace=False there, or cut behind it"
         )
     check_tensors(body.placement, block, outputs)
@@ -123,7 +123,7 @@ def try_block(
 def _failed(body: Body, block: str, given: Sequence[Tensor], sample: Sample, error: Exception) -> ModelError:
     """Return the error of a user's module in one line."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    remedy = "give it what the blocks before it return, in the order of its 'after'"
+    remedy = "give it the outputs of the blocks before it, in the order of its 'after'"
     if computes_loss(body.placement, block) and body.source.loss is None:
         remedy += ", and the targets, or define loss(output, targets)"
     if sample.num_shares > 1:
@@ -163,23 +163,23 @@ def _check_shares(
             "leave out its dropout, or set data_parallel to 1"
         )
     samples = [sample.share(i, count) for i in range(count)]
-    shares = [run([share_of(value, i, count) for value in inputs], own) for i, own in enumerate(samples)]
+    shares = [run([share_of(value, i, count) for value in inputs], part) for i, part in enumerate(samples)]
     for parts, expected in zip(zip(*shares, strict=True), whole, strict=True):
         if is_loss := expected.dim() == 0:
-            weights = [1.0 if body.weight_of_loss is None else body.weight_of_loss(own) for own in samples]
+            weights = [1.0 if body.weight_of_loss is None else body.weight_of_loss(part) for part in samples]
             weighted = [part * weight for part, weight in zip(parts, weights, strict=True)]
-            found = sum_in_order(weighted) / sum(weights)
+            joined = sum_in_order(weighted) / sum(weights)
         else:
-            found = torch.cat(parts)
+            joined = torch.cat(parts)
         # Equal up to the order of sums: half of the type's digits.
         is_float = expected.numel() > 0 and (expected.is_floating_point() or expected.is_complex())
         allowed = torch.finfo(expected.dtype).eps ** 0.5 * float(expected.abs().max()) if is_float else 0.0
-        if found.shape == expected.shape and torch.allclose(found, expected, rtol=0, atol=allowed):
+        if joined.shape == expected.shape and torch.allclose(joined, expected, rtol=0, atol=allowed):
             continue
         if is_loss:
             raise ModelError(
-                f"module: the loss of {block} is {float(expected):.6g}, but the mean of those of its {count} "
-                f"data-parallel groups {float(found):.6g}; let it be the mean over the samples, none of "
+                f"module: the loss of {block} is {float(expected):.6g}, but the mean over its {count} "
+                f"data-parallel groups {float(joined):.6g}; let it be the mean over the samples, none of "
                 "which depends on others, or set data_parallel to 1"
             )
         raise ModelError(

@@ -82,7 +82,7 @@ class UserFile(ModuleSource):
             defined = _run(self._path)
         names = "build", "blocks", "data", "loss", "loss_weight"
         self._build, self._blocks, self._data, self.loss, self.loss_weight = (
-            found if callable(found := defined.get(name)) else None for name in names
+            given if callable(given := defined.get(name)) else None for name in names
         )
         if self._data is None or (self._build is None) is (self._blocks is None):
             raise ModelError(
@@ -99,30 +99,30 @@ class UserFile(ModuleSource):
             ModelError: The file does not make one for each.
         """
         build, blocks = self._build, self._blocks
-        found: dict[str, Any] = {}
+        made: dict[str, Any] = {}
         if blocks is not None:
             with self._seeded("blocks"):
-                found = dict(blocks())
+                made = dict(blocks())
         if build is not None:
             for name in names:
                 with self._seeded(name):
-                    found[name] = build(name)
+                    made[name] = build(name)
         for name in names:
-            if not isinstance(found.get(name), nn.Module):
-                given = ", ".join(found) if blocks is not None else type(found[name]).__name__
+            if not isinstance(made.get(name), nn.Module):
+                given = ", ".join(made) if blocks is not None else type(made[name]).__name__
                 raise ModelError(
                     f"{self._path} makes no torch module for block {name}, but {given}; return one for each "
                     "forward block of the placement",
                     "path",
                 )
-            for parameter in found[name].parameters():
+            for parameter in made[name].parameters():
                 if (description := description_of(parameter)) is not None:
                     parameter.data = initial_values(description, self.seed, parameter.dtype)
-        own = {memory.data_ptr() for name in names for memory in _memory(found[name])}
-        for memory in (memory for name in found.keys() - set(names) for memory in _memory(found[name])):
-            if memory.data_ptr() not in own and memory.resizable():
+        kept = {memory.data_ptr() for name in names for memory in _memory(made[name])}
+        for memory in (memory for name in made.keys() - set(names) for memory in _memory(made[name])):
+            if memory.data_ptr() not in kept and memory.resizable():
                 memory.resize_(0)
-        return found
+        return made
 
     def values(self, tensor: Tensor) -> Tensor:
         """Return the values of a tensor of one of the modules, which belong to the caller alone."""
@@ -140,13 +140,13 @@ class UserFile(ModuleSource):
         """
         assert self._data is not None
         with self._seeded("data", iteration, micro_batch):
-            found = self._data(iteration, micro_batch)
-        if not isinstance(found, (tuple, list)) or len(found) != 2:
+            pair = self._data(iteration, micro_batch)
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise ModelError(
-                f"data of {self._path} returned a {type(found).__name__}; return the pair (inputs, targets)",
+                f"data of {self._path} returned a {type(pair).__name__}; return the pair (inputs, targets)",
                 "path",
             )
-        return found[0], found[1]
+        return pair[0], pair[1]
 
     @contextmanager
     def _seeded(self, *what: object) -> Iterator[None]:

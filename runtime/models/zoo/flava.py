@@ -98,22 +98,22 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     choices = (choice for decision in placement.decisions for choice in decision.choices)
     leaves_out = any(b.name in before and not b.time for choice in choices for b in choice.blocks)
     varies = options.sequence_lengths is not None or leaves_out
-    found = {name: LayeredBlock(options) for name in before}
+    modules = {name: LayeredBlock(options) for name in before}
     ends = image[-1].name, text[-1].name
-    found |= {block.name: CrossBlock(options, ends, varies) for block in cross}
-    found[image[0].name].start = Patches(options)
-    found[text[0].name].start = Embedding("text.tokens", "text.positions", options, reads="masked")
+    modules |= {block.name: CrossBlock(options, ends, varies) for block in cross}
+    modules[image[0].name].start = Patches(options)
+    modules[text[0].name].start = Embedding("text.tokens", "text.positions", options, reads="masked")
     for name, part in (("image", image), ("text", text), ("cross", cross)):
         num_layers = options.num_layers
         if name == "cross" and num_layers is not None:
             num_layers = max(len(cross), num_layers // 2)
         where = f"the {name} encoder in {placement.name}"
         for block, index in share(part, num_layers, options, where):
-            found[block].layers.extend(transformer_layer(f"{name}{index}", options, causal=False))
+            modules[block].layers.extend(transformer_layer(f"{name}{index}", options, causal=False))
         if name != "cross":
-            found[part[-1].name].layers.append(Normalization(name, options))
-    found[cross[-1].name].output = HiddenBytes("output", "output.tokens", options, truth="hidden")
-    return found
+            modules[part[-1].name].layers.append(Normalization(name, options))
+    modules[cross[-1].name].output = HiddenBytes("output", "output.tokens", options, truth="hidden")
+    return modules
 
 
 def parts(placement: Placement) -> Parts:

@@ -58,19 +58,19 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     is_tied = all(chain[0].groups == chain[-1].groups for chain in chains)
     is_sliced, spans = placement.num_slices > 1, [WHOLE_SEQUENCE]
     if is_sliced:
-        found, spans = _sliced(placement, chains, options), slice_spans(options, placement.num_slices)
+        made, spans = _sliced(placement, chains, options), slice_spans(options, placement.num_slices)
     elif options.slice_lengths is not None:
         raise ModelError(f"{placement.name} has whole sequences; leave it out (null)", "slice_lengths")
     else:
-        found = {block.name: LayeredBlock(options) for chain in chains for block in chain}
+        made = {block.name: LayeredBlock(options) for chain in chains for block in chain}
     for chain in chains:
         span, table = spans[chain[0].sequence_slice], "embedding.tokens" if is_tied else "output.tokens"
-        found[chain[0].name].start = Embedding("embedding.tokens", "embedding.positions", options, span=span)
+        made[chain[0].name].start = Embedding("embedding.tokens", "embedding.positions", options, span=span)
         for name, index in share(stages(chain), options.num_layers, options, placement.name):
             layer = transformer_layer(f"layer{index}", options, causal=True, sliced=is_sliced)
-            found[name].layers.extend(layer)
-        found[chain[-1].name].output = Output("output", table, options, span=span)
-    return found
+            made[name].layers.extend(layer)
+        made[chain[-1].name].output = Output("output", table, options, span=span)
+    return made
 
 
 def _sliced(
@@ -79,7 +79,7 @@ def _sliced(
     """Return the module of each block of slices, without layers."""
     number = placement.num_slices
     spans = slice_spans(options, number)
-    found: dict[str, LayeredBlock] = {}
+    modules: dict[str, LayeredBlock] = {}
     for first in range(0, len(chains), number):
         slices = chains[first : first + number]
         if [chain[0].sequence_slice for chain in slices] != list(range(number)):
@@ -88,14 +88,14 @@ def _sliced(
             kept = KeysAndValues()
             for i, (block, before) in enumerate(zip(stage, (None, *stage), strict=False)):
                 length = spans[i].stop - spans[i].start
-                found[block.name] = SlicedBlock(options, i, i == number - 1, length, kept)
+                modules[block.name] = SlicedBlock(options, i, i == number - 1, length, kept)
                 if before is not None and (block.groups != before.groups or before.name not in block.after):
                     raise ModelError(
                         f"gpt needs {block.name} on the devices of {before.name} and after it, whose keys "
                         f"and values it reads; change {placement.name}",
                         "name",
                     )
-    return found
+    return modules
 
 
 def chains_of_stages(placement: Placement) -> Sequence[Sequence[Block]]:

@@ -48,7 +48,7 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     check_holders(placement, [block for chain in chains for block in chain], options)
     ends = [(chain[0], chain[-1]) for chain in chains]
     is_tied = all((first.groups, first.stream) == (last.groups, last.stream) for first, last in ends)
-    found: dict[str, LayeredBlock] = {}
+    modules: dict[str, LayeredBlock] = {}
     for chain in chains:
         _check_sizes(chain, options)
         made = [_ExpertBlock(options) for _ in chain]
@@ -56,8 +56,8 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
         for place in range(len(chain) // BLOCKS_OF_LAYER * BLOCKS_OF_LAYER):
             made[place].add(place % BLOCKS_OF_LAYER, f"layer{place // BLOCKS_OF_LAYER}", options)
         made[-1].output = Output("output", "embedding.tokens" if is_tied else "output.tokens", options)
-        found |= {block.name: module for block, module in zip(chain, made, strict=True)}
-    return found
+        modules |= {block.name: module for block, module in zip(chain, made, strict=True)}
+    return modules
 
 
 def chains_of_layers(placement: Placement) -> Sequence[Sequence[Block]]:
@@ -79,7 +79,7 @@ def chains_of_layers(placement: Placement) -> Sequence[Sequence[Block]]:
             if block.groups != first.groups:
                 raise ModelError(
                     f"moe needs the {BLOCKS_OF_LAYER} blocks of a layer on the same devices, and "
-                    f"{block.name} is not on those of {first.name}; {REMEDY}",
+                    f"{block.name} is not on the devices of {first.name}; {REMEDY}",
                     "name",
                 )
     return chains
@@ -137,8 +137,8 @@ class _ExpertBlock(LayeredBlock):
         truth, before = given[-1], given[:-1] if self.output is not None else given
         values = before if self.start is None else (self.start(*before),)
         for layer in self.layers:
-            found = layer(*values)
-            values = found if isinstance(found, tuple) else (found,)
+            result = layer(*values)
+            values = result if isinstance(result, tuple) else (result,)
         if self.output is not None:
             return self.output(values[0], truth)
         return values if len(values) > 1 else values[0]
@@ -178,16 +178,16 @@ def _routes(gates: Tensor, shards: Shards) -> _Routes:
     counts = (gates.detach() != 0).view(shards.count, -1, num_experts).sum(1).cpu()
     experts = torch.arange(num_experts).tensor_split(shards.count)
     sent = [int(counts[shards.index, of_shard].sum()) for of_shard in experts]
-    own = counts[:, experts[shards.index]]
-    expert_of_row = torch.arange(own.shape[1]).repeat(shards.count).repeat_interleave(own.flatten())
+    local = counts[:, experts[shards.index]]
+    expert_of_row = torch.arange(local.shape[1]).repeat(shards.count).repeat_interleave(local.flatten())
     order = expert_of_row.argsort(stable=True).to(gates.device)
-    return _Routes(sent, own.sum(1).tolist(), own.sum(0).tolist(), order)
+    return _Routes(sent, local.sum(1).tolist(), local.sum(0).tolist(), order)
 
 
 def _chosen(gates: Tensor, shards: Shards) -> tuple[Tensor, Tensor]:
     """Return expert and token, of this shard's share, of each row that is sent; expert by expert."""
-    own = own_share(gates.detach().flatten(0, 1), shards)
-    expert, token = (own != 0).T.nonzero(as_tuple=True)
+    share = own_share(gates.detach().flatten(0, 1), shards)
+    expert, token = (share != 0).T.nonzero(as_tuple=True)
     return expert, token
 
 
@@ -229,8 +229,8 @@ class _Experts(ShardedLayer):
         numbers = _routes(gates, self.shards).by_expert
         rows = routed.flatten(0, 1)[: sum(numbers)].split_with_sizes(numbers)
         made = [
-            functional.gelu(own @ self.up[i] + self.up_bias[i]) @ self.down[i] + self.down_bias[i]
-            for i, own in enumerate(rows)
+            functional.gelu(tokens @ self.up[i] + self.up_bias[i]) @ self.down[i] + self.down_bias[i]
+            for i, tokens in enumerate(rows)
         ]
         return hidden, gates, _with_room(torch.cat(made), routed.shape)
 

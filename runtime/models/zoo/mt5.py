@@ -68,22 +68,22 @@ def blocks(placement: Placement, options: ModelOptions) -> Mapping[str, LayeredB
     chain, middle = encoder_and_decoder(placement)
     check_holders(placement, stages(chain), options)
     first, begin, last = chain[0], chain[middle], chain[-1]
-    found = {block.name: LayeredBlock(options) for block in chain[:middle]}
-    found |= {block.name: DecoderBlock(options) for block in chain[middle:]}
+    modules = {block.name: LayeredBlock(options) for block in chain[:middle]}
+    modules |= {block.name: DecoderBlock(options) for block in chain[middle:]}
     begin_table = _TABLE if begin.groups == first.groups else "decoder.embedding.tokens"
-    found[first.name].start = Embedding(_TABLE, "encoder.positions", options, "context")
-    found[begin.name].start = Embedding(begin_table, "decoder.positions", options)
+    modules[first.name].start = Embedding(_TABLE, "encoder.positions", options, "context")
+    modules[begin.name].start = Embedding(begin_table, "decoder.positions", options)
     encoder, decoder = ([b for b in stages(chain) if b in half] for half in (chain[:middle], chain[middle:]))
     for name, index in share(encoder, options.num_layers, options, f"the encoder in {placement.name}"):
-        found[name].layers.extend(transformer_layer(f"encoder{index}", options, causal=False))
-    found[encoder[-1].name].layers.append(Normalization("encoder", options))
+        modules[name].layers.extend(transformer_layer(f"encoder{index}", options, causal=False))
+    modules[encoder[-1].name].layers.append(Normalization("encoder", options))
     for name, index in share(decoder, options.num_layers, options, f"the decoder in {placement.name}"):
         attention, feed_forward = transformer_layer(f"decoder{index}", options, causal=True)
         cross_attention = CrossAttention(f"decoder{index}.cross_attention", options)
-        found[name].layers.extend([attention, cross_attention, feed_forward])
+        modules[name].layers.extend([attention, cross_attention, feed_forward])
     table = _TABLE if last.groups == first.groups else "output.tokens"
-    found[last.name].output = Output("output", table, options)
-    return found
+    modules[last.name].output = Output("output", table, options)
+    return modules
 
 
 def encoder_and_decoder(placement: Placement) -> tuple[Sequence[Block], int]:

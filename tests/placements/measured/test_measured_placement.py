@@ -112,7 +112,7 @@ def test_a_plan_is_read(tmp_path: Path) -> None:
     assert found.stages[0].replicas == (GpuGroup("fast", "east", 2), GpuGroup("slow", "west", 2))
     assert (found.num_gpus, found.width, found.num_micro_batches) == (6, 2, 4)
     fewer = read(tmp_path, plan([[0], [1]], [[(FAST, 1)] * 3, [(FAST, 1)] * 2], mbs=2, gbs=20))
-    assert [fewer.share_of(stage) for stage in fewer.stages] == [1, 2]
+    assert [fewer.repeats_of(stage) for stage in fewer.stages] == [1, 2]
     assert fewer.num_micro_batches == 4
 
 

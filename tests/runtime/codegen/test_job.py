@@ -104,7 +104,7 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
         (put("more", value=1), "has an unknown field 'more'; the fields are schema_version, hash"),
         (put("schema_version", value=2), "schema_version: 2 is not known; write 1"),
         (put("hash", value=7), "hash: 7 is not twelve hexadecimal digits; generate the scripts again"),
-        (put("hash", value="0" * 12), "hash: '000000000000' is not that of the rest, '"),
+        (put("hash", value="0" * 12), "hash: '000000000000' does not match the rest, '"),
         (put("model", value=[]), "model: [] is not a mapping of a model's options"),
         (put("num_micro_batches", value=True), "num_micro_batches: True is not a whole number from 1 on"),
         (put("loops", value={"least_micro_batches": 1}), "loops: lacks the field 'micro_batches_per_round'"),
@@ -115,7 +115,7 @@ def drop(name: str) -> Callable[[dict[str, Any]], None]:
         (put("tensor_specs", 1, 0, "shape", value=4), "tensor_specs[1][0].shape: 4 is not a list of sizes"),
         (put("versions", "torch", value=2), "versions.torch: 2 is not text"),
         (put("placement", value=3), "placement"),
-        (put("placement", "num_gpus", value=[2, 2]), "placement.num_gpus: is [2, 2], but a program is that"),
+        (put("placement", "num_gpus", value=[2, 2]), "placement.num_gpus: is [2, 2], but a program is for"),
     ],
 )
 def test_a_wrong_field_is_named_with_the_remedy(

@@ -169,7 +169,7 @@ def test_orders_that_are_refused(order: Any, message: str) -> None:
         ({}, {"num_microbatches": 4}, "num_microbatches: the job has 4 micro-batches, and the order 6"),
         ({}, {"model": [torch.nn.Linear(1, 1)] * 2}, "model: has no config; give a MegatronModule"),
         ({"num_moe_experts": 8}, {}, "num_moe_experts: 8 is not run with an order of ours; use None"),
-        ({"pipeline_dtype": None}, {}, "pipeline_dtype: is None; give the type of what stages pass on"),
+        ({"pipeline_dtype": None}, {}, "pipeline_dtype: is None; give the type of tensors between stages"),
     ],
 )
 def test_jobs_that_are_refused(fields: Any, others: Any, message: str, tmp_path: Path) -> None:

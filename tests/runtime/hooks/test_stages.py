@@ -21,7 +21,7 @@ from placements.shapes import v_shape
 from runtime.clocks.clock import RecordingClock
 from runtime.hooks.plan_clocks import PlanClocks
 from runtime.program.calls import ScriptError
-from runtime.torch_pipelining.csv import schedule_of, torch_order
+from runtime.torch_pipelining.csv import from_torch, torch_order
 from runtime.torch_pipelining.table import parse_order
 from schedsearch.baselines import one_f_one_b
 from schedsearch.energy import FrequencyPlan
@@ -60,7 +60,7 @@ def test_each_call_of_a_stage_gets_the_clock_of_its_block(kind: str, tmp_path: P
     """With the same losses and gradients, bit for bit, before and after."""
     table = table_of("InterleavedZeroBubble" if kind == "table" else kind)
     order = parse_order(table)
-    plan_schedule = schedule_of(order)
+    plan_schedule = from_torch(order)
     plan, num_stages = plan_of(plan_schedule), len(order.rank_of)
     (tmp_path / "table.csv").write_text(table)
 
@@ -112,7 +112,7 @@ class Stage:
 
 
 def test_stages_of_another_rank_are_refused() -> None:
-    schedule = schedule_of(parse_order(table_of("ZBVZeroBubble")))
+    schedule = from_torch(parse_order(table_of("ZBVZeroBubble")))
     with (
         pytest.raises(
             ScriptError, match=r"stages: this rank has \[1, 3\], and device 1 of the plan has \[1, 2\]"
@@ -124,7 +124,7 @@ def test_stages_of_another_rank_are_refused() -> None:
 
 def test_a_whole_backward_in_a_plan_of_halves_asks_for_both() -> None:
     """And for the clock of each where torch runs the halves apart; the stage is as it was afterwards."""
-    schedule = schedule_of(parse_order("0F0,0I0,0F1,0W0,0I1,0W1"))
+    schedule = from_torch(parse_order("0F0,0I0,0F1,0W0,0I1,0W1"))
     clock, stage = RecordingClock(), Stage(0, 0)
     plan = FrequencyPlan({"F0": (1, 2), "I0": (3, 4), "W0": (5, 6)}, 1.0, 1.0, 1.0)
     before = dict(vars(stage))

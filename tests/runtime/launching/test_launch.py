@@ -228,7 +228,7 @@ def test_a_run_has_the_options_of_its_launch_alone(scripts: Path, monkeypatch: p
         ({"launcher": "fork", "backend": "nccl"}, "backend: 'nccl' cannot be used with launcher 'fork'"),
         ({"device": "tpu"}, "device: 'tpu' is not known; use cpu or cuda"),
         ({"verify": "some"}, "verify: 'some' is not known; use none or first or all"),
-        ({"device": "cpu", "backend": "nccl"}, "device: 'cpu' is not what backend 'nccl' is for; use cuda"),
+        ({"device": "cpu", "backend": "nccl"}, "device: 'cpu' does not fit backend 'nccl'; use cuda"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
@@ -246,7 +246,7 @@ def test_wrong_arguments_are_named(scripts: Path, arguments: dict[str, object], 
         (
             2,
             {"device": "cuda", "backend": "gloo"},
-            "device: 'cuda' is not what backend 'gloo' is for; use cpu",
+            "device: 'cuda' does not fit backend 'gloo'; use cpu",
         ),
         (1, {"launcher": "fork"}, "launcher: 'fork' cannot be used beside a GPU, .* CUDA_VISIBLE_DEVICES="),
     ],

@@ -413,9 +413,7 @@ def test_a_block_that_changes_its_inputs_in_place_is_refused(tmp_path: Path) -> 
         cut(model, ["1"]),
         tmp_path,
     )
-    reason = (
-        "device 1: module: F1 changes in place what the block before it hands over, as an activation with "
-    )
+    reason = "device 1: module: F1 changes its input in place, as an activation with "
     assert set(found.values()) == {
         f"PipelineError: {reason}inplace=True does; use inplace=False there, or cut behind it"
     }

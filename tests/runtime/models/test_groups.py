@@ -277,7 +277,7 @@ SUM = (
         ),
         (
             changed(NO_DROPOUT, SUM),
-            "module: the loss of F3 is .*, but the mean of those of its 2 data-parallel",
+            "module: the loss of F3 is .*, but the mean over its 2 data-parallel",
         ),
         (
             changed(NO_DROPOUT, ("randn(4,", "randn(5,")),
@@ -329,7 +329,7 @@ def test_what_cannot_be_cut_is_refused(placement: Placement, options: ModelOptio
 def test_a_backward_has_the_groups_of_its_forward() -> None:
     placement = in_groups(on_gpus(v_shape(2), 2), F0=2)
     blocks = tuple(replace(b, data_parallel=1) if b.name == "B0" else b for b in placement.blocks)
-    message = "B0: its data_parallel is 1, that of F0, whose gradient it computes, 2; give both the same"
+    message = "B0: its data_parallel is 1, and 2 for F0, whose gradient it computes; give both the same"
     with pytest.raises(UnrunnablePlacementError, match=message):
         lower(gpipe(replace(placement, blocks=blocks), 2))
 

@@ -87,8 +87,8 @@ def test_options_are_read_back() -> None:
 @pytest.mark.parametrize(
     ("placement", "name", "counts", "message"),
     [
-        (v_shape(2), "gpt", {"F0": 1, "F9": 1}, "'F9' is not there in v_shape; give those of F0, F1"),
-        (v_shape(2), "gpt", {"F0": 1, "B1": 1}, "'B1' holds no layers in v_shape; give those of F0, F1"),
+        (v_shape(2), "gpt", {"F0": 1, "F9": 1}, "'F9' is not there in v_shape; give F0, F1"),
+        (v_shape(2), "gpt", {"F0": 1, "B1": 1}, "'B1' holds no layers in v_shape; give F0, F1"),
         (v_shape(3), "gpt", {"F1": 1}, "lacks F0, F2; give each of F0, F1, F2 its number of layers"),
         (
             x_shape(2),

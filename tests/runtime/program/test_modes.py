@@ -82,7 +82,7 @@ def changed(mode: str, block: str = "F0") -> Programs:
 def test_modes_that_do_not_fit_are_unsafe() -> None:
     with pytest.raises(UnsafeProgramsError, match=r"runs F0 of micro-batch 0 in mode 'sleep', but its modes"):
         check(changed("sleep"))
-    with pytest.raises(UnsafeProgramsError, match=r"runs B0 .* but a backward block has that of its forward"):
+    with pytest.raises(UnsafeProgramsError, match=r"runs B0 .* but a backward block has its forward's mode"):
         check(changed("recompute", "B0"))
     assert check(changed("keep"))
 

@@ -99,4 +99,4 @@ def test_answers_stay_one_line_whatever_names_are_in_them(tmp_path: Path) -> Non
         job = ask(f"{url}/jobs", "POST", body)[1]["id"]
         blocks = {"F9": [{"clock_mhz": 1410, "time_ms": 1, "energy_mj": 1}]}
         refusal = ask(f"{url}/jobs/{job}/profile", "POST", {"blocking_power_w": 60, "blocks": blocks})
-    assert refusal == (422, {"detail": "profile: two lines has no block 'F9'; use those of its placement"})
+    assert refusal == (422, {"detail": "profile: two lines has no block 'F9'; use its placement's blocks"})

@@ -21,7 +21,7 @@ from placements.shapes import k_shape, m_shape, v_shape, wave_shape, x_shape
 from runtime.program.error_grid import UnsafeProgramsError
 from runtime.torch_csv import main
 from runtime.torch_pipelining.check import check_order
-from runtime.torch_pipelining.csv import NoTorchFormError, in_loss_order, schedule_of, stage_of, torch_order
+from runtime.torch_pipelining.csv import NoTorchFormError, from_torch, in_loss_order, stage_of, torch_order
 from runtime.torch_pipelining.receives import LATE, with_receives
 from runtime.torch_pipelining.streams import COLUMNS, left_out, pairs_side_by_side, stream_table
 from runtime.torch_pipelining.table import Op, parse_order, read_torch_csv
@@ -46,8 +46,8 @@ def computations(schedule: Schedule) -> list[list[tuple[str, int, int]]]:
 def test_any_schedule_of_a_chain_comes_back_in_the_same_order(schedule: Schedule) -> None:
     order = torch_order(schedule)
     assert check_order(parse_order(str(order))).num_micro_batches == schedule.num_micro_batches
-    assert computations(schedule_of(order)) == computations(in_loss_order(schedule))
-    assert torch_order(schedule_of(order)) == order
+    assert computations(from_torch(order)) == computations(in_loss_order(schedule))
+    assert torch_order(from_torch(order)) == order
 
 
 @given(chain_schedules())
@@ -72,7 +72,7 @@ def test_micro_batches_are_renamed_and_nothing_else(schedule: Schedule) -> None:
 @pytest.mark.parametrize("name", ["InterleavedZeroBubble", "DualPipeV"])
 def test_what_torch_ships_becomes_a_schedule(name: str) -> None:
     order = table(shipped(name, 4, 8).pipeline_order)
-    schedule = schedule_of(order)
+    schedule = from_torch(order)
     split = {action.stage for _, action in order.actions() if action.op is Op.INPUT}
     expected = [
         [
@@ -170,7 +170,7 @@ def test_torch_trains_as_one_process_does(case: str, form: str) -> None:
 
 def test_a_table_that_is_no_schedule_is_refused() -> None:
     with pytest.raises(UnsafeProgramsError, match="wait for each other"):
-        schedule_of(parse_order("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"))
+        from_torch(parse_order("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"))
 
 
 def test_the_command_turns_either_file_into_the_other(

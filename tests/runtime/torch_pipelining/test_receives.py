@@ -16,7 +16,7 @@ from placements.shapes import loop_shape
 from runtime.program.error_grid import UnsafeProgramsError
 from runtime.torch_csv import main
 from runtime.torch_pipelining.check import check_order
-from runtime.torch_pipelining.csv import schedule_of, times_of, torch_order
+from runtime.torch_pipelining.csv import from_torch, times_of, torch_order
 from runtime.torch_pipelining.receives import EAGER, LATE, with_receives
 from runtime.torch_pipelining.table import Action, Op, TorchOrder, parse_order, read_torch_csv
 from runtime.torch_pipelining.waits import Queue, play_table
@@ -41,7 +41,7 @@ def test_any_table_is_safe_with_receives_at_any_distance(schedule: Schedule, ahe
     made = with_receives(order, ahead)
     check_order(made)
     assert with_receives(made, EAGER) == with_receives(order)
-    assert schedule_of(made) == schedule_of(order)
+    assert from_torch(made) == from_torch(order)
 
 
 @settings(max_examples=30)

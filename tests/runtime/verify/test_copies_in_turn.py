@@ -28,7 +28,7 @@ from runtime.models import (
 from runtime.orders.offered import offer
 from runtime.program.deadlock import UnsafeProgramsError, check, check_updates
 from runtime.program.instructions import Programs, Receive, Run
-from runtime.program.lower import lower, orders_of, with_updates
+from runtime.program.lower import device_orders, lower, with_updates
 from schedsearch.baselines import pipedream
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.validate import validate
@@ -236,7 +236,7 @@ def test_double_buffering_runs_in_data_parallel_groups() -> None:
 def test_copies_that_take_other_micro_batches_than_an_update_has_are_refused() -> None:
     lost = taking((2, 1), [(1, 0)] * 4)
     stages = as_stages(lost.placement)
-    orders = orders_of_stages(lost.placement, orders_of(programs_of(lost)))
+    orders = orders_of_stages(lost.placement, device_orders(programs_of(lost)))
     with pytest.raises(ModelError, match="gradient of F0 of micro-batch 1 is complete before or after"):
         read_versions(STASHING, stages, 4, orders)
 

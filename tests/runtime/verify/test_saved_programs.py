@@ -165,7 +165,7 @@ ROW = {"dtype": "float64", "shape": [2], "edges": [["F0", "F1"]]}
         (DATA | {"placement": {}}, "placement"),
         (
             DATA | {"placement": placement_to_dict(replace(PROGRAMS.placement, num_gpus=(2, 2)))},
-            "placement.num_gpus: is [2, 2], but a program is that of one GPU; give each GPU as a device",
+            "placement.num_gpus: is [2, 2], but a program is for one GPU; give each GPU as a device",
         ),
         (schedule_to_dict(gpipe(v_shape(2), 2)), "is a schedule; check it with schedsearch check"),
     ],
@@ -186,7 +186,7 @@ def test_files_of_other_kinds_are_named(tmp_path: Path, scripts: Path) -> None:
             "No such file or directory.; give a folder of generated scripts, a programs.json or",
         ),
         (scripts / "device_0.py", "is one script; give the folder"),
-        (scripts / "job.json", "is what scripts share; give the folder"),
+        (scripts / "job.json", "is shared by the scripts; give the folder"),
     ):
         with pytest.raises(ProgramFileError, match=message):
             check_file(path)

@@ -166,9 +166,9 @@ def place_gpt(
         sent_ms = costs.transfer_ms(layer, micro_batch_size, plan.group(num_devices - 1), cluster.group(0, 1))
         pieces[-1] = pieces[-1]._replace(forward_transfer_ms=sent_ms)
     else:
-        ways = [alike(how, each) for each in model.layers]
-        found = [costs.cost(*pair, *numbers, first) for pair in zip(model.layers, ways, strict=True)]
-        times_ms = [cost.forward.time_ms + cost.backward.time_ms for cost in found]
+        ways = [alike(how, layer) for layer in model.layers]
+        layer_costs = [costs.cost(*pair, *numbers, first) for pair in zip(model.layers, ways, strict=True)]
+        times_ms = [cost.forward.time_ms + cost.backward.time_ms for cost in layer_costs]
         sizes = list(min_largest(times_ms, num_devices))
         plan = replace(Plan.of_sizes(model, cluster, sizes, ways, *numbers), output_joins=True)
         pieces = chunk_pieces(plan, costs)

@@ -62,12 +62,12 @@ def chunk_pieces(
         chunks, devices = [stage.layers for stage in plan.stages], range(plan.num_stages)
     model, strategies = plan.model.layers, plan.strategies
     samples, m = plan.micro_batch_size, plan.num_micro_batches
-    found, before = list[tuple[int, PieceCost]](), -1
+    placed, before = list[tuple[int, PieceCost]](), -1
     if shared is not None:
         for place, cost in zip(shared.places, shared.costs, strict=True):
             everywhere = tuple(range(plan.num_stages))
-            found.append((place, PieceCost(everywhere, cost, shared.strategy.data_parallel)))
-    places = {place for place, _ in found}
+            placed.append((place, PieceCost(everywhere, cost, shared.strategy.data_parallel)))
+    places = {place for place, _ in placed}
     for chunk, device in zip(chunks, devices, strict=True):
         group = plan.group(device)
         layers = dict(zip(chunk, layers_of_stage(model, chunk.start, chunk.stop), strict=True))
@@ -84,9 +84,9 @@ def chunk_pieces(
                         transfer_ms = costs.transfer_ms(model[i - 1], samples, plan.group(before), group)
                     before = device
                 how = strategies[(*plan.inner_layers(range(first, end)), first)[0]]
-                own = PieceCost((device,), cost, how.data_parallel, transfer_ms, transfer_ms)
-                found.append((first, own))
-    return [piece for _, piece in sorted(found, key=itemgetter(0))]
+                chunk_piece = PieceCost((device,), cost, how.data_parallel, transfer_ms, transfer_ms)
+                placed.append((first, chunk_piece))
+    return [piece for _, piece in sorted(placed, key=itemgetter(0))]
 
 
 def placement_of_pieces(
@@ -118,9 +118,9 @@ def placement_of_pieces(
     groups, (made, tick_ms) = [plan.group(i) for i in range(plan.num_stages)], in_ticks(pieces, tick_ms)
     if capacities_gib is None:
         capacities_gib = [group.memory_gib for group in groups]
-    costs = [sum((each.cost for each in pieces if i in each.devices), Cost()) for i in range(len(groups))]
-    states = (cost.static_bytes + sum(each.num_bytes for each in cost.buffers) for cost in costs)
-    updates = updates_of(made, [max(1, round(each.update_ms / tick_ms)) for each in costs])
+    costs = [sum((piece.cost for piece in pieces if i in piece.devices), Cost()) for i in range(len(groups))]
+    states = (cost.static_bytes + sum(buffer.num_bytes for buffer in cost.buffers) for cost in costs)
+    updates = updates_of(made, [max(1, round(cost.update_ms / tick_ms)) for cost in costs])
     return Placement(
         f"{plan.model.name} {name}",
         len(groups),
@@ -142,9 +142,9 @@ def compute_shares(pieces: Sequence[PieceCost], placement: Placement, gpu: Gpu) 
     in the order of the placement's forwards.
     """
     shares = {block.name: COPY_COMPUTE_SHARE for block in placement.optimizer_blocks}
-    for i, each in enumerate(pieces):
-        name = each.name or f"F{i}"
-        for block, part in ((name, each.cost.forward), (backwards_of(name)[0], each.cost.backward)):
+    for i, piece in enumerate(pieces):
+        name = piece.name or f"F{i}"
+        for block, part in ((name, piece.cost.forward), (backwards_of(name)[0], piece.cost.backward)):
             product_ms = gpu.power.compute_share * part.product_ms
             shares[block] = (product_ms + COPY_COMPUTE_SHARE * part.copy_ms) / part.time_ms
     return shares

@@ -50,8 +50,8 @@ def shared_vocabulary(
     places = tuple(place - before for before, (place, _) in enumerate(pairs))
     layers = tuple(layer for _, layer in pairs)
     how = LayerStrategy(group.count // data_parallel, data_parallel)
-    found = tuple(costs.cost(layer, how, samples, m, group) for layer in layers)
-    return SharedLayers(layers, places, how, found)
+    layer_costs = tuple(costs.cost(layer, how, samples, m, group) for layer in layers)
+    return SharedLayers(layers, places, how, layer_costs)
 
 
 def trunk_of(model: ModelShape, shape: str) -> ModelShape:
@@ -98,7 +98,7 @@ def search_trunks(
     trunk = PartCosts(trunk_of(costs.model, shape), costs)
     queue = _ways(costs, trunk, cluster, batch, options)
     for done, (bound_ms, num_stages, m, shared) in enumerate(queue, 1):
-        times_ms = sorted(each.time_ms for each in best.values())[: options.num_plans]
+        times_ms = sorted(plan.time_ms for plan in best.values())[: options.num_plans]
         limit_ms = times_ms[-1] if len(times_ms) == options.num_plans else math.inf
         if bound_ms >= limit_ms:
             break
@@ -117,13 +117,13 @@ def search_trunks(
             if searched.interrupted:
                 raise KeyboardInterrupt
             for rated in searched.plans:
-                found = rated._replace(time_ms=rated.time_ms + shared_ms, shared=shared)
-                best[key] = min(best.get(key, found), found, key=lambda each: each.time_ms)
+                whole = rated._replace(time_ms=rated.time_ms + shared_ms, shared=shared)
+                best[key] = min(best.get(key, whole), whole, key=lambda plan: plan.time_ms)
         if on_progress is not None:
-            known_ms, left_ms = [each.time_ms for each in best.values()], [way[0] for way in queue[done:]]
+            known_ms, left_ms = [plan.time_ms for plan in best.values()], [way[0] for way in queue[done:]]
             bound_ms = min([*known_ms, *left_ms[:1]], default=math.inf)
             on_progress(done, len(queue), min(known_ms, default=None), bound_ms)
-    return tuple(sorted(best.values(), key=lambda each: each.time_ms)[: options.num_plans])
+    return tuple(sorted(best.values(), key=lambda plan: plan.time_ms)[: options.num_plans])
 
 
 def _ways(
@@ -136,7 +136,7 @@ def _ways(
     Raises:
         PlanError: The vocabulary cannot be shared in any of these ways.
     """
-    found, refused = list[tuple[float, int, int, SharedLayers]](), ""
+    ways, refused = list[tuple[float, int, int, SharedLayers]](), ""
     problem = PlanProblem(trunk, cluster, batch, options)
     num_stages = [n for n in divisors(cluster.num_gpus)[1:] if n in (options.num_stages or (n,))]
     for stages, m in product(num_stages, divisors(batch)):
@@ -151,9 +151,9 @@ def _ways(
         for copies in divisors(math.gcd(num_gpus, samples)):
             try:
                 shared = shared_vocabulary(costs, cluster.whole, copies, samples, m)
-                found.append((bound_ms + shared.iteration_ms(m), stages, m, shared))
+                ways.append((bound_ms + shared.iteration_ms(m), stages, m, shared))
             except PlacementError as error:
                 refused = f"the vocabulary cannot be on all GPUs: {error}"
-    if refused and not found:
+    if refused and not ways:
         raise PlanError(refused)
-    return sorted(found, key=lambda each: each[:3])
+    return sorted(ways, key=lambda way: way[:3])

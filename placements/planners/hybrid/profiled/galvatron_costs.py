@@ -90,7 +90,7 @@ class GalvatronCosts(MeasuredCosts):
 
     @property
     def _num_nodes(self) -> int:
-        return sum(each.num_nodes for each in self.cluster.nodes)
+        return sum(nodes.num_nodes for nodes in self.cluster.nodes)
 
     def alone(
         self, layer: ProfiledLayer, strategy: LayerStrategy, size: int, m: int, group: DeviceGroup
@@ -116,8 +116,8 @@ class GalvatronCosts(MeasuredCosts):
             states_mib, kept_mib = 4 * memory.parameter_mib / t, _at(memory.kept_mib, t)
         else:
             ends = memory.last if role == "head" else memory.first, memory.first, memory.both
-            own, first, both = ((_at(end.states_mib, t), _at(end.kept_mib, t)) for end in ends)
-            states_mib, kept_mib = own
+            here, first, both = ((_at(end.states_mib, t), _at(end.kept_mib, t)) for end in ends)
+            states_mib, kept_mib = here
             if role == "head" and group.count == self.cluster.num_gpus:
                 # One stage has all GPUs: both ends together hold what was measured of one stage.
                 states_mib, kept_mib = (max(0.0, b - a) for a, b in zip(first, both, strict=True))
@@ -144,9 +144,9 @@ class GalvatronCosts(MeasuredCosts):
         inside = all(count % (degree * stride) == 0 for _, count in group.pattern)
         num_nodes = 1 if inside else len(group.pattern)
         machines = [
-            each for each in self.profile.machines if each[0] == num_nodes and (inside or each[1] == size)
+            shape for shape in self.profile.machines if shape[0] == num_nodes and (inside or shape[1] == size)
         ]
-        for machine in sorted(machines, key=lambda each: abs(each[1] - size)):
+        for machine in sorted(machines, key=lambda shape: abs(shape[1] - size)):
             rings = self.profile.machines[machine].all_reduce
             for near in (stride == 1, True) if inside else (stride == 1,):
                 if (degree, near) in rings:
@@ -166,9 +166,9 @@ class GalvatronCosts(MeasuredCosts):
         """Return the bandwidth to the next stage as measured on this number of nodes, or on the nearest."""
         size, num_stages = self.cluster.nodes[0].gpus_per_node, self.cluster.num_gpus // gpus_of_stage
         machines = {
-            each: found.to_next
-            for each, found in self.profile.machines.items()
-            if found.to_next and (each[0] > 1) == (num_nodes > 1)
+            shape: machine.to_next
+            for shape, machine in self.profile.machines.items()
+            if machine.to_next and (shape[0] > 1) == (num_nodes > 1)
         }
         if not machines:
             where = "between nodes" if num_nodes > 1 else "in a node"
@@ -176,8 +176,8 @@ class GalvatronCosts(MeasuredCosts):
                 f"no p2p bandwidth {where} was measured; add p2p_bandwidth_{num_nodes}nodes_"
                 f"{size}gpus_per_node.json, or use a cluster of {self._measured}"
             )
-        known = machines[min(machines, key=lambda each: (abs(each[0] - num_nodes), abs(each[1] - size)))]
-        return known[max((each for each in known if each <= num_stages), default=min(known))]
+        known = machines[min(machines, key=lambda shape: (abs(shape[0] - num_nodes), abs(shape[1] - size)))]
+        return known[max((count for count in known if count <= num_stages), default=min(known))]
 
     @property
     def _measured(self) -> str:
@@ -192,6 +192,6 @@ def _of_one(by_degree: Mapping[int, float]) -> float:
 
 def _at(by_degree: Mapping[int, float], degree: int) -> float:
     if degree not in by_degree:
-        known = ", ".join(str(each) for each in sorted(by_degree))
+        known = ", ".join(str(degree) for degree in sorted(by_degree))
         raise NotProfiledError(f"tensor parallelism {degree} has no memory profile, only {known}")
     return by_degree[degree]

@@ -49,14 +49,14 @@ class LayerProfileCosts(MeasuredCosts):
         ]
         inner, t, layers = figures[1:-1], min(memory), list[ProfiledLayer]()
         usual = max(inner, key=inner.count)
-        for number, own in enumerate(figures):
+        for number, row in enumerate(figures):
             is_block = 0 < number < len(figures) - 1
             role: Role = "block" if is_block else "head" if number else "embedding"
-            first = 1 + inner.index(own) if is_block else number
+            first = 1 + inner.index(row) if is_block else number
             held = memory[t][first]
             layers.append(
                 ProfiledLayer(
-                    name=role if not is_block or own == usual else f"block_{first}",
+                    name=role if not is_block or row == usual else f"block_{first}",
                     role=role,
                     number=first,
                     num_weights=t * held.parameters,
@@ -118,7 +118,7 @@ class LayerProfileCosts(MeasuredCosts):
         """Return the time to send a layer's output to the next stage, each GPU an equal part."""
         part = FLOAT_BYTES * samples * layer.output_elements() / after.count
         links, nodes, times_ms = self.known.links, self.where.cluster.node_of, list[float]()
-        kinds = [each.gpu.name for each in self.where.cluster.nodes for _ in range(each.num_nodes)]
+        kinds = [nodes.gpu.name for nodes in self.where.cluster.nodes for _ in range(nodes.num_nodes)]
         pairs = [
             (before.first + place * before.count // after.count, after.first + place)
             for place in range(after.count)

@@ -47,10 +47,10 @@ def read_measured_cluster(
     degrees = {name: [t for _, t in profile.layers] for name, profile in known.profiles.items()}
     kinds = {name: hardware_of(name) for name in sorted(degrees) if degrees[name]}
     for part in text.split("+"):
-        found = re.fullmatch(r"(.+)_([1-9][0-9]{0,5})", part.strip())
-        wanted = found[1] if found else ""
-        name = wanted if wanted in kinds else next((each for each in kinds if kinds[each] == wanted), "")
-        if found is None or not name:
+        match = re.fullmatch(r"(.+)_([1-9][0-9]{0,5})", part.strip())
+        wanted = match[1] if match else ""
+        name = wanted if wanted in kinds else next((kind for kind in kinds if kinds[kind] == wanted), "")
+        if match is None or not name:
             fault = f"{part!r} in {text!r} is not a GPU that {known.name} was measured on, _ and a number"
             raise GpusError(f"cluster: {fault}; the GPUs are {', '.join(kinds)}, as in {min(kinds)}_8")
         kind = kinds[name]
@@ -60,7 +60,7 @@ def read_measured_cluster(
                 f"after one of {', '.join(GPUS)}, or after a family and its GiB, as A100-40"
             )
         size = gpus_per_node or max(degrees[name])
-        nodes += read_cluster(f"{kind}_{found[2]}", gpus_per_node=size, node_bandwidth_gb_s=1.0).nodes
+        nodes += read_cluster(f"{kind}_{match[2]}", gpus_per_node=size, node_bandwidth_gb_s=1.0).nodes
     links, first = known.links.between, next(iter(names.values()))
     # The zone in which the GPU's links to its like were measured; else any with it.
     zones = sorted((ends[2:] != ends[:2], ends[0]) for ends in links if ends[1] == first)
@@ -87,5 +87,5 @@ def hardware_of(name: str) -> str | None:
         return key
     family, _, memory = key.partition("_")
     gib = float(memory.removesuffix("gb")) if memory.removesuffix("gb").isdecimal() else 0.0
-    near = (each for each, gpu in GPUS.items() if abs(gpu.memory_gib - gib) <= _TOLERANCE * gib)
-    return next((each for each in near if each.startswith(family)), None)
+    near = (key for key, gpu in GPUS.items() if abs(gpu.memory_gib - gib) <= _TOLERANCE * gib)
+    return next((key for key in near if key.startswith(family)), None)

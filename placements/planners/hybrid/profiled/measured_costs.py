@@ -85,23 +85,23 @@ class MeasuredCosts(ABC):
             gather_ms = self.gather_ms(group, measured[0][1], strategy.weight_copies)
         except NotProfiledError as error:
             raise PlacementError(str(error)) from None
-        for own, weights, gradients in measured:
-            optimizer = own.static_bytes - weights - gradients
+        for of_layer, weights, gradients in measured:
+            optimizer = of_layer.static_bytes - weights - gradients
             once = optimizer + (gradients if num_micro_batches == 1 else 0.0)
-            shared = (0.0, optimizer, once, own.static_bytes)[zero]
-            states = own.static_bytes - shared + shared / groups
-            step_ms = own.update_ms / (groups if zero else 1)
+            shared = (0.0, optimizer, once, of_layer.static_bytes)[zero]
+            states = of_layer.static_bytes - shared + shared / groups
+            step_ms = of_layer.update_ms / (groups if zero else 1)
             if zero < 3 or groups == 1:
-                costs.append(replace(own, static_bytes=states, update_ms=step_ms + 2 * gather_ms))
+                costs.append(replace(of_layer, static_bytes=states, update_ms=step_ms + 2 * gather_ms))
                 continue
             gathers, gathered = 1 if layer.role == "embedding" else 2, weights * (1 - 1 / groups)
-            backward = self.options.overlapped(own.backward.product_ms, gathers * gather_ms)
+            backward = self.options.overlapped(of_layer.backward.product_ms, gathers * gather_ms)
             cost = replace(
-                own,
-                forward=own.forward + Pass(0.0, gather_ms),
-                backward=backward + Pass(0.0, own.backward.copy_ms),
+                of_layer,
+                forward=of_layer.forward + Pass(0.0, gather_ms),
+                backward=backward + Pass(0.0, of_layer.backward.copy_ms),
                 forward_bytes=gathered,
-                backward_bytes=2 * gathered + own.backward_bytes,
+                backward_bytes=2 * gathered + of_layer.backward_bytes,
                 static_bytes=states,
                 update_ms=step_ms,
             )

@@ -118,7 +118,7 @@ class LayoutSearch:
         experts = max(layer.num_routes for layer in layers)
         tokens = max(getattr(layer, "sequence_length", 1) for layer in layers)
         keeps_scores = any(core.writes_scores for layer in layers for core in layer.on(1).cores)
-        recompute = [each for each in options.recompute if keeps_scores or each != "selective"]
+        recompute = [mode for mode in options.recompute if keeps_scores or mode != "selective"]
         precision = self.costs.precision
         held = self.model.num_parameters * (precision.weight_bytes + precision.gradient_bytes)
         degrees = (
@@ -141,7 +141,7 @@ class LayoutSearch:
                     (expert, options.expert_parallel),
                 )
                 is_whole = left == experts % expert == 0 and number >= pipeline
-                if not is_whole or any(known is not None and own not in known for own, known in pairs):
+                if not is_whole or any(known is not None and count not in known for count, known in pairs):
                     continue
                 shared = pipeline * max(tensor, expert if whole else expert * tensor)
                 if held / shared > self.limit_gib * _GIB and (pipeline > 1 or max(options.zero) < 3):
@@ -172,19 +172,19 @@ class LayoutSearch:
         limit, best_ms = self.limit_gib, [inf] * _NUM_BEST
         plain = dict[tuple[object, ...], LayoutEstimate | None]()
         for layout in layouts:
-            found, key = None, (layout.degrees, layout.micro_batch_size, layout.zero)
+            estimate, key = None, (layout.degrees, layout.micro_batch_size, layout.zero)
             with suppress(PlacementError, PlanError):
                 if layout.recompute == "none" or key not in plain:
                     is_likely = self._min_load_ms(layout) <= best_ms[-1]
                 else:  # it may be worth computing again what does not fit
                     known = plain[key]
                     is_likely = known is not None and known.gib > limit and known.load_ms <= best_ms[-1]
-                found = self.estimate(layout) if is_likely else None
+                estimate = self.estimate(layout) if is_likely else None
             if layout.recompute == "none":
-                plain[key] = found
-            if found is not None and found.gib <= limit:
-                best_ms = sorted([*best_ms, found.time_ms])[:_NUM_BEST]
-            yield found
+                plain[key] = estimate
+            if estimate is not None and estimate.gib <= limit:
+                best_ms = sorted([*best_ms, estimate.time_ms])[:_NUM_BEST]
+            yield estimate
 
     def ranked(self, estimates: Iterable[LayoutEstimate]) -> list[LayoutEstimate]:
         """Return estimates that fit the memory first, by increasing time.
@@ -192,16 +192,16 @@ class LayoutSearch:
         Layouts that fit with all layers computed again, and are shorter than the best without, come with as
         few of these as fit, too.
         """
-        found, limit = list(estimates), self.limit_gib
-        best_ms = min((each.time_ms for each in found if each.gib <= limit), default=inf)
-        fits = {each.layout for each in found if each.layout.recompute == "full" and each.gib <= limit}
-        found += [
-            self.least_recomputed(each.layout)
-            for each in found
-            if each.layout.recompute == "none" and each.gib > limit and each.time_ms < best_ms
-            if replace(each.layout, recompute="full") in fits
+        ranking, limit = list(estimates), self.limit_gib
+        best_ms = min((rated.time_ms for rated in ranking if rated.gib <= limit), default=inf)
+        fits = {rated.layout for rated in ranking if rated.layout.recompute == "full" and rated.gib <= limit}
+        ranking += [
+            self.least_recomputed(rated.layout)
+            for rated in ranking
+            if rated.layout.recompute == "none" and rated.gib > limit and rated.time_ms < best_ms
+            if replace(rated.layout, recompute="full") in fits
         ]
-        return sorted(found, key=lambda each: (each.gib > limit, each.time_ms, -each.layout.degrees.data))
+        return sorted(ranking, key=lambda row: (row.gib > limit, row.time_ms, -row.layout.degrees.data))
 
     def least_recomputed(self, layout: Layout) -> LayoutEstimate:
         """Return the estimate of a layout of which as few layers are computed again as fit; at most all.
@@ -219,7 +219,7 @@ class LayoutSearch:
 
         if (none := part(0)).gib <= self.limit_gib:
             return none
-        return part(bisect_left(range(most), True, 1, key=lambda each: part(each).gib <= self.limit_gib))
+        return part(bisect_left(range(most), True, 1, key=lambda number: part(number).gib <= self.limit_gib))
 
     def estimate(self, layout: Layout) -> LayoutEstimate:
         """Return the formula's estimate of a layout.
@@ -286,7 +286,7 @@ class LayoutSearch:
         and the most that a layer's backward holds besides what is kept; and the ms of a transfer to the next
         stage.
         """
-        found = [self._cost(kind, strategy, size, m) for kind in range(len(self._kinds))]
+        costs = [self._cost(kind, strategy, size, m) for kind in range(len(self._kinds))]
         rows = [
             (
                 cost.forward.time_ms + cost.backward.time_ms,
@@ -295,10 +295,10 @@ class LayoutSearch:
                 cost.update_ms,
                 cost.scatter_ms + cost.gather_ms,
             )
-            for cost in found
+            for cost in costs
         ]
         sums = np.pad(np.cumsum(np.array(rows)[self._which], axis=0), ((1, 0), (0, 0)))
-        buffers = frozenset[Buffer]().union(*(cost.buffers for cost in found))
+        buffers = frozenset[Buffer]().union(*(cost.buffers for cost in costs))
         transfer_ms, group = 0.0, self.cluster.group(0, strategy.num_gpus)
         if group.count < self.cluster.num_gpus:
             middle = self.model.layers[len(self._which) // 2]
@@ -306,5 +306,5 @@ class LayoutSearch:
             num_bytes = self.costs.precision.number_bytes * numbers / group.count
             after = self.cluster.group(group.count, group.count)
             transfer_ms = self.costs.communication_factor * group.next_transfer_ms(after, num_bytes)
-        more = max(max(each.backward_bytes, each.backward_peak_bytes - each.kept_bytes) for each in found)
-        return sums, sum(each.num_bytes for each in buffers) + more, transfer_ms
+        more = max(max(cost.backward_bytes, cost.backward_peak_bytes - cost.kept_bytes) for cost in costs)
+        return sums, sum(buffer.num_bytes for buffer in buffers) + more, transfer_ms

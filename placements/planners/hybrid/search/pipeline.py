@@ -116,8 +116,8 @@ class PlanProblem:
         """Return the least cost of a layer of each kind on any stage of `num_gpus` GPUs."""
         most = min(self.cluster.num_gpus // num_gpus, len(self.in_order))
         groups = {group.pattern: group for group in self.groups(most, num_gpus)}
-        found: Floats = np.min([self.table(group, m).min_ms for group in groups.values()], axis=0)
-        return found
+        min_ms: Floats = np.min([self.table(group, m).min_ms for group in groups.values()], axis=0)
+        return min_ms
 
 
 class Pipeline:
@@ -149,10 +149,10 @@ class Pipeline:
         search, kinds = self._problem, self._problem.of_stage(first, end)
         key = self.tables[stage], self.in_flight[stage], kinds
         if key not in search.solved:
-            found = _SOLVERS[search.options.stage_method](self._stage(stage, kinds), search.check)
-            search.solved[key] = found
-            if found is not None and found.min_cost < found.cost * (1 - ROUNDING):
-                search.proved_share = min(search.proved_share, found.min_cost / found.cost)
+            solved = _SOLVERS[search.options.stage_method](self._stage(stage, kinds), search.check)
+            search.solved[key] = solved
+            if solved is not None and solved.min_cost < solved.cost * (1 - ROUNDING):
+                search.proved_share = min(search.proved_share, solved.min_cost / solved.cost)
         return search.solved[key]
 
     def _stage(self, stage: int, kinds: Sequence[int]) -> StageProblem:
@@ -180,7 +180,7 @@ class Pipeline:
         least = np.min([table.min_ms for table in self.tables], axis=0)
         in_time = min_largest([float(least[kind]) for kind in self._problem.in_order], count)
         options = [self.tables[0].options[kind] for kind in self._problem.in_order]
-        fastest = [(each.static_mib, each.kept_mib, each.cost_ms.argmin()) for each in options]
+        fastest = [(kind.static_mib, kind.kept_mib, kind.cost_ms.argmin()) for kind in options]
         static, kept = zip(*((float(static[i]), float(kept[i])) for static, kept, i in fastest), strict=True)
         in_memory = memory_balanced(static, kept, self.in_flight)
         even = in_memory if method == "memory" else in_time
@@ -219,15 +219,15 @@ class Pipeline:
         the Lagrangian relaxation of the stage's capacity, at the best of some prices. Infinite where the
         layers do not fit with the least memory of each.
         """
-        own, place = np.unique(self._problem.in_order, return_inverse=True)
+        kinds, place = np.unique(self._problem.in_order, return_inverse=True)
         _, unequal = np.unique(self._contents, return_index=True)
         end, number = np.unravel_index(unequal[1:], self._contents.shape)  # without those that are none
-        prices = memory_prices([self.tables[0].options[kind] for kind in own], self.in_flight[0])
+        prices = memory_prices([self.tables[0].options[kind] for kind in kinds], self.in_flight[0])
 
         @cache
         def bounds(table: StageTable, held: int, capacity: float) -> Floats:
             values = []  # of each kind: the least cost with memory at each price, at last the least memory
-            for kind in own.tolist():
+            for kind in kinds.tolist():
                 weight = table.options[kind].weight_mib(held)
                 priced = (table.options[kind].cost_ms + prices[:, None] * weight).min(axis=1)
                 values.append(np.append(np.maximum(priced, 1e-12), weight.min()))
@@ -236,8 +236,8 @@ class Pipeline:
             whole = (sums[:-1] - (prices * capacity)[:, None]).max(axis=0)
             fits = sums[-1] <= capacity * (1 + ROUNDING)
             min_ms = np.append(np.where(fits, whole, np.inf), np.inf) * (1 - _BOUND_ROUNDING)
-            found: Floats = min_ms[self._contents]
-            return found
+            by_cell: Floats = min_ms[self._contents]
+            return by_cell
 
         return np.array([*map(bounds, self.tables, self.in_flight, self.capacities_mib)])
 
@@ -250,8 +250,8 @@ class Pipeline:
 
     def _cost(self, stage: int, first: int, end: int) -> StageCost | None:
         """Return the cost of layers as a stage, with the transfer to the next; None if they do not fit."""
-        found = self.solution(stage, first, end)
-        return None if found is None else (found.cost, self._transfer_ms(stage, end), found.peak_mib)
+        solution = self.solution(stage, first, end)
+        return None if solution is None else (solution.cost, self._transfer_ms(stage, end), solution.peak_mib)
 
     def _iteration_ms(self, stage_layers: Sequence[int]) -> float:
         """Return the formula's time of an iteration, for stages of these numbers of layers that all fit."""

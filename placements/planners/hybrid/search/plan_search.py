@@ -98,21 +98,21 @@ def _numbers_to_try(problem: PlanProblem) -> list[_Numbers]:
     node = math.gcd(*(nodes.gpus_per_node for nodes in problem.cluster.nodes))
     sizes = [size for size in range(1, total + 1) if 0 in (size % node, node % size)]
     counts = [m for m in divisors(problem.batch) if m in (options.num_micro_batches or (m,))]
-    found, is_exact = list[_Numbers](), options.method == "exact"
+    numbers, is_exact = list[_Numbers](), options.method == "exact"
     for num_gpus in (size for size in sizes if size in (options.gpus_per_stage or (size,))):
         for num_stages in range(1, min(total // num_gpus, len(problem.in_order)) + 1):
             has_all = num_stages * num_gpus == total
             is_wanted = is_exact or options.num_stages is not None or num_stages.bit_count() == 1
             is_wanted &= has_all or (is_exact and options.idle_gpus)
             if is_wanted and num_stages in (options.num_stages or (num_stages,)):
-                found += [_Numbers(0.0, num_stages, num_gpus, m) for m in counts]
+                numbers += [_Numbers(0.0, num_stages, num_gpus, m) for m in counts]
                 if is_exact and has_all and counts:
                     likely = -1 / (1 + abs(math.log2(num_gpus / node)))
-                    found[-1] = found[-1]._replace(bound_ms=likely)
-    if not found:
+                    numbers[-1] = numbers[-1]._replace(bound_ms=likely)
+    if not numbers:
         fault = f"leave nothing to try for a batch of {problem.batch} on {total} GPUs"
         raise PlanError(f"num_stages, gpus_per_stage, num_micro_batches: {fault}; allow more numbers")
-    return found
+    return numbers
 
 
 class _Search:
@@ -120,7 +120,7 @@ class _Search:
 
     def __init__(self, problem: PlanProblem, report: PlannerReport, below_ms: float) -> None:
         self.problem, self.options, self.report, self.below_ms = problem, problem.options, report, below_ms
-        self.found: dict[tuple[int, ...], RatedPlan] = {}
+        self.rated: dict[tuple[int, ...], RatedPlan] = {}
         self.trials: dict[tuple[int, ...], str] = {}
         self.min_done_ms = math.inf
         self.queue = _numbers_to_try(problem)
@@ -128,12 +128,12 @@ class _Search:
     @property
     def plans(self) -> list[RatedPlan]:
         """The best plans, at most `num_plans`."""
-        return sorted(self.found.values(), key=lambda each: each.time_ms)[: self.options.num_plans]
+        return sorted(self.rated.values(), key=lambda plan: plan.time_ms)[: self.options.num_plans]
 
     @property
-    def found_ms(self) -> float:
+    def best_ms(self) -> float:
         """Time of the best plan that is known."""
-        return min([self.below_ms, *(each.time_ms for each in self.found.values())])
+        return min([self.below_ms, *(plan.time_ms for plan in self.rated.values())])
 
     def run(self) -> PlanSearchResult:
         """Search until no numbers are left, the time is over, or the keyboard interrupts the search."""
@@ -143,8 +143,8 @@ class _Search:
             while self.queue:
                 self.problem.check()
                 self._step()
-                done, found_ms = len(self.trials), self.found_ms
-                best_ms = found_ms if found_ms < math.inf else None
+                done = len(self.trials)
+                best_ms = self.best_ms if self.best_ms < math.inf else None
                 self.report(done, done + len(self.queue), best_ms, self._bound_ms())
         except _OutOfTimeError:
             out_of_time = True
@@ -159,14 +159,14 @@ class _Search:
         worst_ms = plans[-1].time_ms if len(plans) == self.options.num_plans else math.inf
         limit_ms = min(self.below_ms, worst_ms)
         if numbers.bound_ms >= limit_ms:
-            for each in sorted(self.queue):
+            for left in sorted(self.queue):
                 better = "no better than the plans found so far, by its bound"
-                reason = _FITS_NOWHERE if math.isinf(each.bound_ms) else better
-                self.trials[each[1:4]] = reason
+                reason = _FITS_NOWHERE if math.isinf(left.bound_ms) else better
+                self.trials[left[1:4]] = reason
             self.queue.clear()
             return
         try:
-            is_likely = numbers.bound_ms < 0 and not self.found
+            is_likely = numbers.bound_ms < 0 and not self.rated
             if numbers.num_bounds < 2 and not is_likely:
                 is_loose, key = numbers.num_bounds == 0, numbers[1:4]
                 bound_ms = self.problem.loose_ms(*key) if is_loose else Pipeline(self.problem, *key).min_ms
@@ -186,10 +186,10 @@ class _Search:
         that searches in stages left open. Infinite where all are done and nothing fits.
         """
         left_ms = max(self.queue[0].bound_ms, 0.0) if self.queue else math.inf
-        found_ms, done_ms = self.found_ms, self.min_done_ms
+        best_ms, done_ms = self.best_ms, self.min_done_ms
         if self.options.method == self.options.stage_method == "exact":
-            done_ms = max(done_ms, self.problem.proved_share * found_ms)
-        return min(left_ms, done_ms, found_ms)
+            done_ms = max(done_ms, self.problem.proved_share * best_ms)
+        return min(left_ms, done_ms, best_ms)
 
     def _solve(self, numbers: _Numbers, limit_ms: float) -> str:
         """Find the best plan with these numbers; return "" or the reason why none helps."""
@@ -197,8 +197,8 @@ class _Search:
         bound_ms = numbers.bound_ms if numbers.num_bounds else pipeline.min_ms
         self.min_done_ms = min(self.min_done_ms, bound_ms)
         for division in pipeline.divisions(limit_ms):
-            self.found[key] = pipeline.rated(division)
-        if key in self.found:
+            self.rated[key] = pipeline.rated(division)
+        if key in self.rated:
             return ""
         if math.isinf(limit_ms):
             return _FITS_NOWHERE
