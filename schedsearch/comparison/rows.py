@@ -76,8 +76,8 @@ class ComparedRow:
     def quality(self) -> tuple[float, float, float]:
         """Sort key: makespan (ms), peak memory (MiB), energy (J); less is better, a missing one is worst."""
         time_ms, mib, joules = (
-            math.inf if each is None else each
-            for each in (self.makespan_ms, self.peak_memory_mib, self.energy_j)
+            math.inf if figure is None else figure
+            for figure in (self.makespan_ms, self.peak_memory_mib, self.energy_j)
         )
         return time_ms, mib, joules
 
@@ -93,7 +93,7 @@ class ComparedRow:
         return {name: getattr(self, name) for name in COLUMNS}
 
 
-COLUMNS = tuple(each.name for each in fields(ComparedRow) if each.name != "found")
+COLUMNS = tuple(column.name for column in fields(ComparedRow) if column.name != "found")
 """Columns of the table, in order."""
 
 
@@ -144,8 +144,8 @@ class Comparison(FileResult):
 
 
 def _read_row(row: Field, schedules: Field) -> ComparedRow:
-    found = schedules.get(str(row["schedule"].value)).value
-    return row.record(ComparedRow, found=None if found is None else schedule_from_dict(found))
+    schedule = schedules.get(str(row["schedule"].value)).value
+    return row.record(ComparedRow, found=None if schedule is None else schedule_from_dict(schedule))
 
 
 def row_of(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> ComparedRow:

@@ -267,8 +267,8 @@ class Leader:
                 raise OutOfTimeError
         self._rounds += 1
         for helper in self._helpers:
-            others = [each.finding for each in self._helpers if each is not helper]
-            helper.tell([each for each in (finding, *others) if each is not None])
+            others = [other.finding for other in self._helpers if other is not helper]
+            helper.tell([news for news in (finding, *others) if news is not None])
         return self._known
 
     def finish(self, ending: Ending, beyond_s: float) -> list[Any]:
@@ -305,7 +305,7 @@ class Leader:
     @property
     def _known(self) -> list[Any]:
         """The last findings of the helpers that were read."""
-        return [each.finding for each in self._helpers if each.finding is not None]
+        return [helper.finding for helper in self._helpers if helper.finding is not None]
 
     def __enter__(self) -> Leader:
         """Return itself."""
