@@ -79,7 +79,7 @@ def _in_a_row(lowered: Lowered) -> int:
     for block in placement.per_micro_batch.blocks:
         for before in (placement.by_name[name] for name in block.after):
             if not {*block.devices} & {*before.devices}:
-                names = lowered.own(before.name)[0], lowered.own(block.name)[0]
+                names = lowered.original(before.name)[0], lowered.original(block.name)[0]
                 rows.setdefault(names, []).append((before, block))
     for row in rows.values():
         head, tail = min(whole.heads[a.name] for a, _ in row), min(whole.tails[b.name] for _, b in row)

@@ -159,6 +159,6 @@ def dispatched(lowered: Lowered, numbers: Sequence[int]) -> Schedule | None:
     """
     place = {n: i for i, n in enumerate(numbers)}
     each = lowered.plain.per_micro_batch
-    ranks = {block.name: place[lowered.own(block.name)[1]] for block in each.blocks}
+    ranks = {block.name: place[lowered.original(block.name)[1]] for block in each.blocks}
     found = list_schedule(each, 1, Rule(None, patience=Fraction(1, 2)), ranks=ranks)
     return None if found is None else with_optimizer(lowered.plain, found)
