@@ -34,32 +34,32 @@ def bound_of(answer: Answer, objective: Objective) -> float:
     return bounds.get(objective, 0)
 
 
-def best_of(own: Answer, others: Iterable[Answer], wanted: Sequence[Objective]) -> Answer:
-    """Return the best answer of a team, with the highest bounds; of equal ones that of the first worker.
+def best_of(first: Answer, others: Iterable[Answer], wanted: Sequence[Objective]) -> Answer:
+    """Return the best answer of a team, with the highest bounds; of equal answers the first.
 
     Without objectives before the period the shortest schedule may be another worker's than the repetend.
     """
-    answers = [own, *others]
-    if impossible := [each for each in answers if each.status is Status.INFEASIBLE]:
+    answers = [first, *others]
+    if impossible := [answer for answer in answers if answer.status is Status.INFEASIBLE]:
         return impossible[0]
-    best = min(answers, key=lambda answer: [value_of(answer, each) for each in wanted])
+    best = min(answers, key=lambda answer: [value_of(answer, objective) for objective in wanted])
     if best.schedule is None:
-        return own
+        return first
     if wanted[-1] in FINITE and wanted[0] in (Objective.PERIOD, *FINITE):
         shortest = min(answers, key=lambda answer: value_of(answer, wanted[-1]))
         best = replace(best, schedule=shortest.schedule)
     names = ("period_bound", "universal_bound", "makespan_bound", "device_span_bound")
     best = replace(
         best,
-        **{name: max(getattr(each, name) for each in answers) for name in names},
-        queries=sum(each.queries for each in answers),
-        **{name: getattr(own, name) for name in ("seconds", "work", "strategies", "ended_by")},
+        **{name: max(getattr(answer, name) for answer in answers) for name in names},
+        queries=sum(answer.queries for answer in answers),
+        **{name: getattr(first, name) for name in ("seconds", "work", "strategies", "ended_by")},
     )
-    meets = {each for each in wanted if value_of(best, each) <= bound_of(best, each)}
+    meets = {objective for objective in wanted if value_of(best, objective) <= bound_of(best, objective)}
     proves = (Objective.PERIOD if Objective.PERIOD in wanted else wanted[-1]) in meets
-    if own.interrupted or not proves:
+    if first.interrupted or not proves:
         return replace(best, status=Status.FEASIBLE)
-    ended_by = EndedBy.PROOF if meets == {*wanted} else own.ended_by
+    ended_by = EndedBy.PROOF if meets == {*wanted} else first.ended_by
     return replace(best, status=Status.OPTIMAL, ended_by=ended_by)
 
 

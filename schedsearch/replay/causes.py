@@ -75,8 +75,8 @@ def causes_of(job: Job, pipeline: JobPipeline) -> list[CauseRow]:
         ideal = float(load[-1])
         removed[BUBBLE], gains[BUBBLE] = float(values[-1]) - ideal, float(values[0] - load[0])
         rest = slowest.whole_ms - float(values[0]) - sum(around.values())
-        own = {"ideal": ideal} | removed | around | {"not labelled": rest, "iteration": slowest.whole_ms}
-        for name, ms in own.items():
+        causes = {"ideal": ideal} | removed | around | {"not labelled": rest, "iteration": slowest.whole_ms}
+        for name, ms in causes.items():
             parts.setdefault(name, []).append(ms)
         for name, ms in {**gains, **around}.items():
             alone.setdefault(name, []).append(ms)
@@ -134,10 +134,10 @@ def _lengths(pipeline: JobPipeline, replica: int, run: ReplicaIteration) -> dict
     for (name, number), block in run.blocks.items():
         usual = pipeline.time_ms[name] * pipeline.speeds[replica][name]
         ratios.setdefault(number, []).append(block.time_ms / usual)
-    means = {number: fmean(own) for number, own in ratios.items()}
+    means = {number: fmean(samples) for number, samples in ratios.items()}
     if len(means) < 3:
         return means
-    by_chance = fmean(variance(own) / len(own) for own in ratios.values())
+    by_chance = fmean(variance(samples) / len(samples) for samples in ratios.values())
     between = variance(means.values())
     certain = max(0.0, 1 - by_chance / between) if between else 0.0
     middle = fmean(means.values())

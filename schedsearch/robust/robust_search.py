@@ -125,7 +125,7 @@ def robust_search(
     require_plain(placement, "a search with scenarios", "use schedsearch search without them")
     for scenario in scenarios:
         scenario.conditions.check(placement)
-    starts = [drawn_orders(each, scenarios, draws, seed) for each in given]
+    starts = [drawn_orders(schedule, scenarios, draws, seed) for schedule in given]
     ranked = sorted(range(len(starts)), key=lambda i: value_of(starts[i], level))[:_STARTS]
     some = starts[0]
     cells = some.times.size + some.delays.size + some.times.shape[1] * len(some.order)
@@ -141,12 +141,13 @@ def robust_search(
     chosen = min(ranked, key=lambda i: value_of(starts[i], level))
     best = orders_of(starts[chosen], given[chosen])
     robust = validate(as_soon_as_possible(placement, number, best))
-    bounds = [each.bound_ms(placement, number) for each in scenarios]
+    bounds = [scenario.bound_ms(placement, number) for scenario in scenarios]
     rows, means = [], {}
     for name, schedule in {ROBUST: robust, **schedules}.items():
-        own = [_row(name, schedule, each, bound, seed) for each, bound in zip(scenarios, bounds, strict=True)]
-        rows += own
-        means[name] = _mean([row.mean_ms for row in own], scenarios)
+        pairs = zip(scenarios, bounds, strict=True)
+        new_rows = [_row(name, schedule, scenario, bound, seed) for scenario, bound in pairs]
+        rows += new_rows
+        means[name] = _mean([row.mean_ms for row in new_rows], scenarios)
     return RobustResult(robust, tuple(rows), means, _mean(bounds, scenarios), ending.interrupted)
 
 
@@ -155,7 +156,7 @@ def _mean(values: Sequence[float], scenarios: Sequence[Scenario]) -> float:
 
 
 def _row(name: str, schedule: Schedule, scenario: Scenario, bound_ms: float, seed: int) -> ScenarioRow:
-    found = simulate(schedule, scenario.conditions, _ITERATIONS, seed + 1)
-    error_ms = 1.96 * float(found.iteration_ms.std(ddof=1)) / math.sqrt(_ITERATIONS)
-    p50, p95, p99 = found.percentiles_ms.values()
-    return ScenarioRow(name, scenario.name, found.mean_ms, error_ms, p50, p95, p99, bound_ms)
+    simulated = simulate(schedule, scenario.conditions, _ITERATIONS, seed + 1)
+    error_ms = 1.96 * float(simulated.iteration_ms.std(ddof=1)) / math.sqrt(_ITERATIONS)
+    p50, p95, p99 = simulated.percentiles_ms.values()
+    return ScenarioRow(name, scenario.name, simulated.mean_ms, error_ms, p50, p95, p99, bound_ms)
