@@ -113,15 +113,15 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        found = getattr(importlib.import_module(_HOME_OF[name]), _ALIASES.get(name, name))
+        member = getattr(importlib.import_module(_HOME_OF[name]), _ALIASES.get(name, name))
     except (ImportError, AttributeError) as error:
         if (reason := _reason(error)) is None:
             raise
         raise ImportError(f"schedsearch.{name}: {reason}") from None
     return (
-        importlib.import_module("schedsearch.core.progress").with_bar(name, found)
+        importlib.import_module("schedsearch.core.progress").with_bar(name, member)
         if name in _WITH_BAR
-        else found
+        else member
     )
 
 
@@ -155,11 +155,11 @@ def import_paths() -> dict[str, str]:
 def _others(package: str) -> str | None:
     """Return the folder that is found in the place of a package of ours; None if ours is found."""
     if package in sys.modules:
-        found = [*getattr(sys.modules[package], "__path__", [])]
+        paths = [*getattr(sys.modules[package], "__path__", [])]
     else:
         spec = find_spec(package)
-        found = [] if spec is None else [*(spec.submodule_search_locations or [str(spec.origin)])]
-    return found[0] if found and Path(found[0]).resolve().parent != _ROOT else None
+        paths = [] if spec is None else [*(spec.submodule_search_locations or [str(spec.origin)])]
+    return paths[0] if paths and Path(paths[0]).resolve().parent != _ROOT else None
 
 
 def _reason(error: Exception) -> str | None:

@@ -32,12 +32,12 @@ class Load(Bound):
 
     def value(self, placement: Placement) -> Fraction:
         """Return the stream's ticks of work per micro-batch, each block in its quickest mode."""
-        repeating, lane = placement.per_micro_batch, (self.device, self.stream)
+        plain, lane = placement.per_micro_batch, (self.device, self.stream)
         if lane not in placement.lanes:
             raise ValueError(f"there is no device {lane_name(lane)}")
         number = placement.lanes.index(lane)
-        here = (block.name for block in repeating.blocks if number in placement.lanes_of(block))
-        return Fraction(sum(min(run.time for run in repeating.alternatives(name)) for name in here))
+        here = (block.name for block in plain.blocks if number in placement.lanes_of(block))
+        return Fraction(sum(min(run.time for run in plain.alternatives(name)) for name in here))
 
     def __str__(self) -> str:
         return f"load of device {lane_name((self.device, self.stream))}"

@@ -30,8 +30,8 @@ WHOLE = 100
 _SMALL = 0.1
 """Units of work of the solver's first steps on all blocks of a small batch, enough to prove it."""
 
-Told = Callable[[int, int, str], None]
-"""Told the best value, the bound and the move of an improvement."""
+Tell = Callable[[int, int, str], None]
+"""Called with the best value, the bound and the move of an improvement."""
 
 
 class BlockOrders:
@@ -49,7 +49,7 @@ class BlockOrders:
         bound = self.goal.bound(self.lowered.plain, 1)
         return max(bound, _in_a_row(self.lowered)) if self.goal.one_clock else bound
 
-    def solver(self, schedule: Schedule, bound: int, effort: Effort, seed: int, told: Told) -> Improvement:
+    def solver(self, schedule: Schedule, bound: int, effort: Effort, seed: int, tell: Tell) -> Improvement:
         """Return the improvement by a solver of the best schedule, which is `schedule` or a better one.
 
         It stops at `bound`.
@@ -61,7 +61,7 @@ class BlockOrders:
             budget = RoundBudget(work=work, work_of_states=_SMALL, whole_blocks=WHOLE)
             uses = (QUERIES, STATES, NEIGHBOURHOODS) if is_small else (NEIGHBOURHOODS,)
             goal = replace(self.goal, bound=lambda *_: 0)  # it is known already
-            self.improvement = Improvement(plain, effort, goal, bound, seed, told, budget, uses)
+            self.improvement = Improvement(plain, effort, goal, bound, seed, tell, budget, uses)
         elif self.goal.value(plain) < self.improvement.value:
             self.improvement.begin_with(plain)
         return self.improvement

@@ -70,11 +70,11 @@ class RepetendLimits:
 
     def on(self, placement: Placement) -> Placement:
         """Return the repeating part of a placement, with no more memory than the limit."""
-        part = placement.per_micro_batch
+        plain = placement.per_micro_batch
         if self.memory is None:
-            return part
+            return plain
         most = self.memory
-        return part.with_memory(min(most, c) for c in part.memory or (most,) * part.num_devices)
+        return plain.with_memory(min(most, c) for c in plain.memory or (most,) * plain.num_devices)
 
     def in_words(self, placement: Placement) -> str:
         """Return the limits in words, with times in ms; empty without limits."""
