@@ -75,7 +75,7 @@ schedsearch.search(tight, num_micro_batches, work_limit=work_limit)
 # equal time.
 
 # %%
-schedule = found.rows[-1].found
+schedule = found.rows[-1].solution
 frontier = schedsearch.frontier(schedule, modelled_profile(schedule.placement, A100_SXM_80GB), 40)
 frontier.to_frame().head()
 

@@ -43,8 +43,8 @@ The names that a notebook uses can be taken from this package; each is loaded at
 
 >>> import schedsearch
 >>> stages = schedsearch.stages_of(4, forward_ms=10, backward_ms=20, activation_mib=100, memory_mib=400)
->>> found = schedsearch.compare(stages, ["one_f_one_b", "zb_h1"], num_micro_batches=8)
->>> found.to_frame()[["schedule", "makespan_ms", "peak_memory_mib"]].values.tolist()
+>>> comparison = schedsearch.compare(stages, ["one_f_one_b", "zb_h1"], num_micro_batches=8)
+>>> comparison.to_frame()[["schedule", "makespan_ms", "peak_memory_mib"]].values.tolist()
 [['one_f_one_b', 330.0, 400.0], ['zb_h1', 270.0, 400.0]]
 """
 

@@ -51,9 +51,9 @@ def task(options: LayoutCommandOptions) -> Result:
     source = options.layers or options.model
     lines = [*_shown(found), *(f"{source}: {line}" for line in measured.assumptions)]
     for row in found.rows:
-        if row.found is not None and row.schedule_found is not None:
+        if row.pipeline is not None and row.schedule_found is not None:
             folder = f"{row.schedule}_{row.num_chunks}"
-            texts, others = layout_files(row.found, found.num_micro_batches, row.group)
+            texts, others = layout_files(row.pipeline, found.num_micro_batches, row.group)
             files |= {f"{folder}/{name}": text for name, text in texts.items()}
             files[f"{folder}/schedule.json"] = schedule_to_dict(row.schedule_found)
             orders[folder] = row.schedule_found

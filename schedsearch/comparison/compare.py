@@ -82,7 +82,7 @@ def compare(
     given_rows = [_given(name, *pair) for name, pair in (given or {}).items()]
     split = {name: running.bound_ms.get((VARIANTS.get(name, ("",))[0], True), 0.0) for name in schedules}
     rated = (*given_rows, *(judged(row, split[name]) for name in schedules for row in rows[name]))
-    powered = (replace(row, energy_j=_energy_j(row.found, stages.power_w)) for row in rated)
+    powered = (replace(row, energy_j=_energy_j(row.solution, stages.power_w)) for row in rated)
     return Comparison(num_micro_batches, tuple(powered), running.interrupted)
 
 

@@ -134,11 +134,11 @@ class ComparisonCourse:
             yield ComparedRow(name, variant[0], note=str(error))
             return
         for row in self.by_hand(name, placed, number):
-            if row.found is None:
+            if row.solution is None:
                 yield replace(row, placement=variant[0])
                 continue
-            if row.found.num_micro_batches == number:
-                self.made[variant] = min(self.made.get(variant, row.found), row.found, key=quality)
+            if row.solution.num_micro_batches == number:
+                self.made[variant] = min(self.made.get(variant, row.solution), row.solution, key=quality)
             yield replace(row, makespan_bound_ms=self.bound_of(variant, placed))
 
     def by_hand(self, name: str, placed: PlacedStages, number: int) -> Iterator[ComparedRow]:

@@ -99,8 +99,8 @@ def plan(
         PlacementError: A model's name or size is wrong.
         ClusterError: A cluster is wrong.
 
-    >>> found = plan("gpt3_1.3b", "a100_8", 64, rank_by="simulation")
-    >>> found.best.plan.num_gpus
+    >>> plans = plan("gpt3_1.3b", "a100_8", 64, rank_by="simulation")
+    >>> plans.best.plan.num_gpus
     8
     """
     model = in_bf16(read_model(model)) if isinstance(model, str) else model

@@ -85,8 +85,8 @@ class Orchestrator:
                 procedure.search_orders = self._search_orders
         began, seconds = time.monotonic(), problem.seconds if member is None else member.left_s
         self.effort = Effort(began + seconds, limit=min(problem.work_limit or math.inf, LONGEST_S))
-        self.member, self.told = member, TeamProgress(on_progress)
-        self.account = Account(SOLVERS[problem.solver](), problem.seed, began, self.effort, self.told)
+        self.member, self.progress = member, TeamProgress(on_progress)
+        self.account = Account(SOLVERS[problem.solver](), problem.seed, began, self.effort, self.progress)
         known = Known(
             placement.per_micro_batch, problem.sizes, period_bound(placement), before, seed=problem.seed
         )
@@ -167,7 +167,7 @@ class Orchestrator:
         others: list[Answer] = member.swap(self._answer(Ending()))
         self.effort.spent = spent  # or the leader's next round would end otherwise than alone
         if member.leads:
-            self.told.of_helpers(others, self.problem.wanted, self.account.began)
+            self.progress.of_helpers(others, self.problem.wanted, self.account.began)
         else:
             for answer in others:
                 self._take(answer)

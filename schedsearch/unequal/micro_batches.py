@@ -157,7 +157,7 @@ def unequal_batch(
 
     >>> from placements.shapes import v_shape
     >>> batch = unequal_batch(v_shape(2, 1, 2), [MicroBatchRow(1, "F0", 3.0)])
-    >>> batch.num_micro_batches, [batch.placement.as_run(each).by_name["F0"].time for each in batch.chosen]
+    >>> batch.num_micro_batches, [batch.placement.as_run(modes).by_name["F0"].time for modes in batch.chosen]
     (2, [1, 3])
     """
     return _batch(placement, list(enumerate(rows, 1)), num_micro_batches, unit_mib)

@@ -93,12 +93,12 @@ class ClockChanges(NamedTuple):
 
     Attributes:
         simulation: When each block starts, with the waits for changes of clock.
-        own: Changes of clock within the iteration, for each device.
+        within: Changes of clock within the iteration, for each device.
         per_iteration: The same with that to the next iteration's first clock.
     """
 
     simulation: ClockedIteration
-    own: tuple[int, ...]
+    within: tuple[int, ...]
     per_iteration: tuple[int, ...]
 
 
