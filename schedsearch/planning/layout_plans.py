@@ -125,7 +125,7 @@ def with_best_division(run: UniformRun, limit_gib: float) -> UniformRun:
     degrees, again = run.layout.degrees, run.layout.recomputed_layers
     if degrees.pipeline == 1 or again is not None or not can_divide(run.model):
         return run
-    layers, memory_mib, transfer_ms = layers_of(run, limit_gib)
+    layers, memory_mib, transfer_ms = layers_to_divide(run, limit_gib)
     numbers = degrees.pipeline, run.layout.num_micro_batches, degrees.chunks
     row = layout(layers, *numbers, memory_mib, transfer_ms, work_limit=_WORK).best
     if row is None or row.pipeline is None:
@@ -135,7 +135,7 @@ def with_best_division(run: UniformRun, limit_gib: float) -> UniformRun:
     return divided if fits and divided.iteration_ms * (1 + NEAR_TIE) < run.iteration_ms else run
 
 
-def layers_of(run: UniformRun, limit_gib: float) -> tuple[ModelLayers, float, float]:
+def layers_to_divide(run: UniformRun, limit_gib: float) -> tuple[ModelLayers, float, float]:
     """Return the layers to divide, and the memory (MiB) and transfer (ms) of devices with `limit_gib` GiB.
 
     A tied output layer has a table of its own. What a backward holds for a moment is not in the MiB.

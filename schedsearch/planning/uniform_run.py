@@ -117,10 +117,10 @@ class UniformRun:
         pieces = chunk_pieces(self.plan, self.costs, self.chunks, self.devices, are_whole=True)
         if not NEEDS[self._name][1]:
             return pieces
-        shares = [_weight_share(self.layers_of(chunk)) for chunk in self.chunks]
+        shares = [_weight_share(self.layers_in(chunk)) for chunk in self.chunks]
         return [piece._replace(weight_share=share) for piece, share in zip(pieces, shares, strict=True)]
 
-    def layers_of(self, chunk: range) -> list[tuple[Layer, LayerStrategy]]:
+    def layers_in(self, chunk: range) -> list[tuple[Layer, LayerStrategy]]:
         """Return the layers of a chunk, each with its strategy."""
         layers = layers_of_stage(self.model.layers, chunk.start, chunk.stop)
         return list(zip(layers, self.plan.strategies[chunk.start : chunk.stop], strict=True))

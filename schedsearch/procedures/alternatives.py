@@ -52,7 +52,7 @@ class ScheduleCandidate:
     origin: str
 
 
-def orders_of(schedule: Schedule) -> tuple[tuple[object, ...], ...]:
+def order_key(schedule: Schedule) -> tuple[tuple[object, ...], ...]:
     """Return the order of the blocks on every stream, and their modes, which clocks do not change."""
     return (*schedule.lane_orders, schedule.chosen)
 
@@ -90,7 +90,7 @@ def schedules_of_equal_period(
     effort, known = Effort(limit=work_limit), set[tuple[tuple[object, ...], ...]]()
     limit = reached(result, OBJECTIVES) if limit is None else limit
     for candidate in _candidates(placement, num_micro_batches, result, limit, effort, seed):
-        orders = orders_of(candidate.schedule)
+        orders = order_key(candidate.schedule)
         if orders not in known and keeps_memory(candidate.schedule, limit):
             known.add(orders)
             yield candidate

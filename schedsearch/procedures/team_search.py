@@ -11,7 +11,7 @@ from schedsearch.core.answer import Answer, EndedBy, SearchProgress, SearchRepor
 from schedsearch.core.objective import FINITE, VALUE, Objective
 
 
-def value_of(answer: Answer, objective: Objective) -> float:
+def objective_value(answer: Answer, objective: Objective) -> float:
     """Return an objective's value of an answer, of the period per micro-batch; else infinity."""
     if answer.schedule is None:
         return math.inf
@@ -42,11 +42,11 @@ def best_of(first: Answer, others: Iterable[Answer], wanted: Sequence[Objective]
     answers = [first, *others]
     if impossible := [answer for answer in answers if answer.status is Status.INFEASIBLE]:
         return impossible[0]
-    best = min(answers, key=lambda answer: [value_of(answer, objective) for objective in wanted])
+    best = min(answers, key=lambda answer: [objective_value(answer, objective) for objective in wanted])
     if best.schedule is None:
         return first
     if wanted[-1] in FINITE and wanted[0] in (Objective.PERIOD, *FINITE):
-        shortest = min(answers, key=lambda answer: value_of(answer, wanted[-1]))
+        shortest = min(answers, key=lambda answer: objective_value(answer, wanted[-1]))
         best = replace(best, schedule=shortest.schedule)
     names = ("period_bound", "universal_bound", "makespan_bound", "device_span_bound")
     best = replace(
@@ -55,7 +55,7 @@ def best_of(first: Answer, others: Iterable[Answer], wanted: Sequence[Objective]
         queries=sum(answer.queries for answer in answers),
         **{name: getattr(first, name) for name in ("seconds", "work", "strategies", "ended_by")},
     )
-    meets = {objective for objective in wanted if value_of(best, objective) <= bound_of(best, objective)}
+    meets = {name for name in wanted if objective_value(best, name) <= bound_of(best, name)}
     proves = (Objective.PERIOD if Objective.PERIOD in wanted else wanted[-1]) in meets
     if first.interrupted or not proves:
         return replace(best, status=Status.FEASIBLE)
@@ -83,7 +83,7 @@ class TeamProgress:
         """Tell where a helper is better than all that was told; `began` is of `time.monotonic`."""
         for objective in {Objective.PERIOD, *FINITE} & {*objectives}:
             for number, answer in enumerate(answers, 2):
-                value, before = value_of(answer, objective), self._best.get(objective)
+                value, before = objective_value(answer, objective), self._best.get(objective)
                 if value < (math.inf if before is None or before.best is None else before.best):
                     seconds, name = time.monotonic() - began, f"worker {number}"
                     self(SearchProgress(objective, value, bound_of(answer, objective), 0, seconds, name))

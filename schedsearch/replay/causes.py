@@ -21,7 +21,7 @@ from statistics import fmean, variance
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.replay.job import Job, ReplicaIteration, inputs_of
+from schedsearch.replay.job import Job, ReplicaIteration, chain_inputs
 from schedsearch.replay.pipeline import JobPipeline, medians_of_delays, stage_shares, waits_of
 
 BUBBLE = "bubble of the order"
@@ -91,7 +91,7 @@ def _simulated(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a replica's time and its busiest device's load with each set of causes removed, in ms."""
     kept = {cause: (_SUBSETS & bit) == 0 for cause, bit in _BIT.items()}
-    inputs = inputs_of(job.device)
+    inputs = chain_inputs(job.device)
     stage = stage_shares(pipeline.time_ms)
     length = _lengths(pipeline, replica, run)
     end: dict[tuple[str, int], NDArray[np.float64]] = {}

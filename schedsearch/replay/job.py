@@ -119,7 +119,7 @@ def job_of(table: TraceTable, tensor_parallel: int = 1) -> Job:
     names = [f"F{n}" for n in stages]
     names += [f"{kind}{n}" for n in reversed(stages) for kind in ("IW" if is_split else "B")]
     device = {name: n for name in names for n, stages in stage_of.items() if int(name[1:]) in stages}
-    period, inputs = _micro_batches_of_iteration(spans, places), inputs_of(device)
+    period, inputs = _micro_batches_of_iteration(spans, places), chain_inputs(device)
     steps: dict[int, dict[int, list[Span]]] = defaultdict(lambda: defaultdict(list))
     for rank, place in places.items():
         for span in _numbered(spans[rank], period):
@@ -148,7 +148,7 @@ def job_of(table: TraceTable, tensor_parallel: int = 1) -> Job:
     return Job(table.job, device, iterations, (*table.lines, *(f"{table.job}: {line}" for line in lines)))
 
 
-def inputs_of(device: Mapping[str, int]) -> dict[str, str]:
+def chain_inputs(device: Mapping[str, int]) -> dict[str, str]:
     """Return the block whose output each block of a job takes: the one before it in the chain."""
     chain = [name for name in device if name[0] != "W"]
     weights = {name: f"I{name[1:]}" for name in device if name[0] == "W"}

@@ -12,7 +12,7 @@ from statistics import fmean, median, median_low, stdev
 from typing import NamedTuple
 
 from placements import Block, Kind, Placement
-from schedsearch.replay.job import Job, MeasuredBlock, ReplicaIteration, inputs_of
+from schedsearch.replay.job import Job, MeasuredBlock, ReplicaIteration, chain_inputs
 from schedsearch.schedule import Instance
 
 TICK_MS = 0.001
@@ -97,9 +97,9 @@ def job_pipeline(job: Job, delays: Delays | None = None) -> JobPipeline:
         job: The job.
         delays: Usual delays of blocks; None for those of the trace.
     """
-    inputs, held = inputs_of(job.device), [1] * job.num_devices
+    inputs, held = chain_inputs(job.device), [1] * job.num_devices
     for run in job.runs:
-        for device, order in enumerate(orders_of(run, job.device)):
+        for device, order in enumerate(measured_orders(run, job.device)):
             now = 0
             for name, _ in order:
                 now += memory_of(name, job.device)
@@ -137,7 +137,7 @@ def usual_delays(job: Job) -> Delays:
     measured_ms = sum(run.measured_ms for run in job.runs)
 
     def error_ms(usual: Delays) -> float:
-        ends = (ends_ms(usual.times(run), usual, job, orders_of(run, job.device)) for run in job.runs)
+        ends = (ends_ms(usual.times(run), usual, job, measured_orders(run, job.device)) for run in job.runs)
         return abs(sum(max(times.values()) for times in ends) - measured_ms)
 
     return min(medians_of_delays(job), means, key=error_ms)
@@ -173,7 +173,7 @@ def ends_ms(
         job: The job, which says what blocks wait for.
         orders: Order of each device; they keep all waits.
     """
-    inputs, end = inputs_of(job.device), dict[Instance, float]()
+    inputs, end = chain_inputs(job.device), dict[Instance, float]()
     idle, done = [0.0] * len(orders), [0] * len(orders)
     while len(end) < len(times):
         before = len(end)
@@ -197,7 +197,7 @@ def order_bound_ms(times: Mapping[Instance, float], delays: Delays, job: Job) ->
     A device computes its load after the least time to the start of one of its blocks, and before the least
     time from the end of one.
     """
-    inputs, names = inputs_of(job.device), [*job.device]
+    inputs, names = chain_inputs(job.device), [*job.device]
     sent = {
         name: delays.beyond_ms(name)
         for name, source in inputs.items()
@@ -284,7 +284,7 @@ def block_times(job: Job) -> dict[str, list[float]]:
     return times
 
 
-def orders_of(run: ReplicaIteration, device: Mapping[str, int]) -> tuple[tuple[Instance, ...], ...]:
+def measured_orders(run: ReplicaIteration, device: Mapping[str, int]) -> tuple[tuple[Instance, ...], ...]:
     """Return the order in which each device ran its blocks."""
     ran = sorted(run.blocks, key=lambda i: (run.blocks[i].start_ms, run.blocks[i].end_ms))
     devices = range(1 + max(device.values()))
@@ -293,8 +293,8 @@ def orders_of(run: ReplicaIteration, device: Mapping[str, int]) -> tuple[tuple[I
 
 def waits_of(job: Job, run: ReplicaIteration) -> list[Wait]:
     """Return the wait before each block of an iteration, by the begins of the blocks."""
-    device, inputs, waits = job.device, inputs_of(job.device), list[Wait]()
-    for order in orders_of(run, device):
+    device, inputs, waits = job.device, chain_inputs(job.device), list[Wait]()
+    for order in measured_orders(run, device):
         idle_ms = -math.inf
         for name, number in order:
             block, source = run.blocks[name, number], inputs.get(name, "")

@@ -22,9 +22,9 @@ from schedsearch.replay.pipeline import (
     Orders,
     Variant,
     ends_ms,
+    measured_orders,
     memory_of,
     order_bound_ms,
-    orders_of,
     with_equal_stages,
     with_halves,
 )
@@ -174,7 +174,7 @@ def best_orders(made: Mapping[str, Variant], work_limit: float, seed: int = 0) -
 
 def _best_order(job: Job, pipeline: JobPipeline, limits: SharedLimits, seed: int) -> Schedule:
     """Return the order that is best for the iterations on average, with mean times."""
-    usual = Counter(orders_of(run, job.device) for run in job.runs).most_common(1)[0][0]
+    usual = Counter(measured_orders(run, job.device) for run in job.runs).most_common(1)[0][0]
     share = SharedLimits(limits.share()["work_limit"])
     number = 1 + max(n for order in usual for _, n in order)
     runs = [run for run in job.runs if run.num_micro_batches == number]
@@ -279,7 +279,7 @@ def _makespan_ms(
     job: Job, pipeline: JobPipeline, run: ReplicaIteration, orders: Orders | None = None
 ) -> float:
     """Return a replica's time with its measured times, in given orders or in its own."""
-    orders = orders_of(run, job.device) if orders is None else orders
+    orders = measured_orders(run, job.device) if orders is None else orders
     return max(ends_ms(pipeline.delays.times(run), pipeline.delays, job, orders).values())
 
 

@@ -53,7 +53,7 @@ class DrawnOrders(NamedTuple):
     movable: NDArray[np.bool_]
 
 
-def orders_of(drawn: DrawnOrders, schedule: Schedule) -> list[list[Instance]]:
+def current_orders(drawn: DrawnOrders, schedule: Schedule) -> list[list[Instance]]:
     """Return the current orders of all devices, read from the arrays made of a schedule."""
     instances = [(name, micro_batch) for _, micro_batch, name in schedule.blocks]
     orders: list[list[Instance]] = [[] for _ in drawn.free]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from schedsearch.results import TableResult
 from schedsearch.robust.annealing import annealed
-from schedsearch.robust.drawn_orders import drawn_orders, orders_of
+from schedsearch.robust.drawn_orders import current_orders, drawn_orders
 from schedsearch.robust.scenarios import Scenario, weights_of
 from schedsearch.schedule import Schedule, as_soon_as_possible, require_plain
 from schedsearch.simulation.conditions import ConditionsError
@@ -111,7 +111,7 @@ def robust_search(
         ConditionsError: There is no schedule or no scenario, or a number is out of its range.
         PlacementError: The placement has modes or streams.
     """
-    from schedsearch.robust.swaps import anneal, value_of  # loads numba, which is slow
+    from schedsearch.robust.swaps import anneal, current_ticks  # loads numba, which is slow
 
     if not schedules or not scenarios:
         raise ConditionsError(f"{'schedules' if not schedules else 'scenarios'}: is empty; give at least one")
@@ -126,7 +126,7 @@ def robust_search(
     for scenario in scenarios:
         scenario.conditions.check(placement)
     starts = [drawn_orders(schedule, scenarios, draws, seed) for schedule in given]
-    ranked = sorted(range(len(starts)), key=lambda i: value_of(starts[i], level))[:_STARTS]
+    ranked = sorted(range(len(starts)), key=lambda i: current_ticks(starts[i], level))[:_STARTS]
     some = starts[0]
     cells = some.times.size + some.delays.size + some.times.shape[1] * len(some.order)
     work_of_step = cells * max(_WORK_OF_CELL, _WORK_OF_ENTRY / some.times.shape[1])
@@ -138,8 +138,8 @@ def robust_search(
                 take = functools.partial(anneal, starts[i], level)
                 for _ in annealed(take, effort, seed=seed + 1000 * turn, **options):
                     pass
-    chosen = min(ranked, key=lambda i: value_of(starts[i], level))
-    best = orders_of(starts[chosen], given[chosen])
+    chosen = min(ranked, key=lambda i: current_ticks(starts[i], level))
+    best = current_orders(starts[chosen], given[chosen])
     robust = validate(as_soon_as_possible(placement, number, best))
     bounds = [scenario.bound_ms(placement, number) for scenario in scenarios]
     rows, means = [], {}

@@ -19,7 +19,7 @@ _CRITICAL = 0.9
 """Share of the steps that swap neighbours on a draw's critical path; the others swap any neighbours."""
 
 
-def value_of(g: DrawnOrders, quantile: float) -> float:
+def current_ticks(g: DrawnOrders, quantile: float) -> float:
     """Return the objective of the current orders in ticks; see `timed`."""
     nodes = len(g.times)
     begins, missing, ready = np.zeros_like(g.times), np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
