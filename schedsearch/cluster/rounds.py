@@ -1,4 +1,4 @@
-"""Jobs and GPUs of the next round, such that received times come near an allocation's shares.
+"""Jobs and GPUs of the next round: received times come near an allocation's shares.
 
 The module does not know the policy behind the shares, nor the steps of a round.
 """
@@ -183,7 +183,7 @@ class RoundScheduler:
         return chosen
 
     def _placed(self, number: int, chosen: Sequence[int]) -> Iterator[Assignment]:
-        """Yield candidates with their GPUs: larger ones first, and of equal size those that keep their GPUs.
+        """Yield candidates with their GPUs: larger candidates first; at equal size, those on their old GPUs.
 
         Consolidated ones choose next, then unconsolidated ones, which take the servers with the least free
         GPUs. A candidate that cannot run in the servers left waits.

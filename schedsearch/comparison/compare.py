@@ -91,8 +91,8 @@ def _check(
 ) -> None:
     if not isinstance(stages, StageChain):
         raise SearchError(
-            f"stages: a {type(stages).__name__} is not a chain of stages; give what stages_of or read_stages "
-            "returns"
+            f"stages: a {type(stages).__name__} is not a chain of stages; give one of stages_of or "
+            "read_stages"
         )
     if isinstance(schedules, str):
         raise SearchError(f"schedules: {schedules!r} is not a list; write [{schedules!r}]")

@@ -231,7 +231,7 @@ class Frontier(FileResult):
         return min(self.plans, key=lambda plan: plan.energy_mj)
 
     def at(self, deadline_ms: float) -> FrequencyPlan:
-        """Return the plan of least energy until a deadline, such as the end of a straggler's iteration.
+        """Return the plan of least energy until a deadline, for example a straggler's end.
 
         This is the last plan not later than the deadline: min(T*, T') of Perseus (Sec. 3.1). Where the
         blocking power depends on the clock, it is of these plans the one of least energy until the deadline:

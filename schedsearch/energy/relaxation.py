@@ -149,7 +149,7 @@ class RelaxedPlan(NamedTuple):
 
 
 def relaxed_plans(points: Iterable[Breakpoint], falling_ms: Iterable[float]) -> Iterator[RelaxedPlan]:
-    """Yield the relaxed plan for each deadline; beyond the ends of the frontier that of the nearest end.
+    """Yield the relaxed plan for each deadline; beyond the frontier, the plan at its nearest end.
 
     Breakpoints and deadlines are given longest first. Only two breakpoints are held at a time; all are taken
     if all deadlines are.

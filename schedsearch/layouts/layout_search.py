@@ -39,7 +39,7 @@ _MODEL_WORK = 2.0
 def best_layout(
     problem: LayoutProblem, starts: Sequence[Sizes] = (), work_limit: float = 20.0
 ) -> LayoutSearch:
-    """Search the best layout from some starts, such as the even layout; return it with a bound on all.
+    """Search the best layout from given starts; return it with a bound on all layouts.
 
     The limit of work is in units of about a second.
     """

@@ -184,7 +184,7 @@ class _Setting:
         parts = np.diff(firsts[np.cumsum((0, *answer.best))])
         row = self._priced(layout_of_sizes(self.num_devices, self.layers.parts, tuple(parts.tolist())), row)
         assert row.iteration_ms is not None, "it fits"
-        assert round(row.iteration_ms * 10**PLACES) == answer.ticks, "the schedule takes what was searched"
+        assert round(row.iteration_ms * 10**PLACES) == answer.ticks, "the schedule takes the searched time"
         bound_ms = math.ceil(min(answer.bound, answer.ticks)) / 10**PLACES
         return replace(row, bound_ms=bound_ms, status=PROVED if answer.is_proved else BOUNDED)
 

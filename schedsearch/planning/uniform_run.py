@@ -198,7 +198,7 @@ class UniformRun:
         return replace(self.schedule, placement=placement)
 
     def to_order(self, memory: tuple[int, ...]) -> Placement:
-        """Return the placement in which orders are compared: updates take what no order hides of them."""
+        """Return the placement to compare orders in: updates take only the time that no order hides."""
         return self._placement_with(self.shortest_updates_ms, memory)
 
     def _placement_with(self, updates_ms: Sequence[float], memory: tuple[int, ...]) -> Placement:

@@ -107,7 +107,7 @@ class Orchestrator:
 
     @property
     def _beyond_s(self) -> float:
-        """Seconds beyond a time limit that are left for what is nearly there."""
+        """Seconds beyond the time limit for searches that are nearly done."""
         return max(1.0, _SHARE_BEYOND * self.problem.seconds)
 
     def _run(self) -> Ending:

@@ -273,7 +273,7 @@ def _ways(hurt: _HurtJob) -> Iterator[tuple[str, _Way]]:
     yield "reordered", lost if job.lost else hurt.ordered(job.unmoved, same)
     chosen = job.rerouted()
     rule = best = hurt.by_rule(chosen)
-    yield "rule", _Way("in turn, by what is ready" if rule else "does not fit the memory", rule)
+    yield "rule", _Way("in turn, ready blocks first" if rule else "does not fit the memory", rule)
     for seed in range(hurt.seed + 1, hurt.seed + _SHUFFLES + 1):
         if best is not None and hurt.ms(best) <= hurt.bound_ms:
             break

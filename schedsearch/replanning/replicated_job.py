@@ -220,7 +220,7 @@ Slow = tuple[dict[Copy, float], dict[tuple[Copy, Copy], float]]
 
 
 def slow_of(words: Iterable[object]) -> Slow:
-    """Return slow devices and links by words such as ``1@2:1.5`` and ``0@2-1@2:3``.
+    """Read slow devices and links, as ``1@2:1.5`` and ``0@2-1@2:3``.
 
     Raises:
         ReplanError: A word has another form.

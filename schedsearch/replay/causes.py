@@ -1,4 +1,4 @@
-"""The time of an iteration by cause: its ideal, and what each cause adds to it.
+"""The time of an iteration by cause: its ideal, and the time that each cause adds.
 
 An iteration is simulated with each set of causes removed. A block's time is a product: the mean over all
 stages, times the stage's share, the device's speed beside the same stage of other replicas, the micro-batch's

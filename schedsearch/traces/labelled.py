@@ -129,7 +129,7 @@ def _rows(column: array[float], width: int) -> NDArray[np.float64]:
 
 
 def _innermost(ranges: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return for each (time, process) the row of the range that began last of those that hold it, or -1."""
+    """Return the row of the innermost range around each (time, process); -1 without one."""
     innermost, opened = np.full(len(points), -1), defaultdict[float, list[int]](list)
     times = np.concatenate([ranges[:, 0], points[:, 0]])
     for row in np.argsort(times, kind="stable").tolist():  # at equal times ranges come first

@@ -107,7 +107,7 @@ def _read_rank(path: Path, ranks: int, chunks: int, number: int) -> _Run:
 
 
 def _blocks(fields: Field, name: str, kind: str, order: Sequence[tuple[int, int]]) -> list[_Block]:
-    """Return the blocks of a kind in an iteration; `order` is of those that do not say what they are."""
+    """Return an iteration's blocks of a kind; `order` names them where the trace does not."""
     starts, ends = (
         [cell.number() for cell in fields.get(f"{name}_{column}", []).items()] for column in ("start", "end")
     )

@@ -84,7 +84,7 @@ def read_micro_batches(
         if rules is None:
             if lengths:
                 raise MicroBatchError(
-                    "has lengths, and nothing says what blocks take of them; give search.length_rules"
+                    "has lengths, but block times per length are missing; give search.length_rules"
                 )
             return _batch(placement, rows, num_micro_batches, unit_mib)
         if num_micro_batches not in (None, len(lengths)):

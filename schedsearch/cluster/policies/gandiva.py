@@ -87,7 +87,7 @@ def _worth(demand: Demand) -> dict[JobPair, float]:
 
 
 def _equal_shares(demand: Demand, units: list[tuple[str, ...]]) -> FloatArray:
-    """Return the shares such that each job or pair has an equal number of GPUs of each type on average.
+    """Return shares that give each job or pair the same mean number of GPUs of each type.
 
     A unit that would so run more than all the time runs all the time, divided among types in the same way.
     """

@@ -18,7 +18,7 @@ SLACK = 1e-8
 
 
 class Policy(Protocol):
-    """A policy that decides which jobs run where, for what share of the time.
+    """A policy: decides which jobs run on which GPUs, and their shares of the time.
 
     A policy may keep state between decisions: all decisions of a run go to one object, in order of time.
     With ``fills_idle_gpus = False`` a GPU to which the policy gives no job idles in simulations.

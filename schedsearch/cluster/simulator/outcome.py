@@ -168,7 +168,7 @@ class Outcome:
             return ""
         return (
             f"{self.reason}: {wanted - done} of {wanted} jobs are not done at {self.end_s / 3600:.1f} h, "
-            f"{wanted - len(self.measured)} of them have not arrived; averages are of those that are done"
+            f"{wanted - len(self.measured)} of them have not arrived; averages are over the done jobs"
         )
 
     @cached_property

@@ -93,7 +93,7 @@ class OrderChoice:
     @property
     def plan(self) -> FrequencyPlan:
         """Return the chosen schedule's plan."""
-        assert self.best.plan is not None, "only what has a plan is chosen"
+        assert self.best.plan is not None, "only orders with a plan are chosen"
         return self.best.plan
 
     @property
