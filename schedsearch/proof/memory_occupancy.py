@@ -113,8 +113,7 @@ class MemoryOccupancy(Bound):
 @lru_cache(maxsize=8)
 def memory_occupancy(placement: Placement) -> MemoryOccupancy | None:
     """Return the best bound on any timeline, or None where memory bounds nothing."""
-    candidates = map(memory_occupancy_on, timelines(repeated(placement)))
-    bounds = [bound for bound in candidates if bound is not None]
+    bounds = filter(None, map(memory_occupancy_on, timelines(repeated(placement))))
     return max(bounds, key=lambda bound: bound.value(placement), default=None)
 
 
@@ -133,8 +132,7 @@ def memory_occupancy_on(timeline: Timeline, unused: Sequence[Fraction] = ()) -> 
     if placement.free_memory is None or not any(b.memory or b.transient for b in placement.blocks):
         return None
     states = device_states(placement)
-    candidates = (_priced(timeline, unused, known) for known in ([(), states] if states else [()]))
-    bounds = [bound for bound in candidates if bound is not None]
+    bounds = filter(None, (_priced(timeline, unused, known) for known in ([(), states] if states else [()])))
     return max(bounds, key=lambda bound: bound.value(placement, unused), default=None)
 
 

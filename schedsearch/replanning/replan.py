@@ -206,8 +206,7 @@ class _HurtJob:
         assert lowered is not None, "it has one stream"
         plain = dispatched(lowered, range(self.job.total))
         ready = None if plain is None else self.settled(lowered.schedule(plain))
-        schedules = [schedule for schedule in (ready, self.in_order(chosen)) if schedule is not None]
-        return min(schedules, key=self.ms, default=None)
+        return min(filter(None, (ready, self.in_order(chosen))), key=self.ms, default=None)
 
     def ordered(self, chosen: tuple[Chosen, ...], begin_with: Schedule | None) -> _Way:
         """Search the order of blocks for a given choice of copies."""
