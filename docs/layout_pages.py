@@ -24,7 +24,7 @@ from placements.planners.hybrid.uniform import Degrees, Layout, chunk_sizes
 from placements.trainers.layout import layout_of_sizes
 from placements.trainers.megatron_layout import MegatronPipeline, read_notation
 from schedsearch.layouts.layouts import DOES_NOT_FIT, layout
-from schedsearch.planning.layout_plans import layers_of
+from schedsearch.planning.layout_plans import layers_to_divide
 from schedsearch.planning.planner import TRAINED, in_bf16, plan
 from schedsearch.planning.uniform_run import UniformRun
 
@@ -47,7 +47,7 @@ def found_layout(row: Mapping[str, Any]) -> dict[str, Any]:
     p, number = degrees.pipeline, _MICRO_BATCHES * degrees.pipeline
     usual = Layout(degrees, 1, number, recompute=row["recompute"])
     run = UniformRun(model, cluster, usual, TRAINED, overlap=True)
-    layers, *limits = layers_of(run, cluster.whole.memory_gib - _RESERVE_GIB)
+    layers, *limits = layers_to_divide(run, cluster.whole.memory_gib - _RESERVE_GIB)
     even = MegatronPipeline(layout_of_sizes(p, layers.parts, chunk_sizes(model, p * row["chunks"])))
     layouts = layout(layers, p, number, row["chunks"], *limits, {"even": even}, _WORK)
     best, given = layouts.rows[0], layouts.given["even"]

@@ -75,7 +75,7 @@ schedsearch.search(tight, num_micro_batches, work_limit=work_limit)
 # one comes from `schedsearch profile`. Savings are against maximum clocks over an equal time.
 
 # %%
-schedule = comparison.rows[-1].found
+schedule = comparison.rows[-1].solution
 frontier = schedsearch.frontier(schedule, modelled_profile(schedule.placement, A100_SXM_80GB), 40)
 frontier.to_frame().head()
 

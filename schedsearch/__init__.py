@@ -43,8 +43,8 @@ The names that a notebook uses can be taken from this package; each is loaded at
 
 >>> import schedsearch
 >>> stages = schedsearch.stages_of(4, forward_ms=10, backward_ms=20, activation_mib=100, memory_mib=400)
->>> found = schedsearch.compare(stages, ["one_f_one_b", "zb_h1"], num_micro_batches=8)
->>> found.to_frame()[["schedule", "makespan_ms", "peak_memory_mib"]].values.tolist()
+>>> comparison = schedsearch.compare(stages, ["one_f_one_b", "zb_h1"], num_micro_batches=8)
+>>> comparison.to_frame()[["schedule", "makespan_ms", "peak_memory_mib"]].values.tolist()
 [['one_f_one_b', 330.0, 400.0], ['zb_h1', 270.0, 400.0]]
 """
 
@@ -113,15 +113,15 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        found = getattr(importlib.import_module(_HOME_OF[name]), _ALIASES.get(name, name))
+        member = getattr(importlib.import_module(_HOME_OF[name]), _ALIASES.get(name, name))
     except (ImportError, AttributeError) as error:
         if (reason := _reason(error)) is None:
             raise
         raise ImportError(f"schedsearch.{name}: {reason}") from None
     return (
-        importlib.import_module("schedsearch.core.progress").with_bar(name, found)
+        importlib.import_module("schedsearch.core.progress").with_bar(name, member)
         if name in _WITH_BAR
-        else found
+        else member
     )
 
 
@@ -155,11 +155,11 @@ def import_paths() -> dict[str, str]:
 def _others(package: str) -> str | None:
     """Return the folder that is found in the place of a package of ours; None if ours is found."""
     if package in sys.modules:
-        found = [*getattr(sys.modules[package], "__path__", [])]
+        paths = [*getattr(sys.modules[package], "__path__", [])]
     else:
         spec = find_spec(package)
-        found = [] if spec is None else [*(spec.submodule_search_locations or [str(spec.origin)])]
-    return found[0] if found and Path(found[0]).resolve().parent != _ROOT else None
+        paths = [] if spec is None else [*(spec.submodule_search_locations or [str(spec.origin)])]
+    return paths[0] if paths and Path(paths[0]).resolve().parent != _ROOT else None
 
 
 def _reason(error: Exception) -> str | None:

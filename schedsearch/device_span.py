@@ -20,8 +20,8 @@ def device_spans(schedule: Schedule) -> NDArray[np.int64]:
     """Return the ticks from each device's first start to its last end; shape ``(num_devices,)``."""
     spans = []
     for device in range(schedule.placement.num_devices):
-        starts = {each: schedule.start_of[each] for each in schedule.order(device)}
-        end = max((schedule.end_of[each] for each in starts), default=0)
+        starts = {instance: schedule.start_of[instance] for instance in schedule.order(device)}
+        end = max((schedule.end_of[instance] for instance in starts), default=0)
         spans.append(end - min(starts.values(), default=0))
     return np.array(spans, dtype=np.int64)
 
@@ -54,9 +54,9 @@ def with_least_device_span(schedule: Schedule) -> Schedule:
         ]
         edges += [Edge(one[-1], other[0], schedule.block(*one[-1]).time, 1) for one in here for other in here]
     instances, system = numbered(edges)
-    found = system.min_period()
-    assert found is not None, "a valid schedule keeps its own orders"
-    starts = dict(zip(instances, found[1], strict=True))
+    solution = system.min_period()
+    assert solution is not None, "a valid schedule keeps its own orders"
+    starts = dict(zip(instances, solution[1], strict=True))
     origin = min(starts.values())
     blocks = [ScheduledBlock(ticks - origin, n, name) for (name, n), ticks in starts.items()]
     return replace(schedule, blocks=tuple(blocks))

@@ -57,8 +57,8 @@ def memory_edges(
                     rounds = 0 if period is None else (run.start - tick) // period
                     is_before = period is not None or tick <= run.start
                     if is_before and (rounds or released.instance != run.instance):
-                        found = tick + rounds * (period or 0), released.instance, ticks, -rounds
-                        last[released.block.stream] = max(last.get(released.block.stream, found), found)
+                        wait = tick + rounds * (period or 0), released.instance, ticks, -rounds
+                        last[released.block.stream] = max(last.get(released.block.stream, wait), wait)
                 for _, name, ticks, rounds in last.values():
                     yield Edge(name, run.instance, ticks, rounds)
 
@@ -72,11 +72,11 @@ def no_sooner(waits: Iterable[tuple[Instance, Instance, int]]) -> dict[Instance,
     for earlier, later, ticks in waits:
         if not ticks:
             direct.setdefault(later, []).append(earlier)
-    found: dict[Instance, set[Instance]] = {}
+    before: dict[Instance, set[Instance]] = {}
     for later in direct:
         reached, new = set[Instance](), [later]
         while new:
-            new = [each for one in new for each in direct.get(one, ()) if each not in reached]
+            new = [earlier for one in new for earlier in direct.get(one, ()) if earlier not in reached]
             reached.update(new)
-        found[later] = reached
-    return found
+        before[later] = reached
+    return before

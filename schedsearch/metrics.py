@@ -64,8 +64,8 @@ def memory_over_time(
         Ticks, ascending, and units of `Block.memory`; both of shape ``(num_blocks_on_device,)``.
     """
     order = schedule.order(device)
-    starts = np.array([schedule.start_of[each] for each in order], dtype=np.int64)
-    blocks = [schedule.block(*each) for each in order]
+    starts = np.array([schedule.start_of[instance] for instance in order], dtype=np.int64)
+    blocks = [schedule.block(*instance) for instance in order]
     units = [block.host_memory if on_host else block.memory_on(device) for block in blocks]
     return starts, np.cumsum(units, dtype=np.int64) + (0 if on_host else schedule.placement.static[device])
 
@@ -77,10 +77,10 @@ def needed_over_time(schedule: Schedule, device: int) -> tuple[NDArray[np.int64]
         Ticks, ascending, each once, and units of `Block.memory`; both of shape ``(num_changes,)``.
     """
     changes: Counter[int] = Counter()
-    for each in schedule.order(device):
-        block = schedule.block(*each)
-        changes[schedule.start_of[each]] += block.memory_on(device) + block.transient
-        changes[schedule.end_of[each]] -= block.transient
+    for instance in schedule.order(device):
+        block = schedule.block(*instance)
+        changes[schedule.start_of[instance]] += block.memory_on(device) + block.transient
+        changes[schedule.end_of[instance]] -= block.transient
     ticks = sorted(changes)
     held = np.cumsum([changes[tick] for tick in ticks], dtype=np.int64)
     return np.array(ticks, dtype=np.int64), held + schedule.placement.static[device]
@@ -94,7 +94,7 @@ def peak_memory(schedule: Schedule) -> NDArray[np.int64]:
     shape is ``(num_devices,)``.
     """
     static = schedule.placement.static
-    peaks = [needed_over_time(schedule, d)[1].max(initial=each) for d, each in enumerate(static)]
+    peaks = [needed_over_time(schedule, d)[1].max(initial=units) for d, units in enumerate(static)]
     return np.array(peaks, dtype=np.int64)
 
 

@@ -123,11 +123,11 @@ def _modes_in_words(placement: Placement, cells: Iterable[_Cell]) -> list[str]:
 def _mode_letters(placement: Placement) -> dict[str, str]:
     """Return a letter for each mode except the first of a decision, a different one while letters last."""
     modes = dict.fromkeys(name for decision in placement.decisions for name in decision.names[1:])
-    found: dict[str, str] = {}
+    letters: dict[str, str] = {}
     for mode in modes:
         free = [letter for letter in mode + ascii_letters if letter.isalpha()]
-        found[mode] = next((letter for letter in free if letter not in found.values()), free[0])
-    return found
+        letters[mode] = next((letter for letter in free if letter not in letters.values()), free[0])
+    return letters
 
 
 def shortened(rows: Sequence[str], near: int = 0) -> list[str]:
@@ -145,14 +145,14 @@ def shortened(rows: Sequence[str], near: int = 0) -> list[str]:
             of_devices.setdefault(device[1], []).append(row)
         else:
             others.append(row)
-    found = list(of_devices.values())
-    if len(found) <= _MAX_ROWS:
+    by_device = list(of_devices.values())
+    if len(by_device) <= _MAX_ROWS:
         return list(rows)
-    kept = {*range(5), *range(near - 2, near + 3), len(found) - 1}
+    kept = {*range(5), *range(near - 2, near + 3), len(by_device) - 1}
     lines: list[str] = []
-    for previous, device_number in pairwise([-1, *sorted(kept & {*range(len(found))})]):
+    for previous, device_number in pairwise([-1, *sorted(kept & {*range(len(by_device))})]):
         skipped = device_number - previous - 1
-        lines += [f"... {skipped} more devices ..."] * (skipped > 0) + found[device_number]
+        lines += [f"... {skipped} more devices ..."] * (skipped > 0) + by_device[device_number]
     return lines + others
 
 

@@ -105,7 +105,7 @@ class Repetend:
     def blocks(self) -> Mapping[Instance, Block]:
         """The block, in its chosen mode, of every (name, micro-batch of the repetend) that runs."""
         as_run = [self.as_run(n).by_name for n in range(self.micro_batches)]
-        return {(name, n): each[name] for name in self.start for n, each in enumerate(as_run) if name in each}
+        return {(name, n): run[name] for name in self.start for n, run in enumerate(as_run) if name in run}
 
     @cached_property
     def first_starts(self) -> Mapping[Instance, int]:
@@ -193,13 +193,13 @@ class Repetend:
         cycles = [self.cycle(lane) for lane in range(len(self.placement.lanes))]
         waits: list[Edge[Instance]] = []
         if self.placement.has_streams:
-            runs = (Run(each, self.blocks[each], start) for each, start in self.first_starts.items())
+            runs = (Run(i, self.blocks[i], start) for i, start in self.first_starts.items())
             waits = list(memory_edges(self.placement, runs, self.period))
-        found = Repetend.of_min_period(
+        repetend = Repetend.of_min_period(
             self.placement, self.micro_batches, cycles, shortest, self.period, self.chosen, waits
         )
-        assert found is not None, "a repetend keeps its own order"
-        return found
+        assert repetend is not None, "a repetend keeps its own order"
+        return repetend
 
     @classmethod
     def of_min_period(
@@ -229,18 +229,18 @@ class Repetend:
         Returns:
             The repetend; None where the orders make a circle, or need a longer period.
         """
-        as_run = [placement.as_run(each) for each in chosen] or [placement] * micro_batches
+        as_run = [placement.as_run(modes) for modes in chosen] or [placement] * micro_batches
         edges = input_edges(as_run)
         for cycle in cycles:
             edges += order_edges(as_run, cycle)
         instances, system = numbered([*edges, *waits])
-        longest_block = max(block.time for each in as_run for block in each.blocks)
-        found = system.min_period(min(max(shortest, longest_block), longest), longest)
-        if found is None:
+        longest_block = max(block.time for plain in as_run for block in plain.blocks)
+        solution = system.min_period(min(max(shortest, longest_block), longest), longest)
+        if solution is None:
             return None
-        period, ticks = found
+        period, ticks = solution
         starts = dict(zip(instances, ticks, strict=True))
-        every = {(block.name, n): 0 for n, each in enumerate(as_run) for block in each.blocks}
+        every = {(block.name, n): 0 for n, plain in enumerate(as_run) for block in plain.blocks}
         return cls.from_first_starts(placement, micro_batches, period, every | starts, chosen)
 
     def cycle(self, lane: int) -> Cycle:
@@ -255,14 +255,14 @@ class Repetend:
 
 def input_edges(as_run: Sequence[Placement]) -> list[Edge[Instance]]:
     """Return the edges from each block's inputs to the block, for a repetend's micro-batches as they run."""
-    found: dict[str, list[tuple[int, int, Edge[Instance]]]] = {}
-    for n, each in enumerate(as_run):
-        for block in each.blocks:
-            edges = found.setdefault(block.name, [])
+    edges_of: dict[str, list[tuple[int, int, Edge[Instance]]]] = {}
+    for n, plain in enumerate(as_run):
+        for block in plain.blocks:
+            edges = edges_of.setdefault(block.name, [])
             for i, name in enumerate(block.after):
-                ticks = each.by_name[name].time + each.transfer_time(name, block.name)
+                ticks = plain.by_name[name].time + plain.transfer_time(name, block.name)
                 edges.append((i, n, Edge((name, n), (block.name, n), ticks, 0)))
-    return [edge for edges in found.values() for _, _, edge in sorted(edges)]
+    return [edge for edges in edges_of.values() for _, _, edge in sorted(edges)]
 
 
 def order_edges(as_run: Sequence[Placement], cycle: Cycle) -> list[Edge[Instance]]:

@@ -44,5 +44,5 @@ class FileResult(TableResult):
         Raises:
             ValueError: The file cannot be read, is of another kind or is wrong; one line with its name first.
         """
-        found: Self = cls.presentation().load(cls, path)
-        return found
+        result: Self = cls.presentation().load(cls, path)
+        return result

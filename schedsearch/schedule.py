@@ -72,8 +72,8 @@ def require_plain(placement: Placement, what: str, instead: str) -> None:
         PlacementError: The check fails; the line names the blocks with modes, the streams, the function that
             cannot take them (`what`, as ``simulate``), and the remedy (as ``use schedsearch search``).
     """
-    found = [f"modes of {some(placement.decision_of)}"] if placement.decisions else []
-    _require_none(placement, what, instead, found)
+    features = [f"modes of {some(placement.decision_of)}"] if placement.decisions else []
+    _require_none(placement, what, instead, features)
 
 
 def require_one_stream(placement: Placement, what: str, instead: str) -> None:
@@ -81,16 +81,16 @@ def require_one_stream(placement: Placement, what: str, instead: str) -> None:
     _require_none(placement, what, instead, [])
 
 
-def _require_none(placement: Placement, what: str, instead: str, found: list[str]) -> None:
+def _require_none(placement: Placement, what: str, instead: str, features: list[str]) -> None:
     """Raise an error about the features found, and about streams if the placement has any."""
     if streams := sorted({stream for _, stream in placement.lanes} - {COMPUTE}):
-        found.append(f"the stream{'s' * (len(streams) > 1)} {', '.join(streams)}")
+        features.append(f"the stream{'s' * (len(streams) > 1)} {', '.join(streams)}")
     elif placement.has_streams:
-        found.append("memory of hosts")
-    if found:
+        features.append("memory of hosts")
+    if features:
         raise PlacementError(
-            f"{placement.name} has {' and '.join(found)}, which {what} cannot take yet; {instead}, or leave "
-            "them out of the placement"
+            f"{placement.name} has {' and '.join(features)}, which {what} cannot take yet; {instead}, or "
+            "leave them out of the placement"
         )
 
 
@@ -179,11 +179,11 @@ class Schedule(FileResult):
     @cached_property
     def runs_of(self) -> Mapping[str, tuple[int, ...]]:
         """Map each block to the micro-batches that run it; blocks that none runs are left out."""
-        found: dict[str, list[int]] = {}
+        numbers: dict[str, list[int]] = {}
         for name, n in sorted(self.start_of):
-            found.setdefault(name, []).append(n)
+            numbers.setdefault(name, []).append(n)
         return {
-            block.name: tuple(found[block.name]) for block in self.placement.blocks if block.name in found
+            block.name: tuple(numbers[block.name]) for block in self.placement.blocks if block.name in numbers
         }
 
     @property
@@ -260,8 +260,8 @@ def waits_in_order(
     chosen: Sequence[Chosen] = (),
 ) -> dict[Instance, list[tuple[Instance, int]]]:
     """Return the waits of each instance: for its inputs, and for its predecessor on each lane."""
-    time = {each: block.time for each, block in instances(placement, num_micro_batches, chosen)}
-    waits: dict[Instance, list[tuple[Instance, int]]] = {each: [] for each in time}
+    time = {instance: block.time for instance, block in instances(placement, num_micro_batches, chosen)}
+    waits: dict[Instance, list[tuple[Instance, int]]] = {instance: [] for instance in time}
     for earlier, later, ticks in dependencies(placement, num_micro_batches, chosen):
         waits[later].append((earlier, time[earlier] + ticks))
     for lane, order in enumerate(orders):
@@ -318,9 +318,9 @@ def _starts_at_once(waits: Waits[Instance]) -> dict[Instance, int] | None:
     Two instances that swap memory between a device and its host do so. None if some can never start.
     """
     edges = [Edge(earlier, later, ticks, 0) for later, before in waits.items() for earlier, ticks in before]
-    found, system = numbered(edges)
+    nodes, system = numbered(edges)
     least = system.min_period()
-    return None if least is None else dict.fromkeys(waits, 0) | dict(zip(found, least[1], strict=True))
+    return None if least is None else dict.fromkeys(waits, 0) | dict(zip(nodes, least[1], strict=True))
 
 
 def _run_side_by_side(

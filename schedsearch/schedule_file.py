@@ -73,7 +73,7 @@ def schedule_to_dict(schedule: Schedule, result: Answer | None = None) -> dict[s
         "search_seconds": result.seconds if result else 0.0,
         **({"search": search_to_dict(result)} if result else {}),
         **modes_to_dict(schedule.placement, schedule.chosen),
-        "blocks": [_block_to_list(schedule, each) for each in schedule.blocks],
+        "blocks": [_block_to_list(schedule, run) for run in schedule.blocks],
     }
 
 
@@ -89,9 +89,9 @@ def _certificate_to_dict(schedule: Schedule, result: Answer) -> dict[str, Any] |
     lowered = _lanes_as_devices(schedule)
     if lowered is None:
         return certificate_to_dict(certificate_of(schedule.placement, result))
-    found = lowered.lower(result)
-    assert isinstance(found, Answer)
-    return certificate_to_dict(certificate_of(lowered.plain, found))
+    answer = lowered.lower(result)
+    assert isinstance(answer, Answer)
+    return certificate_to_dict(certificate_of(lowered.plain, answer))
 
 
 def _lanes_as_devices(schedule: Schedule) -> Lowered | None:
@@ -272,10 +272,10 @@ def _read_claims(data: Field) -> Claims:
 
 def _read_repetend(data: Field, schedule: Schedule) -> Repetend:
     """Return the repetend of a file without checking it."""
-    found = data["repetend"]
-    found.mapping(remedy="there is a certificate of it; give both")
+    repetend = data["repetend"]
+    repetend.mapping(remedy="there is a certificate of it; give both")
     micro_batches = data["micro_batches_per_repetend"].whole()
-    return repetend_from_dict(found, schedule.placement, micro_batches, data["period"].whole())
+    return repetend_from_dict(repetend, schedule.placement, micro_batches, data["period"].whole())
 
 
 def _read_block(row: Field, wanted: str, length: int) -> ScheduledBlock:

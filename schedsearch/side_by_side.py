@@ -42,13 +42,13 @@ def run(
     No instance starts before its tick in `not_before`. Instances that wait for each other in a cycle are
     missing in the result.
     """
-    missing = {each: len(waits.get(each, ())) for each in blocks}
-    ready = {each: not_before.get(each, 0) for each in blocks}
+    missing = {instance: len(waits.get(instance, ())) for instance in blocks}
+    ready = {instance: not_before.get(instance, 0) for instance in blocks}
     followers: dict[tuple[Instance, bool], list[tuple[Instance, int]]] = {}
     for later, before in waits.items():
         for earlier, ticks, from_end in before:
             followers.setdefault((earlier, from_end), []).append((later, ticks))
-    coming = [(ready[each], each) for each, number in missing.items() if not number]
+    coming = [(ready[instance], instance) for instance, number in missing.items() if not number]
     heapq.heapify(coming)
     starts: dict[Instance, int] = {}
     ends: dict[Instance, int] = {}
@@ -64,24 +64,24 @@ def run(
                 heapq.heappush(coming, (ready[later], later))
 
     while coming or left:
-        following = min((now + math.ceil(left[each] * slowed[each]) for each in left), default=None)
+        following = min((now + math.ceil(left[i] * slowed[i]) for i in left), default=None)
         if coming and (following is None or coming[0][0] < following):
             following = coming[0][0]
         assert following is not None
-        for each in left:
-            left[each] -= (following - now) / slowed[each]
+        for instance in left:
+            left[instance] -= (following - now) / slowed[instance]
         now = following
-        for each in [each for each, work in left.items() if work <= 0]:
-            ends[each] = now
-            del left[each]
-            tell((each, True))
+        for instance in [instance for instance, work in left.items() if work <= 0]:
+            ends[instance] = now
+            del left[instance]
+            tell((instance, True))
         while coming and coming[0][0] <= now:
-            _, each = heapq.heappop(coming)
-            starts[each] = now
-            left[each] = Fraction(blocks[each].time)
-            tell((each, False))
+            _, instance = heapq.heappop(coming)
+            starts[instance] = now
+            left[instance] = Fraction(blocks[instance].time)
+            tell((instance, False))
         streams = _running(placement, blocks, left)
-        slowed = {each: _slowed(placement, blocks[each], streams) for each in left}
+        slowed = {instance: _slowed(placement, blocks[instance], streams) for instance in left}
     return starts, ends
 
 
@@ -90,9 +90,9 @@ def _running(
 ) -> list[set[str]]:
     """Return the streams of each device that run a block."""
     streams: list[set[str]] = [set() for _ in range(placement.num_devices)]
-    for each in running:
-        for device in blocks[each].devices:
-            streams[device].add(blocks[each].stream)
+    for instance in running:
+        for device in blocks[instance].devices:
+            streams[device].add(blocks[instance].stream)
     return streams
 
 

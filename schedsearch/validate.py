@@ -111,8 +111,8 @@ def _as_run(schedule: Schedule) -> list[_Blocks]:
 def _check_complete(schedule: Schedule, blocks: Sequence[_Blocks]) -> None:
     expected = {
         (block.name, micro_batch)
-        for micro_batch, own in enumerate(blocks)
-        for block in own.values()
+        for micro_batch, by_name in enumerate(blocks)
+        for block in by_name.values()
         if block.time and (block.kind is not Kind.O or micro_batch == schedule.num_micro_batches - 1)
     }
     seen: set[tuple[str, int]] = set()
@@ -135,11 +135,11 @@ def _check_dependencies(
 ) -> None:
     inputs_of: dict[int, list[tuple[Block, dict[str, int]]]] = {}
     last = schedule.num_micro_batches - 1
-    for micro_batch, own in enumerate(blocks):
-        if id(own) not in inputs_of:
-            running = [block for block in own.values() if block.time]
-            inputs_of[id(own)] = [(block, _inputs(schedule, own, block)) for block in running]
-        for block, inputs in inputs_of[id(own)]:
+    for micro_batch, by_name in enumerate(blocks):
+        if id(by_name) not in inputs_of:
+            running = [block for block in by_name.values() if block.time]
+            inputs_of[id(by_name)] = [(block, _inputs(schedule, by_name, block)) for block in running]
+        for block, inputs in inputs_of[id(by_name)]:
             run = run_of[block.name, last if block.kind is Kind.O else micro_batch]
             for name, delay in inputs.items():
                 source = run_of.get((name, micro_batch))
@@ -156,16 +156,16 @@ def _check_dependencies(
 def _inputs(schedule: Schedule, blocks: _Blocks, block: Block) -> dict[str, int]:
     """Return a block's inputs with transfer ticks; an input that does not run is replaced by its inputs."""
     delays = schedule.placement.transfer_time
-    found: dict[str, int] = {}
+    delay_of: dict[str, int] = {}
     missing = [(name, delays(name, block.name)) for name in block.after]
     while missing:
         name, delay = missing.pop()
-        if found.get(name, -1) >= delay:
+        if delay_of.get(name, -1) >= delay:
             continue
-        found[name] = delay
+        delay_of[name] = delay
         if not blocks[name].time:
-            missing += [(each, delay + delays(each, name)) for each in blocks[name].after]
-    return {name: delay for name, delay in found.items() if blocks[name].time}
+            missing += [(source, delay + delays(source, name)) for source in blocks[name].after]
+    return {name: delay for name, delay in delay_of.items() if blocks[name].time}
 
 
 def _check_exclusive(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -> None:
@@ -194,10 +194,10 @@ def _check_memory(schedule: Schedule, on_devices: Sequence[Sequence[_Run]]) -> N
     static, mib = placement.static_memory or (0,) * placement.num_devices, placement.memory_unit_mib
     unit = "" if mib is None else "MiB " if mib == 1 else f"x {mib:g} MiB "
     for device, runs in enumerate(on_devices):
-        own = [(run.block.memory_on(device), run.block.transient) for run in runs]
+        on_device = [(run.block.memory_on(device), run.block.transient) for run in runs]
         on_host = [(run.block.host_memory, 0) for run in runs]
         for where, capacity, begin, units in (
-            (f"device {device}", placement.memory, static[device], own),
+            (f"device {device}", placement.memory, static[device], on_device),
             (f"the host of device {device}", placement.host_memory, 0, on_host),
         ):
             if capacity is None:
@@ -228,8 +228,8 @@ def _ends(schedule: Schedule, as_run: Sequence[_Blocks]) -> Mapping[tuple[str, i
     if not schedule.placement.slowdown:
         return nominal
     factors = {}
-    for each in schedule.placement.slowdown:
-        (one, other), (of_one, of_other) = each.streams, each.factors
+    for slowdown in schedule.placement.slowdown:
+        (one, other), (of_one, of_other) = slowdown.streams, slowdown.factors
         factors[one, other], factors[other, one] = Fraction(str(of_one)), Fraction(str(of_other))
 
     def slowed(block: Block, device: int, beside: Sequence[Block]) -> Fraction:

@@ -60,7 +60,7 @@ def read_model(options: CompareOptions) -> tuple[StageChain, OwnSchedules]:
     for row in best.rows:
         chunks_in_words = f" of {row.num_chunks} chunks" if row.num_chunks > 1 else ""
         rows[f"best layout, {row.schedule}{chunks_in_words}"] = row
-    return chain, {name: _own(row, layers, memory_mib) for name, row in rows.items() if row.found}
+    return chain, {name: _own(row, layers, memory_mib) for name, row in rows.items() if row.pipeline}
 
 
 def read_unequal(options: CompareOptions, stages: StageChain) -> UnequalModel | None:
@@ -92,7 +92,7 @@ def _limited(chain: StageChain, options: CompareOptions) -> StageChain:
 
 
 def _own(row: LayoutRow, layers: ModelLayers, memory_mib: float | None) -> tuple[PlacedStages, Schedule]:
-    assert row.found is not None and row.schedule_found is not None, "it has a layout"
-    placed = place_layout(row.found, layers, memory_mib)
+    assert row.pipeline is not None and row.schedule_found is not None, "it has a layout"
+    placed = place_layout(row.pipeline, layers, memory_mib)
     bound = "" if row.bound_ms is None else f", none is under {row.bound_ms:,.6g} ms"
     return replace(placed, notes=(f"{row.layout}{bound}",)), row.schedule_found

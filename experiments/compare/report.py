@@ -68,6 +68,6 @@ def _facts(row: ComparedRow) -> list[Fact]:
 
 
 def _files(found: Comparison) -> list[Fact]:
-    names = {row.schedule: f"schedules/{row.schedule}.json" for row in found.rows if row.found is not None}
+    names = {row.schedule: f"schedules/{row.schedule}.json" for row in found.rows if row.solution is not None}
     tables = [Fact(file, "the table", link=file) for file in ("compare.csv", "compare.json")]
     return tables + [Fact(file, f"the schedule {name}", link=file) for name, file in names.items()]

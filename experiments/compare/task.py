@@ -51,7 +51,7 @@ def task(options: CompareOptions) -> Result:
         raise OptionError(f"schedules: none fits ({why})")
     files = files_of(found, Path(options.stages), costs)
     if options.export:
-        schedules = {row.schedule: row.found for row in found.rows if row.found}
+        schedules = {row.schedule: row.solution for row in found.rows if row.solution}
         files["trace.json"] = partial(write_perfetto, rows=schedules, keys=costs.to_dict())
     return Result(
         figures={
@@ -70,9 +70,9 @@ def task(options: CompareOptions) -> Result:
 def files_of(found: Comparison, stages: Path, costs: CostSource) -> dict[str, object]:
     """Return the comparison, each schedule and the page as files."""
     schedules = {
-        f"schedules/{row.schedule}.json": schedule_to_dict(row.found) | costs.to_dict()
+        f"schedules/{row.schedule}.json": schedule_to_dict(row.solution) | costs.to_dict()
         for row in found.rows
-        if row.found is not None
+        if row.solution is not None
     }
     whole = found.to_dict() | {"stages": str(stages)} | costs.to_dict()
     page = {"report.html": comparison_page(found, stages, costs)} if schedules else {}

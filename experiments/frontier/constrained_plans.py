@@ -197,7 +197,7 @@ def _switched_form(
     others: Mapping[str, FrequencyPlan] | None = None,
 ) -> ConstrainedPlan:
     """Return the plan whose clocks change seldom, also beside plans that keep one of its two limits."""
-    own, changes, limits = found.changes.own, found.changes.per_iteration, found.limits
+    own, changes, limits = found.changes.within, found.changes.per_iteration, found.limits
     losses = {"loss": _loss(frontier, found.plan, deadline_ms)}
     note = f"{_more_or_less(losses['loss'])} energy than the plan without limits"
     for name, other in (others or {}).items():

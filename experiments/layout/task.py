@@ -17,7 +17,7 @@ from placements.trainers.layers import ModelLayers
 from schedsearch.figures.perfetto import write_perfetto
 from schedsearch.layouts.layouts import COLUMNS, NOT_APPLICABLE, BestLayouts, LayoutRow, layout
 from schedsearch.planning.explanation import in_words
-from schedsearch.planning.layout_plans import layers_of
+from schedsearch.planning.layout_plans import layers_to_divide
 from schedsearch.planning.uniform_run import UniformRun, layout_in_words
 from schedsearch.schedule_file import schedule_to_dict
 from schedsearch.traces.measured_layers import read_measured
@@ -51,9 +51,9 @@ def task(options: LayoutCommandOptions) -> Result:
     source = options.layers or options.model
     lines = [*_shown(found), *(f"{source}: {line}" for line in measured.assumptions)]
     for row in found.rows:
-        if row.found is not None and row.schedule_found is not None:
+        if row.pipeline is not None and row.schedule_found is not None:
             folder = f"{row.schedule}_{row.num_chunks}"
-            texts, others = layout_files(row.found, found.num_micro_batches, row.group)
+            texts, others = layout_files(row.pipeline, found.num_micro_batches, row.group)
             files |= {f"{folder}/{name}": text for name, text in texts.items()}
             files[f"{folder}/schedule.json"] = schedule_to_dict(row.schedule_found)
             orders[folder] = row.schedule_found
@@ -99,7 +99,7 @@ def _of_model(options: LayoutCommandOptions) -> tuple[ModelLayers, float, float]
     assert isinstance(inputs.costs, FrameworkCosts), "computed ones"
     run = UniformRun(inputs.model, inputs.cluster, layout, inputs.costs.options, overlap=True)
     limit_gib = inputs.cluster.whole.memory_gib - PlanQuestion.reserve_gib
-    layers, memory_mib, transfer_ms = layers_of(run, limit_gib)
+    layers, memory_mib, transfer_ms = layers_to_divide(run, limit_gib)
     lines = (
         f"{layout_in_words(layout)}, batch {layout.batch}, on {in_words(inputs.cluster)}",
         f"{inputs.in_words}, without the optimizer's update",

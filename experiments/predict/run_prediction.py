@@ -103,7 +103,7 @@ def stage_memory(run: UniformRun, stage: int, name: str = "") -> list[StageTenso
     where = plan.micro_batch_size, plan.num_micro_batches, plan.group(stage), run.costs.options
     found = dict[tuple[str, ...], StageTensor]()
     for chunk in run.chunks_on(stage):
-        layers = [layer_memory(layer, how, *where) for layer, how in run.layers_of(run.chunks[chunk])]
+        layers = [layer_memory(layer, how, *where) for layer, how in run.layers_in(run.chunks[chunk])]
         last = _last_at_peak(layers) if chunk == running else -1
         for i, items in enumerate(layers):
             for kind, tensor, num_bytes, rule in items:

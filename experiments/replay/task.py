@@ -31,7 +31,7 @@ from schedsearch.replay.pipeline import (
     Variant,
     block_times,
     job_pipeline,
-    orders_of,
+    measured_orders,
 )
 from schedsearch.replay.replay import (
     EQUAL,
@@ -271,7 +271,7 @@ def _timelines(each: _Replayed) -> dict[str, Schedule]:
     """Return the iteration of median time, as measured, simulated and in better orders, by their titles."""
     replayed = sorted(each.iterations, key=attrgetter("measured_ms"))[len(each.iterations) // 2]
     run = max(each.job.steps[replayed.step], key=attrgetter("measured_ms"))
-    own = orders_of(run, each.job.device)
+    own = measured_orders(run, each.job.device)
     rows = {
         "measured": as_measured(each.pipeline, run),
         "simulated": as_replayed(*each.made[ORDER], run, own),

@@ -122,7 +122,7 @@ def _made_by_hand(
     if isinstance(kind, StagesPlacement):
         samples = number * kind.placed().num_samples
         rows = compare(kind.stages, list(NEEDS), samples, num_chunks=kind.num_chunks).rows
-        fitting = {row.schedule: row.found for row in rows if row.found}
+        fitting = {row.schedule: row.solution for row in rows if row.solution}
         return fitting, {row.schedule: row.note for row in rows}
     if problem.batch is not None or not found.placement.is_plain:
         by_hand: dict[str, Schedule] = {}

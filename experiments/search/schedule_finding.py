@@ -53,7 +53,7 @@ def find_schedule(
     with SearchBar(placement.tick_ms) as bar:
         result = _searched(options.search, placement, batch, bar)
     if result.schedule is not None:
-        return result.schedule, result, tuple(bar.told)
+        return result.schedule, result, tuple(bar.reports)
     if result.interrupted:
         raise Interrupted("interrupted before a schedule was found")
     if result.status is Status.UNKNOWN:

@@ -83,16 +83,16 @@ def applicable(placement: Placement, num_micro_batches: int) -> dict[str, Schedu
         empty where none fits.
 
     >>> from placements.shapes import v_shape
-    >>> found = applicable(v_shape(4, 1, 2).with_memory(4), num_micro_batches=8)
-    >>> {name: schedule.makespan for name, schedule in found.items()}
+    >>> schedules = applicable(v_shape(4, 1, 2).with_memory(4), num_micro_batches=8)
+    >>> {name: schedule.makespan for name, schedule in schedules.items()}
     {'one_f_one_b': 33}
     """
-    found: dict[str, Schedule] = {}
+    schedules: dict[str, Schedule] = {}
     for name, make in HAND_MADE.items():
         try:
             schedule = validate(make(placement, num_micro_batches))
         except (UnsuitablePlacementError, InvalidScheduleError):
             continue
-        if schedule != found.get("one_f_one_b"):
-            found[name] = schedule
-    return found
+        if schedule != schedules.get("one_f_one_b"):
+            schedules[name] = schedule
+    return schedules

@@ -161,8 +161,8 @@ def pipedream(given: Given, num_micro_batches: int) -> Orders | Schedule:
         ahead = -(-sum(len(later.devices) for later in given.stages[place:]) // number)
         for i, device in enumerate(stage.devices):
             forward, backward = (named[StageCopy(name, i)] for name in (stage.forward, stage.backward))
-            own = replace(stage, forward=forward, backward=backward)
-            visits = [(own, n) for n in range(i, num_micro_batches, number)]
+            stage_copy = replace(stage, forward=forward, backward=backward)
+            visits = [(stage_copy, n) for n in range(i, num_micro_batches, number)]
             orders[device] = in_turns(visits, visits, ahead - 1)
             if number > 1:
                 takes[placement.decision_of[forward]] = number

@@ -65,8 +65,8 @@ def _made(placement: Placement, number: int, make: Maker, chosen: Chosen) -> Ite
     """Yield the valid schedules of a maker for given choices of modes."""
     as_run = placement.as_run(chosen)
     if as_run.is_plain:
-        for found in _attempt(make, as_run, number):
-            yield from _attempt(Schedule, placement, number, found.blocks, (chosen,) * number)
+        for schedule in _attempt(make, as_run, number):
+            yield from _attempt(Schedule, placement, number, schedule.blocks, (chosen,) * number)
         return
     for base in _attempt(make, _computing(placement), number):
         for ahead in _AHEAD:
@@ -82,15 +82,15 @@ def _without_copies(placement: Placement) -> Chosen:
     return tuple(next(iter(_on_compute(placement, i)), 0) for i in range(len(placement.decisions)))
 
 
-def _on_compute(placement: Placement, decision: int) -> list[int]:
-    """Return the choices of a decision that run on the streams ``compute`` alone."""
-    own = placement.decisions[decision]
-    found = []
-    for number, choice in enumerate(own.choices):
-        blocks = [choice.by_name.get(name, placement.by_name[name]) for name in own.blocks]
+def _on_compute(placement: Placement, i: int) -> list[int]:
+    """Return the choices of decision `i` that run on the streams ``compute`` alone."""
+    decision = placement.decisions[i]
+    numbers = []
+    for number, choice in enumerate(decision.choices):
+        blocks = [choice.by_name.get(name, placement.by_name[name]) for name in decision.blocks]
         if all(block.stream == COMPUTE for block in blocks if block.time):
-            found.append(number)
-    return found
+            numbers.append(number)
+    return numbers
 
 
 def _with_copies(placement: Placement, number: int, chosen: Chosen, base: Schedule, ahead: int) -> Schedule:
@@ -119,12 +119,12 @@ def _plans(placement: Placement, number: int, make: Maker) -> Iterator[tuple[str
     decisions = placement.decisions
     names = dict.fromkeys(name for decision in decisions for name in decision.names)
     for name in names:
-        yield f"all {name}", tuple(each.names.index(name) if name in each.names else 0 for each in decisions)
+        yield f"all {name}", tuple(d.names.index(name) if name in d.names else 0 for d in decisions)
     by_stage = _by_stage(placement, number, make)
     if by_stage is not None:
         yield "each stage what it can afford", by_stage
     for name in names:
-        choices = {i: each.names.index(name) for i, each in enumerate(decisions) if name in each.names}
+        choices = {i: d.names.index(name) for i, d in enumerate(decisions) if name in d.names}
         if all(choice in _on_compute(placement, i) for i, choice in choices.items()):
             continue
         order = sorted(choices, key=lambda i: placement.by_name[decisions[i].blocks[0]].devices)
@@ -146,7 +146,7 @@ def _by_stage(placement: Placement, number: int, make: Maker) -> Chosen | None:
         return None
     for device, room in enumerate(placement.free_memory):
         on_device = {block.name for block in placement.on(device)}
-        here = [i for i, each in enumerate(placement.decisions) if on_device & set(each.blocks)]
+        here = [i for i, decision in enumerate(placement.decisions) if on_device & set(decision.blocks)]
         fits = []
         for mix in islice(product(*(_on_compute(placement, i) for i in here)), _MAX_MIXES):
             for i, choice in zip(here, mix, strict=True):

@@ -23,12 +23,12 @@ def computing_blocks(placement: Placement) -> Placement | None:
         return None
     ticks_after: dict[str, dict[str, int]] = {}  # of a block, from the end of each computing one before it
     for block in placement.topological_order:
-        own = ticks_after[block.name] = {}
+        ticks_from = ticks_after[block.name] = {}
         for name in block.after:
             time, transfer = placement.by_name[name].time, placement.transfer_time(name, block.name)
             before = {name: -time} if name in kept else ticks_after[name]
             for source, ticks in before.items():
-                own[source] = max(own.get(source, 0), ticks + time + transfer)
+                ticks_from[source] = max(ticks_from.get(source, 0), ticks + time + transfer)
     blocks = tuple(
         replace(b, after=tuple(ticks_after[b.name])) for b in placement.topological_order if b.name in kept
     )

@@ -101,7 +101,7 @@ def _moved_up(given: Given, tick_of: Mapping[Instance, int]) -> Mapping[Instance
     One after the other in the order of their ticks, each block moves to the first gap after what it waits
     for. A forward block does not pass a tick at which its device holds as much as any ever did before.
     """
-    blocks, found = given.placement.by_name, dict(tick_of)
+    blocks, new_tick_of = given.placement.by_name, dict(tick_of)
     device_of = {name: block.devices[0] for name, block in blocks.items()}
     length = {name: 1 if block.kind is Kind.F else 2 for name, block in blocks.items()}
     num_devices, end = given.placement.num_devices, max(tick_of.values(), default=0) + 3
@@ -115,17 +115,17 @@ def _moved_up(given: Given, tick_of: Mapping[Instance, int]) -> Mapping[Instance
     for (name, _), tick in tick_of.items():
         put(name, tick)
     most = held.max()
-    for (name, n), tick in sorted(tick_of.items(), key=lambda each: (each[1], device_of[each[0][0]])):
+    for (name, n), tick in sorted(tick_of.items(), key=lambda item: (item[1], device_of[item[0][0]])):
         device, ticks = device_of[name], length[name]
-        waits = [found[earlier, n] + length[earlier] for earlier in blocks[name].after]
-        first = max([*waits, found[name, n - 1] + ticks if n else 0])
+        waits = [new_tick_of[earlier, n] + length[earlier] for earlier in blocks[name].after]
+        first = max([*waits, new_tick_of[name, n - 1] + ticks if n else 0])
         if ticks == 1:
             first += 1 + max(np.flatnonzero(held[device, first:tick] >= most).tolist(), default=-1)
         if (gap := is_taken[device].find(bytes(ticks), first, tick + ticks - 1)) >= 0:
             put(name, tick, -1)
             put(name, gap)
-            found[name, n] = gap
-    return found
+            new_tick_of[name, n] = gap
+    return new_tick_of
 
 
 def _closed_up(given: Given, tick_of: Mapping[Instance, int], num_micro_batches: int) -> Orders:

@@ -224,5 +224,5 @@ def hanayo(given: Given, num_micro_batches: int) -> Orders:
                 orders[device].append((name, n))
                 place[n] += 1
                 free[device] = ready[n] = tick + ticks
-        tick = min((each for each in (*free.values(), *ready) if each > tick), default=tick)
+        tick = min((later for later in (*free.values(), *ready) if later > tick), default=tick)
     return orders

@@ -73,7 +73,7 @@ def interleavings(placement: Placement, num_micro_batches: int) -> Iterator[Sche
         choices += [(_AHEAD[0], [_even(number, size)]) for size in larger if size <= number]
     for ahead, groups in choices:
         for sizes in groups:
-            orders = dict(takewhile(lambda each: _fits(placement, *each), _orders(given, sizes, ahead)))
+            orders = dict(takewhile(lambda item: _fits(placement, *item), _orders(given, sizes, ahead)))
             if len(orders) == num_devices:
                 with contextlib.suppress(CyclicOrderError):
                     yield in_orders(placement, number, orders)

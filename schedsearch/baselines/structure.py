@@ -85,8 +85,8 @@ def pipelines(placement: Placement) -> Chains:
     graph.add_nodes_from(block.name for block in order)
     groups = [[block for block in order if block.name in group] for group in nx.connected_components(graph)]
     groups.sort(key=lambda group: order.index(group[0]))
-    found = [_pipeline(placement, blocks) for blocks in groups]
-    return found if all(found) else []
+    chains = [_pipeline(placement, blocks) for blocks in groups]
+    return chains if all(chains) else []
 
 
 def _pipeline(placement: Placement, blocks: Sequence[Block]) -> list[BaselineStage]:
@@ -102,12 +102,12 @@ def _pipeline(placement: Placement, blocks: Sequence[Block]) -> list[BaselineSta
     weights: dict[str, str] = {}
     for block in blocks:
         if block.kind is Kind.W:
-            own = [b.name for b in backward if b.name in block.after and b.devices == block.devices]
-            if placement.successors[block.name] or len(own) != 1 or own[0] in weights:
+            partners = [b.name for b in backward if b.name in block.after and b.devices == block.devices]
+            if placement.successors[block.name] or len(partners) != 1 or partners[0] in weights:
                 return []
-            if not {*block.after} <= {*names[: names.index(own[0]) + 1]}:
+            if not {*block.after} <= {*names[: names.index(partners[0]) + 1]}:
                 return []
-            weights[own[0]] = block.name
+            weights[partners[0]] = block.name
     if (kinds, len(weights)) not in (({Kind.B}, 0), ({Kind.I}, len(backward))):
         return []
     pairs = zip(forward, backward, strict=True)
@@ -119,8 +119,8 @@ def _slices(placement: Placement) -> Chains:
     slice_of = {block.name: block.sequence_slice for block in placement.blocks}
     chains = []
     for i in range(placement.num_slices):
-        own = [block for block in placement.topological_order if slice_of[block.name] == i]
-        alone = [replace(b, after=tuple(name for name in b.after if slice_of[name] == i)) for b in own]
+        blocks = [block for block in placement.topological_order if slice_of[block.name] == i]
+        alone = [replace(b, after=tuple(name for name in b.after if slice_of[name] == i)) for b in blocks]
         chains.append(_pipeline(placement, alone))
     alike = len({tuple(stage.devices for stage in chain) for chain in chains}) == 1
     return chains if len(chains) > 1 and alike and chains[0] else []
@@ -149,10 +149,10 @@ class PipelineForm:
             UnsuitablePlacementError: The placement has another form; the message begins with the schedule's
                 name.
         """
-        found = self.read(placement)
-        halves = {stage.weight is not None for chain in found for stage in chain}
-        if found and halves <= {split} and self.holds(found, placement):
-            return found
+        chains = self.read(placement)
+        halves = {stage.weight is not None for chain in chains for stage in chain}
+        if chains and halves <= {split} and self.holds(chains, placement):
+            return chains
         backward, option = ("split", " placement.split_backward=true") if split else ("whole", "")
         raise UnsuitablePlacementError(
             f"schedule: {schedule} needs {self.what} with {backward} backward, which {placement.name} is not",
@@ -168,8 +168,8 @@ def _rounds(stages: Sequence[BaselineStage], turning: bool = False) -> int:
     devices = [stage.devices for stage in stages]
     there = list(dict.fromkeys(devices))
     both, rounds = (there, there[::-1] if turning else there), len(devices) // len(there)
-    expected = [each for i in range(rounds) for each in both[i % 2]]
-    return rounds if devices == expected and all(len(each) == 1 for each in there) else 0
+    expected = [device_set for i in range(rounds) for device_set in both[i % 2]]
+    return rounds if devices == expected and all(len(device_set) == 1 for device_set in there) else 0
 
 
 def _is_x(chains: Chains, _: Placement) -> bool:
@@ -245,10 +245,10 @@ class Given:
     @property
     def by_device(self) -> dict[int, list[BaselineStage]]:
         """The stages of the first chain by device, in the order of the chain."""
-        found: dict[int, list[BaselineStage]] = {}
+        stages_on: dict[int, list[BaselineStage]] = {}
         for stage in self.stages:
-            found.setdefault(stage.device, []).append(stage)
-        return found
+            stages_on.setdefault(stage.device, []).append(stage)
+        return stages_on
 
     def check_number(self, minimum: int, num_micro_batches: int) -> None:
         """Raise an error if the number of micro-batches is below a rule's minimum."""
@@ -277,10 +277,10 @@ def by_hand(
         def made(placement: Placement, num_micro_batches: int, *options: Any) -> Schedule:
             plain = placement.per_micro_batch
             given = Given(schedule, plain, form.chains(plain, schedule, split))
-            found = rule(given, num_micro_batches, *options)
-            if not isinstance(found, Schedule):
-                found = in_orders(plain, num_micro_batches, found)
-            return with_optimizer(placement, found)
+            result = rule(given, num_micro_batches, *options)
+            if not isinstance(result, Schedule):
+                result = in_orders(plain, num_micro_batches, result)
+            return with_optimizer(placement, result)
 
         update_wrapper(made, rule)
         del made.__wrapped__  # type: ignore[attr-defined]  # it is a function of a placement

@@ -1,4 +1,4 @@
-"""Many jobs on several types of GPU: which jobs run where, for what share of the time, at what cost.
+"""Many jobs on several types of GPU: their GPUs, shares of the time, and costs.
 
 Gavel's model (dissertation, chapter 5): a *policy* decides what share of the time each job spends in each
 *configuration*; *rounds* give the jobs that time. In the order in which to read:

@@ -67,12 +67,12 @@ class Allocation:
 
     def used(self, above: float) -> tuple[UsedConfiguration, ...]:
         """Return the configurations whose share is above some rounding, by names, in the demand's order."""
-        demand, found = self.demand, self.demand.configurations
+        demand, configs = self.demand, self.demand.configurations
         used = []
         for index in np.flatnonzero(self.shares > above).tolist():
-            jobs, number, gpus = found[index]
+            jobs, number, gpus = configs[index]
             names = tuple(demand.jobs[job].name for job in jobs)
-            rates, clock_mhz = found.steps_per_s[index, : len(jobs)].tolist(), int(found.clock_mhz[index])
+            rates, clock_mhz = configs.steps_per_s[index, : len(jobs)].tolist(), int(configs.clock_mhz[index])
             place = demand.cluster.gpu_types[number], gpus, clock_mhz
             used.append(UsedConfiguration(names, *place, tuple(rates), float(self.shares[index])))
         return tuple(used)
@@ -90,8 +90,8 @@ def check_allocation(allocation: Allocation) -> None:
         raise ClusterError(f"{shares.shape} shares for {len(demand.configurations)} configurations")
     if not np.all((shares >= -TOLERANCE) & (shares <= 1 + TOLERANCE)):
         raise ClusterError(f"shares from {shares.min()} to {shares.max()} are not in 0 to 1")
-    found = demand.configurations
-    gpus = np.bincount(found.gpu_type, found.gpus * shares, len(demand.workers))
+    configs = demand.configurations
+    gpus = np.bincount(configs.gpu_type, configs.gpus * shares, len(demand.workers))
     times = ((f"time of job {active.name}", 1.0) for active in demand.jobs)
     limits = (*times, *((f"{name} GPUs", count) for name, count in demand.cluster.workers.items()))
     used = (*demand.times(shares), *gpus, allocation.power_w)

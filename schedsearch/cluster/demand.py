@@ -108,7 +108,7 @@ class Configurations:
     def joined(cls, parts: Sequence[Configurations]) -> Configurations:
         """Return the configurations of all parts, one part after the other."""
         every = [cls.none(), *parts]
-        return cls(*(np.concatenate([getattr(one, each.name) for one in every]) for each in fields(cls)))
+        return cls(*(np.concatenate([getattr(one, column.name) for one in every]) for column in fields(cls)))
 
     def __len__(self) -> int:
         return len(self.gpus)
@@ -176,12 +176,12 @@ class Demand:
 
         It is that on its usual number of GPUs, its scale factor.
         """
-        found = self.configurations
+        configs = self.configurations
         table = np.full((len(self.jobs), len(self.workers)), NO_CONFIGURATION, dtype=np.int64)
-        is_usual = found.is_alone & (found.gpus == self.scale_factors[found.jobs[:, 0]])
-        slowest_first = np.argsort(found.steps_per_s[:, 0], kind="stable")
+        is_usual = configs.is_alone & (configs.gpus == self.scale_factors[configs.jobs[:, 0]])
+        slowest_first = np.argsort(configs.steps_per_s[:, 0], kind="stable")
         usual = slowest_first[is_usual[slowest_first]]
-        table[found.jobs[usual, 0], found.gpu_type[usual]] = usual
+        table[configs.jobs[usual, 0], configs.gpu_type[usual]] = usual
         return table
 
     @cached_property
@@ -211,9 +211,9 @@ class Demand:
     @cached_property
     def added_power_w(self) -> FloatArray:
         """Return the power of each configuration above the idle power of its GPUs, in W."""
-        cluster, found = self.cluster, self.configurations
+        cluster, configs = self.cluster, self.configurations
         idle_w = np.array([cluster.idle_power_w.get(gpu_type, 0.0) for gpu_type in cluster.gpu_types])
-        return found.power_w - idle_w[found.gpu_type] * found.gpus
+        return configs.power_w - idle_w[configs.gpu_type] * configs.gpus
 
     def rates(self, shares: FloatArray) -> FloatArray:
         """Return the effective throughput of each job in steps per second (dissertation, Sec. 5.3.1)."""

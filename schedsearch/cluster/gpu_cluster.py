@@ -59,7 +59,7 @@ class GpuCluster:
                 noun = "a number of GPUs" if name == "workers" else "in range"
                 require(is_right, f"cluster.{name}.{gpu_type}", value, f"{noun}; give {least} or more")
         require(self.power_cap_w > 0, "cluster.power_cap_w", self.power_cap_w, "above 0; give watts")
-        wanted = f"above what idle GPUs alone draw, {self.all_idle_w:.6g} W; give more"
+        wanted = f"above the power of idle GPUs, {self.all_idle_w:.6g} W; give more"
         require(self.all_idle_w < self.power_cap_w, "cluster.power_cap_w", self.power_cap_w, wanted)
 
     @property

@@ -1,4 +1,4 @@
-"""Jobs and GPUs of the next round, such that received times come near an allocation's shares.
+"""Jobs and GPUs of the next round: received times come near an allocation's shares.
 
 The module does not know the policy behind the shares, nor the steps of a round.
 """
@@ -94,19 +94,19 @@ class RoundScheduler:
         """
         missed = self._settle(elapsed_s) if elapsed_s > 0 else np.zeros(0)
         names = [] if allocation is None else [active.name for active in allocation.demand.jobs]
-        found = Configurations.none() if allocation is None else allocation.demand.configurations
+        configs = Configurations.none() if allocation is None else allocation.demand.configurations
         share = np.zeros(0) if allocation is None else allocation.shares
-        may_run = (share > MIN_SHARE) | (self.fills_idle_gpus & found.is_alone)
+        may_run = (share > MIN_SHARE) | (self.fills_idle_gpus & configs.is_alone)
         kept = may_run
-        if found.is_unconsolidated.any():  # in few servers or in many, a candidate may become the other
-            ways = np.column_stack([found.jobs, found.gpu_type, found.gpus, found.clock_mhz])
+        if configs.is_unconsolidated.any():  # in few servers or in many, a candidate may become the other
+            ways = np.column_stack([configs.jobs, configs.gpu_type, configs.gpus, configs.clock_mhz])
             _, way = np.unique(ways, axis=0, return_inverse=True)
             kept = (np.bincount(way.reshape(-1), may_run) > 0)[way.reshape(-1)]
-        self.candidates = found = found.only(kept)
+        self.candidates = configs = configs.only(kept)
         self.share = np.where(share > MIN_SHARE, share, 0.0)[kept]
         self._is_there: BoolArray = may_run[kept]
-        jobs = [tuple(names[job] for job in pair if job != NOBODY) for pair in found.jobs.tolist()]
-        columns = found.gpu_type, found.gpus, found.clock_mhz, found.is_unconsolidated
+        jobs = [tuple(names[job] for job in pair if job != NOBODY) for pair in configs.jobs.tolist()]
+        columns = configs.gpu_type, configs.gpus, configs.clock_mhz, configs.is_unconsolidated
         self.keys = list(zip(jobs, *(column.tolist() for column in columns), strict=True))
         self.deficits_s = {key: owed for key, owed in self.deficits_s.items() if {*key[0]} <= {*names}}
         self.received_s = np.full(len(self.keys), self.round_s / 2)
@@ -183,7 +183,7 @@ class RoundScheduler:
         return chosen
 
     def _placed(self, number: int, chosen: Sequence[int]) -> Iterator[Assignment]:
-        """Yield candidates with their GPUs: larger ones first, and of equal size those that keep their GPUs.
+        """Yield candidates with their GPUs: larger candidates first; at equal size, those on their old GPUs.
 
         Consolidated ones choose next, then unconsolidated ones, which take the servers with the least free
         GPUs. A candidate that cannot run in the servers left waits.
@@ -249,7 +249,7 @@ class FreeGpus:
     def apart(self, gpus: int) -> tuple[int, ...]:
         """Return a number of GPUs in as many servers as possible, first those with the least free GPUs."""
         in_turn = zip_longest(*sorted(self._servers(), key=len))
-        return tuple(sorted([gpu for each in in_turn for gpu in each if gpu is not None][:gpus]))
+        return tuple(sorted([gpu for turn in in_turn for gpu in turn if gpu is not None][:gpus]))
 
     def _servers(self) -> list[list[int]]:
         """Return the free GPUs of each server that has some."""

@@ -83,8 +83,8 @@ class Throughputs:
     def pair(self, one: str, other: str, scale_factor: int) -> Mapping[str, tuple[float, float]]:
         """Return the throughputs of two types of job on each GPU type, `one` first; empty if not shared."""
         swapped = self.pairs.get((other, one, scale_factor), {})
-        found = {gpu_type: (second, first) for gpu_type, (first, second) in swapped.items()}
-        return self.pairs.get((one, other, scale_factor), found)
+        rates = {gpu_type: (second, first) for gpu_type, (first, second) in swapped.items()}
+        return self.pairs.get((one, other, scale_factor), rates)
 
     def demand(self, cluster: GpuCluster, jobs: Sequence[ActiveJob], *, shares_space: bool = False) -> Demand:
         """Return the demand of jobs, with configurations of two jobs if they may share GPUs."""
@@ -93,12 +93,12 @@ class Throughputs:
         kind_of = np.array([numbers[kind] for kind in kinds], dtype=np.int64)
         first = np.arange(len(jobs))
         alone = [self._of(cluster, kind) for kind in numbers]
-        found = [_of_jobs(alone, kind_of, first, np.full(len(jobs), NOBODY))]
+        parts = [_of_jobs(alone, kind_of, first, np.full(len(jobs), NOBODY))]
         if shares_space:
             pairs = [self._of(cluster, one, other) for one in numbers for other in numbers]
             first, second = np.triu_indices(len(jobs), 1)
-            found.append(_of_jobs(pairs, kind_of[first] * len(numbers) + kind_of[second], first, second))
-        return Demand(cluster, tuple(jobs), Configurations.joined(found))
+            parts.append(_of_jobs(pairs, kind_of[first] * len(numbers) + kind_of[second], first, second))
+        return Demand(cluster, tuple(jobs), Configurations.joined(parts))
 
     def _of(self, cluster: GpuCluster, one: _Kind, other: _Kind | None = None) -> Configurations:
         """Return the configurations of jobs of these kinds, made once for a cluster."""
@@ -131,5 +131,5 @@ def _of_jobs(
     of_each = counts[kind_of]
     who = np.repeat(np.arange(len(kind_of)), of_each)
     begins = (np.cumsum(counts) - counts)[kind_of] - np.cumsum(of_each) + of_each
-    found = Configurations.joined(kinds).only(np.arange(len(who)) + begins[who])
-    return replace(found, jobs=np.stack([first[who], second[who]], axis=1))
+    configs = Configurations.joined(kinds).only(np.arange(len(who)) + begins[who])
+    return replace(configs, jobs=np.stack([first[who], second[who]], axis=1))

@@ -78,11 +78,11 @@ def compare(
         searched = [name for name in schedules if name not in rows]
         on = {name: [shape] if (shape := name.partition("@")[2]) else shapes for name in searched}
         running.limits.searches = sum(map(len, on.values()))
-        rows |= {name: [running.searched(name, each)] for name, each in on.items()}
-    own = [_given(name, *each) for name, each in (given or {}).items()]
+        rows |= {name: [running.searched(name, tried)] for name, tried in on.items()}
+    given_rows = [_given(name, *pair) for name, pair in (given or {}).items()]
     split = {name: running.bound_ms.get((VARIANTS.get(name, ("",))[0], True), 0.0) for name in schedules}
-    rated = (*own, *(judged(row, split[name]) for name in schedules for row in rows[name]))
-    powered = (replace(row, energy_j=_energy_j(row.found, stages.power_w)) for row in rated)
+    rated = (*given_rows, *(judged(row, split[name]) for name in schedules for row in rows[name]))
+    powered = (replace(row, energy_j=_energy_j(row.solution, stages.power_w)) for row in rated)
     return Comparison(num_micro_batches, tuple(powered), running.interrupted)
 
 
@@ -91,8 +91,8 @@ def _check(
 ) -> None:
     if not isinstance(stages, StageChain):
         raise SearchError(
-            f"stages: a {type(stages).__name__} is not a chain of stages; give what stages_of or read_stages "
-            "returns"
+            f"stages: a {type(stages).__name__} is not a chain of stages; give one of stages_of or "
+            "read_stages"
         )
     if isinstance(schedules, str):
         raise SearchError(f"schedules: {schedules!r} is not a list; write [{schedules!r}]")

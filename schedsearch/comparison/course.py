@@ -134,11 +134,11 @@ class ComparisonCourse:
             yield ComparedRow(name, variant[0], note=str(error))
             return
         for row in self.by_hand(name, placed, number):
-            if row.found is None:
+            if row.solution is None:
                 yield replace(row, placement=variant[0])
                 continue
-            if row.found.num_micro_batches == number:
-                self.made[variant] = min(self.made.get(variant, row.found), row.found, key=quality)
+            if row.solution.num_micro_batches == number:
+                self.made[variant] = min(self.made.get(variant, row.solution), row.solution, key=quality)
             yield replace(row, makespan_bound_ms=self.bound_of(variant, placed))
 
     def by_hand(self, name: str, placed: PlacedStages, number: int) -> Iterator[ComparedRow]:
@@ -146,7 +146,7 @@ class ComparisonCourse:
         placement, make = placed.placement, HAND_MADE[name]
         if placement.decisions:
             made = with_chosen_modes(placement, number, {name: make})
-            how, best = min(made, key=lambda each: quality(each[1]), default=("", None))
+            how, best = min(made, key=lambda pair: quality(pair[1]), default=("", None))
             if best is None:
                 note = "no modes chosen by hand fit its memory, or it is not defined for this model"
                 yield ComparedRow(name, proved=DOES_NOT_FIT, note=joined(note, *placed.notes))
@@ -157,7 +157,7 @@ class ComparisonCourse:
             schedule = make(placement, number)
         except TooFewMicroBatchesError as error:
             title, *numbers = error.args
-            in_samples = TooFewMicroBatchesError(title, *(each * placed.num_samples for each in numbers))
+            in_samples = TooFewMicroBatchesError(title, *(count * placed.num_samples for count in numbers))
             yield ComparedRow(name, note=in_samples.reason)
         except UnsuitablePlacementError as error:
             yield ComparedRow(name, note=error.reason)
@@ -186,11 +186,11 @@ class ComparisonCourse:
         for name, variant in VARIANTS.items():
             if variant[0] == shape:
                 self.rows_of(name)
-        found = [self.made[shape, True]] if (shape, True) in self.made else []
+        schedules = [self.made[shape, True]] if (shape, True) in self.made else []
         if (shape, False) in self.made:
             with contextlib.suppress(CyclicOrderError, InvalidScheduleError):
-                found.append(_with_split_backwards(self.made[shape, False], placement))
-        return min(found, key=quality, default=None)
+                schedules.append(_with_split_backwards(self.made[shape, False], placement))
+        return min(schedules, key=quality, default=None)
 
     def searched(self, name: str, shapes: Sequence[str]) -> ComparedRow:
         """Search shapes in the order of their bounds, the least first; return the row of the best schedule.
@@ -209,15 +209,15 @@ class ComparisonCourse:
             except UnplacedError as error:
                 reasons.append(f"{variant[0]}: {error}")
         self.limits.searches = later + len(tried)
-        by_bound = sorted(tried.values(), key=lambda each: each.bound_ms)
+        by_bound = sorted(tried.values(), key=lambda attempt: attempt.bound_ms)
         while not self.interrupted:
-            best_ms = min((each.quality[0] for each in by_bound if each.result is not None), default=math.inf)
+            best_ms = min((attempt.quality[0] for attempt in by_bound if attempt.result), default=math.inf)
             # Nothing shorter is possible on the others.
-            promising = [each for each in by_bound if each.result is None and each.bound_ms < best_ms]
+            promising = [attempt for attempt in by_bound if not attempt.result and attempt.bound_ms < best_ms]
             if not promising:
                 break
             self._search(name, promising[: self.options.get("workers", 1)])
-        self.bound_ms |= {variant: each.bound_ms for variant, each in tried.items()}
+        self.bound_ms |= {variant: attempt.bound_ms for variant, attempt in tried.items()}
         self.limits.searches = later
         row = best_row(name, list(tried.values()), reasons)
         return replace(row, search_seconds=time.monotonic() - began)
@@ -226,17 +226,17 @@ class ComparisonCourse:
         """Search some shapes side by side; they share the workers, and each worker has the limits."""
         number, workers = len(tried), self.options.get("workers", 1)
         limits = self.limits.share(number) | {"workers": max(workers // number, 1)}
-        reports = [partial(self.report, name, each.placed.placement) for each in tried]
-        answers = reported([self.search(each, limits) for each in tried], reports)
-        found = [answer for answer in answers if answer is not None]
-        if found:
-            work, seconds = fmean(each.work for each in found), max(each.seconds for each in found)
-            self.limits.spend(work, seconds, number)
-        self.interrupted = len(found) < number or any(each.interrupted for each in found)
-        for each, answer in zip(tried, answers, strict=True):
+        reports = [partial(self.report, name, attempt.placed.placement) for attempt in tried]
+        answers = reported([self.search(attempt, limits) for attempt in tried], reports)
+        complete = [answer for answer in answers if answer is not None]
+        if complete:
+            work = fmean(answer.work for answer in complete)
+            self.limits.spend(work, max(answer.seconds for answer in complete), number)
+        self.interrupted = len(complete) < number or any(answer.interrupted for answer in complete)
+        for attempt, answer in zip(tried, answers, strict=True):
             if answer is not None:
-                each.result = answer
-                each.bound_ms = max(each.bound_ms, each.placed.placement.ms(answer.makespan_bound))
+                attempt.result = answer
+                attempt.bound_ms = max(attempt.bound_ms, attempt.placed.placement.ms(answer.makespan_bound))
 
     def search(self, tried: ShapeAttempt, limits: Mapping[str, Any]) -> Callable[[SearchReport], Answer]:
         """Return the search of a shape, a function of its listener; methods of others begin with nothing."""
@@ -268,22 +268,22 @@ class ComparisonCourse:
 
 def best_row(name: str, tried: Sequence[ShapeAttempt], reasons: Sequence[str]) -> ComparedRow:
     """Return the row of the best schedule on any shape tried; without a schedule, its note has the reason."""
-    best = min(tried, key=lambda each: (each.quality, each.result is None), default=None)
+    best = min(tried, key=lambda attempt: (attempt.quality, attempt.result is None), default=None)
     if best is None:
         return ComparedRow(name, proved="infeasible", note=joined(*reasons))
     if best.schedule is None:
-        found = [each.result for each in tried if each.result is not None]
-        undecided = [each.reason for each in found if each.status is not Status.INFEASIBLE]
-        proved = "unknown" if undecided or len(found) < len(tried) else "infeasible"
+        results = [attempt.result for attempt in tried if attempt.result is not None]
+        undecided = [result.reason for result in results if result.status is not Status.INFEASIBLE]
+        proved = "unknown" if undecided or len(results) < len(tried) else "infeasible"
         return ComparedRow(name, proved=proved, note=joined(*undecided, *reasons))
     placed = best.placed
     notes = [f"best on {placed.placement.name}", *placed.notes, *reasons]
     if best.result is None or best.result.interrupted:
         notes.append("interrupted")
-    elif any(each.result.is_cut for each in tried if each.result is not None):
+    elif any(attempt.result.is_cut for attempt in tried if attempt.result is not None):
         notes.append("stopped by a time limit; another run may find a better one")
     row = row_of(name, placed, best.schedule, joined(*notes))
-    return replace(row, makespan_bound_ms=min(each.bound_ms for each in tried))
+    return replace(row, makespan_bound_ms=min(attempt.bound_ms for attempt in tried))
 
 
 def _growth_ms(make: Maker, placed: PlacedStages, number: int) -> float | None:
@@ -291,7 +291,7 @@ def _growth_ms(make: Maker, placed: PlacedStages, number: int) -> float | None:
     more = 2 * placed.placement.num_devices
     many = number + 2 * more
     try:
-        short, long = (make(placed.placement, each).makespan for each in (many, many + more))
+        short, long = (make(placed.placement, count).makespan for count in (many, many + more))
     except UnsuitablePlacementError:
         return None
     return placed.placement.ms(long - short) / more / placed.num_samples

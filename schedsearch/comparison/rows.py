@@ -55,7 +55,7 @@ class ComparedRow:
             known.
         search_seconds: Wall-clock time of the search.
         note: Assumptions, cuts, choices or missing memory, in words.
-        found: The schedule itself; None where there is none.
+        solution: The schedule itself; None where there is none.
     """
 
     schedule: str
@@ -70,14 +70,14 @@ class ComparedRow:
     energy_j: float | None = None
     search_seconds: float | None = None
     note: str = ""
-    found: Schedule | None = field(default=None, compare=False, repr=False)
+    solution: Schedule | None = field(default=None, compare=False, repr=False)
 
     @property
     def quality(self) -> tuple[float, float, float]:
         """Sort key: makespan (ms), peak memory (MiB), energy (J); less is better, a missing one is worst."""
         time_ms, mib, joules = (
-            math.inf if each is None else each
-            for each in (self.makespan_ms, self.peak_memory_mib, self.energy_j)
+            math.inf if figure is None else figure
+            for figure in (self.makespan_ms, self.peak_memory_mib, self.energy_j)
         )
         return time_ms, mib, joules
 
@@ -93,7 +93,7 @@ class ComparedRow:
         return {name: getattr(self, name) for name in COLUMNS}
 
 
-COLUMNS = tuple(each.name for each in fields(ComparedRow) if each.name != "found")
+COLUMNS = tuple(column.name for column in fields(ComparedRow) if column.name != "solution")
 """Columns of the table, in order."""
 
 
@@ -114,7 +114,7 @@ class Comparison(FileResult):
     @property
     def by_title(self) -> dict[str, Schedule]:
         """The schedules that fit, by the titles of their timelines."""
-        return {row.title: row.found for row in self.rows if row.found is not None}
+        return {row.title: row.solution for row in self.rows if row.solution is not None}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the file form as plain data; schedules by the name of their row."""
@@ -123,7 +123,7 @@ class Comparison(FileResult):
             "num_micro_batches": self.num_micro_batches,
             "interrupted": self.interrupted,
             "rows": [row.to_dict() for row in self.rows],
-            "schedules": {row.schedule: schedule_to_dict(row.found) for row in self.rows if row.found},
+            "schedules": {row.schedule: schedule_to_dict(row.solution) for row in self.rows if row.solution},
         }
 
     @classmethod
@@ -144,8 +144,8 @@ class Comparison(FileResult):
 
 
 def _read_row(row: Field, schedules: Field) -> ComparedRow:
-    found = schedules.get(str(row["schedule"].value)).value
-    return row.record(ComparedRow, found=None if found is None else schedule_from_dict(found))
+    schedule = schedules.get(str(row["schedule"].value)).value
+    return row.record(ComparedRow, solution=None if schedule is None else schedule_from_dict(schedule))
 
 
 def row_of(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> ComparedRow:
@@ -161,7 +161,7 @@ def row_of(name: str, placed: PlacedStages, schedule: Schedule, note: str) -> Co
         device_span_ms=placed.placement.ms(int(device_spans(back_to_back).max())),
         peak_memory_mib=placed.placement.mib(int(peak_memory(schedule).max())),
         note=note,
-        found=schedule,
+        solution=schedule,
     )
 
 
@@ -170,9 +170,9 @@ def judged(row: ComparedRow, bound_ms: float) -> ComparedRow:
 
     `bound_ms` is for split backwards on the same shape: whole backwards are never faster.
     """
-    if row.makespan_ms is None or row.makespan_bound_ms is None or row.found is None:
+    if row.makespan_ms is None or row.makespan_bound_ms is None or row.solution is None:
         return row
-    is_split = any(block.kind is Kind.W for block in row.found.placement.blocks)
+    is_split = any(block.kind is Kind.W for block in row.solution.placement.blocks)
     whole = "" if is_split or row.makespan_ms <= bound_ms else WHOLE
     bound_ms = max(bound_ms, row.makespan_bound_ms)
     proved = proved_text("makespan") + whole if row.makespan_ms <= bound_ms else proved_text()

@@ -155,7 +155,7 @@ class UnequalCourse(ComparisonCourse):
 
     def _batch(self, placed: PlacedStages) -> Problem:
         """Return the micro-batches on a shape."""
-        return next(each for each in self.batches.values() if each.placement is placed.placement)
+        return next(batch for batch in self.batches.values() if batch.placement is placed.placement)
 
     def _work(self, placed: PlacedStages) -> ReplicaWork:
         return replica_work(self._batch(placed), self.model.replicas or 1, self.model.max_micro_batches)
@@ -167,7 +167,7 @@ class UnequalCourse(ComparisonCourse):
     def search(self, tried: ShapeAttempt, limits: Mapping[str, Any]) -> Callable[[SearchReport], Answer]:
         """Return the search of the order on a shape, or of the assignment to replicas too."""
         is_span = (self.options.get("objectives") or [""])[-1] == Objective.DEVICE_SPAN
-        options = {each: self.options[each] for each in self.options if each == "seed"} | dict(limits)
+        options = {option: self.options[option] for option in self.options if option == "seed"} | dict(limits)
         options["objectives"] = [Objective.DEVICE_SPAN if is_span else Objective.MAKESPAN]
         if self.model.replicas is not None:
             return partial(_assigned, self._work(tried.placed), options)
@@ -184,10 +184,10 @@ class UnequalCourse(ComparisonCourse):
         if variant not in self.batches:
             rows = []
             for n, chain in enumerate(self.model.chains):
-                own = place(chain, *variant, self.num_chunks).placement
-                for block in own.blocks:
-                    held_mib = own.mib(block.memory_on(block.devices[0]))
-                    rows.append(MicroBatchRow(n, block.name, round(own.ms(block.time), 9), held_mib))
+                placement = place(chain, *variant, self.num_chunks).placement
+                for block in placement.blocks:
+                    held_mib = placement.mib(block.memory_on(block.devices[0]))
+                    rows.append(MicroBatchRow(n, block.name, round(placement.ms(block.time), 9), held_mib))
             base = placed.placement
             self.batches[variant] = unequal_batch(base, rows, number, base.memory_unit_mib)
         return replace(placed, placement=self.batches[variant].placement), number

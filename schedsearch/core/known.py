@@ -135,7 +135,7 @@ class OfSize:
         if most is None:
             return placement
         capacity = self.placement.memory or (most,) * self.placement.num_devices
-        return placement.with_memory(min(most, each) for each in capacity)
+        return placement.with_memory(min(most, units) for units in capacity)
 
     def beginning_with(self, repetend: Repetend) -> OfSize:
         """Take a repetend of another source if its period is less and it keeps the limits."""
@@ -150,7 +150,7 @@ class OfSize:
 
     def with_tightened_limits(self) -> OfSize:
         """Lower each limit to the repetend's own value where this is smaller."""
-        reached = {each: min(limit, self.value(each)) for each, limit in self.limit.items()}
+        reached = {objective: min(limit, self.value(objective)) for objective, limit in self.limit.items()}
         return self if self.repetend is None else replace(self, limit=reached)
 
     def with_refuted(self, objective: Objective, candidate: int) -> OfSize:
@@ -223,8 +223,8 @@ class Known:
     @property
     def repetends(self) -> dict[int, Repetend]:
         """The best repetend of each number of micro-batches so far."""
-        found = sorted(self.of_size.items())
-        return {size: known.repetend for size, known in found if known.repetend is not None}
+        by_size = sorted(self.of_size.items())
+        return {size: known.repetend for size, known in by_size if known.repetend is not None}
 
     @cached_property
     def best(self) -> OfSize | None:
@@ -271,9 +271,9 @@ class Known:
     @property
     def tried(self) -> tuple[Attempt, ...]:
         """Period and bound of each number of micro-batches per repetend that counts and was tried."""
-        found = {size: known for size, known in self.of_size.items() if size in self.counted_sizes}
+        counted = {size: known for size, known in self.of_size.items() if size in self.counted_sizes}
         if self.best is not None:
-            found[self.best.micro_batches] = self.best
+            counted[self.best.micro_batches] = self.best
         return tuple(
             Attempt(
                 size,
@@ -282,16 +282,16 @@ class Known:
                 max(known.refuted, default=None),
                 known.seconds,
             )
-            for size, known in sorted(found.items())
+            for size, known in sorted(counted.items())
         )
 
     @property
     def bound(self) -> Fraction:
         """Lower bound on the period in ticks per micro-batch, over repetends of the sizes asked for."""
-        tried = {each.micro_batches: Fraction(each.bound, each.micro_batches) for each in self.tried}
-        if not set(self.sizes) <= tried.keys():
+        bounds = {tried.micro_batches: Fraction(tried.bound, tried.micro_batches) for tried in self.tried}
+        if not set(self.sizes) <= bounds.keys():
             return self.period_bound
-        return max(self.period_bound, min(tried.values()))
+        return max(self.period_bound, min(bounds.values()))
 
     @property
     def bound_of_all(self) -> Fraction:
@@ -302,9 +302,8 @@ class Known:
     def limits(self) -> dict[Objective, int]:
         """Values of the objectives before the period, reached with the first size asked for."""
         first = self.of_size.get(self.sizes[0])
-        return (
-            {} if first is None else {each: first.limit[each] for each in self.before if each in first.limit}
-        )
+        limit = {} if first is None else first.limit
+        return {objective: limit[objective] for objective in self.before if objective in limit}
 
     def known_of(self, size: int) -> OfSize:
         """Return the record of one number of micro-batches per repetend, within the limits."""

@@ -17,7 +17,7 @@ from schedsearch.solver.portfolio import SOLVERS
 BeginWith = Schedule | Answer
 """A start for a search: any schedule, or the answer of another search."""
 
-GIVEN = "what the search began with"
+GIVEN = "the given start"
 """Name of the given start in a search's progress, where procedures have their names."""
 
 OBJECTIVES = (Objective.PERIOD, Objective.MAKESPAN)
@@ -155,8 +155,8 @@ class Problem:
         """
         if not isinstance(self.placement, Placement):
             raise SearchError(
-                f"placement: a {type(self.placement).__name__} is not a placement; give that of v_shape, of "
-                "read_placement or the like"
+                f"placement: a {type(self.placement).__name__} is not a placement; give one, as v_shape or "
+                "read_placement returns it"
             )
         assert self.wanted
         if self.chosen and len(self.chosen) != self.num_micro_batches:

@@ -91,7 +91,7 @@ class SearchBar(_Bar):
     """A bar with the best value and the bound of a search; called with each `SearchProgress`.
 
     Attributes:
-        told: Every `SearchProgress` so far.
+        reports: Every `SearchProgress` so far.
     """
 
     _form = "{desc}: {elapsed}{postfix}, {n_fmt} queries"
@@ -99,11 +99,11 @@ class SearchBar(_Bar):
     def __init__(self, tick_ms: float, name: str = "search", delay_s: float = 0.0) -> None:
         super().__init__(name, delay_s)
         self._tick_ms = tick_ms
-        self.told: list[SearchProgress] = []
+        self.reports: list[SearchProgress] = []
 
     def __call__(self, progress: SearchProgress) -> None:
         """Show one event."""
-        self.told.append(progress)
+        self.reports.append(progress)
 
         def in_units(value: float) -> str:
             return (

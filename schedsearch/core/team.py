@@ -66,7 +66,7 @@ class Member(Protocol):
     """Seconds that were left when it began."""
 
     def swap(self, finding: Any) -> list[Any]:
-        """Give the findings of a round; return those of the others that are to be known now."""
+        """Give a round's findings; return the findings of the other workers."""
 
 
 Search = Callable[[Any, Member], Any]
@@ -177,7 +177,7 @@ class _Helper:
         self.rounds, self.is_done = 0, False
 
     def is_behind(self, rounds: float) -> bool:
-        """Return whether the findings of so many rounds are still to come; of none, its connection."""
+        """Return whether findings of the first `rounds` rounds, or at 0 the connection, are missing."""
         return not self.is_done and (self.mail is None or self.rounds < rounds)
 
     def look(self) -> None:
@@ -256,7 +256,7 @@ class Leader:
                 continue
 
     def swap(self, finding: Any) -> list[Any]:
-        """Send the findings of a round to all; return those of the helpers of the round before.
+        """Send a round's findings to all helpers; return their findings of the round before.
 
         Raises:
             OutOfTimeError: The time limit is over.
@@ -267,8 +267,8 @@ class Leader:
                 raise OutOfTimeError
         self._rounds += 1
         for helper in self._helpers:
-            others = [each.finding for each in self._helpers if each is not helper]
-            helper.tell([each for each in (finding, *others) if each is not None])
+            others = [other.finding for other in self._helpers if other is not helper]
+            helper.tell([news for news in (finding, *others) if news is not None])
         return self._known
 
     def finish(self, ending: Ending, beyond_s: float) -> list[Any]:
@@ -296,7 +296,7 @@ class Leader:
         return self._known
 
     def _wait(self, helper: _Helper, rounds: float, end: float) -> bool:
-        """Wait for the findings of so many rounds, until `end` by the clock; return whether all came."""
+        """Wait until time `end` for the findings of the first `rounds` rounds; return whether all came."""
         while helper.is_behind(rounds) and time.monotonic() < end:
             helper.look()
             INTERRUPTS.raise_if_seen()
@@ -305,7 +305,7 @@ class Leader:
     @property
     def _known(self) -> list[Any]:
         """The last findings of the helpers that were read."""
-        return [each.finding for each in self._helpers if each.finding is not None]
+        return [helper.finding for helper in self._helpers if helper.finding is not None]
 
     def __enter__(self) -> Leader:
         """Return itself."""
@@ -328,7 +328,7 @@ class _Follower:
         self._mail, self._is_alone, self.left_s = mail, False, left_s
 
     def swap(self, finding: Any) -> list[Any]:
-        """Send the findings of a round; return those of the leader, and of the helpers of the round before.
+        """Send a round's findings; return the leader's, and the helpers' of the round before.
 
         Raises:
             KeyboardInterrupt: There was a Ctrl-C.

@@ -50,14 +50,14 @@ HiGHS keeps its rows, integers and reduced costs to 1e-6 and better, and the min
 """
 
 
-def proved(bound: float, found: float, scale: float = 0.0) -> float:
+def proved(bound: float, value: float, scale: float = 0.0) -> float:
     """Return a lower bound, cut to the value found where rounding errors put the bound above.
 
     `scale` is the size of the summands, where the sum itself may be about 0.
     """
-    most = BOUND_TOLERANCE * (abs(found) + scale)
-    assert bound <= found + most, f"the bound {bound!r} is above {found!r}, which was found"
-    return min(bound, found)
+    most = BOUND_TOLERANCE * (abs(value) + scale)
+    assert bound <= value + most, f"the bound {bound!r} is above {value!r}, which was found"
+    return min(bound, value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,7 @@ class FrequencyPlan:
 def clocks_to_dict(clock_mhz: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """Return the clocks of a plan as plain data: ``clock_mhz``, and ``config`` where blocks have some."""
     named = {block: list(map(config_of, clocks)) for block, clocks in clock_mhz.items()}
-    configs = {block: each for block, each in named.items() if any(each)}
+    configs = {block: numbers for block, numbers in named.items() if any(numbers)}
     plain = {block: list(map(int, clocks)) for block, clocks in clock_mhz.items()}
     return {"clock_mhz": plain} | ({"config": configs} if configs else {})
 
@@ -231,7 +231,7 @@ class Frontier(FileResult):
         return min(self.plans, key=lambda plan: plan.energy_mj)
 
     def at(self, deadline_ms: float) -> FrequencyPlan:
-        """Return the plan of least energy until a deadline, such as the end of a straggler's iteration.
+        """Return the plan of least energy until a deadline, for example a straggler's end.
 
         This is the last plan not later than the deadline: min(T*, T') of Perseus (Sec. 3.1). Where the
         blocking power depends on the clock, it is of these plans the one of least energy until the deadline:

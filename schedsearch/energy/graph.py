@@ -80,11 +80,11 @@ class InstanceGraph:
         """
         delay = self.delay_ms if delay_ms is None else delay_ms
         if time_ms.shape[1] == 1 and "schedsearch.energy.kernels" not in sys.modules:
-            took, found = time_ms[:, 0].tolist(), [0.0] * self.size  # quicker than to load numba
+            took, start_ms = time_ms[:, 0].tolist(), [0.0] * self.size  # quicker than to load numba
             edges = zip(self.tail.tolist(), self.head.tolist(), delay.tolist(), strict=True)
             for tail, head, least in edges:
-                found[head] = max(found[head], found[tail] + took[tail] + least)
-            return np.array(found)[:, None]
+                start_ms[head] = max(start_ms[head], start_ms[tail] + took[tail] + least)
+            return np.array(start_ms)[:, None]
         from schedsearch.energy.kernels import starts
 
         start: Floats = starts(self.first, self.tail, delay, np.ascontiguousarray(time_ms))
@@ -154,7 +154,7 @@ def device_orders(schedule: Schedule, graph: InstanceGraph) -> list[Ints]:
     """Return the indices of the instances that each device computes, in its order."""
     index = {instance: i for i, instance in enumerate(graph.instances)}
     computed = schedule.lane_orders[: graph.num_devices]  # of the stream compute of each
-    return [np.array([index[each] for each in order], dtype=np.int64) for order in computed]
+    return [np.array([index[instance] for instance in order], dtype=np.int64) for order in computed]
 
 
 def _delays(schedule: Schedule) -> dict[tuple[Instance, Instance], float]:

@@ -99,7 +99,7 @@ def improved(
 
     rows = {i: int(table.row[i]) for i in members.tolist()}
     time = {i: [ticks(ms) for ms in table.time_ms[rows[i], : table.last[i] + 1]] for i in rows}
-    first, last = ({i: ticks(each[i]) for i in rows} for each in (release_ms, due_ms))
+    first, last = ({i: ticks(limit_ms[i]) for i in rows} for limit_ms in (release_ms, due_ms))
     pairs = [(a, b, delay_ms[i, k]) for k, a in enumerate(rows) for i, b in enumerate(rows) if a != b]
     delay = {(a, b): ticks(least) for a, b, least in pairs if least > -far_ms / 2}
     for (a, b), least in sorted(delay.items()):
@@ -107,7 +107,7 @@ def improved(
     for (a, b), least in sorted(delay.items(), reverse=True):
         last[a] = min(last[a], last[b] - time[b][0] - least)
     energy = {i: table.energy_mj[rows[i], : len(time[i])] for i in rows}
-    unit_mj = max(float(each[0] - each[-1]) for each in energy.values()) / _UNITS or 1.0
+    unit_mj = max(float(mj[0] - mj[-1]) for mj in energy.values()) / _UNITS or 1.0
     model = CpSatModel()
     picks: dict[int, list[Literal]] = {}
     length: dict[int, Term] = {}
@@ -115,7 +115,7 @@ def improved(
     costs: list[int] = []
     offset_mj = 0.0
     for i in rows:  # faster modes fit wherever slower ones do
-        fits = sum(first[i] + each <= last[i] for each in time[i])
+        fits = sum(first[i] + duration <= last[i] for duration in time[i])
         if int(choice[i]) >= fits:
             return None  # only rounding errors of a deadline that is hardly kept
         start[i] = model.new_int_var(first[i], last[i] - time[i][0], f"start {i}")
@@ -130,18 +130,18 @@ def improved(
             model.add_hint(literal, mode == choice[i])
     for (a, b), least in delay.items():
         model.add(start[a] + length[a] + least <= start[b])
-    model.minimize(model.weighted_sum([literal for each in picks.values() for literal in each], costs))
+    model.minimize(model.weighted_sum([literal for pick in picks.values() for literal in pick], costs))
     solver = within(replace(budget, work=budget.work * _WORK))
     solver.parameters.linearization_level = 2  # half the time of the default
     if solve(solver, model, budget.spend, work_of_time=1 / _WORK) is not Verdict.YES:
         return None
-    found = choice.copy()
+    modes = choice.copy()
     for i, literals in picks.items():
-        found[i] = next(mode for mode, literal in enumerate(literals) if solver.boolean_value(literal))
+        modes[i] = next(mode for mode, literal in enumerate(literals) if solver.boolean_value(literal))
     kept = np.setdiff1d(np.arange(len(choice)), members)
     others_mj = float(table.energy_mj[table.row[kept], choice[kept]].sum())
     bound_mj = others_mj + offset_mj + unit_mj * solver.best_objective_bound
-    return Improved(found, is_optimal(solver), bound_mj)
+    return Improved(modes, is_optimal(solver), bound_mj)
 
 
 @dataclass
@@ -195,23 +195,23 @@ class Improvement:
                     budget = effort.budget(float(work[i]), int(random.integers(2**31)))
                 except OutOfTimeError:
                     break
-                found = improved(problem, choice, free, ms, budget)
+                improvement = improved(problem, choice, free, ms, budget)
                 failures[i] += 1
-                if is_whole or found is None:
+                if is_whole or improvement is None:
                     work[i] *= 2
-                if found is not None and (found.choice != choice).any():
-                    self.pool.add(found.choice[:, None])
+                if improvement is not None and (improvement.choice != choice).any():
+                    self.pool.add(improvement.choice[:, None])
                     again = [self.pool.best_for(ms) for ms in self.deadline_ms.tolist()]
-                    is_better = np.array([each[1] for each in again]) < energy_mj * (1 - CLOSE)
+                    is_better = np.array([energy for _, energy in again]) < energy_mj * (1 - CLOSE)
                     failures[is_better] = 0
                     best = [
                         new if better else old
                         for new, old, better in zip(again, best, is_better, strict=True)
                     ]
-                if found is not None and is_whole:
+                if improvement is not None and is_whole:
                     # what no plan for a later deadline is below, none for an earlier one is
-                    self.bound_mj[: i + 1] = np.maximum(self.bound_mj[: i + 1], found.bound_mj)
-                    is_best[i] = found.is_best
+                    self.bound_mj[: i + 1] = np.maximum(self.bound_mj[: i + 1], improvement.bound_mj)
+                    is_best[i] = improvement.is_best
                 if on_progress is not None:
                     on_progress("improving", round(100 * min(effort.spent / work_limit, 1.0)), 100)
         self.is_interrupted = ending.interrupted

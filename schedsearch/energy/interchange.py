@@ -18,16 +18,16 @@ def frequencies_csv(schedule: Schedule, profile: Profile, plan: FrequencyPlan) -
         {
             "device": device,
             "position": position,
-            "block": each[0],
-            "micro_batch": each[1],
-            "clock_mhz": points[each].clock_mhz,
-            "start_ms": start_ms[each],
-            "time_ms": points[each].time_ms,
-            "config": points[each].config,
-            "mode": schedule.mode(*each),
+            "block": instance[0],
+            "micro_batch": instance[1],
+            "clock_mhz": points[instance].clock_mhz,
+            "start_ms": start_ms[instance],
+            "time_ms": points[instance].time_ms,
+            "config": points[instance].config,
+            "mode": schedule.mode(*instance),
         }
         for device in range(schedule.placement.num_devices)
-        for position, each in enumerate(schedule.order(device))
+        for position, instance in enumerate(schedule.order(device))
     ]
     columns = [name for name in rows[0] if name not in ("config", "mode") or any(row[name] for row in rows)]
     return csv_text(columns, ([row[name] for name in columns] for row in rows))

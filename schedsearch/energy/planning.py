@@ -55,7 +55,7 @@ def compute_frontier(
     """
     for what, given, kind, remedy in (
         ("schedule", schedule, Schedule, "give the schedule of a search result, or one made by hand"),
-        ("profile", profile, Profile, "give that of Profile.from_csv, or of modelled_profile"),
+        ("profile", profile, Profile, "give one of Profile.from_csv or modelled_profile"),
     ):
         if not isinstance(given, kind):
             raise EnergyError(f"{what}: a {type(given).__name__} is not a {what}; {remedy}")

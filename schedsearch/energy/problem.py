@@ -52,8 +52,8 @@ class ModeTable:
         shape = (len(rows), max(len(curve.time_ms) for curve in curves.values()))
         clock, (time, energy) = np.zeros(shape, dtype=object), np.full((2, *shape), np.inf)
         for row, curve in enumerate(curves.values()):
-            own = row, slice(len(curve.time_ms))
-            clock[own], time[own], energy[own] = curve.clocks, curve.time_ms, curve.energy_mj
+            cells = row, slice(len(curve.time_ms))
+            clock[cells], time[cells], energy[cells] = curve.clocks, curve.time_ms, curve.energy_mj
         return cls(np.array([rows[name] for name in runs]), clock, time, energy)
 
     @cached_property
@@ -124,7 +124,7 @@ class ClockProblem:
     def hulls(self) -> ModeTable:
         """The modes of all instances on the lower convex hulls alone."""
         return ModeTable.of(
-            self.graph.runs, {name: each.only(each.hull) for name, each in self.curves.items()}
+            self.graph.runs, {name: curve.only(curve.hull) for name, curve in self.curves.items()}
         )
 
     @cached_property

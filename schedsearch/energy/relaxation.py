@@ -71,7 +71,7 @@ def breakpoints(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Iterat
     """
     from schedsearch.energy.kernels import push_and_move  # loads numba, which is slow
 
-    size, edges, each = graph.size, len(graph.tail), np.arange(graph.size)
+    size, edges, index = graph.size, len(graph.tail), np.arange(graph.size)
     row = {name: i for i, name in enumerate(curves)}
     block = np.array([row[name] for name in graph.runs])
     slowest_ms = np.array([curve.time_ms[-1] for curve in curves.values()])[block]
@@ -83,9 +83,9 @@ def breakpoints(graph: InstanceGraph, curves: Mapping[str, CostCurve]) -> Iterat
 
     # what each arc is long and takes, those of the instances first, then edges, then from source and to sink
     source, sink = 2 * size, 2 * size + 1
-    first, last = np.setdiff1d(each, graph.head), np.setdiff1d(each, graph.tail)
-    tail = np.concatenate([2 * each, 2 * graph.tail + 1, np.full(len(first), source), 2 * last + 1])
-    head = np.concatenate([2 * each + 1, 2 * graph.head, 2 * first, np.full(len(last), sink)])
+    first, last = np.setdiff1d(index, graph.head), np.setdiff1d(index, graph.tail)
+    tail = np.concatenate([2 * index, 2 * graph.tail + 1, np.full(len(first), source), 2 * last + 1])
+    head = np.concatenate([2 * index + 1, 2 * graph.head, 2 * first, np.full(len(last), sink)])
     most = max(len(curve.hull) for curve in curves.values())
     length = np.zeros((len(row), most), dtype=np.int64)
     limit = np.full((len(row), most), _NO_LIMIT)
@@ -149,7 +149,7 @@ class RelaxedPlan(NamedTuple):
 
 
 def relaxed_plans(points: Iterable[Breakpoint], falling_ms: Iterable[float]) -> Iterator[RelaxedPlan]:
-    """Yield the relaxed plan for each deadline; beyond the ends of the frontier that of the nearest end.
+    """Yield the relaxed plan for each deadline; beyond the frontier, the plan at its nearest end.
 
     Breakpoints and deadlines are given longest first. Only two breakpoints are held at a time; all are taken
     if all deadlines are.

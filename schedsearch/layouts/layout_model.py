@@ -55,13 +55,13 @@ class LayoutProblem:
 
     def excess(self, sizes: Ints) -> Ints:
         """Return the memory that each layout lacks, summed over devices; shape ``(layouts,)``."""
-        found, p = np.zeros(len(sizes), np.int64), self.graph.num_devices
+        lacking, p = np.zeros(len(sizes), np.int64), self.graph.num_devices
         if self.capacity is not None:
             *_, activation, weight = self._figures(sizes)
             for d, held in enumerate(self.graph.held):
                 peaks = (activation[:, d::p] @ held.T).max(1) + weight[:, d::p].sum(1)
-                found += np.maximum(peaks - self.capacity, 0)
-        return found
+                lacking += np.maximum(peaks - self.capacity, 0)
+        return lacking
 
 
 def min_bound(
@@ -103,18 +103,18 @@ def min_bound(
         first, *inner, last = figure
         mtp = inner.pop() if problem.has_mtp else 0
         least, most = min(inner, default=0), max(inner, default=0)
-        found = [least * count for count in layers]
+        sums = [least * count for count in layers]
         if most > least:
             more = [model.new_int_var(0, sum(inner), "more") for _ in layers]
-            for each, count in zip(more, layers, strict=True):
-                model.add(each <= (most - least) * count)
+            for extra, count in zip(more, layers, strict=True):
+                model.add(extra <= (most - least) * count)
             model.add(sum(more) == sum(inner) - least * len(inner))
-            found = [a + b for a, b in zip(found, more, strict=True)]
-        found[0] += first
-        found[-1] += last + mtp
+            sums = [a + b for a, b in zip(sums, more, strict=True)]
+        sums[0] += first
+        sums[-1] += last + mtp
         if mtp:
-            found[-1], found[-2] = found[-1] - mtp * is_apart, found[-2] + mtp * is_apart
-        return found
+            sums[-1], sums[-2] = sums[-1] - mtp * is_apart, sums[-2] + mtp * is_apart
+        return sums
 
     forward, backward, *memory = problem.pieces.tolist()
     terms = [*of_stages(forward), *of_stages(backward), problem.transfer]
@@ -127,7 +127,7 @@ def min_bound(
         kept, lasting = map(of_stages, memory)
         for d, rows in enumerate(graph.held):
             for row in rows:
-                held = sum(int(count) * each for count, each in zip(row, kept[d::p], strict=True))
+                held = sum(int(count) * term for count, term in zip(row, kept[d::p], strict=True))
                 model.add(held + sum(lasting[d::p]) <= problem.capacity)
     for i, size in enumerate(hint or ()):
         model.add_hint(layers[i], max(0, size - (i in (0, number - 1)) - problem.has_mtp * (i == number - 1)))
@@ -139,5 +139,5 @@ def min_bound(
         return math.inf, None
     is_best = answer is Verdict.YES and is_optimal(solver)
     bound = solver.objective_value if is_best else math.ceil(solver.best_objective_bound - 1e-6)
-    found = tuple(solver.value(size) for size in sizes) if answer is Verdict.YES else None
-    return round(bound) * scale, found
+    best = tuple(solver.value(size) for size in sizes) if answer is Verdict.YES else None
+    return round(bound) * scale, best

@@ -39,14 +39,14 @@ _MODEL_WORK = 2.0
 def best_layout(
     problem: LayoutProblem, starts: Sequence[Sizes] = (), work_limit: float = 20.0
 ) -> LayoutSearch:
-    """Search the best layout from some starts, such as the even layout; return it with a bound on all.
+    """Search the best layout from given starts; return it with a bound on all layouts.
 
     The limit of work is in units of about a second.
     """
     search = LayoutSearch(problem, work_limit)
     last, number = problem.pieces.shape[1], problem.graph.num_stages
     if math.comb(last - 1, number - 1) <= _MOST_LISTED:
-        ends = np.array([(0, *each, last) for each in combinations(range(1, last), number - 1)])
+        ends = np.array([(0, *cuts, last) for cuts in combinations(range(1, last), number - 1)])
         for first in range(0, len(ends), _BATCH):
             search.time(np.diff(ends[first : first + _BATCH], axis=1))
         search.bound = search.ticks
@@ -54,8 +54,8 @@ def best_layout(
     search.paths += search.usual_paths()
     starts = [*starts, min_largest(problem.pieces[:2].sum(0).tolist(), number)]
     if number == problem.graph.num_devices:
-        found, search.bound = _table_of_stages(problem)
-        starts = [found, *starts] if found else starts
+        layout, search.bound = _table_of_stages(problem)
+        starts = [layout, *starts] if layout else starts
     for sizes in dict.fromkeys(starts):
         if search.best is None or not search.is_over:
             search.descend(sizes)
@@ -101,8 +101,8 @@ class LayoutSearch:
         stages = np.arange(number)
         slow = [stages % graph.num_devices == device for device in range(graph.num_devices)]
         slow += [stages == stage for stage in stages] if number > graph.num_devices else []
-        for each in slow:
-            times = np.ceil(np.outer(even, np.where(each, _SLOWER, 1))).ravel()
+        for is_slow in slow:
+            times = np.ceil(np.outer(even, np.where(is_slow, _SLOWER, 1))).ravel()
             self.work += len(graph.kinds) / _EVENTS_OF_WORK
             yield graph.longest_path(np.append(times, self.problem.transfer).astype(np.int64)[:, None])
 
@@ -111,11 +111,11 @@ class LayoutSearch:
         while not self.is_over:
             most = None if self.best is None else int(self.ticks)
             budget = SolverBudget(min(_MODEL_WORK, self.work_limit - self.work), 600, 0, self._spend)
-            bound, found = min_bound(self.problem, self.paths, most, self.best, budget)
+            bound, sizes = min_bound(self.problem, self.paths, most, self.best, budget)
             self.bound = max(self.bound, min(bound, self.ticks))  # infinite where nothing fits
-            if found is None:
+            if sizes is None:
                 return
-            self.descend(found)
+            self.descend(sizes)
 
     def _spend(self, work: float) -> None:
         self.work += work
@@ -186,8 +186,8 @@ def _table_of_stages(problem: LayoutProblem) -> tuple[Sizes | None, float]:
         waits = np.maximum(w * f, f + rest) + (m - w) * (f + b) + np.maximum(w * b, b + rest)
         fits = True if problem.capacity is None else weight + w * activation <= problem.capacity
         stages.append(windows(np.where(fits, ahead + i * late + waits, math.inf)))
-    found, bound = divided(stages, np.maximum, longest_last=True)
-    return found or None, bound
+    sizes, bound = divided(stages, np.maximum, longest_last=True)
+    return sizes or None, bound
 
 
 def _neighbours(sizes: Ints) -> Ints:

@@ -63,7 +63,7 @@ class LayoutRow:
     peak_memory_mib: float | None = None
     status: str = NOT_APPLICABLE
     note: str = ""
-    found: PipelineLayout | None = field(default=None, repr=False)
+    pipeline: PipelineLayout | None = field(default=None, repr=False)
     group: int | None = None
     schedule_found: Schedule | None = field(default=None, compare=False, repr=False)
 
@@ -72,7 +72,7 @@ class LayoutRow:
         return {name: getattr(self, name) for name in COLUMNS}
 
 
-COLUMNS = tuple(each.name for each in fields(LayoutRow))[:8]
+COLUMNS = tuple(column.name for column in fields(LayoutRow))[:8]
 """Columns of the table."""
 
 
@@ -137,20 +137,20 @@ def layout(
             "weight_mib into the layers.csv that is written without memory_mib, and give that as layers"
         )
     chunks = (num_chunks,) if isinstance(num_chunks, int) else tuple(num_chunks)
-    numbers: list[tuple[str, object]] = [("num_chunks", each) for each in chunks] or [("num_chunks", [])]
+    numbers: list[tuple[str, object]] = [("num_chunks", count) for count in chunks] or [("num_chunks", [])]
     numbers += [("num_devices", num_devices), ("num_micro_batches", num_micro_batches)]
     for name, value in numbers:
         if type(value) is not int or value < 1:
             raise LayoutError(f"{name}: {value!r} is not a whole number above 0; give one")
     limits = SharedLimits(work_limit, searches=len(set(chunks)))
     setting = _Setting(model, num_devices, num_micro_batches, memory_mib, transfer_ms)
-    own = {name: setting.given(each) for name, each in (given or {}).items()}
+    priced = {name: setting.given(pipeline) for name, pipeline in (given or {}).items()}
     rows = []
     with INTERRUPTS.answered() as ending:
         for number in dict.fromkeys(chunks):
-            starts = [row.found for row in own.values() if row.found and row.found.num_chunks == number]
+            starts = [row.pipeline for row in priced.values() if row.pipeline and row.num_chunks == number]
             rows.append(setting.best(number, starts, limits))
-    return BestLayouts(num_micro_batches, tuple(rows), own, ending.interrupted)
+    return BestLayouts(num_micro_batches, tuple(rows), priced, ending.interrupted)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class _Setting:
             priced = self._priced(even, row)
             row = replace(row, even_ms=priced.iteration_ms if priced.status == GIVEN else None)
         sizes = map(self._sizes, (*starts, *([even] if even else [])))
-        tried = [each for each in sizes if min(each) > 0]
+        tried = [counts for counts in sizes if min(counts) > 0]
         answer = best_layout(self._problem(row), tried, limits.share()["work_limit"])
         limits.spend(answer.work)
         if answer.best is None:
@@ -184,24 +184,25 @@ class _Setting:
         parts = np.diff(firsts[np.cumsum((0, *answer.best))])
         row = self._priced(layout_of_sizes(self.num_devices, self.layers.parts, tuple(parts.tolist())), row)
         assert row.iteration_ms is not None, "it fits"
-        assert round(row.iteration_ms * 10**PLACES) == answer.ticks, "the schedule takes what was searched"
+        assert round(row.iteration_ms * 10**PLACES) == answer.ticks, "the schedule takes the searched time"
         bound_ms = math.ceil(min(answer.bound, answer.ticks)) / 10**PLACES
         return replace(row, bound_ms=bound_ms, status=PROVED if answer.is_proved else BOUNDED)
 
-    def given(self, pipeline: MegatronPipeline) -> LayoutRow:
+    def given(self, megatron: MegatronPipeline) -> LayoutRow:
         """Return the row of a layout that was given.
 
         Raises:
             LayoutError: It is of another model or number of devices, or has too few micro-batches.
         """
-        own, group = pipeline
-        if own.num_devices != self.num_devices:
-            numbers = f"{own.num_devices} pipeline ranks, and num_devices is {self.num_devices}"
+        pipeline, group = megatron
+        if pipeline.num_devices != self.num_devices:
+            numbers = f"{pipeline.num_devices} pipeline ranks, and num_devices is {self.num_devices}"
             raise LayoutError(f"layout: has {numbers}; give the same")
-        row = self._empty(own.num_chunks)
+        row = self._empty(pipeline.num_chunks)
         if row.note:
             raise LayoutError(row.note)
-        return self._priced(own, replace(row, group=group or row.group if own.num_chunks > 1 else None))
+        group = group or row.group if pipeline.num_chunks > 1 else None
+        return self._priced(pipeline, replace(row, group=group))
 
     def _empty(self, num_chunks: int) -> LayoutRow:
         """Return a row without a layout; if no layout is possible, its note has the reason."""
@@ -218,13 +219,13 @@ class _Setting:
         schedule = "interleaved_one_f_one_b" if num_chunks > 1 else "one_f_one_b"
         return LayoutRow(schedule, num_chunks, note=note, group=group)
 
-    def _priced(self, found: PipelineLayout, row: LayoutRow) -> LayoutRow:
+    def _priced(self, pipeline: PipelineLayout, row: LayoutRow) -> LayoutRow:
         """Return a row with a layout's iteration time and peak memory, measured on its validated schedule."""
-        placement = place_layout(found, self.layers, None, self.transfer_ms).placement
-        schedule = validate(run(placement, found.num_chunks, self.num_micro_batches, row.group))
+        placement = place_layout(pipeline, self.layers, None, self.transfer_ms).placement
+        schedule = validate(run(placement, pipeline.num_chunks, self.num_micro_batches, row.group))
         peak_mib = placement.mib(int(peak_memory(schedule).max()))
         assert peak_mib is not None, "layers have memory"
-        row = replace(row, layout=write_notation(found), found=found, schedule_found=schedule)
+        row = replace(row, layout=write_notation(pipeline), pipeline=pipeline, schedule_found=schedule)
         status = GIVEN if self.memory_mib is None or peak_mib <= self.memory_mib else DOES_NOT_FIT
         time_ms = placement.ms(schedule.makespan)
         return replace(row, iteration_ms=time_ms, peak_memory_mib=peak_mib, status=status)
@@ -240,14 +241,14 @@ class _Setting:
             return int(rounded(value) * 10**PLACES)
 
         names = ("forward_ms", "backward_ms", "activation_mib", "weight_mib")
-        figures = [[ticks(getattr(each, name)) for each in self.layers.layers] for name in names]
+        figures = [[ticks(getattr(layer, name)) for layer in self.layers.layers] for name in names]
         pieces = np.add.reduceat(np.array(figures), self._pieces, axis=1)
         pieces[:2] = np.maximum(pieces[:2], 1)
         graph = graph_of(self.num_devices, row.num_chunks, self.num_micro_batches, row.group)
         capacity = None if self.memory_mib is None else ticks(self.memory_mib)
         return LayoutProblem(graph, pieces, capacity, ticks(self.transfer_ms), self.layers.num_mtp > 0)
 
-    def _sizes(self, found: PipelineLayout) -> Sizes:
+    def _sizes(self, pipeline: PipelineLayout) -> Sizes:
         """Return the pieces of each stage of a layout."""
         merged = max(self.layers.num_mtp - 1, 0)
-        return tuple(len(stage) - merged * (MTP in stage) for stage in found.stages)
+        return tuple(len(stage) - merged * (MTP in stage) for stage in pipeline.stages)

@@ -98,7 +98,7 @@ def graph_of(num_devices: int, num_chunks: int, num_micro_batches: int, group: i
     crosses, kinds = np.zeros(none, np.int64), np.zeros(none, np.int64)
     orders = [schedule.order(device) for device in range(num_devices)]
     for order in orders:
-        numbers = [number[each] for each in order]
+        numbers = [number[instance] for instance in order]
         before[numbers[1:]] = numbers[:-1]
     for i, (_, name, n) in enumerate(ordered):
         block = placement.by_name[name]

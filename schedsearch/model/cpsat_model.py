@@ -47,9 +47,9 @@ class CpSatModel(cp_model.CpModel):
         if number == 2:
             first = self.new_bool_var(name)
             return [first, ~first]
-        found = [self.new_bool_var(f"{name}: {i}") for i in range(number)]
-        self.add_exactly_one(found)
-        return found
+        literals = [self.new_bool_var(f"{name}: {i}") for i in range(number)]
+        self.add_exactly_one(literals)
+        return literals
 
     def forbid(self, literal: Literal) -> None:
         """Add the constraint that a literal is false."""
@@ -62,11 +62,11 @@ class CpSatModel(cp_model.CpModel):
             return other if known else 0
         key = min(a.index, b.index), max(a.index, b.index)
         if key not in self._both:
-            found = self.new_bool_var("both")
-            self.add_implication(found, a)
-            self.add_implication(found, b)
-            self.add_bool_or(found, ~a, ~b)
-            self._both[key] = found
+            conjunction = self.new_bool_var("both")
+            self.add_implication(conjunction, a)
+            self.add_implication(conjunction, b)
+            self.add_bool_or(conjunction, ~a, ~b)
+            self._both[key] = conjunction
         return self._both[key]
 
     def either(self, a: Literal, b: Literal) -> Literal:
@@ -78,10 +78,10 @@ class CpSatModel(cp_model.CpModel):
         if isinstance(literal, int):
             return term * literal
         assert most is not None
-        found = self.new_int_var(0, most, "product")
-        self.add(found == term).only_enforce_if(literal)
-        self.add(found == 0).only_enforce_if(~literal)
-        return found
+        product = self.new_int_var(0, most, "product")
+        self.add(product == term).only_enforce_if(literal)
+        self.add(product == 0).only_enforce_if(~literal)
+        return product
 
     def interval(self, start: Term, time: Term, present: Sequence[Literal], name: str) -> object:
         """Return the interval of a run, for `add_no_overlap`; it counts if all literals are true."""

@@ -62,14 +62,14 @@ def precedences(placement: Placement, device: int, name: str, room: int) -> list
         new = set(placement.by_name[missing.pop()].after) - earlier
         earlier |= new
         missing += new
-    found = []
+    conditions = []
     for block in placement.on(device):
         if block.memory_on(device) < 0 and block.name != name and block.name not in earlier:
             without = memory.min_in_use({name}, {block.name})
             released = without - memory.min_in_use({name, block.name}, set())
             if released > 0:
-                found.append(Precedence(block.name, room - least, without, released))
-    return found
+                conditions.append(Precedence(block.name, room - least, without, released))
+    return conditions
 
 
 def precedence_is_enough(placement: Placement, device: int, name: str) -> bool:
@@ -84,5 +84,5 @@ def precedence_is_enough(placement: Placement, device: int, name: str) -> bool:
 
 def is_shared_in_turns(placement: Placement, device: int) -> bool:
     """Return whether precedences are enough for all of a device's memory."""
-    found = checked_rooms(placement, device)
-    return bool(found) and all(precedence_is_enough(placement, device, name) for name in found)
+    rooms = checked_rooms(placement, device)
+    return bool(rooms) and all(precedence_is_enough(placement, device, name) for name in rooms)

@@ -42,7 +42,7 @@ def run_one_at_a_time(v: Variables, lane: int, *, by_pairs: bool = True) -> None
 
     CP-SAT also reasons about all blocks of a lane together, and can do without the pairs.
     """
-    here = [each for each in v.start if lane in v.placement.lanes_of(v.placement.by_name[each[0]])]
+    here = [(name, n) for name, n in v.start if lane in v.placement.lanes_of(v.placement.by_name[name])]
     for a, b in itertools.combinations(here, 2) if by_pairs else ():
         v.before(a, b)
     v.model.add_no_overlap(
@@ -84,7 +84,7 @@ def respect_memory(v: Variables, device: int) -> None:
     it also helps to say which turns others take at least.
     """
     placement = v.placement
-    modes = [each for name, each in v.start if placement.decision_of.get(name) is not None]
+    modes = [n for name, n in v.start if placement.decision_of.get(name) is not None]
     is_simple = v.keeps_order and not modes and len(placement.memory_streams[device]) < 2
     for name, room in checked_rooms(placement, device).items() if is_simple else ():
         enough = precedence_is_enough(placement, device, name)
@@ -133,18 +133,18 @@ def _count_memory(
         takes = any(one + other > 0 for (_, one), (_, other) in both)
         if not takes if at is None else instance[0] != at:
             continue
-        terms = [(literal, each) for literal, each in (*adds, *needs.get(instance, ())) if each]
+        terms = [(literal, amount) for literal, amount in (*adds, *needs.get(instance, ())) if amount]
         for other in here:
             if other == instance:
                 continue
-            held = [(literal, each) for literal, block in v.modes(other) if (each := units(block))]
+            held = [(literal, amount) for literal, block in v.modes(other) if (amount := units(block))]
             if held:
                 started = v.started(other, instance)
-                terms += [(v.model.both(started, literal), each) for literal, each in held]
-            if any(each for _, each in needs.get(other, ())) and not v.shares_lane(other, instance):
+                terms += [(v.model.both(started, literal), amount) for literal, amount in held]
+            if any(need for _, need in needs.get(other, ())) and not v.shares_lane(other, instance):
                 running = v.running(other, instance)
-                terms += [(v.model.both(running, literal), each) for literal, each in needs[other] if each]
-        in_use = v.model.weighted_sum([term for term, _ in terms], [each for _, each in terms])
+                terms += [(v.model.both(running, literal), need) for literal, need in needs[other] if need]
+        in_use = v.model.weighted_sum([term for term, _ in terms], [amount for _, amount in terms])
         v.add(v.held_before(device, units) + in_use <= room, *v.present(instance))
 
 

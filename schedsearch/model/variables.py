@@ -71,10 +71,10 @@ class Variables:
 
     def _time_of(self, instance: Instance) -> Term:
         times = [(literal, block.time) for literal, block in self.modes(instance)]
-        found = {time for _, time in times}
-        if len(found) == 1:
-            return found.pop()
-        variable = self.model.new_int_var(min(found), max(found), f"time {instance}")
+        distinct = {time for _, time in times}
+        if len(distinct) == 1:
+            return distinct.pop()
+        variable = self.model.new_int_var(min(distinct), max(distinct), f"time {instance}")
         for literal, time in times:
             self.model.add(variable == time).only_enforce_if(literal)
         return variable

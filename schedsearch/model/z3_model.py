@@ -68,9 +68,9 @@ class Z3Model:
         if number == 2:
             first = self.new_bool_var(name)
             return [first, ~first]
-        found = [self.new_bool_var(f"{name}: {i}") for i in range(number)]
-        self.add(z3.PbEq([(literal, 1) for literal in found], 1))
-        return found
+        literals = [self.new_bool_var(f"{name}: {i}") for i in range(number)]
+        self.add(z3.PbEq([(literal, 1) for literal in literals], 1))
+        return literals
 
     def forbid(self, literal: Literal) -> None:
         """Add the constraint that a literal is false."""

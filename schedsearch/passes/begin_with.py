@@ -41,9 +41,9 @@ def starting_point_on(
     _require_same_blocks(here, schedule.placement)
     if repetend is not None and not _is_of(schedule.placement, repetend):
         raise SearchError(f"search.begin_with: its repetend is not of its own blocks; {_REMEDY}")
-    number, found, reason = schedule.num_micro_batches, None, ""
+    number, adapted, reason = schedule.num_micro_batches, None, ""
     try:
-        found = validate(
+        adapted = validate(
             as_soon_as_possible(here, number, schedule.lane_orders, schedule.chosen, schedule.memory_waits)
         )
     except CyclicOrderError as error:
@@ -51,28 +51,28 @@ def starting_point_on(
     except InvalidScheduleError as error:
         reason = error.reason
     if not here.is_plain:
-        repetend = None if found is None else _with_modes(found)
+        repetend = None if adapted is None else _with_modes(adapted)
     elif repetend is not None:
         cycles = [repetend.cycle(device) for device in range(here.num_devices)]
         longest = repetend.micro_batches * serial_period(here)
         repetend = Repetend.of_min_period(here, repetend.micro_batches, cycles, 1, longest)
         repetend = repetend if repetend is not None and fits(repetend) else None
-    elif found is not None:
-        repetend = steady_state(found, here.num_devices)
-    if found is not None and number != num_micro_batches:
-        found, reason = None, f"it has {number} micro-batches, and no steady state"
-    if found is None and repetend is None:
+    elif adapted is not None:
+        repetend = steady_state(adapted, here.num_devices)
+    if adapted is not None and number != num_micro_batches:
+        adapted, reason = None, f"it has {number} micro-batches, and no steady state"
+    if adapted is None and repetend is None:
         raise SearchError(f"search.begin_with: it does not run on {here.name}: {reason}; {_REMEDY}")
-    return repetend, found
+    return repetend, adapted
 
 
-def _with_modes(found: Schedule) -> Repetend | None:
+def _with_modes(schedule: Schedule) -> Repetend | None:
     """Return the steady state of a schedule whose micro-batches all have the same modes; None for others."""
-    chosen = tuple(dict.fromkeys(found.chosen)) or ((),)
-    lowered = Lowered.of(found.placement, chosen) if len(chosen) == 1 else None
+    chosen = tuple(dict.fromkeys(schedule.chosen)) or ((),)
+    lowered = Lowered.of(schedule.placement, chosen) if len(chosen) == 1 else None
     if lowered is None:
         return None
-    plain = steady_state(lowered.lowered_schedule(found), found.placement.num_devices)
+    plain = steady_state(lowered.lowered_schedule(schedule), schedule.placement.num_devices)
     return None if plain is None else lowered.repetend(plain)
 
 
@@ -81,9 +81,9 @@ def _require_same_blocks(here: Placement, there: Placement) -> None:
         return f"device{'s' if len(devices) > 1 else ''} {', '.join(map(str, devices))}"
 
     mine, other = (
-        {block.name: named(block.devices) for block in each.blocks}
-        | {"the whole": f"{each.num_devices} devices"}
-        for each in (here, there)
+        {block.name: named(block.devices) for block in placement.blocks}
+        | {"the whole": f"{placement.num_devices} devices"}
+        for placement in (here, there)
     )
     for name in mine | other:
         if mine.get(name) != other.get(name):
@@ -96,7 +96,7 @@ def _require_same_blocks(here: Placement, there: Placement) -> None:
 def _is_of(placement: Placement, repetend: Repetend) -> bool:
     """Return whether a repetend, which may be from a file, has every block of each of its micro-batches."""
     return repetend.micro_batches >= 1 and all(
-        each.keys() == placement.by_name.keys()
-        and all(len(row) == repetend.micro_batches for row in each.values())
-        for each in (repetend.start, repetend.modulo_stage)
+        table.keys() == placement.by_name.keys()
+        and all(len(row) == repetend.micro_batches for row in table.values())
+        for table in (repetend.start, repetend.modulo_stage)
     )

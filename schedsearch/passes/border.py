@@ -36,7 +36,7 @@ def _best_by_hand(problem: Problem) -> Schedule | None:
     if not is_asked or len(placement.blocks) * number > _MAX_BLOCKS:
         return None
     made = with_chosen_modes(placement, number, HAND_MADE)
-    return min((schedule for _, schedule in made), key=lambda each: each.makespan, default=None)
+    return min((schedule for _, schedule in made), key=lambda schedule: schedule.makespan, default=None)
 
 
 PASSES: tuple[Pass, ...] = (slow_streams.lower, streams)
@@ -50,14 +50,14 @@ Modes are chosen while the search goes on, see `schedsearch.procedures.modes` an
 def lower(problem: Problem, on_progress: SearchReport) -> Passed:
     """Return the problem behind all passes."""
     lifts = []
-    for each in PASSES:
-        if (passed := each(problem, on_progress)) is not None:
+    for one_pass in PASSES:
+        if (passed := one_pass(problem, on_progress)) is not None:
             problem, on_progress, lift = passed
             lifts.append(lift)
 
-    def lifted(found: Answer) -> Answer:
+    def lifted(answer: Answer) -> Answer:
         for lift in reversed(lifts):
-            found = lift(found)
-        return found
+            answer = lift(answer)
+        return answer
 
     return Passed(problem, on_progress, lifted)

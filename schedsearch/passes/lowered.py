@@ -34,55 +34,55 @@ class Lowered:
 
         The choices of a micro-batch are empty where nothing is to be decided.
         """
-        placed = [lanes for each in chosen if (lanes := whole.as_run(each).by_lane) is not None]
-        if len(placed) < len(chosen) or len({each.num_devices for each in placed}) > 1:
+        placed = [lanes for modes in chosen if (lanes := whole.as_run(modes).by_lane) is not None]
+        if len(placed) < len(chosen) or len({placement.num_devices for placement in placed}) > 1:
             return None  # the latter where a mode leaves a lane without blocks
         if len(placed) == 1:
             return cls(whole, chosen, placed[0])
         optimizer = {block.name for block in placed[0].optimizer_blocks}
         names = [
-            {block.name: f"{block.name}{_MARK}{n}" for block in each.blocks} for n, each in enumerate(placed)
+            {block.name: f"{block.name}{_MARK}{n}" for block in plain.blocks}
+            for n, plain in enumerate(placed)
         ]
-        names = [each | {name: name for name in optimizer} for each in names]
+        names = [name_of | {name: name for name in optimizer} for name_of in names]
         blocks: list[Block] = []
         transfer = []
-        for own, each in zip(names, placed, strict=True):
-            for block in each.per_micro_batch.blocks:
-                after = tuple(own[name] for name in block.after)
-                blocks.append(replace(block, name=own[block.name], after=after))
-            transfer += [(own[a], own[b], ticks) for a, b, ticks in each.per_micro_batch.transfer]
+        for name_of, plain in zip(names, placed, strict=True):
+            for block in plain.per_micro_batch.blocks:
+                after = tuple(name_of[name] for name in block.after)
+                blocks.append(replace(block, name=name_of[block.name], after=after))
+            transfer += [(name_of[a], name_of[b], ticks) for a, b, ticks in plain.per_micro_batch.transfer]
         for block in placed[0].optimizer_blocks:
             sources = [
-                own[name]
-                for own, each in zip(names, placed, strict=True)
-                for name in each.by_name[block.name].after
+                name_of[name]
+                for name_of, plain in zip(names, placed, strict=True)
+                for name in plain.by_name[block.name].after
             ]
             blocks.append(replace(block, after=tuple(dict.fromkeys(sources))))
-        plain = replace(placed[0], blocks=tuple(blocks), transfer=tuple(transfer))
-        return cls(whole, chosen, plain)
+        return cls(whole, chosen, replace(placed[0], blocks=tuple(blocks), transfer=tuple(transfer)))
 
-    def own(self, name: str) -> tuple[str, int]:
+    def original(self, name: str) -> tuple[str, int]:
         """Return the name that a block of the plain placement has in the whole, and its micro-batch."""
         if len(self.chosen) == 1:
             return name, 0
-        own, _, number = name.rpartition(_MARK)
-        return own, int(number)
+        original, _, number = name.rpartition(_MARK)
+        return original, int(number)
 
     def _lowered(self, name: str, micro_batch: int) -> Instance:
         """Return the plain placement's block and micro-batch for an instance of the whole placement."""
         size = len(self.chosen)
         return f"{name}{_MARK}{micro_batch % size}" if size > 1 else name, micro_batch // size
 
-    def repetend(self, found: Repetend) -> Repetend:
+    def repetend(self, repetend: Repetend) -> Repetend:
         """Return a repetend of the plain placement as one of the whole placement."""
-        size = len(self.chosen)
+        size, whole = len(self.chosen), self.whole.per_micro_batch
         first: dict[Instance, int] = {}
-        for (name, n), start in found.first_starts.items():
-            own, number = self.own(name)
-            first[own, n * size + number] = start
-        chosen = self.chosen * found.micro_batches if self.whole.decisions else ()
-        whole = self.whole.per_micro_batch
-        return Repetend.from_first_starts(whole, size * found.micro_batches, found.period, first, chosen)
+        for (name, n), start in repetend.first_starts.items():
+            original, number = self.original(name)
+            first[original, n * size + number] = start
+        chosen = self.chosen * repetend.micro_batches if self.whole.decisions else ()
+        micro_batches = size * repetend.micro_batches
+        return Repetend.from_first_starts(whole, micro_batches, repetend.period, first, chosen)
 
     def lowered_repetend(self, repetend: Repetend) -> Repetend:
         """Return a repetend of the whole placement, with these modes, as one of the plain placement."""
@@ -90,18 +90,18 @@ class Lowered:
         size = repetend.micro_batches // len(self.chosen)
         return Repetend.from_first_starts(self.plain.per_micro_batch, size, repetend.period, first)
 
-    def schedule(self, found: Schedule) -> Schedule:
+    def schedule(self, schedule: Schedule) -> Schedule:
         """Return a schedule of the plain placement as one of the whole placement."""
         size, blocks = len(self.chosen), []
-        number_of = found.num_micro_batches * size
-        for start, n, name in found.blocks:
-            if found.placement.by_name[name].kind is Kind.O:
+        number_of = schedule.num_micro_batches * size
+        for start, n, name in schedule.blocks:
+            if schedule.placement.by_name[name].kind is Kind.O:
                 blocks.append(ScheduledBlock(start, number_of - 1, name))
             else:
-                own, number = self.own(name)
-                blocks.append(ScheduledBlock(start, n * size + number, own))
-        chosen = self.chosen * found.num_micro_batches if self.whole.decisions else ()
-        whole = self.whole if found.placement.optimizer_blocks else self.whole.per_micro_batch
+                original, number = self.original(name)
+                blocks.append(ScheduledBlock(start, n * size + number, original))
+        chosen = self.chosen * schedule.num_micro_batches if self.whole.decisions else ()
+        whole = self.whole if schedule.placement.optimizer_blocks else self.whole.per_micro_batch
         return Schedule(whole, number_of, tuple(blocks), chosen)
 
     def lowered_schedule(self, schedule: Schedule) -> Schedule:
@@ -114,23 +114,23 @@ class Lowered:
         plain = self.plain if schedule.placement.optimizer_blocks else self.plain.per_micro_batch
         return Schedule(plain, schedule.num_micro_batches // size, tuple(blocks))
 
-    def lower(self, found: Schedule | Answer) -> Schedule | Answer:
+    def lower(self, given: Schedule | Answer) -> Schedule | Answer:
         """Return a schedule or answer of the whole placement on the plain one, for one choice of modes."""
         assert len(self.chosen) == 1
-        if isinstance(found, Schedule):
-            return self.lowered_schedule(found)
-        schedule, repetend = found.schedule, found.repetend
+        if isinstance(given, Schedule):
+            return self.lowered_schedule(given)
+        schedule, repetend = given.schedule, given.repetend
         return replace(
-            found,
+            given,
             schedule=None if schedule is None else self.lowered_schedule(schedule),
             repetend=None if repetend is None else self.lowered_repetend(repetend),
         )
 
-    def lift(self, found: Answer) -> Answer:
+    def lift(self, answer: Answer) -> Answer:
         """Return the answer for the plain placement as an answer for the whole one."""
-        schedule, repetend = found.schedule, found.repetend
+        schedule, repetend = answer.schedule, answer.repetend
         return replace(
-            found,
+            answer,
             schedule=None if schedule is None else validate(self.schedule(schedule)),
             repetend=None if repetend is None else self.repetend(repetend),
         )

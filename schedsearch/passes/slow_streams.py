@@ -36,10 +36,10 @@ def lower(problem: Problem, on_progress: SearchReport) -> Passed | None:
     slow, path, period = at_worst(placement), critical_path(placement), float(period_bound(placement))
     proved = {Objective.PERIOD: period, Objective.MAKESPAN: makespan_bound(placement, number)}
 
-    def told(event: SearchProgress) -> None:
+    def report(event: SearchProgress) -> None:
         on_progress(replace(event, bound=min(event.bound, proved.get(Objective(event.phase), path))))
 
-    return Passed(replace(problem, placement=slow), told, lambda found: _lifted(problem, found))
+    return Passed(replace(problem, placement=slow), report, lambda answer: _lifted(problem, answer))
 
 
 def at_worst(placement: Placement) -> Placement:
@@ -67,26 +67,26 @@ def at_worst(placement: Placement) -> Placement:
     )
 
 
-def _lifted(problem: Problem, found: Answer) -> Answer:
+def _lifted(problem: Problem, answer: Answer) -> Answer:
     """Return the answer for the given placement, made of the answer for its worst-case times.
 
     Its repetend is the steady state that the orders reach, if they reach one; else the worst-case one.
     """
-    if found.schedule is None or found.status not in (Status.OPTIMAL, Status.FEASIBLE):
-        return found
+    if answer.schedule is None or answer.status not in (Status.OPTIMAL, Status.FEASIBLE):
+        return answer
     placement, number, last = problem.placement, problem.num_micro_batches, problem.wanted[-1]
-    schedule = validate(_in_its_orders(placement, found.schedule))
-    bound, repetend = period_bound(placement), found.repetend
+    schedule = validate(_in_its_orders(placement, answer.schedule))
+    bound, repetend = period_bound(placement), answer.repetend
     if repetend is not None:
-        repetend = _in_the_long_run(placement, repetend, len(found.sizes) > 1) or repetend
+        repetend = _in_the_long_run(placement, repetend, len(answer.sizes) > 1) or repetend
         is_least = repetend.period_per_micro_batch <= bound
     else:
         is_least = FINITE[last].value(schedule) <= FINITE[last].bound(placement, number)
-    is_more = found.ended_by is EndedBy.PROOF and not is_least
+    is_more = answer.ended_by is EndedBy.PROOF and not is_least
     return replace(
-        found,
-        status=Status.OPTIMAL if is_least and not found.interrupted else Status.FEASIBLE,
-        ended_by=EndedBy.NOTHING_LEFT if is_more else found.ended_by,
+        answer,
+        status=Status.OPTIMAL if is_least and not answer.interrupted else Status.FEASIBLE,
+        ended_by=EndedBy.NOTHING_LEFT if is_more else answer.ended_by,
         schedule=schedule,
         repetend=repetend,
         period_bound=float(bound),
@@ -96,7 +96,8 @@ def _lifted(problem: Problem, found: Answer) -> Answer:
         span_bound=critical_path(placement),
         min_period=None,
         tried=tuple(
-            replace(each, bound=math.ceil(bound * each.micro_batches), refuted=None) for each in found.tried
+            replace(attempt, bound=math.ceil(bound * attempt.micro_batches), refuted=None)
+            for attempt in answer.tried
         ),
     )
 

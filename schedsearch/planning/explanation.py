@@ -39,8 +39,8 @@ def explain(plans: Plans, costs_in_words: str = "") -> str:
 
 def in_words(cluster: Cluster) -> str:
     """Return the machines of a cluster in words."""
-    nodes = " and ".join(f"{each.num_nodes} x {each.gpus_per_node} {each.gpu.name}" for each in cluster.nodes)
-    if sum(each.num_nodes for each in cluster.nodes) == 1:
+    nodes = " and ".join(f"{node.num_nodes} x {node.gpus_per_node} {node.gpu.name}" for node in cluster.nodes)
+    if sum(node.num_nodes for node in cluster.nodes) == 1:
         return nodes
     return f"{nodes}, {cluster.node_bandwidth_gb_s:g} GB/s between nodes ({cluster.source})"
 
@@ -79,10 +79,10 @@ def _stages(best: RankedPlan, plans: Plans) -> Iterator[str]:
     for number, (peak_mib, capacity_gib) in enumerate(memory):
         gpus = plan.stages[number].gpus
         span = "-".join(str(gpu) for gpu in dict.fromkeys((gpus.start, gpus.stop - 1)))
-        own = [i for device, chunk in best.chunks if device == number for i in chunk]
+        indices = [i for device, chunk in best.chunks if device == number for i in chunk]
         runs = (
-            f"{count} {each.name}{'s' * (count > 1)}: {strategy_in_words(how)}"
-            for each, how, count in plan.runs(own or plan.stages[number].layers)
+            f"{count} {layer.name}{'s' * (count > 1)}: {strategy_in_words(how)}"
+            for layer, how, count in plan.runs(indices or plan.stages[number].layers)
         )
         yield (
             f"- stage {number} on GPUs {span}: {'; '.join(runs)}; "
@@ -116,7 +116,7 @@ def ranking(plans: Plans) -> list[list[str]]:
 
 def legend(plans: Plans) -> str:
     """Return the meaning of a ranking's columns."""
-    precision, kinds = plans.model.precision, dict.fromkeys(each.gpu for each in plans.cluster.nodes)
+    precision, kinds = plans.model.precision, dict.fromkeys(node.gpu for node in plans.cluster.nodes)
     of_peak = " and ".join(f"{precision.peak_tflops(gpu):g} TFLOP/s of {gpu.name}" for gpu in kinds)
     powers = " and ".join(f"{gpu.name}, {gpu.power_source}" for gpu in kinds)
     return (

@@ -75,7 +75,7 @@ def plan_layouts(
             if is_over():
                 break
         estimates = search.ranked(filter(None, rated))
-        fitting = [each for each in estimates if each.gib <= limit_gib]
+        fitting = [estimate for estimate in estimates if estimate.gib <= limit_gib]
         likely = sorted(fitting, key=_divided_ms) if can_divide(search.model) else fitting
         tried = dict.fromkeys(chain(*zip(fitting, likely, strict=True)))
         most = num_plans if likely is fitting else 2 * num_plans
@@ -85,17 +85,18 @@ def plan_layouts(
                 break
             best_ms = min((known.iteration_ms for _, known in timed), default=math.inf)
             calls = []
-            for each in some:  # as in the formula, exchanges run beside the pipeline, also in one node
-                run = UniformRun(search.model, search.cluster, each.layout, search.costs, overlap=True)
-                calls.append(partial(_timed, run, limit_gib, _divided_ms(each) < best_ms))
+            for candidate in some:  # as in the formula, exchanges run beside the pipeline, also in one node
+                run = UniformRun(search.model, search.cluster, candidate.layout, search.costs, overlap=True)
+                calls.append(partial(_timed, run, limit_gib, _divided_ms(candidate) < best_ms))
             runs = side_by_side(calls, len(calls))
-            timed += ((each, run) for each, run in zip(some, runs, strict=True) if run is not None)
-    timed = sorted(timed, key=lambda each: each[1].iteration_ms)[:num_plans]
+            timed += ((estimate, run) for estimate, run in zip(some, runs, strict=True) if run is not None)
+    timed = sorted(timed, key=lambda pair: pair[1].iteration_ms)[:num_plans]
+    bounds_ms = (division_bound_ms(estimate.layout, estimate.mean_load_ms) for estimate in fitting)
     return LayoutPlans(
         limit_gib,
         tuple(_ranked(estimate, run, limit_gib) for estimate, run in timed),
         tuple(estimates),
-        min((division_bound_ms(each.layout, each.mean_load_ms) for each in fitting), default=math.inf),
+        min(bounds_ms, default=math.inf),
         len(layouts),
         len(layouts) - len(rated),
         ending.interrupted,
@@ -124,17 +125,17 @@ def with_best_division(run: UniformRun, limit_gib: float) -> UniformRun:
     degrees, again = run.layout.degrees, run.layout.recomputed_layers
     if degrees.pipeline == 1 or again is not None or not can_divide(run.model):
         return run
-    layers, memory_mib, transfer_ms = layers_of(run, limit_gib)
+    layers, memory_mib, transfer_ms = layers_to_divide(run, limit_gib)
     numbers = degrees.pipeline, run.layout.num_micro_batches, degrees.chunks
-    found = layout(layers, *numbers, memory_mib, transfer_ms, work_limit=_WORK).best
-    if found is None or found.found is None:
+    row = layout(layers, *numbers, memory_mib, transfer_ms, work_limit=_WORK).best
+    if row is None or row.pipeline is None:
         return run
-    divided = replace(run, layout=replace(run.layout, chunk_layers=found.found.sizes))
+    divided = replace(run, layout=replace(run.layout, chunk_layers=row.pipeline.sizes))
     fits = max(divided.gib_by_stage) <= limit_gib
     return divided if fits and divided.iteration_ms * (1 + NEAR_TIE) < run.iteration_ms else run
 
 
-def layers_of(run: UniformRun, limit_gib: float) -> tuple[ModelLayers, float, float]:
+def layers_to_divide(run: UniformRun, limit_gib: float) -> tuple[ModelLayers, float, float]:
     """Return the layers to divide, and the memory (MiB) and transfer (ms) of devices with `limit_gib` GiB.
 
     A tied output layer has a table of its own. What a backward holds for a moment is not in the MiB.
@@ -157,7 +158,7 @@ def layers_of(run: UniformRun, limit_gib: float) -> tuple[ModelLayers, float, fl
     costs = [piece.cost for piece in run.pieces]
     buffers = frozenset[Buffer]().union(*(cost.buffers for cost in costs))
     once_bytes = max(max(cost.backward_bytes, cost.backward_peak_bytes - cost.kept_bytes) for cost in costs)
-    once_mib = (once_bytes + sum(each.num_bytes for each in buffers)) / 2**20
+    once_mib = (once_bytes + sum(buffer.num_bytes for buffer in buffers)) / 2**20
     transfer_ms = float(rounded(max(piece.forward_transfer_ms for piece in run.pieces)))
     return ModelLayers(tuple(rows)), 1024 * limit_gib - once_mib, transfer_ms
 
@@ -169,12 +170,12 @@ def _divided_ms(estimate: LayoutEstimate) -> float:
 
 def _ranked(estimate: LayoutEstimate, run: UniformRun, limit_gib: float) -> RankedPlan:
     """Return a layout as a ranked plan: stage costs by the planner's formula, peak memory by its schedule."""
-    found = rate(run.plan, FrameworkCosts(run.model, replace(run.options, exchanges_apart=False)))
-    held = zip(found.stages, run.gib_by_stage, strict=True)
-    stages = tuple(each._replace(peak_mib=1024 * gib) for each, gib in held)
+    by_formula = rate(run.plan, FrameworkCosts(run.model, replace(run.options, exchanges_apart=False)))
+    held = zip(by_formula.stages, run.gib_by_stage, strict=True)
+    stages = tuple(stage._replace(peak_mib=1024 * gib) for stage, gib in held)
     is_chain = run.layout.degrees.chunks == 1
     time_ms = _divided_ms(estimate) if run.layout.chunk_layers else estimate.time_ms
-    time_ms = found.time_ms if is_chain else time_ms  # that formula has no chunks
+    time_ms = by_formula.time_ms if is_chain else time_ms  # that formula has no chunks
     memory = (math.floor(1024 * limit_gib),) * run.plan.num_stages
     schedule, to_order = run.within(memory), run.to_order(memory)
     shape, rated = "v_shape" if is_chain else "loop_shape", RatedPlan(run.plan, time_ms, stages)
@@ -182,15 +183,15 @@ def _ranked(estimate: LayoutEstimate, run: UniformRun, limit_gib: float) -> Rank
     return plan.with_bound(to_order.ms(makespan_bound(to_order, run.layout.num_micro_batches)))
 
 
-def why_no_layout(search: LayoutSearch, found: LayoutPlans) -> str:
+def why_no_layout(search: LayoutSearch, layouts: LayoutPlans) -> str:
     """Return in one line why no layout fits."""
     num_gpus = search.cluster.num_gpus
-    if not found.estimates:
+    if not layouts.estimates:
         none = f"no layout of {search.model.name} divides both {num_gpus} GPUs and the batch"
         return f"cluster, batch: {none}; give another of the two, or other micro_batch_sizes"
-    smallest = min(found.estimates, key=lambda each: each.gib)
+    smallest = min(layouts.estimates, key=lambda estimate: estimate.gib)
     need = f"the smallest, {layout_in_words(smallest.layout)}, needs {smallest.gib:.1f} GiB"
-    none = f"no layout fits {found.limit_gib:.1f} GiB of each of the {num_gpus} GPUs; {need}"
+    none = f"no layout fits {layouts.limit_gib:.1f} GiB of each of the {num_gpus} GPUs; {need}"
     return f"cluster: {none}; use more GPUs or larger ones"
 
 
@@ -206,13 +207,13 @@ def planned_layout(run: UniformRun, limit_gib: float = math.inf) -> Planned:
         return _rated(plan, replace(run, layout=layout))
 
     costs = run.costs.options
-    told = {
+    settings = {
         "overlap_exchanges": run.overlaps_exchanges and run.layout.zero < 3,
         "overlap_tensor_parallel": costs.overlap_tensor_parallel and run.layout.degrees.tensor > 1,
         "sends_tokens_once": costs.sends_tokens_once and run.layout.degrees.expert > 1,
     }
     limits = [limit_gib] * run.plan.num_stages
-    return Planned(_rated(run.plan, run), limits, rated_as, run.chunks, job_fields=told)
+    return Planned(_rated(run.plan, run), limits, rated_as, run.chunks, job_fields=settings)
 
 
 def _rated(plan: Plan, run: UniformRun) -> RatedPlan:

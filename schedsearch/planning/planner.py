@@ -99,8 +99,8 @@ def plan(
         PlacementError: A model's name or size is wrong.
         ClusterError: A cluster is wrong.
 
-    >>> found = plan("gpt3_1.3b", "a100_8", 64, rank_by="simulation")
-    >>> found.best.plan.num_gpus
+    >>> plans = plan("gpt3_1.3b", "a100_8", 64, rank_by="simulation")
+    >>> plans.best.plan.num_gpus
     8
     """
     model = in_bf16(read_model(model)) if isinstance(model, str) else model
@@ -212,9 +212,9 @@ class _Planning:
             why = f"shapes: no plan of these can be made: {', '.join(self.left_out[:1])}; add v_shape"
             raise PlanError(why if chains else self.why_none or why)
 
-    def _place(self, shape: str, found: Iterable[RatedPlan]) -> None:
+    def _place(self, shape: str, plans: Iterable[RatedPlan]) -> None:
         """Make ranked plans, with placements, of the best given ones."""
-        best = sorted(found, key=lambda each: each.time_ms / each.plan.global_batch_size)
+        best = sorted(plans, key=lambda rated: rated.time_ms / rated.plan.global_batch_size)
         costs = PartCosts(self.model, self.costs)
         for rated in best[: self.options.num_plans]:
             plan, capacities = rated.plan, capacities_gib(rated.plan, self.options)
@@ -231,11 +231,11 @@ class _Planning:
             return
         costs, others = PartCosts(self.model, self.costs), (shape, self._share(), self.report)
         try:
-            found = [
-                each for size in self.sizes for each in search_trunks(costs, self.cluster, size, *others)
+            plans = [
+                rated for size in self.sizes for rated in search_trunks(costs, self.cluster, size, *others)
             ]
-            self._place(shape, found)
-            if not found:
+            self._place(shape, plans)
+            if not plans:
                 self.left_out.append(f"{shape}: none fits with the numbers that are allowed")
         except UnsuitableShapeError as error:
             self.left_out.append(f"{shape} {error.reason}")
@@ -253,32 +253,32 @@ class _Planning:
         costs, share = replace(self.costs.options, exchanges_apart=True), self._share()
         search = LayoutSearch(self.model, self.cluster, size, costs, allowed)
         try:
-            found = plan_layouts(search, share.num_plans, self.report, share.time_limit_s, self.workers)
+            layouts = plan_layouts(search, share.num_plans, self.report, share.time_limit_s, self.workers)
         except PlanError as error:
             if not self.shapes:
                 raise
             self.left_out.append(f"layouts: {error}")
             return
-        self.layouts[size] = found
-        self.made += found.plans
-        self.interrupted = found.interrupted
-        self.why_none = "" if found.plans else why_no_layout(search, found)
+        self.layouts[size] = layouts
+        self.made += layouts.plans
+        self.interrupted = layouts.interrupted
+        self.why_none = "" if layouts.plans else why_no_layout(search, layouts)
 
     def _search(self, size: int) -> list[RatedPlan]:
         """Return plans with individual strategies for layers, at most `NEAR_TIE` slower than the layouts."""
         share, layouts = self._share(), self.layouts.get(size)
         end_s, chain = time.monotonic() + share.time_limit_s, PartCosts(self.model.chained, self.costs)
-        known_ms = (each.iteration_ms or math.inf for each in (layouts.plans if layouts else ()))
+        known_ms = (ranked.iteration_ms or math.inf for ranked in (layouts.plans if layouts else ()))
         best_ms, plans = min(known_ms, default=math.inf), list[RatedPlan]()
         for numbers in (*islice(_promising(share, layouts), _PROMISING), None):
             asked = numbers or replace(share, time_limit_s=max(end_s - time.monotonic(), 1e-3))
             below_ms = (1 + NEAR_TIE) * best_ms
-            found = search_plans(chain, self.cluster, size, asked, self.report, below_ms=below_ms)
-            plans += found.plans
-            best_ms = min([best_ms, *(each.time_ms for each in found.plans)])
+            result = search_plans(chain, self.cluster, size, asked, self.report, below_ms=below_ms)
+            plans += result.plans
+            best_ms = min([best_ms, *(rated.time_ms for rated in result.plans)])
             if numbers is None:
-                self.searches[size] = found
-            if found.interrupted:
+                self.searches[size] = result
+            if result.interrupted:
                 self.interrupted = True
                 break
         return plans
@@ -286,10 +286,10 @@ class _Planning:
     def _why_no_chain(self) -> str:
         """Return why no chain of stages was found."""
         options, of_model = self.options, f"{self.model.name} on {self.cluster.num_gpus} GPUs"
-        if any(found.out_of_time for found in self.searches.values()):
+        if any(search.out_of_time for search in self.searches.values()):
             limit = f"{options.time_limit_s:g} s were over before a plan of {of_model} was found"
             return f"time_limit_s: {limit}; give more, or fewer numbers to try"
-        reasons = [reason for found in self.searches.values() for reason in found.trials.values()]
+        reasons = [reason for search in self.searches.values() for reason in search.trials.values()]
         if not any(reason.startswith(OUT_OF_MEMORY) for reason in reasons):
             return f"{self.model.name}: nothing can be planned: {[*reasons, 'nothing was tried'][0]}"
         own_gib = self.cluster.group(0, 1).memory_gib if options.memory_gib is None else options.memory_gib
@@ -297,26 +297,25 @@ class _Planning:
         return f"memory_gib: {little}; use more or larger GPUs, recomputation or a smaller batch"
 
 
-def _promising(options: PlanOptions, found: LayoutPlans | None) -> Iterator[PlanOptions]:
+def _promising(options: PlanOptions, plans: LayoutPlans | None) -> Iterator[PlanOptions]:
     """Yield options with the counts of the best layouts that have context or expert parallelism.
 
     The counts are stages, GPUs per stage and micro-batches. The general search covers other layouts.
     """
-    fitting = [each for each in found.estimates if each.gib <= found.limit_gib] if found else []
-    near = [each.layout for each in fitting if each.time_ms <= _PROMISING_SHARE * fitting[0].time_ms]
+    fitting = [rated for rated in plans.estimates if rated.gib <= plans.limit_gib] if plans else []
+    near = [rated.layout for rated in fitting if rated.time_ms <= _PROMISING_SHARE * fitting[0].time_ms]
     numbers = (
-        (each.degrees.pipeline, each.degrees.num_gpus // each.degrees.pipeline, each.num_micro_batches)
-        + (each.degrees.context, each.degrees.expert)
-        for each in near
-        if each.degrees.context * each.degrees.expert > 1
+        (d.pipeline, d.num_gpus // d.pipeline, layout.num_micro_batches, d.context, d.expert)
+        for layout in near
+        if (d := layout.degrees).context * d.expert > 1
     )
     limit_s, trees = options.time_limit_s / (2 * _PROMISING), options.trees
     for *counts, context, expert in dict.fromkeys(numbers):
         paradigms = (*trees.paradigms, *((Paradigm.CP,) if context > 1 else ()))
         experts = tuple(dict.fromkeys((*trees.expert_parallel, expert)))
-        own = replace(trees, paradigms=tuple(dict.fromkeys(paradigms)), expert_parallel=experts)
+        wider = replace(trees, paradigms=tuple(dict.fromkeys(paradigms)), expert_parallel=experts)
         given: dict[str, Any] = {name: (count,) for name, count in zip(_NUMBERS, counts, strict=True)}
-        yield replace(options, trees=own, time_limit_s=limit_s, **given)
+        yield replace(options, trees=wider, time_limit_s=limit_s, **given)
 
 
 def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
@@ -337,8 +336,8 @@ def _allowed(layouts: LayoutOptions, options: PlanOptions) -> LayoutOptions:
 def _unique(made: Iterable[RankedPlan]) -> list[RankedPlan]:
     """Return plans by throughput, without plans that have the name of a faster one."""
     unique: dict[str, RankedPlan] = {}
-    for each in sorted(made, key=lambda each: -(each.samples_per_s or 0.0)):
-        unique.setdefault(each.name, each)
+    for ranked in sorted(made, key=lambda ranked: -(ranked.samples_per_s or 0.0)):
+        unique.setdefault(ranked.name, ranked)
     return list(unique.values())
 
 
@@ -346,8 +345,8 @@ def _in_order(left: list[RankedPlan]) -> Iterator[RankedPlan]:
     """Yield plans by throughput; among plans of nearly equal throughput, the simplest first."""
     while left:
         rate = left[0].samples_per_s
-        near = [each for each in left if (each.samples_per_s or 0.0) * (1 + NEAR_TIE) >= (rate or 0.0)]
+        near = [ranked for ranked in left if (ranked.samples_per_s or 0.0) * (1 + NEAR_TIE) >= (rate or 0.0)]
         left = left[len(near) :]
-        near.sort(key=lambda each: each.complexity)
+        near.sort(key=lambda ranked: ranked.complexity)
         yield near[0]
-        yield from (replace(each, is_equal=rate is not None) for each in near[1:])
+        yield from (replace(ranked, is_equal=rate is not None) for ranked in near[1:])

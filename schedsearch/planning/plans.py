@@ -32,7 +32,7 @@ def capacities_gib(plan: Plan, options: PlanOptions) -> tuple[float, ...]:
     """Return by stage the GiB of each GPU for states and activations."""
     groups = [plan.group(stage) for stage in range(plan.num_stages)]
     given_gib = [group.memory_gib if options.memory_gib is None else options.memory_gib for group in groups]
-    return tuple(each - options.reserve_gib for each in given_gib)
+    return tuple(gib - options.reserve_gib for gib in given_gib)
 
 
 def plan_name(shape: str, plan: Plan, run: UniformRun | None = None) -> str:
@@ -243,7 +243,7 @@ class Plans(FileResult):
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the figures of each plan by `PLAN_COLUMNS`; None where one does not apply."""
-        return [each.row(self.model) for each in self.proposed]
+        return [plan.row(self.model) for plan in self.proposed]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plans and their figures as plain data; each plan in its file form.
@@ -251,5 +251,5 @@ class Plans(FileResult):
         Raises:
             PlanError: The cluster has a GPU that a file cannot name.
         """
-        plans = [each.row(self.model) | {"plan": plan_to_dict(each.plan)} for each in self.proposed]
+        plans = [plan.row(self.model) | {"plan": plan_to_dict(plan.plan)} for plan in self.proposed]
         return {"plans": plans, "left_out": list(self.left_out)}

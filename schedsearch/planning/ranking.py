@@ -86,23 +86,23 @@ def rank(
         interrupted: Whether Ctrl-C came before.
         workers: Plans searched side by side, each for as many times its share of the seconds.
     """
-    best = max((each.samples_per_s or 0.0 for each in plans if each.schedule), default=0.0)
-    promising = [each for each in plans if each.most_samples_per_s > (1 + _MIN_GAIN) * best]
-    layouts = [each.name for each in promising if each.run is not None]
-    searched = [each for each in promising if each.run is None or each.name in layouts[:_NUM_LAYOUTS]]
-    found, limits = dict[str, RankedPlan](), SharedLimits(seconds=time_limit_s, searches=len(searched))
+    best = max((plan.samples_per_s or 0.0 for plan in plans if plan.schedule), default=0.0)
+    promising = [plan for plan in plans if plan.most_samples_per_s > (1 + _MIN_GAIN) * best]
+    layouts = [plan.name for plan in promising if plan.run is not None]
+    searched = [plan for plan in promising if plan.run is None or plan.name in layouts[:_NUM_LAYOUTS]]
+    by_name, limits = dict[str, RankedPlan](), SharedLimits(seconds=time_limit_s, searches=len(searched))
     tell = on_progress or (lambda name, tick_ms, event: None)
     while searched and not interrupted:
         some, searched = searched[:workers], searched[workers:]
         share_s = limits.share(len(some))["time_limit_s"]
-        calls = [partial(_searched if each.run is None else _reordered, each, share_s) for each in some]
-        reports = [partial(tell, each.name, each.placement.tick_ms) for each in some]
+        calls = [partial(_searched if plan.run is None else _reordered, plan, share_s) for plan in some]
+        reports = [partial(tell, plan.name, plan.placement.tick_ms) for plan in some]
         results = zip(some, reported(calls, reports), strict=True)
-        ended = {each.name: result for each, result in results if result is not None}
-        found |= {name: plan for name, (plan, _, _) in ended.items()}
+        ended = {plan.name: result for plan, result in results if result is not None}
+        by_name |= {name: plan for name, (plan, _, _) in ended.items()}
         limits.spend(0.0, max((seconds for _, seconds, _ in ended.values()), default=0.0), len(some))
         interrupted = len(ended) < len(some) or any(is_cut for _, _, is_cut in ended.values())
-    return [found.get(each.name, each) for each in plans]
+    return [by_name.get(plan.name, plan) for plan in plans]
 
 
 def _reordered(

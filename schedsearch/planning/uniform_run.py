@@ -95,8 +95,8 @@ class UniformRun:
         """The stage of each chunk: chunks loop over the devices, or go to and fro for a wave schedule."""
         degrees = self.layout.degrees
         shape = "wave_shape" if NEEDS[self._name][0] == "wave_shape" else "loop_shape"
-        (found,) = PIPELINES["v_shape" if degrees.chunks == 1 else shape](degrees.pipeline, degrees.chunks)
-        return tuple(found)
+        (chain,) = PIPELINES["v_shape" if degrees.chunks == 1 else shape](degrees.pipeline, degrees.chunks)
+        return tuple(chain)
 
     def chunks_on(self, stage: int) -> list[int]:
         """Return the numbers of a stage's chunks."""
@@ -117,10 +117,10 @@ class UniformRun:
         pieces = chunk_pieces(self.plan, self.costs, self.chunks, self.devices, are_whole=True)
         if not NEEDS[self._name][1]:
             return pieces
-        shares = [_weight_share(self.layers_of(chunk)) for chunk in self.chunks]
-        return [each._replace(weight_share=share) for each, share in zip(pieces, shares, strict=True)]
+        shares = [_weight_share(self.layers_in(chunk)) for chunk in self.chunks]
+        return [piece._replace(weight_share=share) for piece, share in zip(pieces, shares, strict=True)]
 
-    def layers_of(self, chunk: range) -> list[tuple[Layer, LayerStrategy]]:
+    def layers_in(self, chunk: range) -> list[tuple[Layer, LayerStrategy]]:
         """Return the layers of a chunk, each with its strategy."""
         layers = layers_of_stage(self.model.layers, chunk.start, chunk.stop)
         return list(zip(layers, self.plan.strategies[chunk.start : chunk.stop], strict=True))
@@ -152,8 +152,8 @@ class UniformRun:
             raise PlanError(f"{count} blocks are more than the {_MAX_BLOCKS} that are simulated; use fewer")
         if self._name != interleaved_one_f_one_b.__name__ or number < p:
             return validate(HAND_MADE[self._name](placement, number))
-        found = interleaved_one_f_one_b(placement.per_micro_batch, number, group_size(p, number))
-        return validate(with_optimizer(placement, found))
+        plain = interleaved_one_f_one_b(placement.per_micro_batch, number, group_size(p, number))
+        return validate(with_optimizer(placement, plain))
 
     @cached_property
     def iteration_ms(self) -> float:
@@ -169,28 +169,28 @@ class UniformRun:
         gathered. Exchanges slow down the products that run beside them (Galvatron-BMW, Sec. V).
         """
         placement, starts = self.placement, self.schedule.start_of
-        micro_batches, found = range(self.layout.num_micro_batches), []
+        micro_batches, by_stage = range(self.layout.num_micro_batches), []
         for stage in range(placement.num_devices):
             chunks = self.chunks_on(stage)
             last = [placement.by_name[f"{'W' if NEEDS[self._name][1] else 'B'}{i}"] for i in chunks]
             ends = (max(starts[block.name, n] for n in micro_batches) + block.time for block in last)
             ends_ms = [placement.ms(end) for end in ends]
             costs, now_ms = [self.pieces[i].cost for i in chunks], 0.0
-            for end_ms, cost in sorted(zip(ends_ms, costs, strict=True), key=lambda each: each[0]):
+            for end_ms, cost in sorted(zip(ends_ms, costs, strict=True), key=lambda pair: pair[0]):
                 now_ms = max(now_ms, end_ms) + cost.scatter_ms
             exposed_ms = self._exposed_ms(costs, now_ms - max(ends_ms))
-            found.append((max(ends_ms), placement.ms(placement.by_name[f"O{stage}"].time) + exposed_ms))
-        return tuple(found)
+            by_stage.append((max(ends_ms), placement.ms(placement.by_name[f"O{stage}"].time) + exposed_ms))
+        return tuple(by_stage)
 
     @property
     def shortest_updates_ms(self) -> list[float]:
         """Time of each stage after its last backward: its update and the exchanges that no order hides."""
-        placement, found = self.placement, []
+        placement, updates_ms = self.placement, []
         for stage in range(placement.num_devices):
             costs = [self.pieces[i].cost for i in self.chunks_on(stage)]
             exposed_ms = self._exposed_ms(costs, min(cost.scatter_ms for cost in costs))
-            found.append(placement.ms(placement.by_name[f"O{stage}"].time) + exposed_ms)
-        return found
+            updates_ms.append(placement.ms(placement.by_name[f"O{stage}"].time) + exposed_ms)
+        return updates_ms
 
     def within(self, memory: tuple[int, ...]) -> Schedule:
         """Return the schedule on devices with so much memory, with whole updates and exchanges."""
@@ -198,14 +198,14 @@ class UniformRun:
         return replace(self.schedule, placement=placement)
 
     def to_order(self, memory: tuple[int, ...]) -> Placement:
-        """Return the placement in which orders are compared: updates take what no order hides of them."""
+        """Return the placement to compare orders in: updates take only the time that no order hides."""
         return self._placement_with(self.shortest_updates_ms, memory)
 
     def _placement_with(self, updates_ms: Sequence[float], memory: tuple[int, ...]) -> Placement:
         """Return the placement whose stages need these times (ms) after their last backwards."""
         tick_ms, blocks = self.placement.tick_ms, self.placement.blocks
         times = {f"O{stage}": max(1, round(ms / tick_ms)) for stage, ms in enumerate(updates_ms)}
-        blocks = tuple(replace(each, time=times.get(each.name, each.time)) for each in blocks)
+        blocks = tuple(replace(block, time=times.get(block.name, block.time)) for block in blocks)
         return replace(self.placement, blocks=blocks, memory=memory)
 
     def _exposed_ms(self, costs: Sequence[Cost], scatter_ms: float) -> float:
@@ -245,13 +245,13 @@ def layout_in_words(layout: Layout) -> str:
     >>> layout_in_words(Layout(Degrees(4, 8, 2, chunks=3), 1, 16, recompute="full"))
     'TP4 PP8 VP3 DP2, 16x1, recompute full'
     """
-    each, number = layout.degrees, layout.recomputed_layers
-    degrees = degrees_in_words(each.tensor, each.pipeline, each.chunks, each.context, each.expert, each.data)
-    words = [*degrees, "whole"] if each.whole_experts else degrees
+    d, number = layout.degrees, layout.recomputed_layers
+    degrees = degrees_in_words(d.tensor, d.pipeline, d.chunks, d.context, d.expert, d.data)
+    words = [*degrees, "whole"] if d.whole_experts else degrees
     words += [f"ZeRO-{layout.zero}"] if layout.zero != 1 else []
     words += [f"over {layout.shard_gpus}"] if layout.shard_gpus else []
     words += ["not gathered again"] if layout.zero == 3 and not layout.reshards else []
-    words += ["no sequence parallelism"] if each.tensor > 1 and not layout.sequence_parallel else []
+    words += ["no sequence parallelism"] if d.tensor > 1 and not layout.sequence_parallel else []
     words += ["uneven"] if layout.chunk_layers else []
     again = f", recompute {layout.recompute}" if layout.recompute != "none" else ""
     again += f" ({', '.join(layout.recompute_modules)})" if again and layout.recompute_modules else ""

@@ -52,7 +52,7 @@ class ScheduleCandidate:
     origin: str
 
 
-def orders_of(schedule: Schedule) -> tuple[tuple[object, ...], ...]:
+def order_key(schedule: Schedule) -> tuple[tuple[object, ...], ...]:
     """Return the order of the blocks on every stream, and their modes, which clocks do not change."""
     return (*schedule.lane_orders, schedule.chosen)
 
@@ -90,7 +90,7 @@ def schedules_of_equal_period(
     effort, known = Effort(limit=work_limit), set[tuple[tuple[object, ...], ...]]()
     limit = reached(result, OBJECTIVES) if limit is None else limit
     for candidate in _candidates(placement, num_micro_batches, result, limit, effort, seed):
-        orders = orders_of(candidate.schedule)
+        orders = order_key(candidate.schedule)
         if orders not in known and keeps_memory(candidate.schedule, limit):
             known.add(orders)
             yield candidate
@@ -102,8 +102,8 @@ def reached(result: Answer, objectives: Sequence[str]) -> dict[Objective, int]:
     """Return the value of each objective except the makespan, for a search's repetend; empty without one."""
     if result.repetend is None:
         return {}
-    wanted = (Objective(name) for name in objectives)
-    return {each: VALUE[each](result.repetend) for each in wanted if each is not Objective.MAKESPAN}
+    wanted = (Objective(name) for name in objectives if name != Objective.MAKESPAN)
+    return {objective: VALUE[objective](result.repetend) for objective in wanted}
 
 
 def keeps_memory(schedule: Schedule, limit: Mapping[Objective, int]) -> bool:
@@ -148,9 +148,9 @@ def _candidates(
             yield ScheduleCandidate(validate(with_optimizer(placement, by_hand)), repetend, name)
     if repetend is not None and placement.is_plain:
         best = replace(repetend, placement=placement.per_micro_batch)
-        for found in _samples(best, number, result.span_bound, limit, effort, seed):
-            for each in found:
-                yield from with_gathered(with_optimizer(placement, each.unroll(number)), each, "sample")
+        for samples in _samples(best, number, result.span_bound, limit, effort, seed):
+            for sample in samples:
+                yield from with_gathered(with_optimizer(placement, sample.unroll(number)), sample, "sample")
 
 
 def _samples(
@@ -172,10 +172,10 @@ def _samples(
                 _, sampled = budget.ask(asked, budget.left / 4, i)
         except OutOfTimeError:
             return
-        found = [] if sampled is None else [sampled, sampled.with_min_period(period)]
-        found = [each for each in found if known.keeps_limits(each) and each.period == period]
-        unrolled = {each.unroll(number).blocks: replace(each, placement=best.placement) for each in found}
-        fresh = [each for blocks, each in unrolled.items() if blocks not in seen]
+        draws = [] if sampled is None else [sampled, sampled.with_min_period(period)]
+        draws = [draw for draw in draws if known.keeps_limits(draw) and draw.period == period]
+        unrolled = {draw.unroll(number).blocks: replace(draw, placement=best.placement) for draw in draws}
+        fresh = [draw for blocks, draw in unrolled.items() if blocks not in seen]
         seen |= unrolled.keys()
         in_vain = 0 if fresh else in_vain + 1
         yield fresh

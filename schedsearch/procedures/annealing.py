@@ -72,20 +72,20 @@ class Annealing(Procedure):
                 begin = _repeated(best, size), _repeated(self._first, size)
                 annealings = together(
                     [
-                        partial(self._annealed, each, least, coolings, budget, seed + i * coolings)
-                        for i, each in enumerate(begin)
+                        partial(self._annealed, repetend, least, coolings, budget, seed + i * coolings)
+                        for i, repetend in enumerate(begin)
                     ]
                 )
                 effort.spend(max(spent for _, spent in annealings))
-                found = min((each for each, _ in annealings), key=lambda each: each.period)
-                if found.period < begin[0].period:
-                    if Fraction(found.period, size) < min(
-                        Fraction(each.period, n) for n, each in best.items()
+                annealed = min((repetend for repetend, _ in annealings), key=lambda repetend: repetend.period)
+                if annealed.period < begin[0].period:
+                    if Fraction(annealed.period, size) < min(
+                        Fraction(repetend.period, n) for n, repetend in best.items()
                     ):
                         in_vain = 0
-                    best[size] = found
-                    yield Start(found, self.name)
-                if found.period <= known.period_bound * size or budget.is_over:
+                    best[size] = annealed
+                    yield Start(annealed, self.name)
+                if annealed.period <= known.period_bound * size or budget.is_over:
                     return
                 seed += 2 * coolings
 
@@ -116,17 +116,17 @@ class Annealing(Procedure):
             return repetend, spent
         course = [(instances[orders.instance[visit]], int(best[1, visit])) for visit in best[0]]
         cycles = [course[begin:end] for begin, end in itertools.pairwise(orders.first)]
-        found = Repetend.of_min_period(
+        improved = Repetend.of_min_period(
             repetend.placement, repetend.micro_batches, cycles, least, repetend.period
         )
-        assert found is not None and found.period == reached, "an order has one period"
-        return found, spent
+        assert improved is not None and improved.period == reached, "an order has one period"
+        return improved, spent
 
 
 def _repeated(known: Mapping[int, Repetend], size: int) -> Repetend:
     """Return the best repetend of `size` micro-batches that is a known one repeated."""
-    repeated = [each.repeated(size // part) for part, each in known.items() if size % part == 0]
-    return min(repeated, key=lambda each: each.period)
+    repeated = [repetend.repeated(size // part) for part, repetend in known.items() if size % part == 0]
+    return min(repeated, key=lambda repetend: repetend.period)
 
 
 def _as_arrays(repetend: Repetend) -> tuple[PeriodOrders, list[tuple[str, int]]]:
@@ -139,7 +139,7 @@ def _as_arrays(repetend: Repetend) -> tuple[PeriodOrders, list[tuple[str, int]]]
     ]
     number = {instance: i for i, instance in enumerate(instances)}
     cycles = [repetend.cycle(device) for device in range(placement.num_devices)]
-    here = [(device, *each) for device, cycle in enumerate(cycles) for each in cycle]
+    here = [(device, *visit) for device, cycle in enumerate(cycles) for visit in cycle]
     blocks = [placement.by_name[name] for _, (name, _), _ in here]
     edges = input_edges([placement] * repetend.micro_batches)
     inputs = np.array(
@@ -166,7 +166,7 @@ def _as_arrays(repetend: Repetend) -> tuple[PeriodOrders, list[tuple[str, int]]]
         ),
         transient=np.array([block.transient for block in blocks], np.int64),
         free=np.full(placement.num_devices, 1 << 60) if free is None else np.array(free, np.int64),
-        visits=np.array([each + [-1] * (width - len(each)) for each in visits], np.int64),
+        visits=np.array([row + [-1] * (width - len(row)) for row in visits], np.int64),
         place=np.arange(len(here)),
         device=np.array([device for device, _, _ in here], np.int64),
         starts=np.zeros(len(instances), np.int64),

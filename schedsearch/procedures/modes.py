@@ -65,12 +65,12 @@ class Modes(Procedure):
                     if lowered is None or (least := period_bound(lowered.plain)) >= best * size:
                         continue
                     inner = Known(lowered.plain, (1,), least, seed=known.seed, round=known.round)
-                    for found in self.search_orders(inner, budget.share(1 / self.steps)):
-                        rate = Fraction(found.repetend.period, found.repetend.micro_batches * size)
+                    for start in self.search_orders(inner, budget.share(1 / self.steps)):
+                        rate = Fraction(start.repetend.period, start.repetend.micro_batches * size)
                         if rate < best:
                             best = rate
-                            yield Start(lowered.repetend(found.repetend), self.name)
-                        if found.repetend.period <= math.ceil(least):
+                            yield Start(lowered.repetend(start.repetend), self.name)
+                        if start.repetend.period <= math.ceil(least):
                             break
 
 
@@ -83,8 +83,8 @@ def choices_at(placement: Placement, micro_batches: int, period: int) -> Iterato
     best: dict[int, Sequence[int]] = {}
     for device in range(placement.num_devices):
         needs = needs_of(placement, device)
-        here = [i for i, each in needs.items() if i is not None and i not in best and len(each) > 1]
-        fixed = [each[0] for i, each in needs.items() if i is None or len(each) == 1]
+        here = [i for i, modes in needs.items() if i is not None and i not in best and len(modes) > 1]
+        fixed = [modes[0] for i, modes in needs.items() if i is None or len(modes) == 1]
         best |= zip(here, _cheapest([needs[i] for i in here], fixed, micro_batches, period), strict=True)
     chosen = [best.get(i, [0] * micro_batches) for i in range(len(placement.decisions))]
     for shift in range(micro_batches):
@@ -99,8 +99,8 @@ def _cheapest(
 ) -> Sequence[Sequence[int]]:
     """Return for each decision of a device each micro-batch's mode: least memory within the period."""
     taken = Counter[int]()
-    for each in fixed:
-        taken.update({lane: ticks * size for lane, ticks in each.time.items()})
+    for need in fixed:
+        taken.update({lane: ticks * size for lane, ticks in need.time.items()})
 
     def quality(mix: Sequence[Sequence[int]]) -> tuple[int, int, int]:
         time, held = taken.copy(), 0
@@ -110,10 +110,10 @@ def _cheapest(
                 time.update(modes[number].time)
         return max(0, max(time.values(), default=0) - period), held, time.total()
 
-    options = [list(itertools.combinations_with_replacement(range(len(each)), size)) for each in needs]
+    options = [list(itertools.combinations_with_replacement(range(len(modes)), size)) for modes in needs]
     if math.prod(map(len, options)) <= _MAX_MIXES:
         return min(itertools.product(*options), key=quality)
-    mix = [own[0] for own in options]
-    for k, own in (*enumerate(options), *enumerate(options)):
-        mix = min(([*mix[:k], numbers, *mix[k + 1 :]] for numbers in own), key=quality)
+    mix = [mixes[0] for mixes in options]
+    for k, mixes in (*enumerate(options), *enumerate(options)):
+        mix = min(([*mix[:k], numbers, *mix[k + 1 :]] for numbers in mixes), key=quality)
     return mix

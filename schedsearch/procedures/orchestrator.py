@@ -80,13 +80,13 @@ class Orchestrator:
         if problem.begin_with is not None:
             self.given, given = starting_point_on(placement, number, problem.begin_with)
         procedures, self.uses = chosen(problem.strategies, problem.without)
-        for each in procedures:
-            if isinstance(each, Modes):
-                each.search_orders = self._search_orders
+        for procedure in procedures:
+            if isinstance(procedure, Modes):
+                procedure.search_orders = self._search_orders
         began, seconds = time.monotonic(), problem.seconds if member is None else member.left_s
         self.effort = Effort(began + seconds, limit=min(problem.work_limit or math.inf, LONGEST_S))
-        self.member, self.told = member, TeamProgress(on_progress)
-        self.account = Account(SOLVERS[problem.solver](), problem.seed, began, self.effort, self.told)
+        self.member, self.progress = member, TeamProgress(on_progress)
+        self.account = Account(SOLVERS[problem.solver](), problem.seed, began, self.effort, self.progress)
         known = Known(
             placement.per_micro_batch, problem.sizes, period_bound(placement), before, seed=problem.seed
         )
@@ -99,15 +99,15 @@ class Orchestrator:
         if self.problem.workers == 1:
             return self._answer(self._run())
         with Leader(_help, self.problem.of_helpers, self.effort) as self.member:
-            found = self._answer(ending := self._run())
-            if found.ended_by is EndedBy.PROOF:
-                return found
+            answer = self._answer(ending := self._run())
+            if answer.ended_by is EndedBy.PROOF:
+                return answer
             others = self.member.finish(ending, self._beyond_s)
             return best_of(self._answer(ending), others, self.problem.wanted)
 
     @property
     def _beyond_s(self) -> float:
-        """Seconds beyond a time limit that are left for what is nearly there."""
+        """Seconds beyond the time limit for searches that are nearly done."""
         return max(1.0, _SHARE_BEYOND * self.problem.seconds)
 
     def _run(self) -> Ending:
@@ -144,8 +144,8 @@ class Orchestrator:
             known = period.known
             if (best := known.best) is not None:
                 if known.is_done and known.placement.is_plain:  # what is proved now is of that period
-                    for each in set(VALUE) - {Objective.PERIOD}:
-                        self.account.proved.pop(each, None)
+                    for objective in set(VALUE) - {Objective.PERIOD}:
+                        self.account.proved.pop(objective, None)
                 if whole.source is None or known.quality(best) < known.quality(whole.source):
                     whole.begin_with(best, self.with_period and best.micro_batches in known.sizes)
                 if after and not whole.polished:
@@ -167,7 +167,7 @@ class Orchestrator:
         others: list[Answer] = member.swap(self._answer(Ending()))
         self.effort.spent = spent  # or the leader's next round would end otherwise than alone
         if member.leads:
-            self.told.of_helpers(others, self.problem.wanted, self.account.began)
+            self.progress.of_helpers(others, self.problem.wanted, self.account.began)
         else:
             for answer in others:
                 self._take(answer)
@@ -198,22 +198,22 @@ class Orchestrator:
 
     def _answer(self, ending: Ending) -> Answer:
         known, whole, problem = self.period.known, self.whole, self.problem
-        found = known.best
-        if found is not None and whole.source is not None:
-            found = min(whole.source, found, key=known.quality)
+        best = known.best
+        if best is not None and whole.source is not None:
+            best = min(whole.source, best, key=known.quality)
         least = {
-            each: whole.bound
-            if each is self.last
+            objective: whole.bound
+            if objective is self.last
             else goal.bound(problem.placement, problem.num_micro_batches)
-            for each, goal in FINITE.items()
+            for objective, goal in FINITE.items()
         }
         repetend, schedule, span_bound = None, None, critical_path(known.placement)
         status, reason = known.failure
         proved = status is Status.INFEASIBLE
-        if found is not None and found.repetend is not None:
-            repetend = replace(found.repetend, placement=known.placement)  # a query may have had less memory
-            schedule, span_bound, reason = whole.best(found), found.bound[Objective.SPAN], ""
-            meets = {each for each, goal in FINITE.items() if goal.value(schedule) <= least[each]}
+        if best is not None and best.repetend is not None:
+            repetend = replace(best.repetend, placement=known.placement)  # a query may have had less memory
+            schedule, span_bound, reason = whole.best(best), best.bound[Objective.SPAN], ""
+            meets = {name for name, goal in FINITE.items() if goal.value(schedule) <= least[name]}
             is_least = known.rate <= known.bound if self.with_period else self.last in meets
             status = Status.OPTIMAL if is_least and not ending.interrupted else Status.FEASIBLE
             others = set(problem.wanted) - {Objective.PERIOD, *FINITE}  # more may tell of these
@@ -237,6 +237,6 @@ class Orchestrator:
             solver=problem.solver,
             min_period=known.min_period if self.with_period else None,
             universal_bound=float(known.period_bound),
-            strategies=tuple(each for each in self.account.work.values() if each.name in self.uses),
+            strategies=tuple(work for work in self.account.work.values() if work.name in self.uses),
             work=self.effort.spent,
         )

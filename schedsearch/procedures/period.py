@@ -66,12 +66,12 @@ class PeriodSearch:
         finds = [] if self.known.before else self._procedures  # no others know objectives before the period
         asks_last, queries = many or self.known.round == 1, self._queries
         if many:
-            first = [each for each in finds if each.is_first]
-            self._find(sorted(first, key=lambda each: each.first_work(self.known) > budget.left), budget)
-            finds = [each for each in finds if not each.is_first]
+            first = [finder for finder in finds if finder.is_first]
+            self._find(sorted(first, key=lambda finder: finder.first_work(self.known) > budget.left), budget)
+            finds = [finder for finder in finds if not finder.is_first]
             if self.known.is_proved:
                 return
-        kept = _KEPT_OF_MANY if many else 0.0 if asks_last else sum(each.share_kept for each in finds)
+        kept = _KEPT_OF_MANY if many else 0.0 if asks_last else sum(finder.share_kept for finder in finds)
         asking = budget.share(1.0 - kept)
         self.begin(asking.until)
         if self.known.best is None:

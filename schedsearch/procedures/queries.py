@@ -75,9 +75,9 @@ class Bisection:
         """
         for position, objective in enumerate(objectives):
             kept = known
-            for found in self.minimise(kept.without_limits(objectives[position:]), objective, budget):
-                is_kept = objective in kept.limit and kept.value(objective) <= found.value(objective)
-                known = kept.with_proofs_of(found) if is_kept else found
+            for record in self.minimise(kept.without_limits(objectives[position:]), objective, budget):
+                is_kept = objective in kept.limit and kept.value(objective) <= record.value(objective)
+                known = kept.with_proofs_of(record) if is_kept else record
                 yield known
 
     def minimise(self, known: OfSize, objective: Objective, budget: Budget) -> Iterator[OfSize]:
@@ -187,9 +187,9 @@ class Queries:
             if known.best is None or known.is_proved or budget.is_over:
                 return
             part = budget.share(1 / (len(larger) - i))
-            for found in self._of_size[size].minimise(known.to_beat(size), Objective.PERIOD, part):
-                known = known.taking(found)
-                yield found
+            for record in self._of_size[size].minimise(known.to_beat(size), Objective.PERIOD, part):
+                known = known.taking(record)
+                yield record
 
     def _for_one(self, known: Known, budget: Budget) -> Budget:
         return budget.share(1.0 if known.sizes == (1,) else self.share_of_one)
@@ -215,7 +215,7 @@ class States:
         most = min(MAX_STATES, int(budget.left * self.share / _WORK_OF_STATE))
         if is_known or not placement.is_plain or most <= self._looked_at:
             return
-        found = min_period_of_states(
+        bound = min_period_of_states(
             placement,
             known=known.best.period_per_micro_batch,
             time_limit_s=budget.effort.require_s(),
@@ -223,5 +223,5 @@ class States:
         )
         self._looked_at = most
         budget.effort.spend(most * _WORK_OF_STATE)
-        if found is not None and (earlier is None or found.ticks >= earlier.ticks):
-            yield found
+        if bound is not None and (earlier is None or bound.ticks >= earlier.ticks):
+            yield bound

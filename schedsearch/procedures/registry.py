@@ -38,9 +38,10 @@ def chosen(
                 raise SearchError(
                     f"search.{option}: {name!r} is not a strategy; use some of {', '.join(NAMES)}"
                 )
-    named = {each if isinstance(each, str) else each.name: each for each in asked}
-    used = {name: each for name, each in named.items() if name not in without}
+    named = {strategy if isinstance(strategy, str) else strategy.name: strategy for strategy in asked}
+    used = {name: strategy for name, strategy in named.items() if name not in without}
     made = [
-        PROCEDURES[name]() if each == name and name in PROCEDURES else each for name, each in used.items()
+        PROCEDURES[name]() if strategy == name and name in PROCEDURES else strategy
+        for name, strategy in used.items()
     ]
-    return [each for each in made if isinstance(each, Procedure)], frozenset(used)
+    return [procedure for procedure in made if isinstance(procedure, Procedure)], frozenset(used)

@@ -11,7 +11,7 @@ from schedsearch.core.answer import Answer, EndedBy, SearchProgress, SearchRepor
 from schedsearch.core.objective import FINITE, VALUE, Objective
 
 
-def value_of(answer: Answer, objective: Objective) -> float:
+def objective_value(answer: Answer, objective: Objective) -> float:
     """Return an objective's value of an answer, of the period per micro-batch; else infinity."""
     if answer.schedule is None:
         return math.inf
@@ -34,32 +34,32 @@ def bound_of(answer: Answer, objective: Objective) -> float:
     return bounds.get(objective, 0)
 
 
-def best_of(own: Answer, others: Iterable[Answer], wanted: Sequence[Objective]) -> Answer:
-    """Return the best answer of a team, with the highest bounds; of equal ones that of the first worker.
+def best_of(first: Answer, others: Iterable[Answer], wanted: Sequence[Objective]) -> Answer:
+    """Return the best answer of a team, with the highest bounds; of equal answers the first.
 
     Without objectives before the period the shortest schedule may be another worker's than the repetend.
     """
-    answers = [own, *others]
-    if impossible := [each for each in answers if each.status is Status.INFEASIBLE]:
+    answers = [first, *others]
+    if impossible := [answer for answer in answers if answer.status is Status.INFEASIBLE]:
         return impossible[0]
-    best = min(answers, key=lambda answer: [value_of(answer, each) for each in wanted])
+    best = min(answers, key=lambda answer: [objective_value(answer, objective) for objective in wanted])
     if best.schedule is None:
-        return own
+        return first
     if wanted[-1] in FINITE and wanted[0] in (Objective.PERIOD, *FINITE):
-        shortest = min(answers, key=lambda answer: value_of(answer, wanted[-1]))
+        shortest = min(answers, key=lambda answer: objective_value(answer, wanted[-1]))
         best = replace(best, schedule=shortest.schedule)
     names = ("period_bound", "universal_bound", "makespan_bound", "device_span_bound")
     best = replace(
         best,
-        **{name: max(getattr(each, name) for each in answers) for name in names},
-        queries=sum(each.queries for each in answers),
-        **{name: getattr(own, name) for name in ("seconds", "work", "strategies", "ended_by")},
+        **{name: max(getattr(answer, name) for answer in answers) for name in names},
+        queries=sum(answer.queries for answer in answers),
+        **{name: getattr(first, name) for name in ("seconds", "work", "strategies", "ended_by")},
     )
-    meets = {each for each in wanted if value_of(best, each) <= bound_of(best, each)}
+    meets = {name for name in wanted if objective_value(best, name) <= bound_of(best, name)}
     proves = (Objective.PERIOD if Objective.PERIOD in wanted else wanted[-1]) in meets
-    if own.interrupted or not proves:
+    if first.interrupted or not proves:
         return replace(best, status=Status.FEASIBLE)
-    ended_by = EndedBy.PROOF if meets == {*wanted} else own.ended_by
+    ended_by = EndedBy.PROOF if meets == {*wanted} else first.ended_by
     return replace(best, status=Status.OPTIMAL, ended_by=ended_by)
 
 
@@ -83,7 +83,7 @@ class TeamProgress:
         """Tell where a helper is better than all that was told; `began` is of `time.monotonic`."""
         for objective in {Objective.PERIOD, *FINITE} & {*objectives}:
             for number, answer in enumerate(answers, 2):
-                value, before = value_of(answer, objective), self._best.get(objective)
+                value, before = objective_value(answer, objective), self._best.get(objective)
                 if value < (math.inf if before is None or before.best is None else before.best):
                     seconds, name = time.monotonic() - began, f"worker {number}"
                     self(SearchProgress(objective, value, bound_of(answer, objective), 0, seconds, name))

@@ -132,7 +132,7 @@ class WholeSearch:
                 repetend = Repetend.from_first_starts(one.placement, 1, one.makespan, one.start_of)
             is_searched = is_searched and is_own
             plain = OfSize.without_search(repetend.placement, repetend.micro_batches)
-            limit = {each: ticks for each, ticks in best.limit.items() if each in _OF_SCHEDULES}
+            limit = {name: ticks for name, ticks in best.limit.items() if name in _OF_SCHEDULES}
             best = replace(plain, repetend=repetend, limit=limit)
         self.known = best.with_limit(Objective.PERIOD)
         self.polished = self._closed = not is_searched
@@ -148,14 +148,14 @@ class WholeSearch:
     @cached_property
     def _made_with_modes(self) -> list[Schedule]:
         """The best hand-made schedule with modes chosen by simple rules, where there are modes; or none."""
-        found, each = list[Schedule](), self.placement
-        number = len(each.per_micro_batch.blocks) * self.num_micro_batches
-        if not each.is_plain and number <= _MAX_BLOCKS and "hand_made" in self.uses:
-            made = with_chosen_modes(each.per_micro_batch, self.num_micro_batches, HAND_MADE)
+        schedules, placement = list[Schedule](), self.placement
+        number = len(placement.per_micro_batch.blocks) * self.num_micro_batches
+        if not placement.is_plain and number <= _MAX_BLOCKS and "hand_made" in self.uses:
+            made = with_chosen_modes(placement.per_micro_batch, self.num_micro_batches, HAND_MADE)
             by_hand = [schedule for _, schedule in made]
             self.effort.spend(len(by_hand) * number * _WORK_OF_BLOCK)
-            found += [min(by_hand, key=self._goal.value)] if by_hand else []
-        return found
+            schedules += [min(by_hand, key=self._goal.value)] if by_hand else []
+        return schedules
 
     def is_done(self, objectives: Sequence[Objective]) -> bool:
         """Return whether more time cannot improve these objectives, with the modes of the repetend."""
@@ -271,11 +271,11 @@ class WholeSearch:
         longer = (0, None, period // 2, period, 2 * period)[self._num_samples % 5]
         spans = [query.span, None if longer is None else known.repetend.span + longer]
         self._num_samples, self._in_vain = self._num_samples + 1, self._in_vain + 1
-        query = replace(query, span=min((each for each in spans if each is not None), default=None))
+        query = replace(query, span=min((span for span in spans if span is not None), default=None))
         _, sampled = budget.ask(query, budget.left / 4, self._num_samples)
-        for each in () if sampled is None else (sampled, sampled.with_min_period(period)):
-            if known.keeps_limits(each):
-                self._offer(Made(self._unroll(each), "another repetend unrolled"))
+        for repetend in () if sampled is None else (sampled, sampled.with_min_period(period)):
+            if known.keeps_limits(repetend):
+                self._offer(Made(self._unroll(repetend), "another repetend unrolled"))
         if self._goal.value(self._shortest) < best:
             self._in_vain = 0
 
@@ -297,10 +297,10 @@ class WholeSearch:
         if within == self._within:
             return
         self._restart(within)
-        each = within.per_micro_batch
-        self._offer_given(each)
+        placement = within.per_micro_batch
+        self._offer_given(placement)
         self._starts = {
-            name: make(each, self._number, self.effort)
+            name: make(placement, self._number, self.effort)
             for name, (make, _) in BEGINNINGS.items()
             if name in self.uses
         }
@@ -337,7 +337,7 @@ class WholeSearch:
     def _value(self) -> int:
         """Return the objective of the best schedule so far, in ticks; at first, of the unrolled repetend."""
         improved = None if self._improvement is None else self._improvement.best
-        values = [self._goal.value(each) for each in (self._shortest, improved) if each is not None]
+        values = [self._goal.value(schedule) for schedule in (self._shortest, improved) if schedule]
         if not values:
             assert self.known is not None and self.known.repetend is not None
             values = [self._goal.value(self._settled(self._unroll(self.known.repetend)))]
@@ -346,20 +346,20 @@ class WholeSearch:
     def _report(self, best: int, bound: int, move: str) -> None:
         self.account.tell(self.objective, best, bound if self._is_free else self._bound, move)
 
-    def best(self, found: OfSize) -> Schedule:
+    def best(self, known: OfSize) -> Schedule:
         """Return the shortest valid schedule found: the best repetend unrolled, shortened, or as given."""
-        assert found.repetend is not None
+        assert known.repetend is not None
         is_plain = self.placement.is_plain
-        unroll = self._unroll if is_plain else lambda each: each.unroll(self.num_micro_batches)
-        schedules = [unroll(found.repetend)]
+        unroll = self._unroll if is_plain else lambda repetend: repetend.unroll(self.num_micro_batches)
+        schedules = [unroll(known.repetend)]
         if self._shortest is not None and self._lowered is not None:
             schedules.append(self._lowered.schedule(self._shortest))
-        if Objective.LATENCY not in found.limit:
+        if Objective.LATENCY not in known.limit:
             schedules += [*self._made_with_modes, *([] if self._given is None else [self._given])]
-        settled = [self._goal.settled(with_optimizer(self.placement, each)) for each in schedules]
-        within = found.limited(self.placement)
-        fit = (each for each in sorted(settled, key=self._goal.value) if _is_valid(each.under(within)))
-        return validate(next(fit))
+        settled = [self._goal.settled(with_optimizer(self.placement, schedule)) for schedule in schedules]
+        within = known.limited(self.placement)
+        by_value = sorted(settled, key=self._goal.value)
+        return validate(next(schedule for schedule in by_value if _is_valid(schedule.under(within))))
 
     def _unroll(self, repetend: Repetend) -> Schedule:
         """Unroll a repetend and keep the result for the next call, because it takes long on many devices."""

@@ -73,12 +73,12 @@ def device_states(placement: Placement) -> tuple[DeviceStates, ...]:
     ancestors = Timeline(placement, frozenset()).ancestors
     courses = [_Course(placement, device, ancestors) for device in range(placement.num_devices)]
     most = min(_MAX_STATES, _MAX_STATES_IN_ALL // placement.num_devices)
-    found: list[DeviceStates] = []
+    states: list[DeviceStates] = []
     for course in courses:
         if course.blocks:
             walked = _walked(course, most)
-            found += [walked] if walked is not None else _rounded(course)
-    return tuple(found)
+            states += [walked] if walked is not None else _rounded(course)
+    return tuple(states)
 
 
 class _Course:

@@ -69,9 +69,9 @@ def device_span_bound(placement: Placement, num_micro_batches: int) -> int:
     for timeline in timelines(placement):
         for device in timeline.devices or range(placement.num_devices):
             here = {block.name for block in placement.on(device)}
-            heads, tails = (timeline.ticks_from(here, backwards=each) for each in (False, True))
-            own = _Ends(timeline, device, num_micro_batches).bound(heads, tails)
-            bound = max(bound, own + num_micro_batches * timeline.shared_time)
+            heads, tails = (timeline.ticks_from(here, backwards=backwards) for backwards in (False, True))
+            least = _Ends(timeline, device, num_micro_batches).bound(heads, tails)
+            bound = max(bound, least + num_micro_batches * timeline.shared_time)
     return bound
 
 
@@ -134,21 +134,21 @@ class _Ends:
             states: States of a micro-batch seen from the end.
             needs: Units of memory that must be free for each block to come next.
         """
-        found: dict[Names, int] = {}
+        idle_before: dict[Names, int] = {}
         for least in sorted(set(distance.values()))[: None if self.knows_all else 1]:
             far = frozenset(name for name, ticks in distance.items() if ticks >= least)
             near = [state for state in states if not state.done & far]
             of_near, idle = _worthy(near), list[int]()
             for name in far:
-                own = [state for state in near if before[name] <= state.done]
-                if own:  # else it cannot be the first
-                    of_own = of_near if len(own) == len(near) else _worthy(own)
+                ready = [state for state in near if before[name] <= state.done]
+                if ready:  # else it cannot be the first
+                    of_ready = of_near if len(ready) == len(near) else _worthy(ready)
                     room = None if self.capacity is None else self.capacity - needs[name]
-                    idle.append(distance[name] - _max_work(of_own, of_near, self.number, room))
+                    idle.append(distance[name] - _max_work(of_ready, of_near, self.number, room))
             if idle:
                 once = sum(ticks for name, ticks in self.once.items() if name not in far)
-                found[far] = max(0, min(idle) - once)
-        return found
+                idle_before[far] = max(0, min(idle) - once)
+        return idle_before
 
     def _are_apart(self, later: Names, earlier: Names) -> bool:
         """Return whether the last of some blocks cannot end before the first of others starts."""
@@ -166,15 +166,15 @@ def _worthy(states: Iterable[_State]) -> Points:
     """Return the points of the states that are worth most at some price, by decreasing work."""
     points = {state[:2] for state in states}
     held, work = max(points, key=lambda point: (point[1], -point[0]), default=(0, 0))
-    found = [(held, work)]
+    hull = [(held, work)]
     while lighter := [(Fraction(work - w, held - h), h, w) for h, w in points if h < held]:
         _, held, work = min(lighter)
-        found.append((held, work))
-    return tuple(found)
+        hull.append((held, work))
+    return tuple(hull)
 
 
 @lru_cache(maxsize=1024)
-def _max_work(own: Points, others: Points, number: int, room: int | None) -> int:
+def _max_work(single: Points, others: Points, number: int, room: int | None) -> int:
     """Return an upper bound on the ticks of work of `number` micro-batches whose memory fits in the room.
 
     Proof. For any price of a unit of memory, from 0 on, the work is at most the price of the room, and of
@@ -182,7 +182,7 @@ def _max_work(own: Points, others: Points, number: int, room: int | None) -> int
     at a price at which two states are worth the same, or at 0.
 
     Args:
-        own: Points of the states that one of the micro-batches may be in.
+        single: Points of the states that one of the micro-batches may be in.
         others: Points of the states that the others may be in.
         number: Number of micro-batches.
         room: Units that they may hold; None for any number.
@@ -192,16 +192,16 @@ def _max_work(own: Points, others: Points, number: int, room: int | None) -> int
         return max(work - price * held for held, work in points)
 
     prices = [Fraction(0)]
-    for points in (own, others) if room is not None else ():
+    for points in (single, others) if room is not None else ():
         prices += [Fraction(a[1] - b[1], a[0] - b[0]) for a, b in pairwise(points)]
-    return int(min(p * (room or 0) + worth(own, p) + (number - 1) * worth(others, p) for p in prices))
+    return int(min(p * (room or 0) + worth(single, p) + (number - 1) * worth(others, p) for p in prices))
 
 
 def _closed_sets(names: Sequence[str], before: Mapping[str, Names]) -> set[Names] | None:
     """Return the sets of blocks closed under predecessors; None if they are too many."""
-    found = {Names()}
+    sets = {Names()}
     for name in names:  # in topological order
-        found |= {started | {name} for started in found if before[name] <= started}
-        if len(found) > _MAX_STATES:
+        sets |= {started | {name} for started in sets if before[name] <= started}
+        if len(sets) > _MAX_STATES:
             return None
-    return found
+    return sets

@@ -32,12 +32,12 @@ class Load(Bound):
 
     def value(self, placement: Placement) -> Fraction:
         """Return the stream's ticks of work per micro-batch, each block in its quickest mode."""
-        each, lane = placement.per_micro_batch, (self.device, self.stream)
+        plain, lane = placement.per_micro_batch, (self.device, self.stream)
         if lane not in placement.lanes:
             raise ValueError(f"there is no device {lane_name(lane)}")
         number = placement.lanes.index(lane)
-        here = (block.name for block in each.blocks if number in placement.lanes_of(block))
-        return Fraction(sum(min(run.time for run in each.alternatives(name)) for name in here))
+        here = (block.name for block in plain.blocks if number in placement.lanes_of(block))
+        return Fraction(sum(min(run.time for run in plain.alternatives(name)) for name in here))
 
     def __str__(self) -> str:
         return f"load of device {lane_name((self.device, self.stream))}"
@@ -72,20 +72,20 @@ class SideBySide(Bound):
 
     def value(self, placement: Placement) -> Fraction:
         """Return the first stream's work plus a share of the second's, in ticks per micro-batch."""
-        own, others = (
+        first, others = (
             Load(self.device, stream).value(placement) if (self.device, stream) in placement.lanes else 0
             for stream in (self.stream, self.other)
         )
         f = placement.slowdown_of(self.stream, self.other)
         g = placement.slowdown_of(self.other, self.stream)
-        return own + min(Fraction(1), (1 - 1 / f) * g) * others
+        return first + min(Fraction(1), (1 - 1 / f) * g) * others
 
 
 def side_by_side(placement: Placement) -> SideBySide | None:
     """Return the greatest bound by two streams; None if no streams slow each other down."""
-    pairs = [pair for each in placement.slowdown for pair in (each.streams, each.streams[::-1])]
-    found = (SideBySide(device, *pair) for pair in pairs for device in range(placement.num_devices))
-    return max(found, key=lambda bound: bound.value(placement), default=None)
+    pairs = [pair for slowdown in placement.slowdown for pair in (slowdown.streams, slowdown.streams[::-1])]
+    bounds = (SideBySide(device, *pair) for pair in pairs for device in range(placement.num_devices))
+    return max(bounds, key=lambda bound: bound.value(placement), default=None)
 
 
 BOUNDS: dict[type[Bound], Callable[[Placement], Bound | None]] = {
@@ -99,14 +99,14 @@ BOUNDS: dict[type[Bound], Callable[[Placement], Bound | None]] = {
 
 def period_bounds(placement: Placement) -> list[Bound]:
     """Return the bounds that each prove more than all before; the load is the first."""
-    found: list[Bound] = []
+    bounds: list[Bound] = []
     best = Fraction(-1)
     for finder in BOUNDS.values():
         bound = finder(placement)
         if bound is not None and (value := bound.value(placement)) > best:
             best = value
-            found.append(bound)
-    return found
+            bounds.append(bound)
+    return bounds
 
 
 def period_bound(placement: Placement) -> Fraction:

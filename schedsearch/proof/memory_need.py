@@ -56,12 +56,12 @@ def require_capacity(placement: Placement) -> None:
         return
     as_run = [placement]
     if placement.decisions:  # what a decision's blocks allocate they release, so one choice of each at a time
-        numbers = range(max(len(each.choices) for each in placement.decisions))
-        last = [len(each.choices) - 1 for each in placement.decisions]
-        as_run = [placement.as_run(tuple(min(number, each) for each in last)) for number in numbers]
-    for each in as_run:
+        numbers = range(max(len(decision.choices) for decision in placement.decisions))
+        last = [len(decision.choices) - 1 for decision in placement.decisions]
+        as_run = [placement.as_run(tuple(min(number, most) for most in last)) for number in numbers]
+    for plain in as_run:
         for device in range(placement.num_devices):
-            course = DeviceMemory(each, device)
+            course = DeviceMemory(plain, device)
             if (early := course.max_released(course.memory)) > 0:
                 raise CapacityError(
                     f"blocks: one micro-batch may release {early} of memory on device {device} before it "

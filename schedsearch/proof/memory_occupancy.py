@@ -82,11 +82,11 @@ class MemoryOccupancy(Bound):
         timeline = Timeline(placement, frozenset(self.shared))
         length = timeline.length
         named = {name for a, b, _ in self.flow for name in (a, b)}
-        if unknown := named.union(*({*each.weight, *each.spare} for each in self.held)) - length.keys():
+        if unknown := named.union(*({*held.weight, *held.spare} for held in self.held)) - length.keys():
             raise ValueError(f"there is no block {min(unknown)!r}")
         left = _weighted_memory(placement, self.device_weight, self.held)
         occupied = sum(w * _occupied(timeline, device) for device, w in enumerate(self.device_weight))
-        occupied += sum(amount * length[name] for each in self.held for name, amount in each.spare.items())
+        occupied += sum(amount * length[name] for held in self.held for name, amount in held.spare.items())
         for a, b, amount in self.flow:
             if a not in placement.by_name[b].after:
                 raise ValueError(f"{b} is not after {a}, so nothing can be passed on")
@@ -95,9 +95,9 @@ class MemoryOccupancy(Bound):
             occupied += amount * _apart(timeline, a, b)
         if any(left.values()):
             raise ValueError("what some blocks allocate is not what the others release")
-        idle = sum((w * each for w, each in zip(self.device_weight, unused, strict=False)), Fraction(0))
+        idle = sum((w * ticks for w, ticks in zip(self.device_weight, unused, strict=False)), Fraction(0))
         limit = sum(w * c for w, c in zip(self.device_weight, placement.free_memory, strict=True))
-        limit += sum(each.limit for each in self.held)
+        limit += sum(held.limit for held in self.held)
         return timeline.shared_time + ((occupied + idle) / limit if limit > 0 else Fraction(0))
 
     def is_shown(self, placement: Placement, time_limit_s: float) -> bool | None:
@@ -113,8 +113,7 @@ class MemoryOccupancy(Bound):
 @lru_cache(maxsize=8)
 def memory_occupancy(placement: Placement) -> MemoryOccupancy | None:
     """Return the best bound on any timeline, or None where memory bounds nothing."""
-    found = map(memory_occupancy_on, timelines(repeated(placement)))
-    bounds = [bound for bound in found if bound is not None]
+    bounds = filter(None, map(memory_occupancy_on, timelines(repeated(placement))))
     return max(bounds, key=lambda bound: bound.value(placement), default=None)
 
 
@@ -133,8 +132,7 @@ def memory_occupancy_on(timeline: Timeline, unused: Sequence[Fraction] = ()) -> 
     if placement.free_memory is None or not any(b.memory or b.transient for b in placement.blocks):
         return None
     states = device_states(placement)
-    found = (_priced(timeline, unused, known) for known in ([(), states] if states else [()]))
-    bounds = [bound for bound in found if bound is not None]
+    bounds = filter(None, (_priced(timeline, unused, known) for known in ([(), states] if states else [()])))
     return max(bounds, key=lambda bound: bound.value(placement, unused), default=None)
 
 
@@ -145,13 +143,13 @@ def _priced(
     import networkx as nx
 
     placement, devices = timeline.placement, range(timeline.placement.num_devices)
-    found = _best_prices(timeline, unused, known)
-    whole = [] if found is None else _in_whole_numbers(found).tolist()
+    best = _best_prices(timeline, unused, known)
+    whole = [] if best is None else _in_whole_numbers(best).tolist()
     if not any(whole):
         return None
     device_weight, amounts = tuple(whole[: len(devices)]), iter(whole[len(devices) :])
     prices = [np.array([next(amounts) for _ in states.groups], dtype=np.int64) for states in known]
-    held = tuple(_held_limit(states, each) for states, each in zip(known, prices, strict=True) if each.any())
+    held = tuple(_held_limit(states, row) for states, row in zip(known, prices, strict=True) if row.any())
     graph = nx.DiGraph()
     for name, memory in _weighted_memory(placement, device_weight, held).items():
         graph.add_node(name, demand=-memory)
@@ -178,14 +176,14 @@ def _weighted_memory(
     placement: Placement, device_weight: Sequence[int], held: Sequence[HeldLimit]
 ) -> dict[str, int]:
     """Return each block's price-weighted memory, by which its start times are multiplied in the sum."""
-    found = {
+    memory = {
         block.name: sum(device_weight[device] * block.memory_on(device) for device in block.devices)
         for block in placement.blocks
     }
     for limit in held:
         for name, amount in limit.weight.items():
-            found[name] += amount
-    return found
+            memory[name] += amount
+    return memory
 
 
 def _occupied(timeline: Timeline, device: int) -> int:
@@ -238,7 +236,7 @@ def _best_prices(
     answer = linprog(
         -np.array(gain),
         A_ub=block_diag(in_states, format="csr"),
-        b_ub=np.zeros(sum(each.shape[0] for each in in_states)),
+        b_ub=np.zeros(sum(matrix.shape[0] for matrix in in_states)),
         A_eq=vstack([balance, csr_array([of_limits])]),
         b_eq=np.array([0.0] * len(row) + [1.0]),
         bounds=(0, None),
@@ -281,7 +279,7 @@ def _held_limit(states: DeviceStates, prices: NDArray[np.int64]) -> HeldLimit:
         for a, b, times in group
     )
     return HeldLimit(
-        states.device, tuple(between), limit, {name: each for name, each in spare.items() if each}
+        states.device, tuple(between), limit, {name: units for name, units in spare.items() if units}
     )
 
 

@@ -57,7 +57,7 @@ class ModeChoice(Bound):
 
         needs = needs_of(placement, self.device).values()
         paid = sum(self.lanes.values(), self.memory)
-        return sum((min(map(cost, each)) for each in needs), Fraction(0)) / (paid or 1)
+        return sum((min(map(cost, choices)) for choices in needs), Fraction(0)) / (paid or 1)
 
     def __str__(self) -> str:
         return f"modes of device {self.device}, whatever their mix"
@@ -67,8 +67,8 @@ def mode_choice(placement: Placement) -> ModeChoice | None:
     """Return the greatest of these bounds over the devices; None where nothing is decided."""
     if not placement.decisions:
         return None
-    found = [_on(placement.per_micro_batch, device) for device in range(placement.num_devices)]
-    return max(found, key=lambda bound: bound.value(placement))
+    bounds = [_on(placement.per_micro_batch, device) for device in range(placement.num_devices)]
+    return max(bounds, key=lambda bound: bound.value(placement))
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _on(placement: Placement, device: int) -> ModeChoice:
         for need in choices
     ]
     num_prices, of_decisions = len(lanes) + 1, np.eye(len(needs)).repeat([*map(len, needs)], axis=0)
-    found = linprog(
+    result = linprog(
         [0.0] * num_prices + [-1.0] * len(needs),
         np.hstack([costs, of_decisions]),
         np.zeros(len(costs)),
@@ -107,7 +107,7 @@ def _on(placement: Placement, device: int) -> ModeChoice:
         [(0, None)] * len(lanes) + [(0, None if free else 0)] + [(0, None)] * len(needs),
         method="highs",
     )
-    *of_lanes, memory = (round(price * _SCALE) for price in found.x[:num_prices])
+    *of_lanes, memory = (round(price * _SCALE) for price in result.x[:num_prices])
     return ModeChoice(device, dict(zip(lanes, of_lanes, strict=True)), memory)
 
 
@@ -118,12 +118,12 @@ def needs_of(placement: Placement, device: int) -> dict[int | None, list[Need]]:
     """
     decided = placement.decision_of
     others = [block.name for block in placement.per_micro_batch.blocks if block.name not in decided]
-    found: dict[int | None, list[Need]] = {None: [_need(placement.at_best, others, device)]}
+    needs: dict[int | None, list[Need]] = {None: [_need(placement.at_best, others, device)]}
     for i, decision in enumerate(placement.decisions):
         if any(device in placement.by_name[name].devices for name in decision.blocks):
             choices = [placement.at_best_but(i, number) for number in range(len(decision.choices))]
-            found[i] = [_need(choice, decision.blocks, device) for choice in choices]
-    return found
+            needs[i] = [_need(choice, decision.blocks, device) for choice in choices]
+    return needs
 
 
 def _need(placement: Placement, names: Iterable[str], device: int) -> Need:
@@ -154,9 +154,9 @@ def _least_held(placement: Placement, device: int, blocks: Iterable[Block]) -> i
     if not units:
         return 0
     network = nx.DiGraph()
-    for name, each in units.items():
-        network.add_node(name, demand=-each)
-        ticks = whole.ticks_from({name}) if each > 0 else {}
+    for name, amount in units.items():
+        network.add_node(name, demand=-amount)
+        ticks = whole.ticks_from({name}) if amount > 0 else {}
         gives = [other for other in ticks if units.get(other, 0) < 0]
         network.add_weighted_edges_from((name, other, -ticks[other]) for other in gives)
     try:

@@ -61,10 +61,10 @@ class Timeline:
     @cached_property
     def ancestors(self) -> Mapping[str, frozenset[str]]:
         """The predecessors of each block, direct or not."""
-        found: dict[str, frozenset[str]] = {}
+        before: dict[str, frozenset[str]] = {}
         for block in self.placement.topological_order:
-            found[block.name] = frozenset(block.after).union(*(found[name] for name in block.after))
-        return found
+            before[block.name] = frozenset(block.after).union(*(before[name] for name in block.after))
+        return before
 
     @cached_property
     def heads(self) -> Mapping[str, int]:
@@ -83,17 +83,17 @@ class Timeline:
             names: Names of these blocks.
             backwards: Return instead the ticks from each predecessor's end to the last end of these blocks.
         """
-        placement, found = self.placement, dict[str, int]()
+        placement, ticks_to = self.placement, dict[str, int]()
         order = placement.topological_order
         for block in reversed(order) if backwards else order:
             ticks = [0] if block.name in names else []
             for name in placement.successors[block.name] if backwards else block.after:
-                if name in found:
+                if name in ticks_to:
                     hop = (block.name, name) if backwards else (name, block.name)
-                    ticks.append(found[name] + self.length[name] + self.transfer_time(*hop))
+                    ticks.append(ticks_to[name] + self.length[name] + self.transfer_time(*hop))
             if ticks:
-                found[block.name] = max(ticks)
-        return found
+                ticks_to[block.name] = max(ticks)
+        return ticks_to
 
 
 def timelines(placement: Placement) -> list[Timeline]:

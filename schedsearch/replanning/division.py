@@ -41,15 +41,15 @@ def redivided(pipeline: Placement, slowdown: Sequence[float], parts: int) -> Pla
     sizes, _ = divided([windows(factor * sums) for factor in slowdown], np.maximum, longest_last=True)
     pieces, held = [], []
     for factor, (device, first, end) in zip(slowdown, spans(sizes), strict=True):
-        own = [stages[part // parts] for part in range(first, end)]
+        here = [stages[part // parts] for part in range(first, end)]
         times = tuple(
-            round(factor * sum(column)) for column in zip(*(each.times for each in own), strict=True)
+            round(factor * sum(column)) for column in zip(*(stage.times for stage in here), strict=True)
         )
-        units = tuple(map(sum, zip(*(each.memory for each in own), strict=True)))
-        pieces.append(Piece(f"F{device}", (device,), times, units, transfer=own[0].transfer))
+        units = tuple(map(sum, zip(*(stage.memory for stage in here), strict=True)))
+        pieces.append(Piece(f"F{device}", (device,), times, units, transfer=here[0].transfer))
         held.append(sum(static[part // parts] for part in range(first, end)))
     memory = None if pipeline.memory is None else min(pipeline.memory) * parts
-    filled = [own + piece.memory[0] for own, piece in zip(held, pieces, strict=True)]  # type: ignore[operator]
+    filled = [weights + piece.memory[0] for weights, piece in zip(held, pieces, strict=True)]  # type: ignore[operator]
     if memory is not None and max(filled) > memory:
         return None
     updates = [block.time * parts for block in pipeline.optimizer_blocks]
@@ -69,13 +69,13 @@ def redivided(pipeline: Placement, slowdown: Sequence[float], parts: int) -> Pla
 
 def _stages(pipeline: Placement) -> list[Piece] | None:
     """Return the stages in order; None if the pipeline is not a chain with one stage per device."""
-    each = pipeline.per_micro_batch
-    forwards = [block for block in each.topological_order if block.kind is Kind.F]
-    rows = [sorted(each.on(forward.devices[0]), key=lambda b: "FBIW".index(b.kind)) for forward in forwards]
+    plain = pipeline.per_micro_batch
+    forwards = [block for block in plain.topological_order if block.kind is Kind.F]
+    rows = [sorted(plain.on(forward.devices[0]), key=lambda b: "FBIW".index(b.kind)) for forward in forwards]
     befores = [(), *((forward.name,) for forward in forwards)]
     if (
-        len(rows) != each.num_devices
-        or sum(map(len, rows)) != len(each.blocks)
+        len(rows) != plain.num_devices
+        or sum(map(len, rows)) != len(plain.blocks)
         or any(len({block.kind for block in row}) < len(row) for row in rows)
         or any(forward.after != before for forward, before in zip(forwards, befores, strict=False))
     ):
@@ -85,8 +85,8 @@ def _stages(pipeline: Placement) -> list[Piece] | None:
         there = again = 0
         if i:
             before = rows[i - 1]
-            there = each.transfer_time(before[0].name, row[0].name)
-            again = each.transfer_time(row[1].name, before[1].name) if min(len(row), len(before)) > 1 else 0
+            there = plain.transfer_time(before[0].name, row[0].name)
+            again = plain.transfer_time(row[1].name, before[1].name) if min(len(row), len(before)) > 1 else 0
         times, memory = tuple(block.time for block in row), tuple(block.memory for block in row)
         pieces.append(Piece(f"F{i}", (i,), times, memory, transfer=(there, again)))
     return pieces

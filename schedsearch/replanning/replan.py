@@ -115,14 +115,14 @@ def replan(
         work_limit = _WORK_LIMIT
     limits = SharedLimits.of({"work_limit": work_limit, "time_limit_s": time_limit_s})
     hurt = _HurtJob(job, Objective(objective), schedule, parts, limits, seed, before)
-    found = None
+    result = None
     with INTERRUPTS.answered() as ending:
-        found = _tried(hurt)
-    if found is None:  # interrupted between two searches
+        result = _tried(hurt)
+    if result is None:  # interrupted between two searches
         limits.seconds = 0.0
         limits.spend(0.0)
-        found = _tried(hurt)
-    return replace(found, interrupted=ending.interrupted)
+        result = _tried(hurt)
+    return replace(result, interrupted=ending.interrupted)
 
 
 class _Way(NamedTuple):
@@ -174,16 +174,16 @@ class _HurtJob:
             return self.settled(validate(with_optimizer(pipeline, given.per_micro_batch.under(bare))))
         if self.schedule != "searched":
             return self.settled(validate(HAND_MADE[self.schedule](pipeline, number)))
-        found = self.searched(pipeline, number, self.seed, self.limits.share())
-        if found is None:
+        schedule = self.searched(pipeline, number, self.seed, self.limits.share())
+        if schedule is None:
             raise ReplanError(f"memory: no schedule of {number} micro-batches fits it; raise it")
-        return found
+        return schedule
 
     def searched(
         self, pipeline: Placement, number: int, seed: int, limits: Mapping[str, float | None]
     ) -> Schedule | None:
         """Return a schedule of one pipeline; None where none fits its memory."""
-        found = search(
+        answer = search(
             pipeline,
             number,
             objectives=[self.objective],
@@ -191,8 +191,8 @@ class _HurtJob:
             work_limit=limits["work_limit"],
             time_limit_s=limits["time_limit_s"],
         )
-        self.limits.spend(found.work, found.seconds)
-        return found.schedule
+        self.limits.spend(answer.work, answer.seconds)
+        return answer.schedule
 
     def in_order(self, chosen: tuple[Chosen, ...]) -> Schedule | None:
         """Return the schedule with the earlier order on chosen copies; None if it is not valid."""
@@ -206,24 +206,23 @@ class _HurtJob:
         assert lowered is not None, "it has one stream"
         plain = dispatched(lowered, range(self.job.total))
         ready = None if plain is None else self.settled(lowered.schedule(plain))
-        found = [each for each in (ready, self.in_order(chosen)) if each is not None]
-        return min(found, key=self.ms, default=None)
+        return min(filter(None, (ready, self.in_order(chosen))), key=self.ms, default=None)
 
     def ordered(self, chosen: tuple[Chosen, ...], begin_with: Schedule | None) -> _Way:
         """Search the order of blocks for a given choice of copies."""
-        found = search(
+        answer = search(
             self.job.batch(chosen),
             objectives=[self.objective],
             seed=self.seed,
             begin_with=begin_with,
             **self.limits.share(),
         )
-        self.limits.spend(found.work, found.seconds)
-        if found.schedule is None:
-            return _Way(found.reason)
-        bound = found.device_span_bound if self.objective is Objective.DEVICE_SPAN else found.makespan_bound
-        is_least = FINITE[self.objective].value(found.schedule) <= bound
-        return _Way("proved" if is_least else "searched", found.schedule, bound)
+        self.limits.spend(answer.work, answer.seconds)
+        if answer.schedule is None:
+            return _Way(answer.reason)
+        bound = answer.device_span_bound if self.objective is Objective.DEVICE_SPAN else answer.makespan_bound
+        is_least = FINITE[self.objective].value(answer.schedule) <= bound
+        return _Way("proved" if is_least else "searched", answer.schedule, bound)
 
     def shared(self, pipelines: Sequence[Placement | None]) -> _Way:
         """Share all micro-batches among whole pipelines; return the time, and the numbers of each in words.
@@ -231,25 +230,25 @@ class _HurtJob:
         Args:
             pipelines: One placement each; None for a dropped pipeline.
         """
-        whole = [each for each in pipelines if each is not None]
+        whole = [pipeline for pipeline in pipelines if pipeline is not None]
         if not whole:
             return _Way("no pipeline is whole")
-        loads = [(each, each.per_micro_batch) for each in whole]
+        loads = [(pipeline, pipeline.per_micro_batch) for pipeline in whole]
         works = [
-            each.ms(max(sum(block.time for block in bare.on(d)) for d in range(bare.num_devices)))
-            for each, bare in loads
+            pipeline.ms(max(sum(block.time for block in bare.on(d)) for d in range(bare.num_devices)))
+            for pipeline, bare in loads
         ]
         unit = min(works) / 1000
         ways = [dealt({i: round(work / unit) for i, work in enumerate(works)}, self.job.total)]
         if len(whole) == self.job.num_replicas:
             ways.append(dict.fromkeys(range(len(whole)), self.job.num_micro_batches))
-        found = []
+        outcomes = []
         for shares in ways:
             took = [self.time_ms(whole[i], number) for i, number in shares.items() if number]
             if None not in took:
                 numbers = ", ".join(map(str, sorted(shares.values(), reverse=True)))
-                found.append((max(each or 0.0 for each in took), f"micro-batches {numbers}"))
-        took_ms, status = min(found, default=(None, "does not fit the memory"))
+                outcomes.append((max(ms or 0.0 for ms in took), f"micro-batches {numbers}"))
+        took_ms, status = min(outcomes, default=(None, "does not fit the memory"))
         return _Way(status, took_ms=took_ms)
 
     def time_ms(self, pipeline: Placement, number: int) -> float | None:
@@ -260,26 +259,26 @@ class _HurtJob:
         if key not in self.times:
             limits = self.limits.share()
             limits["work_limit"] = min(limits["work_limit"] or _PIPELINE_WORK, _PIPELINE_WORK)
-            found = self.searched(pipeline, number, 0, limits)
-            self.times[key] = None if found is None else self.ms(found)
+            schedule = self.searched(pipeline, number, 0, limits)
+            self.times[key] = None if schedule is None else self.ms(schedule)
         return self.times[key]
 
 
 def _ways(hurt: _HurtJob) -> Iterator[tuple[str, _Way]]:
     """Yield each way to continue, by name; ways with separate pipelines share the work left by the others."""
     job, lost = hurt.job, _Way("a device is lost")
-    same = None if job.lost else hurt.in_order(job.own)
+    same = None if job.lost else hurt.in_order(job.unmoved)
     yield "unchanged", lost if job.lost else _Way("the order of before", same)
-    yield "reordered", lost if job.lost else hurt.ordered(job.own, same)
+    yield "reordered", lost if job.lost else hurt.ordered(job.unmoved, same)
     chosen = job.rerouted()
     rule = best = hurt.by_rule(chosen)
-    yield "rule", _Way("in turn, by what is ready" if rule else "does not fit the memory", rule)
+    yield "rule", _Way("in turn, ready blocks first" if rule else "does not fit the memory", rule)
     for seed in range(hurt.seed + 1, hurt.seed + _SHUFFLES + 1):
         if best is not None and hurt.ms(best) <= hurt.bound_ms:
             break
-        found = hurt.by_rule(job.rerouted(seed))
-        if found is not None and (best is None or hurt.ms(found) < hurt.ms(best)):
-            chosen, best = job.rerouted(seed), found
+        schedule = hurt.by_rule(job.rerouted(seed))
+        if schedule is not None and (best is None or hurt.ms(schedule) < hurt.ms(best)):
+            chosen, best = job.rerouted(seed), schedule
     yield "rerouted", hurt.ordered(chosen, best)
     bad = {copy for _, copy in (*job.lost, *job.slowdown)}
     alone = [job.alone(copy) for copy in range(job.num_replicas)]
@@ -291,7 +290,7 @@ def _ways(hurt: _HurtJob) -> Iterator[tuple[str, _Way]]:
         left = [d for d in range(job.pipeline.num_devices) if (d, copy) not in job.lost]
         divided[copy] = redivided(job.updated, [job.slowdown.get((d, copy), 1.0) for d in left], hurt.parts)
     yield "restaged", hurt.shared(divided)
-    yield "dropped", hurt.shared([None if copy in bad else each for copy, each in enumerate(alone)])
+    yield "dropped", hurt.shared([None if copy in bad else pipeline for copy, pipeline in enumerate(alone)])
 
 
 def _tried(hurt: _HurtJob) -> Replan:
@@ -302,22 +301,22 @@ def _tried(hurt: _HurtJob) -> Replan:
     before_ms = hurt.ms(hurt.before)
     rows = [ReplanRow("before", before_ms, 1.0, None, hurt.schedule)]
     schedules: dict[str, Schedule] = {}
-    for name, (status, found, bound, took_ms) in _ways(hurt):
+    for name, (status, schedule, bound, took_ms) in _ways(hurt):
         min_ms = None
-        if found is not None:
-            own = found if job.pipeline.optimizer_blocks else found.per_micro_batch
-            schedules[name] = own if job.num_replicas > 1 else _of_one(job, own)
-            took_ms, min_ms = hurt.ms(found), max(hurt.bound_ms, found.placement.ms(bound))
+        if schedule is not None:
+            whole = schedule if job.pipeline.optimizer_blocks else schedule.per_micro_batch
+            schedules[name] = whole if job.num_replicas > 1 else _of_one(job, whole)
+            took_ms, min_ms = hurt.ms(schedule), max(hurt.bound_ms, schedule.placement.ms(bound))
         share = None if took_ms is None else before_ms / took_ms
         rows.append(ReplanRow(name, took_ms, share, min_ms, status))
     return Replan(tuple(rows), schedules, hurt.bound_ms)
 
 
-def _of_one(job: ReplicatedJob, found: Schedule) -> Schedule:
+def _of_one(job: ReplicatedJob, schedule: Schedule) -> Schedule:
     """Return a schedule of all copies as a schedule of the job's only pipeline."""
-    by_name = found.placement.by_name
+    by_name = schedule.placement.by_name
     orders = [
         [(name.rpartition("@")[0], n) for name, n in order if by_name[name].kind is not Kind.O]
-        for order in map(found.order, range(found.placement.num_devices))
+        for order in map(schedule.order, range(schedule.placement.num_devices))
     ]
     return as_soon_as_possible(job.pipeline, job.num_micro_batches, orders)

@@ -95,14 +95,14 @@ class ReplicatedJob:
         """All pipelines as one placement, slow blocks and transfers included."""
         require_plain(self.pipeline, "replan", "use a placement without them")
         whole = replicated(self.updated, [self.num_replicas] * self.pipeline.num_devices)
-        own = {block.name: divmod(block.devices[0], self.num_replicas) for block in whole.blocks}
+        place = {block.name: divmod(block.devices[0], self.num_replicas) for block in whole.blocks}
         links = {frozenset(link): factor for link, factor in self.slow_links.items()}
-        times = {block.name: block.time * self.slowdown.get(own[block.name], 1) for block in whole.blocks}
+        times = {block.name: block.time * self.slowdown.get(place[block.name], 1) for block in whole.blocks}
         return replace(
             whole,
             blocks=tuple(replace(block, time=round(times[block.name])) for block in whole.blocks),
             transfer=tuple(
-                (a, b, round(ticks * links.get(frozenset((own[a], own[b])), 1)))
+                (a, b, round(ticks * links.get(frozenset((place[a], place[b])), 1)))
                 for a, b, ticks in whole.transfer
             ),
         )
@@ -124,7 +124,7 @@ class ReplicatedJob:
         )
 
     @property
-    def own(self) -> tuple[Chosen, ...]:
+    def unmoved(self) -> tuple[Chosen, ...]:
         """The choices of copies in which every micro-batch stays in its own pipeline."""
         return tuple((n % self.num_replicas,) * self.pipeline.num_devices for n in range(self.total))
 
@@ -220,7 +220,7 @@ Slow = tuple[dict[Copy, float], dict[tuple[Copy, Copy], float]]
 
 
 def slow_of(words: Iterable[object]) -> Slow:
-    """Return slow devices and links by words such as ``1@2:1.5`` and ``0@2-1@2:3``.
+    """Read slow devices and links, as ``1@2:1.5`` and ``0@2-1@2:3``.
 
     Raises:
         ReplanError: A word has another form.

@@ -1,4 +1,4 @@
-"""The time of an iteration by cause: its ideal, and what each cause adds to it.
+"""The time of an iteration by cause: its ideal, and the time that each cause adds.
 
 An iteration is simulated with each set of causes removed. A block's time is a product: the mean over all
 stages, times the stage's share, the device's speed beside the same stage of other replicas, the micro-batch's
@@ -21,7 +21,7 @@ from statistics import fmean, variance
 import numpy as np
 from numpy.typing import NDArray
 
-from schedsearch.replay.job import Job, ReplicaIteration, inputs_of
+from schedsearch.replay.job import Job, ReplicaIteration, chain_inputs
 from schedsearch.replay.pipeline import JobPipeline, medians_of_delays, stage_shares, waits_of
 
 BUBBLE = "bubble of the order"
@@ -75,8 +75,8 @@ def causes_of(job: Job, pipeline: JobPipeline) -> list[CauseRow]:
         ideal = float(load[-1])
         removed[BUBBLE], gains[BUBBLE] = float(values[-1]) - ideal, float(values[0] - load[0])
         rest = slowest.whole_ms - float(values[0]) - sum(around.values())
-        own = {"ideal": ideal} | removed | around | {"not labelled": rest, "iteration": slowest.whole_ms}
-        for name, ms in own.items():
+        causes = {"ideal": ideal} | removed | around | {"not labelled": rest, "iteration": slowest.whole_ms}
+        for name, ms in causes.items():
             parts.setdefault(name, []).append(ms)
         for name, ms in {**gains, **around}.items():
             alone.setdefault(name, []).append(ms)
@@ -91,7 +91,7 @@ def _simulated(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a replica's time and its busiest device's load with each set of causes removed, in ms."""
     kept = {cause: (_SUBSETS & bit) == 0 for cause, bit in _BIT.items()}
-    inputs = inputs_of(job.device)
+    inputs = chain_inputs(job.device)
     stage = stage_shares(pipeline.time_ms)
     length = _lengths(pipeline, replica, run)
     end: dict[tuple[str, int], NDArray[np.float64]] = {}
@@ -134,10 +134,10 @@ def _lengths(pipeline: JobPipeline, replica: int, run: ReplicaIteration) -> dict
     for (name, number), block in run.blocks.items():
         usual = pipeline.time_ms[name] * pipeline.speeds[replica][name]
         ratios.setdefault(number, []).append(block.time_ms / usual)
-    means = {number: fmean(own) for number, own in ratios.items()}
+    means = {number: fmean(samples) for number, samples in ratios.items()}
     if len(means) < 3:
         return means
-    by_chance = fmean(variance(own) / len(own) for own in ratios.values())
+    by_chance = fmean(variance(samples) / len(samples) for samples in ratios.values())
     between = variance(means.values())
     certain = max(0.0, 1 - by_chance / between) if between else 0.0
     middle = fmean(means.values())

@@ -54,8 +54,8 @@ class ReplicaIteration(NamedTuple):
     @property
     def measured_ms(self) -> float:
         """Time from the start of its first block to the end of its last one."""
-        first = min(each.start_ms for each in self.blocks.values())
-        return max(each.end_ms for each in self.blocks.values()) - first
+        first = min(block.start_ms for block in self.blocks.values())
+        return max(block.end_ms for block in self.blocks.values()) - first
 
 
 class Job(NamedTuple):
@@ -118,13 +118,13 @@ def job_of(table: TraceTable, tensor_parallel: int = 1) -> Job:
     stages = range(sum(map(len, stage_of.values())))
     names = [f"F{n}" for n in stages]
     names += [f"{kind}{n}" for n in reversed(stages) for kind in ("IW" if is_split else "B")]
-    device = {name: n for name in names for n, own in stage_of.items() if int(name[1:]) in own}
-    period, inputs = _micro_batches_of_iteration(spans, places), inputs_of(device)
+    device = {name: n for name in names for n, stages in stage_of.items() if int(name[1:]) in stages}
+    period, inputs = _micro_batches_of_iteration(spans, places), chain_inputs(device)
     steps: dict[int, dict[int, list[Span]]] = defaultdict(lambda: defaultdict(list))
     for rank, place in places.items():
         for span in _numbered(spans[rank], period):
             steps[span.iteration or 0][place.replica].append(span)
-    found, fits = {}, list[ClockFit]()
+    iterations, fits = {}, list[ClockFit]()
     for number, step in sorted(steps.items()):
         try:
             runs = []
@@ -136,19 +136,19 @@ def job_of(table: TraceTable, tensor_parallel: int = 1) -> Job:
                 run = _replica_iteration(times, step[replica], fit, table.iteration_ms.get(number))
                 _check_inputs(run, inputs, fit.uncertain_ms)
                 runs.append(run)
-            found[number] = tuple(runs)
+            iterations[number] = tuple(runs)
         except _MissingError as error:
             lines.append(f"iteration {number} is left out: {error}")
-    if not found:
+    if not iterations:
         raise TraceError(
             f"{table.job}: has no iteration that is whole ({lines[-1] if lines else 'it has no blocks'}); "
             "give all blocks of one, of all ranks of a pipeline"
         )
     lines += fit_in_words(fits)
-    return Job(table.job, device, found, (*table.lines, *(f"{table.job}: {line}" for line in lines)))
+    return Job(table.job, device, iterations, (*table.lines, *(f"{table.job}: {line}" for line in lines)))
 
 
-def inputs_of(device: Mapping[str, int]) -> dict[str, str]:
+def chain_inputs(device: Mapping[str, int]) -> dict[str, str]:
     """Return the block whose output each block of a job takes: the one before it in the chain."""
     chain = [name for name in device if name[0] != "W"]
     weights = {name: f"I{name[1:]}" for name in device if name[0] == "W"}
@@ -169,17 +169,17 @@ def _places(
     """
     groups: dict[frozenset[int], list[int]] = defaultdict(list)
     for rank in sorted(spans):
-        if own := _stages(spans[rank]):
-            groups[own].append(rank)
-    found = Counter(stage for own in groups for stage in own)
-    if twice := [stage for stage, number in found.items() if number > 1]:
-        ranks = [rank for own, ranks in groups.items() if twice[0] in own for rank in ranks]
+        if stages := _stages(spans[rank]):
+            groups[stages].append(rank)
+    counts = Counter(stage for stages in groups for stage in stages)
+    if twice := [stage for stage, number in counts.items() if number > 1]:
+        ranks = [rank for stages, ranks in groups.items() if twice[0] in stages for rank in ranks]
         raise TraceError(
             f"{table.job}: ranks {ranks[0]} and {ranks[-1]} both have stage {twice[0]}, but other stages "
             "differ; give the traces of one job, with all of its blocks"
         )
-    wanted = max([*found, (table.num_stages or 0) * (table.num_chunks or 1) - 1], default=0)
-    if lacking := [stage for stage in range(wanted + 1) if stage not in found]:
+    wanted = max([*counts, (table.num_stages or 0) * (table.num_chunks or 1) - 1], default=0)
+    if lacking := [stage for stage in range(wanted + 1) if stage not in counts]:
         raise TraceError(
             f"{table.job}: stage {lacking[0]} of {wanted + 1} is on no rank; give the traces of all ranks "
             "of a pipeline"
@@ -228,11 +228,11 @@ def _micro_batches_of_iteration(
         TraceError: The trace ends before that.
     """
     rank = next(rank for rank, place in places.items() if not place.device)
-    own = [span for span in spans[rank] if span.kind in BLOCK_KINDS and span.stage == 0]
-    if all(span.micro_batch is not None or span.iteration is not None for span in own):
+    blocks = [span for span in spans[rank] if span.kind in BLOCK_KINDS and span.stage == 0]
+    if all(span.micro_batch is not None or span.iteration is not None for span in blocks):
         return None
     begun = ended = 0
-    for span in own:
+    for span in blocks:
         begun, ended = begun + (span.kind == "F"), ended + (span.kind in "BI")
         if begun and begun == ended:
             return begun
@@ -305,8 +305,8 @@ def _times(replica: int, spans: Sequence[Span], ranks: Mapping[int, int], device
     if not times:
         raise _MissingError(f"replica {replica} has no blocks")
     for number in {number for _, number in times}:
-        for name, own in device.items():
-            for rank in (rank for rank, place in ranks.items() if place == own):
+        for name, here in device.items():
+            for rank in (rank for rank, place in ranks.items() if place == here):
                 if rank not in times.get((name, number), {}):
                     raise _MissingError(f"{name} of micro-batch {number} on rank {rank} is missing")
     return times

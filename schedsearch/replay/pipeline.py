@@ -12,7 +12,7 @@ from statistics import fmean, median, median_low, stdev
 from typing import NamedTuple
 
 from placements import Block, Kind, Placement
-from schedsearch.replay.job import Job, MeasuredBlock, ReplicaIteration, inputs_of
+from schedsearch.replay.job import Job, MeasuredBlock, ReplicaIteration, chain_inputs
 from schedsearch.schedule import Instance
 
 TICK_MS = 0.001
@@ -97,9 +97,9 @@ def job_pipeline(job: Job, delays: Delays | None = None) -> JobPipeline:
         job: The job.
         delays: Usual delays of blocks; None for those of the trace.
     """
-    inputs, held = inputs_of(job.device), [1] * job.num_devices
+    inputs, held = chain_inputs(job.device), [1] * job.num_devices
     for run in job.runs:
-        for device, order in enumerate(orders_of(run, job.device)):
+        for device, order in enumerate(measured_orders(run, job.device)):
             now = 0
             for name, _ in order:
                 now += memory_of(name, job.device)
@@ -137,8 +137,8 @@ def usual_delays(job: Job) -> Delays:
     measured_ms = sum(run.measured_ms for run in job.runs)
 
     def error_ms(usual: Delays) -> float:
-        ends = (ends_ms(usual.times(run), usual, job, orders_of(run, job.device)) for run in job.runs)
-        return abs(sum(max(each.values()) for each in ends) - measured_ms)
+        ends = (ends_ms(usual.times(run), usual, job, measured_orders(run, job.device)) for run in job.runs)
+        return abs(sum(max(times.values()) for times in ends) - measured_ms)
 
     return min(medians_of_delays(job), means, key=error_ms)
 
@@ -156,8 +156,8 @@ def medians_of_delays(job: Job) -> Delays:
             delays[name[0]].append(start_ms - later_ms)
 
     def usual(delays: Mapping[str, Sequence[float]]) -> dict[str, float]:
-        known = {name: own if len(own) >= _MIN_SAMPLES else delays[name[0]] for name, own in delays.items()}
-        return {name: max(0.0, median(own)) for name, own in known.items() if name in job.device}
+        known = {name: ms if len(ms) >= _MIN_SAMPLES else delays[name[0]] for name, ms in delays.items()}
+        return {name: max(0.0, median(ms)) for name, ms in known.items() if name in job.device}
 
     return Delays(usual(messages), usual(gaps))
 
@@ -173,7 +173,7 @@ def ends_ms(
         job: The job, which says what blocks wait for.
         orders: Order of each device; they keep all waits.
     """
-    inputs, end = inputs_of(job.device), dict[Instance, float]()
+    inputs, end = chain_inputs(job.device), dict[Instance, float]()
     idle, done = [0.0] * len(orders), [0] * len(orders)
     while len(end) < len(times):
         before = len(end)
@@ -197,7 +197,7 @@ def order_bound_ms(times: Mapping[Instance, float], delays: Delays, job: Job) ->
     A device computes its load after the least time to the start of one of its blocks, and before the least
     time from the end of one.
     """
-    inputs, names = inputs_of(job.device), [*job.device]
+    inputs, names = chain_inputs(job.device), [*job.device]
     sent = {
         name: delays.beyond_ms(name)
         for name, source in inputs.items()
@@ -215,9 +215,9 @@ def order_bound_ms(times: Mapping[Instance, float], delays: Delays, job: Job) ->
             tail[inputs[name], number] = max(tail[inputs[name], number], after_ms)
     bound_ms = 0.0
     for device in range(job.num_devices):
-        own = [instance for instance in times if job.device[instance[0]] == device]
-        load_ms = sum(times[instance] for instance in own)
-        ends_ms = min(head[instance] for instance in own) + min(tail[instance] for instance in own)
+        here = [instance for instance in times if job.device[instance[0]] == device]
+        load_ms = sum(times[instance] for instance in here)
+        ends_ms = min(head[instance] for instance in here) + min(tail[instance] for instance in here)
         bound_ms = max(bound_ms, load_ms + ends_ms)
     return bound_ms
 
@@ -242,8 +242,8 @@ def with_halves(job: Job, pipeline: JobPipeline) -> Variant | None:
                 blocks[part, number] = MeasuredBlock(block.start_ms + place * part_ms, part_ms)
         return run._replace(blocks=blocks)
 
-    device = {part: own for name, own in job.device.items() for part in names(name)}
-    delays = Delays(*({names(name)[0]: ms for name, ms in each.items()} for each in pipeline.delays))
+    device = {part: number for name, number in job.device.items() for part in names(name)}
+    delays = Delays(*({names(name)[0]: ms for name, ms in usual.items()} for usual in pipeline.delays))
     return _changed(job._replace(device=device), halves, delays)
 
 
@@ -252,8 +252,8 @@ def with_equal_stages(job: Job, pipeline: JobPipeline) -> Variant:
     share = stage_shares(pipeline.time_ms)
 
     def scaled(run: ReplicaIteration) -> ReplicaIteration:
-        found = run.blocks.items()
-        return run._replace(blocks={n: b._replace(time_ms=b.time_ms / share[n[0]]) for n, b in found})
+        blocks = run.blocks.items()
+        return run._replace(blocks={n: b._replace(time_ms=b.time_ms / share[n[0]]) for n, b in blocks})
 
     return _changed(job, scaled, pipeline.delays)
 
@@ -284,24 +284,24 @@ def block_times(job: Job) -> dict[str, list[float]]:
     return times
 
 
-def orders_of(run: ReplicaIteration, device: Mapping[str, int]) -> tuple[tuple[Instance, ...], ...]:
+def measured_orders(run: ReplicaIteration, device: Mapping[str, int]) -> tuple[tuple[Instance, ...], ...]:
     """Return the order in which each device ran its blocks."""
-    ran = sorted(run.blocks, key=lambda each: (run.blocks[each].start_ms, run.blocks[each].end_ms))
+    ran = sorted(run.blocks, key=lambda i: (run.blocks[i].start_ms, run.blocks[i].end_ms))
     devices = range(1 + max(device.values()))
-    return tuple(tuple(each for each in ran if device[each[0]] == own) for own in devices)
+    return tuple(tuple(instance for instance in ran if device[instance[0]] == number) for number in devices)
 
 
 def waits_of(job: Job, run: ReplicaIteration) -> list[Wait]:
     """Return the wait before each block of an iteration, by the begins of the blocks."""
-    device, inputs, waits = job.device, inputs_of(job.device), list[Wait]()
-    for order in orders_of(run, device):
+    device, inputs, waits = job.device, chain_inputs(job.device), list[Wait]()
+    for order in measured_orders(run, device):
         idle_ms = -math.inf
         for name, number in order:
-            own, source = run.blocks[name, number], inputs.get(name, "")
+            block, source = run.blocks[name, number], inputs.get(name, "")
             is_sent = source and device[source] != device[name]
             sent_ms = run.blocks[source, number].end_ms if is_sent else -math.inf
-            waits.append(Wait((name, number), idle_ms, sent_ms, own.start_ms))
-            idle_ms = own.end_ms
+            waits.append(Wait((name, number), idle_ms, sent_ms, block.start_ms))
+            idle_ms = block.end_ms
     return sorted(waits, key=lambda wait: wait.start_ms)
 
 
@@ -314,13 +314,13 @@ def _speeds(job: Job) -> tuple[dict[str, float], ...]:
     replicas = range(len(next(iter(job.steps.values()))))
     for step in job.steps.values():
         for name in job.device:
-            own = [
+            samples = [
                 [math.log(max(block.time_ms, TICK_MS)) for (of, _), block in run.blocks.items() if of == name]
                 for run in step
             ]
-            usual = median_low([fmean(each) for each in own])
+            usual = median_low([fmean(sample) for sample in samples])
             for replica in replicas:
-                logs[replica, name] += [each - usual for each in own[replica]]
+                logs[replica, name] += [log - usual for log in samples[replica]]
     return tuple({name: _certain_factor(logs[replica, name]) for name in job.device} for replica in replicas)
 
 

@@ -22,9 +22,9 @@ from schedsearch.replay.pipeline import (
     Orders,
     Variant,
     ends_ms,
+    measured_orders,
     memory_of,
     order_bound_ms,
-    orders_of,
     with_equal_stages,
     with_halves,
 )
@@ -119,18 +119,18 @@ _COLUMNS = dict(
 def variants(job: Job, pipeline: JobPipeline) -> dict[str, Variant]:
     """Return the job with each change for which an order is searched, by the change; no halves of halves."""
     halves = with_halves(job, pipeline)
-    found = {ORDER: (job, pipeline), EQUAL: with_equal_stages(job, pipeline)}
-    return found if halves is None else found | {HALVES: halves}
+    made = {ORDER: (job, pipeline), EQUAL: with_equal_stages(job, pipeline)}
+    return made if halves is None else made | {HALVES: halves}
 
 
 def changes(iterations: Sequence[ReplayedIteration]) -> list[ChangeRow]:
     """Return a row for each of `CHANGES` that was made, means of iterations of one job."""
     rows = []
     for change, column in _COLUMNS.items():
-        times = [getattr(each, f"{column}_ms") for each in iterations]
+        times = [getattr(iteration, f"{column}_ms") for iteration in iterations]
         if change == EQUAL:  # or the layers stay as they are
-            times = min(times, [each.reordered_ms for each in iterations], key=fmean)
-        bounds = [getattr(each, f"{column}_bound_ms", None) for each in iterations]
+            times = min(times, [iteration.reordered_ms for iteration in iterations], key=fmean)
+        bounds = [getattr(iteration, f"{column}_bound_ms", None) for iteration in iterations]
         if None not in times:
             known = [bound for bound in bounds if bound is not None]
             bound = round(fmean(known), 6) if known else None
@@ -169,21 +169,21 @@ def best_orders(made: Mapping[str, Variant], work_limit: float, seed: int = 0) -
         seed: Seed of the random choices.
     """
     limits = SharedLimits(work_limit, searches=len(made))
-    return {change: _best_order(*each, limits, seed) for change, each in made.items()}
+    return {change: _best_order(*variant, limits, seed) for change, variant in made.items()}
 
 
 def _best_order(job: Job, pipeline: JobPipeline, limits: SharedLimits, seed: int) -> Schedule:
     """Return the order that is best for the iterations on average, with mean times."""
-    usual = Counter(orders_of(run, job.device) for run in job.runs).most_common(1)[0][0]
-    own = SharedLimits(limits.share()["work_limit"])
+    usual = Counter(measured_orders(run, job.device) for run in job.runs).most_common(1)[0][0]
+    share = SharedLimits(limits.share()["work_limit"])
     number = 1 + max(n for order in usual for _, n in order)
     runs = [run for run in job.runs if run.num_micro_batches == number]
     some = runs[:: -(-len(runs) // _SINGLE_ITERATIONS)]
-    own.searches, given = 1 + len(some), own.work
+    share.searches, given = 1 + len(some), share.work
     begin = [validate(as_soon_as_possible(pipeline.placement, number, usual))]
     begin += [in_order(pipeline, run, usual) for run in some]
-    offered = [usual, *(_in_sequence(orders_in(_searched(each, own, seed))) for each in begin)]
-    limits.spend(given - own.work)
+    offered = [usual, *(_in_sequence(orders_in(_searched(schedule, share, seed))) for schedule in begin)]
+    limits.spend(given - share.work)
     best = min(offered, key=lambda orders: sum(_makespan_ms(job, pipeline, run, orders) for run in runs))
     return validate(as_soon_as_possible(pipeline.placement, number, best))
 
@@ -234,12 +234,12 @@ def replay(
     Raises:
         KeyboardInterrupt: There was a Ctrl-C; `on_iteration` has had all finished iterations.
     """
-    found: list[ReplayedIteration] = []
+    iterations: list[ReplayedIteration] = []
     job, pipeline = made[ORDER]
     limits = SharedLimits(work_limit, searches=len(job.steps))
     for step, runs in job.steps.items():
         INTERRUPTS.raise_if_seen()
-        own = assigned = _numbers(runs)
+        before = assigned = _numbers(runs)
         simulated = [_makespan_ms(job, pipeline, run) for run in runs]
         times = {"measured_ms": max(run.measured_ms for run in runs), "simulated_ms": max(simulated)}
         for change, (changed, within) in made.items():
@@ -259,32 +259,32 @@ def replay(
             ticks = answer.makespan_bound - sum(len(run.blocks) for run in runs)  # their times are rounded
             bound_ms = ticks * TICK_MS * min(pipeline.positions.values(), default=1.0)
             times |= {"reassigned_ms": max(spans), "reassigned_bound_ms": bound_ms}
-        found.append(
+        iterations.append(
             ReplayedIteration(
                 job.name,
                 step,
                 len(runs),
-                sum(map(len, own)),
+                sum(map(len, before)),
                 **{name: round(ms, 6) for name, ms in times.items()},
-                moved=sum(len({*new} - {*old}) for new, old in zip(assigned, own, strict=True)),
+                moved=sum(len({*new} - {*old}) for new, old in zip(assigned, before, strict=True)),
                 assignment=" | ".join(" ".join(map(str, numbers)) for numbers in assigned),
             )
         )
         if on_iteration is not None:
-            on_iteration(found[-1])
-    return found
+            on_iteration(iterations[-1])
+    return iterations
 
 
 def _makespan_ms(
     job: Job, pipeline: JobPipeline, run: ReplicaIteration, orders: Orders | None = None
 ) -> float:
     """Return a replica's time with its measured times, in given orders or in its own."""
-    orders = orders_of(run, job.device) if orders is None else orders
+    orders = measured_orders(run, job.device) if orders is None else orders
     return max(ends_ms(pipeline.delays.times(run), pipeline.delays, job, orders).values())
 
 
 def _replayed(
-    job: Job, pipeline: JobPipeline, runs: Sequence[ReplicaIteration], found: Schedule
+    job: Job, pipeline: JobPipeline, runs: Sequence[ReplicaIteration], schedule: Schedule
 ) -> tuple[list[float], list[float]]:
     """Return each replica's time in an order that was found, and its bound, in ms.
 
@@ -292,8 +292,8 @@ def _replayed(
     """
     spans, bounds = [], []
     for run in runs:
-        is_for = run.num_micro_batches == found.num_micro_batches
-        spans.append(_makespan_ms(job, pipeline, run, orders_in(found) if is_for else None))
+        is_for = run.num_micro_batches == schedule.num_micro_batches
+        spans.append(_makespan_ms(job, pipeline, run, orders_in(schedule) if is_for else None))
         times = pipeline.delays.times(run)
         bounds.append(order_bound_ms(times, pipeline.delays, job))
         batch = _batch(pipeline.placement, times, run.num_micro_batches)
@@ -337,10 +337,10 @@ def _reassigned(
     In the answer's times the places in the iteration make no difference; in the times of replicas they do.
     """
     work = iteration_work(pipeline, runs)
-    found, answer = replica_search(work, work_limit=work_limit, seed=seed)
-    assert found is not None, "the memory holds what it held in the trace"
+    result, answer = replica_search(work, work_limit=work_limit, seed=seed)
+    assert result is not None, "the memory holds what it held in the trace"
     spans = []
-    for replica, (schedule, numbers) in enumerate(zip(found.schedules, found.assigned, strict=True)):
+    for replica, (schedule, numbers) in enumerate(zip(result.schedules, result.assigned, strict=True)):
         orders: Orders = [] if schedule is None else orders_in(schedule)
         times = {
             (name, place): float(ticks) * TICK_MS * pipeline.positions.get((name, place), 1.0)
@@ -349,7 +349,7 @@ def _reassigned(
         }
         ends = ends_ms(times, pipeline.delays, job, _in_sequence(orders))
         spans.append(max(ends.values(), default=0.0))
-    return spans, found.assigned, answer
+    return spans, result.assigned, answer
 
 
 def as_measured(pipeline: JobPipeline, run: ReplicaIteration) -> Schedule:
@@ -362,14 +362,14 @@ def as_measured(pipeline: JobPipeline, run: ReplicaIteration) -> Schedule:
 def as_replayed(job: Job, pipeline: JobPipeline, run: ReplicaIteration, orders: Orders) -> Schedule:
     """Return a replica's iteration in given orders, for pictures: without the gaps before blocks."""
     ends = ends_ms(pipeline.delays.times(run), pipeline.delays, job, orders)
-    return _drawn(pipeline, {each: (end - run.blocks[each].time_ms, end) for each, end in ends.items()})
+    return _drawn(pipeline, {i: (end - run.blocks[i].time_ms, end) for i, end in ends.items()})
 
 
 def _drawn(pipeline: JobPipeline, spans: Mapping[Instance, tuple[float, float]]) -> Schedule:
     """Return blocks with begins and ends in ms as a schedule that begins at 0."""
     begin_ms = min(start for start, _ in spans.values())
-    ticks = {each: [round((ms - begin_ms) / TICK_MS) for ms in ends] for each, ends in spans.items()}
-    times = {each: max(end - start, 1) * TICK_MS for each, (start, end) in ticks.items()}
+    ticks = {instance: [round((ms - begin_ms) / TICK_MS) for ms in ends] for instance, ends in spans.items()}
+    times = {instance: max(end - start, 1) * TICK_MS for instance, (start, end) in ticks.items()}
     batch = _batch(pipeline.placement, times, 1 + max(number for _, number in spans))
     blocks = sorted(ScheduledBlock(start, number, name) for (name, number), (start, _) in ticks.items())
     return Schedule(batch.placement, batch.num_micro_batches, tuple(blocks), batch.chosen)
@@ -383,13 +383,13 @@ def iteration_work(pipeline: JobPipeline, runs: Sequence[ReplicaIteration]) -> R
     iterations.
     """
     names = [block.name for block in pipeline.placement.topological_order]
-    own = _numbers(runs)
-    times = np.zeros((len(runs), len(names), sum(map(len, own))), np.int64)
+    numbers = _numbers(runs)
+    times = np.zeros((len(runs), len(names), sum(map(len, numbers))), np.int64)
     for source, run in enumerate(runs):
         for (name, n), ms in pipeline.delays.times(run).items():
             for replica, speeds in enumerate(pipeline.speeds):
                 factor = speeds[name] / pipeline.speeds[source][name] / pipeline.positions.get((name, n), 1.0)
-                times[replica, names.index(name), own[source][n]] = max(1, round(ms * factor / TICK_MS))
+                times[replica, names.index(name), numbers[source][n]] = max(1, round(ms * factor / TICK_MS))
     memory = np.array([memory_of(name, pipeline.placement.by_name) for name in names])
 
     def part(replica: int, numbers: Sequence[int]) -> Problem:

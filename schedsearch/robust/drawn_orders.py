@@ -53,13 +53,13 @@ class DrawnOrders(NamedTuple):
     movable: NDArray[np.bool_]
 
 
-def orders_of(drawn: DrawnOrders, schedule: Schedule) -> list[list[Instance]]:
+def current_orders(drawn: DrawnOrders, schedule: Schedule) -> list[list[Instance]]:
     """Return the current orders of all devices, read from the arrays made of a schedule."""
     instances = [(name, micro_batch) for _, micro_batch, name in schedule.blocks]
-    found: list[list[Instance]] = [[] for _ in drawn.free]
+    orders: list[list[Instance]] = [[] for _ in drawn.free]
     for device, node in zip(drawn.device, drawn.order, strict=True):
-        found[device].append(instances[node])
-    return found
+        orders[device].append(instances[node])
+    return orders
 
 
 def drawn_orders(schedule: Schedule, scenarios: Sequence[Scenario], draws: int, seed: int) -> DrawnOrders:
@@ -83,17 +83,17 @@ def drawn_orders(schedule: Schedule, scenarios: Sequence[Scenario], draws: int, 
         drawn = drawn_times(placement, schedule.num_micro_batches, conditions, count, seed)
         steps = steps_of(schedule, conditions).steps
         columns.append(np.array([drawn[step.instance] for step in steps]))
-        sent = [each.occupied + each.latency for step in steps for each in step.messages]
+        sent = [message.occupied + message.latency for step in steps for message in step.messages]
         delays.append(np.repeat(np.array(sent)[:, None], count, axis=1))
         weights += [weight / count] * count
     node = {step.instance: i for i, step in enumerate(steps)}
     blocks = [schedule.block(*instance) for instance in node]
-    order = np.array([node[each] for device in devices for each in schedule.order(device)], dtype=np.int64)
+    order = np.array([node[instance] for d in devices for instance in schedule.order(d)], dtype=np.int64)
     return DrawnOrders(
         times=np.ascontiguousarray(np.concatenate(columns, axis=1)),
         weights=np.array(weights),
         sends=np.cumsum([0, *(len(step.messages) for step in steps)], dtype=np.int64),
-        receivers=np.array([each.target for step in steps for each in step.messages], dtype=np.int64),
+        receivers=np.array([message.target for step in steps for message in step.messages], dtype=np.int64),
         delays=np.ascontiguousarray(np.concatenate(delays, axis=1)),
         order=order,
         places=np.cumsum([0, *np.bincount(order, minlength=len(node))], dtype=np.int64),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from schedsearch.results import TableResult
 from schedsearch.robust.annealing import annealed
-from schedsearch.robust.drawn_orders import drawn_orders, orders_of
+from schedsearch.robust.drawn_orders import current_orders, drawn_orders
 from schedsearch.robust.scenarios import Scenario, weights_of
 from schedsearch.schedule import Schedule, as_soon_as_possible, require_plain
 from schedsearch.simulation.conditions import ConditionsError
@@ -111,7 +111,7 @@ def robust_search(
         ConditionsError: There is no schedule or no scenario, or a number is out of its range.
         PlacementError: The placement has modes or streams.
     """
-    from schedsearch.robust.swaps import anneal, value_of  # loads numba, which is slow
+    from schedsearch.robust.swaps import anneal, current_ticks  # loads numba, which is slow
 
     if not schedules or not scenarios:
         raise ConditionsError(f"{'schedules' if not schedules else 'scenarios'}: is empty; give at least one")
@@ -125,8 +125,8 @@ def robust_search(
     require_plain(placement, "a search with scenarios", "use schedsearch search without them")
     for scenario in scenarios:
         scenario.conditions.check(placement)
-    starts = [drawn_orders(each, scenarios, draws, seed) for each in given]
-    ranked = sorted(range(len(starts)), key=lambda i: value_of(starts[i], level))[:_STARTS]
+    starts = [drawn_orders(schedule, scenarios, draws, seed) for schedule in given]
+    ranked = sorted(range(len(starts)), key=lambda i: current_ticks(starts[i], level))[:_STARTS]
     some = starts[0]
     cells = some.times.size + some.delays.size + some.times.shape[1] * len(some.order)
     work_of_step = cells * max(_WORK_OF_CELL, _WORK_OF_ENTRY / some.times.shape[1])
@@ -138,15 +138,16 @@ def robust_search(
                 take = functools.partial(anneal, starts[i], level)
                 for _ in annealed(take, effort, seed=seed + 1000 * turn, **options):
                     pass
-    chosen = min(ranked, key=lambda i: value_of(starts[i], level))
-    best = orders_of(starts[chosen], given[chosen])
+    chosen = min(ranked, key=lambda i: current_ticks(starts[i], level))
+    best = current_orders(starts[chosen], given[chosen])
     robust = validate(as_soon_as_possible(placement, number, best))
-    bounds = [each.bound_ms(placement, number) for each in scenarios]
+    bounds = [scenario.bound_ms(placement, number) for scenario in scenarios]
     rows, means = [], {}
     for name, schedule in {ROBUST: robust, **schedules}.items():
-        own = [_row(name, schedule, each, bound, seed) for each, bound in zip(scenarios, bounds, strict=True)]
-        rows += own
-        means[name] = _mean([row.mean_ms for row in own], scenarios)
+        pairs = zip(scenarios, bounds, strict=True)
+        new_rows = [_row(name, schedule, scenario, bound, seed) for scenario, bound in pairs]
+        rows += new_rows
+        means[name] = _mean([row.mean_ms for row in new_rows], scenarios)
     return RobustResult(robust, tuple(rows), means, _mean(bounds, scenarios), ending.interrupted)
 
 
@@ -155,7 +156,7 @@ def _mean(values: Sequence[float], scenarios: Sequence[Scenario]) -> float:
 
 
 def _row(name: str, schedule: Schedule, scenario: Scenario, bound_ms: float, seed: int) -> ScenarioRow:
-    found = simulate(schedule, scenario.conditions, _ITERATIONS, seed + 1)
-    error_ms = 1.96 * float(found.iteration_ms.std(ddof=1)) / math.sqrt(_ITERATIONS)
-    p50, p95, p99 = found.percentiles_ms.values()
-    return ScenarioRow(name, scenario.name, found.mean_ms, error_ms, p50, p95, p99, bound_ms)
+    simulated = simulate(schedule, scenario.conditions, _ITERATIONS, seed + 1)
+    error_ms = 1.96 * float(simulated.iteration_ms.std(ddof=1)) / math.sqrt(_ITERATIONS)
+    p50, p95, p99 = simulated.percentiles_ms.values()
+    return ScenarioRow(name, scenario.name, simulated.mean_ms, error_ms, p50, p95, p99, bound_ms)

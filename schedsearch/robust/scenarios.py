@@ -66,7 +66,7 @@ class Scenario:
         fine = replace(
             placement,
             blocks=tuple(map(mean, placement.blocks)),
-            transfer=tuple(sent(*each) for each in placement.transfer),
+            transfer=tuple(sent(*edge) for edge in placement.transfer),
         )
         return float(makespan_bound(fine, num_micro_batches) * placement.tick_ms / _FINER)
 
@@ -100,12 +100,12 @@ def scenarios_from(data: Any, where: str, placement: Placement) -> tuple[Scenari
     rows = Field(data, where, ConditionsError).items("a list of scenarios, as [{jitter: 0.1}]")
     if not rows:
         raise ConditionsError(f"{where}: is empty; give at least one scenario, as [{{jitter: 0.1}}]")
-    found = [_scenario(row, placement) for row in rows]
-    names = [each.name for each in found]
+    scenarios = [_scenario(row, placement) for row in rows]
+    names = [scenario.name for scenario in scenarios]
     for name in names:
         if names.count(name) > 1:
             raise ConditionsError(f"{where}: two scenarios are called {name!r}; give each a name of its own")
-    return tuple(found)
+    return tuple(scenarios)
 
 
 def _scenario(row: Field, placement: Placement) -> Scenario:
@@ -138,5 +138,5 @@ def _name(conditions: Conditions) -> str:
 
 def weights_of(scenarios: Iterable[Scenario]) -> list[float]:
     """Return the weights of scenarios as shares of 1."""
-    weights = [each.weight for each in scenarios]
-    return [each / sum(weights) for each in weights]
+    weights = [scenario.weight for scenario in scenarios]
+    return [weight / sum(weights) for weight in weights]

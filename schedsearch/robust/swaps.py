@@ -19,7 +19,7 @@ _CRITICAL = 0.9
 """Share of the steps that swap neighbours on a draw's critical path; the others swap any neighbours."""
 
 
-def value_of(g: DrawnOrders, quantile: float) -> float:
+def current_ticks(g: DrawnOrders, quantile: float) -> float:
     """Return the objective of the current orders in ticks; see `timed`."""
     nodes = len(g.times)
     begins, missing, ready = np.zeros_like(g.times), np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
@@ -91,14 +91,14 @@ def timed(g: DrawnOrders, quantile: float, begins: Floats, missing: Ints, ready:
 
 @compiled
 def _critical_place(
-    g: DrawnOrders, begins: Floats, senders: Ints, inputs: Ints, first_input: Ints, k: int, found: Ints
+    g: DrawnOrders, begins: Floats, senders: Ints, inputs: Ints, first_input: Ints, k: int, places: Ints
 ) -> int:
     """Return a place on draw k's critical path whose node waits for the place before it; -1 for none."""
     nodes = len(g.times)
     node, last = 0, -1.0
-    for each in range(nodes):
-        if begins[each, k] + g.times[each, k] > last:
-            node, last = each, begins[each, k] + g.times[each, k]
+    for candidate in range(nodes):
+        if begins[candidate, k] + g.times[candidate, k] > last:
+            node, last = candidate, begins[candidate, k] + g.times[candidate, k]
     count = 0
     slack = _SAME * last
     while begins[node, k] > slack:
@@ -108,7 +108,7 @@ def _critical_place(
             if place > 0 and g.device[place] == g.device[place - 1]:
                 other = g.order[place - 1]
                 if begins[other, k] + g.times[other, k] >= begins[node, k] - slack:
-                    found[count] = place
+                    places[count] = place
                     count += 1
                     before = other
                     break
@@ -121,7 +121,7 @@ def _critical_place(
         if before < 0:
             break
         node = before
-    return found[np.random.randint(count)] if count else -1
+    return places[np.random.randint(count)] if count else -1
 
 
 @compiled
@@ -129,16 +129,16 @@ def _may_move(g: DrawnOrders, place: int) -> bool:
     """Return whether a node may swap with its predecessor on the device: both movable, and memory fits."""
     if place < 1 or g.device[place] != g.device[place - 1]:
         return False
-    own, before, device = g.order[place], g.order[place - 1], g.device[place]
-    if not (g.movable[own] and g.movable[before]):
+    node, before, device = g.order[place], g.order[place - 1], g.device[place]
+    if not (g.movable[node] and g.movable[before]):
         return False
     if g.free[device] < 0:
         return True
-    held, first = g.memory[own, device], place - 2
+    held, first = g.memory[node, device], place - 2
     while first >= 0 and g.device[first] == device:
         held += g.memory[g.order[first], device]
         first -= 1
-    most = max(held + g.transient[own], held + g.memory[before, device] + g.transient[before])
+    most = max(held + g.transient[node], held + g.memory[before, device] + g.transient[before])
     return bool(most <= g.free[device])
 
 
@@ -165,7 +165,7 @@ def anneal(g: DrawnOrders, quantile: float, steps: int, heat: float, cooling: fl
     np.random.seed(seed)
     nodes, draws = g.times.shape
     begins, missing = np.zeros((nodes, draws)), np.zeros(nodes, np.int64)
-    ready, found = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+    ready, places = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
     senders = np.zeros(len(g.receivers), np.int64)
     for node in range(nodes):
         senders[g.sends[node] : g.sends[node + 1]] = node
@@ -177,7 +177,7 @@ def anneal(g: DrawnOrders, quantile: float, steps: int, heat: float, cooling: fl
     for step in range(steps):
         if np.random.random() < _CRITICAL:
             k = np.random.randint(draws)
-            place = _critical_place(g, kept, senders, inputs, first_input, k, found)
+            place = _critical_place(g, kept, senders, inputs, first_input, k, places)
         else:
             place = np.random.randint(1, len(g.order)) if len(g.order) > 1 else -1
         if not _may_move(g, place):

@@ -22,12 +22,12 @@ def certificate_of(placement: Placement, result: Answer) -> Certificate:
     assert result.repetend is not None, "there is nothing to certify"
     repetend = replace(result.repetend, placement=placement.per_micro_batch)  # it may know of less memory
     limits = RepetendLimits(**{objective.value: limit for objective, limit in result.limits.items()})
-    reasons, found = period_bounds(placement), result.min_period
-    if found is not None and found.ticks > reasons[-1].value(placement):
-        reasons.append(MinCycleRatio(found.ticks, found.devices, found.cut_out))
+    reasons, min_period = period_bounds(placement), result.min_period
+    if min_period is not None and min_period.ticks > reasons[-1].value(placement):
+        reasons.append(MinCycleRatio(min_period.ticks, min_period.devices, min_period.cut_out))
     bare = Certificate(placement, result.sizes, repetend, Fraction(0), tuple(reasons), limits)
-    proved = [Fraction(each.bound, each.micro_batches) for each in result.tried]
-    all_tried = tuple(each.micro_batches for each in result.tried) == result.sizes
+    proved = [Fraction(attempt.bound, attempt.micro_batches) for attempt in result.tried]
+    all_tried = tuple(attempt.micro_batches for attempt in result.tried) == result.sizes
     bound = max([bare.universal_bound, *([min(proved)] if all_tried else [])])
     refutations: list[Refutation] = []
     for size in result.sizes:

@@ -28,7 +28,7 @@ def modes_to_dict(placement: Placement, chosen: Sequence[Chosen]) -> dict[str, A
     """Return for each decision the mode name of each micro-batch; empty without decisions."""
     if not placement.decisions:
         return {}
-    names = [[decision.names[each[i]] for each in chosen] for i, decision in enumerate(placement.decisions)]
+    names = [[decision.names[modes[i]] for modes in chosen] for i, decision in enumerate(placement.decisions)]
     return {"modes": names}
 
 
@@ -44,7 +44,7 @@ def modes_from_dict(data: Field, placement: Placement, num_micro_batches: int) -
         names = row.items("a list with the mode of each micro-batch")
         if len(names) != num_micro_batches:
             raise row.wrong(f"{num_micro_batches} modes, one for each micro-batch")
-        columns.append([decision.names.index(str(each.choice(decision.names))) for each in names])
+        columns.append([decision.names.index(str(name.choice(decision.names))) for name in names])
     return tuple(zip(*columns, strict=True))
 
 
@@ -65,12 +65,12 @@ _FIELDS = (
 def search_to_dict(result: Answer) -> dict[str, Any]:
     """Return an answer's file form without its schedule, its repetend and their bounds."""
     by_in_flight = []
-    for each in result.by_in_flight:
-        found = {} if each.repetend is None else repetend_to_dict(each.repetend)
-        period = None if each.repetend is None else each.repetend.period
+    for row in result.by_in_flight:
+        repetend = {} if row.repetend is None else repetend_to_dict(row.repetend)
+        period = None if row.repetend is None else row.repetend.period
         by_in_flight.append(
-            {"in_flight": each.in_flight, "bound": each.bound, "seconds": each.seconds, "period": period}
-            | found
+            {"in_flight": row.in_flight, "bound": row.bound, "seconds": row.seconds, "period": period}
+            | repetend
         )
     fields = {name: plain(getattr(result, name)) for name in _FIELDS}
     fields |= {"limits": plain(result.limits), "least_period": plain(result.min_period)}
@@ -85,11 +85,11 @@ def search_from_dict(
     limits = search["limits"]
     by_in_flight = []
     for row in search["by_in_flight"].items():
-        found, period = None, whole_or_none(row["period"])
+        best, period = None, whole_or_none(row["period"])
         if period is not None and placement is not None:
-            found = repetend_from_dict(row, placement, 1, period)
+            best = repetend_from_dict(row, placement, 1, period)
         bounds = row["bound"].whole(), row["seconds"].number()
-        by_in_flight.append(InFlightPeriod(row["in_flight"].whole(), found, *bounds))
+        by_in_flight.append(InFlightPeriod(row["in_flight"].whole(), best, *bounds))
     return Answer(
         data["search_status"].typed(Status),
         repetend,
@@ -98,7 +98,7 @@ def search_from_dict(
         makespan_bound=data["makespan_bound"].whole(),
         device_span_bound=data["device_span_bound"].whole(),
         seconds=data["search_seconds"].number(),
-        limits={each: limits[each].whole() for each in Objective if each in limits.mapping()},
+        limits={name: limits[name].whole() for name in Objective if name in limits.mapping()},
         min_period=search["least_period"].typed(MinPeriod | None),
         by_in_flight=tuple(by_in_flight),
         **{name: search[name].typed(types[name]) for name in _FIELDS},

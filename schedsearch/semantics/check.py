@@ -57,16 +57,16 @@ def _check_copy(
     placement: Placement, order: Sequence[Instance], versions: WeightVersions, stage: StageWeights
 ) -> dict[Instance, int]:
     """Hold the rules of one copy of a stage; return the newest version at each of its forward blocks."""
-    mode, each = versions.updates.mode, versions.updates.micro_batches_per_update
+    mode, per_update = versions.updates.mode, versions.updates.micro_batches_per_update
     if mode is WeightMode.FLUSH:
-        each = sum(name == stage.forward for name, _ in order)
+        per_update = sum(name == stage.forward for name, _ in order)
     newest_at: dict[Instance, int] = {}
     gradients = 0
     for name, n in order:
         pair = versions.pairs.get(name, name)
         if pair != stage.forward:
             continue
-        newest, read = gradients // each, versions.reads[name, n]
+        newest, read = gradients // per_update, versions.reads[name, n]
         wrong = "" if read <= newest else f"which is made later: the newest is {newest}"
         if name == stage.forward:
             newest_at[name, n] = newest

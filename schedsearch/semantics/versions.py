@@ -112,9 +112,9 @@ class WeightVersions:
 
         Before the first block the device holds one version.
         """
-        own = [instance for instance in order if instance[0] == stage.forward]
-        reads_left = Counter(self.reads[instance] for instance in own)
-        gradients_left = Counter(self.makes[instance] for instance in own)
+        forwards = [instance for instance in order if instance[0] == stage.forward]
+        reads_left = Counter(self.reads[instance] for instance in forwards)
+        gradients_left = Counter(self.makes[instance] for instance in forwards)
         newest, counts = 0, []
         for name, n in order:
             if self.pairs.get(name) == stage.forward and placement.by_name[name].kind is not Kind.I:
@@ -173,24 +173,24 @@ def find_versions(
     makes: dict[Instance, int] = {}
     reads: dict[Instance, int] = {}
     for stage in stages:
-        each = _gradients_per_update(stage, num_micro_batches, updates)
-        of_all = each * stage.num_takers
+        per_update = _gradients_per_update(stage, num_micro_batches, updates)
+        of_all = per_update * stage.num_takers
         for order in stage.orders(placement, orders):
             done = 0
             for name, n in order:
                 pair = None if name in halves else pairs.get(name)
                 if name == stage.forward:
-                    at_hand[name, n] = reads[name, n] = done // each
+                    at_hand[name, n] = reads[name, n] = done // per_update
                     if mode is WeightMode.DOUBLE_BUFFERING:
                         reads[name, n] = max(n // of_all - 1, 0)
                 elif pair == stage.forward:
-                    if n // of_all != done // each:
+                    if n // of_all != done // per_update:
                         raise WeightVersionError(
                             f"the gradient of {pair} of micro-batch {n} is complete before or after those of "
                             f"its update; use {WeightMode.FLUSH}, or a schedule that runs backward blocks in "
                             "the order of the micro-batches"
                         )
-                    makes[pair, n] = done // each + 1
+                    makes[pair, n] = done // per_update + 1
                     done += 1
     if at_hand.keys() != makes.keys():
         raise WeightVersionError(
@@ -199,8 +199,8 @@ def find_versions(
         )
     if mode is WeightMode.VERTICAL_SYNC:
         sources = _input_stages(placement)
-        reads = {(name, n): min(at_hand[each, n] for each in sources[name]) for name, n in at_hand}
-    for (name, n), version in sorted(reads.items(), key=lambda each: each[0][::-1]):
+        reads = {(name, n): min(at_hand[source, n] for source in sources[name]) for name, n in at_hand}
+    for (name, n), version in sorted(reads.items(), key=lambda item: item[0][::-1]):
         if version > at_hand[name, n]:
             remedy = "use weight_stashing"
             if mode is WeightMode.DOUBLE_BUFFERING:
@@ -217,17 +217,17 @@ def find_versions(
 
 
 def _gradients_per_update(stage: StageWeights, num_micro_batches: int, updates: Updates) -> int:
-    inputs, each = num_micro_batches, updates.micro_batches_per_update
+    inputs, per_update = num_micro_batches, updates.micro_batches_per_update
     if updates.mode is WeightMode.FLUSH:
         return inputs
-    if each < 1 or inputs % (each * stage.num_takers):
+    if per_update < 1 or inputs % (per_update * stage.num_takers):
         on_all = f" on each of its {stage.num_takers} copies" if stage.teams else ""
         raise WeightVersionError(
-            f"{each}{on_all} is not a divisor of the {inputs} inputs of {stage.forward}; "
+            f"{per_update}{on_all} is not a divisor of the {inputs} inputs of {stage.forward}; "
             "give a divisor, or another number of micro-batches",
             "micro_batches_per_update",
         )
-    return each
+    return per_update
 
 
 def _input_stages(placement: Placement) -> dict[str, set[str]]:
@@ -236,7 +236,7 @@ def _input_stages(placement: Placement) -> dict[str, set[str]]:
     inputs = {name: forward.intersection(placement.by_name[name].after) for name in forward}
     graph_of = {name: {name} for name in forward}
     for name, before in inputs.items():
-        for each in before:
-            joined = graph_of[name] | graph_of[each]
+        for source in before:
+            joined = graph_of[name] | graph_of[source]
             graph_of |= dict.fromkeys(joined, joined)
-    return {name: {each for each in graph if not inputs[each]} for name, graph in graph_of.items()}
+    return {name: {source for source in graph if not inputs[source]} for name, graph in graph_of.items()}

@@ -147,7 +147,7 @@ def check_known(where: str, value: object, names: type[StrEnum]) -> None:
 
 
 def _check_pair(where: str, pair: object) -> None:
-    if not (isinstance(pair, tuple) and len(pair) == 2 and all(type(each) is int for each in pair)):
+    if not (isinstance(pair, tuple) and len(pair) == 2 and all(type(device) is int for device in pair)):
         raise ConditionsError(f"{where}: {pair!r} is not a pair of devices; give one, as in (0, 1)")
     if pair[0] == pair[1]:
         raise ConditionsError(f"{where}: {pair!r} is one device; give two, the sender first")

@@ -48,7 +48,7 @@ class SimulatedIterations(TableResult):
     @property
     def percentiles_ms(self) -> Mapping[int, float]:
         """Percentiles 50, 95 and 99 of the iteration times in ms."""
-        return {each: float(np.percentile(self.iteration_ms, each)) for each in (50, 95, 99)}
+        return {percent: float(np.percentile(self.iteration_ms, percent)) for percent in (50, 95, 99)}
 
 
 def simulate(
@@ -84,7 +84,7 @@ def simulate(
         _simulate(schedule, conditions, steps, min(chunk, iterations - first), seed + number)
         for number, first in enumerate(range(0, iterations, chunk))
     ]
-    makespan, busy = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
+    makespan, busy = (np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True))
     tick_ms = schedule.placement.tick_ms
     length = np.where(makespan > 0, makespan, 1.0)  # measured times may all be 0
     return SimulatedIterations(

@@ -76,10 +76,10 @@ def steps_of(schedule: Schedule, conditions: Conditions) -> IterationSteps:
     placement = schedule.placement
     memory_waits = list(schedule.memory_waits)
     groups = list(_groups(schedule, no_sooner(memory_waits)))
-    instances = [each for group in groups for each in group]
+    instances = [instance for group in groups for instance in group]
     position = {instance: i for i, instance in enumerate(instances)}
-    numbers = tuple(tuple(position[each] for each in group) for group in groups)
-    group_of = {each: group for group in groups for each in group}
+    numbers = tuple(tuple(position[instance] for instance in group) for group in groups)
+    group_of = {instance: group for group in groups for instance in group}
     waits: list[list[BlockOutput]] = [[] for _ in instances]
     for order in schedule.lane_orders:
         for earlier, later in pairwise(order):
@@ -106,20 +106,20 @@ def steps_of(schedule: Schedule, conditions: Conditions) -> IterationSteps:
         sent[position[earlier]].append(BlockOutput(position[later], link, occupied, latency))
     lanes = [placement.lanes_of(placement.by_name[name]) for name, _ in instances]
     steps = tuple(
-        BlockStep(instance, on, tuple(sorted(messages, key=lambda each: each.target)), tuple(others))
+        BlockStep(instance, on, tuple(sorted(messages, key=lambda message: message.target)), tuple(others))
         for instance, on, messages, others in zip(instances, lanes, sent, waits, strict=True)
     )
-    return IterationSteps(steps, numbers, len(conditions.links), any(len(each) > 1 for each in senders))
+    return IterationSteps(steps, numbers, len(conditions.links), any(len(sources) > 1 for sources in senders))
 
 
 def _groups(schedule: Schedule, waits: Mapping[Instance, set[Instance]]) -> Iterator[tuple[Instance, ...]]:
     """Yield groups of blocks in the order of their starts; a group's blocks wait for each other's start."""
-    for _, started in groupby(schedule.blocks, key=lambda each: each.start):
+    for _, started in groupby(schedule.blocks, key=lambda run: run.start):
         left = [(name, n) for _, n, name in started]
         if waits:  # what waits for more comes later; what swaps waits for the same
-            left.sort(key=lambda each: len(waits.get(each, ())))
+            left.sort(key=lambda instance: len(waits.get(instance, ())))
         while left:
             first = left[0]
-            swap = {each for each in waits.get(first, ()) if first in waits.get(each, ())} | {first}
-            yield (first, *(each for each in left[1:] if each in swap))
-            left = [each for each in left if each not in swap]
+            swap = {other for other in waits.get(first, ()) if first in waits.get(other, ())} | {first}
+            yield (first, *(instance for instance in left[1:] if instance in swap))
+            left = [instance for instance in left if instance not in swap]

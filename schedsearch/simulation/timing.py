@@ -49,8 +49,8 @@ def ends_together(steps: IterationSteps, times: Ticks) -> Ticks:
                 else:
                     free_from[link] = np.maximum(end, free_from[link]) + occupied
                     hold_up(target, free_from[link] + latency)
-            for each in steps.steps[position].waits:
-                hold_up(each.target, start if each.from_start else end)
+            for wait in steps.steps[position].waits:
+                hold_up(wait.target, start if wait.from_start else end)
     return ends
 
 
@@ -117,20 +117,20 @@ def ends_side_by_side(schedule: Schedule, steps: IterationSteps, times: Ticks) -
             "other down; give them a transient, or leave `slowdown` out of the placement"
         )
     delays = [message.occupied for step in steps.steps for message in step.messages]
-    is_whole = (times == np.round(times)).all() and all(each == round(each) for each in delays)
+    is_whole = (times == np.round(times)).all() and all(delay == round(delay) for delay in delays)
     parts = 1 if is_whole else _PARTS
     names = [step.instance for step in steps.steps]
-    waits: dict[Instance, list[side_by_side.Wait]] = {each: [] for each in names}
+    waits: dict[Instance, list[side_by_side.Wait]] = {instance: [] for instance in names}
     for step in steps.steps:
-        for each in (*step.messages, *step.waits):
-            wait = side_by_side.Wait(step.instance, round(each.occupied * parts), not each.from_start)
-            waits[names[each.target]].append(wait)
-    blocks = {each: schedule.block(*each) for each in names}
+        for output in (*step.messages, *step.waits):
+            wait = side_by_side.Wait(step.instance, round(output.occupied * parts), not output.from_start)
+            waits[names[output.target]].append(wait)
+    blocks = {instance: schedule.block(*instance) for instance in names}
     ends, took = np.zeros_like(times), np.zeros_like(times)
     for i, column in enumerate(times.T.tolist()):
         ticks = dict(zip(names, column, strict=True))
-        timed = {each: replace(blocks[each], time=round(ticks[each] * parts)) for each in names}
+        timed = {key: replace(blocks[key], time=round(ticks[key] * parts)) for key in names}
         start, end = side_by_side.run(schedule.placement, timed, waits, {})
-        ends[:, i] = [end[each] / parts for each in names]
-        took[:, i] = [(end[each] - start[each]) / parts for each in names]
+        ends[:, i] = [end[instance] / parts for instance in names]
+        took[:, i] = [(end[instance] - start[instance]) / parts for instance in names]
     return ends, took

@@ -55,11 +55,11 @@ def portfolio(*solvers: Solver, only_first: bool = False) -> Solver:
                 answer = _in_turn(asked, query, replace(budget, work=work), deadline, effort)
             else:
                 most = effort.at_most(work)
-                each = SolverBudget(most, seed=budget.seed)
+                share = SolverBudget(most, seed=budget.seed)
                 answer = (
-                    _in_turn(asked, query, each, deadline, Effort())
+                    _in_turn(asked, query, share, deadline, Effort())
                     if usable_cores() == 1
-                    else _at_once(asked, query, each, deadline)
+                    else _at_once(asked, query, share, deadline)
                 )
                 effort.spend(most if most < math.inf else 0.0)
             if answer != _UNKNOWN or time.monotonic() >= deadline or effort.is_over:
@@ -98,8 +98,8 @@ def _at_once(asked: tuple[Solver, ...], query: Query, budget: SolverBudget, dead
             while open_:
                 _, open_ = wait(open_, return_when=FIRST_COMPLETED)
                 answers = [call.result() if call.done() else None for call in asking]
-                no = [each for each in answers if each is not None and each[0] is Verdict.NO]
-                first = next((each for each in answers if each is None or each[0] is Verdict.YES), None)
+                no = [reply for reply in answers if reply is not None and reply[0] is Verdict.NO]
+                first = next((reply for reply in answers if reply is None or reply[0] is Verdict.YES), None)
                 if no or first is not None:
                     return next(iter(no), first) or _UNKNOWN
         finally:

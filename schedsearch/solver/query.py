@@ -97,10 +97,10 @@ def repetend_of(query: Query, v: PeriodicVariables, value: Callable[[Term], int]
     """Return the repetend of a solver's answer, which tells the value of each variable."""
     numbers = range(len(query.placement.decisions))
     chosen = tuple(
-        tuple(next(k for k, each in enumerate(v.choices[i, n]) if value(each)) for i in numbers)
+        tuple(next(k for k, literal in enumerate(v.choices[i, n]) if value(literal)) for i in numbers)
         for n in range(query.micro_batches if numbers else 0)
     )
-    as_run = [query.placement.as_run(each).by_name for each in chosen]
+    as_run = [query.placement.as_run(modes).by_name for modes in chosen]
     first = {
         (name, n): value(v.round[name, n]) * query.period + value(v.start[name, n])
         for name, n in v.start

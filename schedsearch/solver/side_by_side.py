@@ -98,8 +98,8 @@ def reported(
         for event in result[1]:
             reports[i](event)
 
-    found = side_by_side([partial(_with_last_event, call) for call in calls], len(calls), tell)
-    return [each and each[0] for each in found]
+    results = side_by_side([partial(_with_last_event, call) for call in calls], len(calls), tell)
+    return [result and result[0] for result in results]
 
 
 def _with_last_event(call: Callable[[Callable[[Any], None]], Result]) -> tuple[Result, Sequence[Any]]:
@@ -183,8 +183,8 @@ def ray_cluster(resources: Mapping[str, float] | None = None) -> Iterator[Module
     try:
         if host and port.isdecimal():  # Ray itself tries for a minute
             socket.create_connection((host, int(port)), timeout=5.0).close()
-        own = {"resources": resources} if address == "local" else {}
-        ray.init(address, logging_level=logging.ERROR, log_to_driver=False, **own)
+        options = {"resources": resources} if address == "local" else {}
+        ray.init(address, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (OSError, ValueError) as error:
         line = str(error).partition("\n")[0]
         raise RayAddressError(f"RAY_ADDRESS: {address}: {line}; start the cluster, or unset it") from None
@@ -227,8 +227,8 @@ def on_ray(calls: Sequence[Callable[[], Any]], keep: Keep, num_cpus: float = 1.0
                     keep(i, result)
             if INTERRUPTS.seen and not is_stopped:
                 is_stopped = True
-                for each in running:
-                    ray.cancel(each)
+                for future in running:
+                    ray.cancel(future)
 
 
 def _in_folder(folder: Path, call: Callable[[], Result]) -> Result:

@@ -49,12 +49,12 @@ def decide(query: Query, budget: SolverBudget = AMPLE) -> Decision:
     spent = work if verdict == z3.unknown and work < math.inf else min(counted, work)
     budget.spend(spent + len(model.constraints) * _WORK_OF_CONSTRAINT)
     if verdict == z3.sat:
-        found = solver.model()
+        assignment = solver.model()
 
         def value(term: z3.ExprRef) -> int:
             if z3.is_bool(term):
-                return int(z3.is_true(found.eval(term, model_completion=True)))
-            return int(found.eval(term, model_completion=True).as_long())
+                return int(z3.is_true(assignment.eval(term, model_completion=True)))
+            return int(assignment.eval(term, model_completion=True).as_long())
 
         return Verdict.YES, repetend_of(query, v, value)
     return (Verdict.NO if verdict == z3.unsat else Verdict.UNKNOWN), None

@@ -107,13 +107,13 @@ class _Simulation:
         self.missing = {block.name: [len(block.after)] * num_micro_batches for block in self.blocks}
         self.ready = {block.name: [0] * num_micro_batches for block in self.blocks}
         self.rank = Timeline(placement, frozenset()).tails if ranks is None else ranks
-        self.found: list[ScheduledBlock] = []
+        self.scheduled: list[ScheduledBlock] = []
 
     def run(self, deadline: float) -> Schedule | None:
         """Process events until all blocks have run, no block can run, or the deadline has passed."""
         events = [(0, device) for device in range(self.placement.num_devices)]
         total = len(self.blocks) * self.number
-        while events and len(self.found) < total:
+        while events and len(self.scheduled) < total:
             INTERRUPTS.raise_if_seen()
             if time.monotonic() >= deadline:
                 return None
@@ -125,9 +125,9 @@ class _Simulation:
                 if self.idle_from[device] <= tick and (block := self._choose(device, tick)) is not None:
                     for event in self._start(block, tick):
                         heapq.heappush(events, event)
-        if len(self.found) < total:
+        if len(self.scheduled) < total:
             return None
-        return Schedule(self.placement, self.number, tuple(self.found))
+        return Schedule(self.placement, self.number, tuple(self.scheduled))
 
     def _choose(self, device: int, tick: int) -> Block | None:
         """Return the block that a device should run now; None if it should wait."""
@@ -141,7 +141,7 @@ class _Simulation:
             if ready > tick:
                 if name not in self.fillers and self._may_run(block, micro_batch):
                     comes = ready if comes is None else min(comes, ready)
-            elif all(self.idle_from[each] <= tick for each in block.devices) and self._may_run(
+            elif all(self.idle_from[device] <= tick for device in block.devices) and self._may_run(
                 block, micro_batch
             ):
                 holds = block.memory_on(device) > 0
@@ -190,7 +190,7 @@ class _Simulation:
         """Run a block; return (tick, device) events at which devices have new blocks to choose from."""
         name, micro_batch = block.name, self.next[block.name]
         self.next[name] += 1
-        self.found.append(ScheduledBlock(tick, micro_batch, name))
+        self.scheduled.append(ScheduledBlock(tick, micro_batch, name))
         end = tick + block.time
         events = [(end, device) for device in block.devices]
         for device in block.devices:

@@ -52,7 +52,7 @@ def greedy_repetend(placement: Placement, period: int, backwards: bool = False) 
 
     def reserve(block: Block, ready: int) -> int | None:
         """Reserve and return a block's first free start from `ready` on; None if no gap is long enough."""
-        here, start = [each for device in block.devices for each in busy[device]], ready
+        here, start = [interval for device in block.devices for interval in busy[device]], ready
         while start < ready + period:
             ends = [start - behind + t for begin, t in here if (behind := (start - begin) % period) < t]
             ends += [

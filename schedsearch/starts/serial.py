@@ -12,7 +12,7 @@ from schedsearch.schedule import earliest_starts
 
 def serial_period(placement: Placement) -> int:
     """Return a period in which one micro-batch can run on its own, one block after another."""
-    longest = sum(max(each.time for each in placement.alternatives(block.name)) for block in placement.blocks)
+    longest = sum(max(mode.time for mode in placement.alternatives(block.name)) for block in placement.blocks)
     return longest + sum(ticks for _, _, ticks in placement.transfer)
 
 
@@ -22,14 +22,14 @@ def serial_repetend(placement: Placement) -> Repetend | None:
     With decisions, all take their first choice, or all their second, ..., whichever is shortest.
     """
     if placement.decisions:
-        found = []
-        for number in range(max(len(each.choices) for each in placement.decisions)):
-            chosen = tuple(min(number, len(each.choices) - 1) for each in placement.decisions)
+        repetends = []
+        for number in range(max(len(decision.choices) for decision in placement.decisions)):
+            chosen = tuple(min(number, len(decision.choices) - 1) for decision in placement.decisions)
             serial = serial_repetend(placement.as_run(chosen))
             if serial is not None:
                 starts = serial.first_starts
-                found.append(Repetend.from_first_starts(placement, 1, serial.period, starts, (chosen,)))
-        return min(found, key=lambda each: each.period, default=None)
+                repetends.append(Repetend.from_first_starts(placement, 1, serial.period, starts, (chosen,)))
+        return min(repetends, key=lambda repetend: repetend.period, default=None)
     order = one_after_another(placement)
     if order is None:
         return None
@@ -51,7 +51,7 @@ def one_after_another(placement: Placement) -> list[str] | None:
     equals: depth first, so that allocated memory is released soon.
     """
     free, on_hosts = (
-        None if each is None else list(each) for each in (placement.free_memory, placement.host_memory)
+        None if units is None else list(units) for units in (placement.free_memory, placement.host_memory)
     )
     position = {block.name: i for i, block in enumerate(placement.topological_order)}
     sorter = TopologicalSorter({block.name: block.after for block in placement.blocks})

@@ -33,12 +33,12 @@ def steady_state(schedule: Schedule, max_micro_batches: int) -> Repetend | None:
             _cycle(order, where, first, several, blocks)
             for order, where, blocks in zip(orders, position, num_blocks, strict=True)
         ]
-        found = [cycle for cycle in cycles if cycle is not None]
-        if len(found) == len(cycles):
+        repeating = [cycle for cycle in cycles if cycle is not None]
+        if len(repeating) == len(cycles):
             if not all(_has_room(placement, device, order, first) for device, order in enumerate(orders)):
                 return None
             longest = several * serial_period(placement)
-            repetend = Repetend.of_min_period(placement, several, found, 1, longest)
+            repetend = Repetend.of_min_period(placement, several, repeating, 1, longest)
             if repetend is not None and fits(repetend):
                 return repetend
     return None

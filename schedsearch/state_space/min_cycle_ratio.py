@@ -83,8 +83,8 @@ def _branches(placement: Placement) -> list[tuple[int, ...]]:
         )
         apart = [group for group in groups if not group & joined_by]
         groups = [*apart, joined_by.union(*(group for group in groups if group & joined_by))]
-    found = sorted(tuple(sorted(group)) for group in groups)
-    return [devices for devices in found if placement.on(devices[0])] if len(found) > 1 else []
+    branches = sorted(tuple(sorted(group)) for group in groups)
+    return [devices for devices in branches if placement.on(devices[0])] if len(branches) > 1 else []
 
 
 def _restricted_to(placement: Placement, devices: tuple[int, ...]) -> Placement:
@@ -98,7 +98,7 @@ def _restricted_to(placement: Placement, devices: tuple[int, ...]) -> Placement:
     waits: dict[str, tuple[str, ...]] = {}
     blocks = {}
     for block in placement.topological_order:
-        after = tuple(dict.fromkeys(name for each in block.after for name in waits[each]))
+        after = tuple(dict.fromkeys(name for source in block.after for name in waits[source]))
         here = [device for device in block.devices if device in number]
         waits[block.name] = (block.name,) if here else after
         if here:
@@ -107,7 +107,7 @@ def _restricted_to(placement: Placement, devices: tuple[int, ...]) -> Placement:
             kept = replace(block, devices=numbered, memory=memory, after=after, data_parallel=1)
             blocks[block.name] = kept
     pairs = {(name, block.name) for block in blocks.values() for name in block.after}
-    transfer = tuple(each for each in placement.transfer if each[:2] in pairs)
+    transfer = tuple(edge for edge in placement.transfer if edge[:2] in pairs)
     return placement.on_devices(devices, blocks.values(), transfer=transfer, nodes=None, shared_streams=())
 
 
@@ -118,10 +118,10 @@ def _min_period(
     if model is None or model.capacity is None:
         return None
     graph, components = _explore(model, deadline, max_states), len(model.components)
-    found = None if graph is None else graph.min_ratio((known - model.apart) / components)
-    if graph is None or found is None:
+    result = None if graph is None else graph.min_ratio((known - model.apart) / components)
+    if graph is None or result is None:
         return None
-    ratio, progress = found
+    ratio, progress = result
     cut_out = tuple(block.name for block in (*model.first, *model.last))
     cycle = Fraction(progress, components) if progress else None
     return MinPeriod(ratio * components + model.apart, cycle, cut_out, graph.num_states, devices)
@@ -163,11 +163,11 @@ class _StateGraph:
                 return None
             gains = self.progress * best.numerator - self.ticks * best.denominator
             system = DifferenceSystem(self.num_states, self.source, self.target, gains, np.ones_like(gains))
-            found = system.forbidding(0)
-            if not found:
+            cycle = system.forbidding(0)
+            if not cycle:
                 return best, progress
-            progress = int(self.progress[found].sum())
-            best = Fraction(int(self.ticks[found].sum()), progress)
+            progress = int(self.progress[cycle].sum())
+            best = Fraction(int(self.ticks[cycle].sum()), progress)
 
 
 def _explore(model: StateSpaceModel, deadline: float, max_states: int) -> _StateGraph | None:
@@ -179,7 +179,7 @@ def _explore(model: StateSpaceModel, deadline: float, max_states: int) -> _State
     edges: list[tuple[Ints, Ints, Ints, Ints]] = []
     at_once = _STATES_AT_ONCE
     while len(frontier):
-        first, found = 0, []
+        first, parts = 0, []
         while first < len(frontier):
             INTERRUPTS.raise_if_seen()
             part = np.arange(first, min(first + at_once, len(frontier)))
@@ -193,10 +193,10 @@ def _explore(model: StateSpaceModel, deadline: float, max_states: int) -> _State
             if len(number) > max_states or time.monotonic() > deadline:
                 return None
             new, where = np.unique(reached, return_index=True)
-            found.append((new[new >= size], following.at(where[new >= size])))
+            parts.append((new[new >= size], following.at(where[new >= size])))
             first += len(part)
             at_once = max(1, len(part) * _STATES_AT_ONCE // max(1, len(following)))
-        ids, frontier = np.concatenate([new for new, _ in found]), joined([states for _, states in found])
+        ids, frontier = np.concatenate([new for new, _ in parts]), joined([states for _, states in parts])
     source, target, ticks, progress = map(np.concatenate, zip(*edges, strict=True))
     order = np.argsort(target, kind="stable")  # the same, however the states were cut into portions
     return _StateGraph(len(number), *(column[order] for column in (source, target, ticks, progress)))

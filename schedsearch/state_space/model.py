@@ -82,12 +82,12 @@ class StateSpaceModel:
         """
         if self.capacity is None:
             return ()
-        found: set[int] = set()
+        activities: set[int] = set()
         for device, here in enumerate(self.on):
             allocating = [i for i in here if self.memory[device, i] > 0]
             if len(allocating) > 1 or self.transient[device].any():
-                found.update(allocating)
-        return tuple(sorted(found))
+                activities.update(allocating)
+        return tuple(sorted(activities))
 
     @cached_property
     def components(self) -> tuple[tuple[int, ...], ...]:
@@ -155,14 +155,14 @@ def _apart(
     placement: Placement, order: Sequence[Block], neighbors: Callable[[Block], Sequence[str]]
 ) -> list[Block]:
     """Return the blocks that can all run first, given each one's inputs; or last, given its successors."""
-    found: dict[str, Block] = {}
+    apart: dict[str, Block] = {}
     free = placement.free_memory
     for block in order:
         if (
             len(block.devices) == placement.num_devices
             and not any(map(block.memory_on, block.devices))
             and (free is None or block.transient <= min(free))
-            and all(name in found for name in neighbors(block))
+            and all(name in apart for name in neighbors(block))
         ):
-            found[block.name] = block
-    return list(found.values())
+            apart[block.name] = block
+    return list(apart.values())

@@ -66,9 +66,9 @@ def joined(several: list[States]) -> States:
     if len(several) == 1:
         return several[0]
     return States(
-        np.concatenate([each.started for each in several], axis=1),
-        np.concatenate([each.left for each in several], axis=1),
-        np.concatenate([each.parent for each in several]),
+        np.concatenate([states.started for states in several], axis=1),
+        np.concatenate([states.left for states in several], axis=1),
+        np.concatenate([states.parent for states in several]),
     )
 
 
@@ -132,14 +132,14 @@ class Transitions:
         """
         states = States(states.started, states.left, np.arange(len(states)))
         for exclusive in self._exclusive:
-            found = [states]
+            groups = [states]
             for i in exclusive:
                 which = self._can_start(states, i, limit)
                 if len(which):
                     after = states.at(which)  # copies
                     self._start(after, i, np.arange(len(which)))
-                    found.append(after)
-            states = joined(found)
+                    groups.append(after)
+            states = joined(groups)
             self.look(len(states))
         states = states.at(np.flatnonzero(states.left.any(axis=0)))
         longer_than_any = self._longest + 1

@@ -70,14 +70,14 @@ def tessel(
             f"tessel.max_in_flight: {max_in_flight} is not at least 1 and at most "
             f"search.num_micro_batches={num_micro_batches}; change one of them"
         )
-    each = placement.per_micro_batch
-    most = max_in_flight or candidates.max_in_flight(each, num_micro_batches)
-    running = _Search(each, most, limit_s, seed, on_progress)
+    plain = placement.per_micro_batch
+    most = max_in_flight or candidates.max_in_flight(plain, num_micro_batches)
+    running = _Search(plain, most, limit_s, seed, on_progress)
     with INTERRUPTS.answered() as ending:
         running.run()
     best, schedule = running.best, None
     if best is not None:
-        schedule = validate(with_optimizer(placement, _concatenate(each, num_micro_batches, best)))
+        schedule = validate(with_optimizer(placement, _concatenate(plain, num_micro_batches, best)))
     return answer(
         placement,
         num_micro_batches,

@@ -61,7 +61,7 @@ class TesselQuery:
         transfers = dict.fromkeys(placement.by_name, 0)
         for _, target, ticks in placement.transfer:
             transfers[target] += ticks
-        self.horizon = sum(self.time[each] + transfers[each[0]] for each in self.start)
+        self.horizon = sum(self.time[instance] + transfers[instance[0]] for instance in self.start)
         """Ticks of all blocks and transfers, one after another: none need start later."""
         for instance, start in self.start.items():
             self.solver.add(start >= 0, start <= self.horizon - self.time[instance])

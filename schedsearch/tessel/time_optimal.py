@@ -36,23 +36,23 @@ def time_optimal(
     Arguments and errors are those of `schedsearch.tessel.algorithm.tessel`.
     """
     limit_s = seconds_of("time_optimal", placement, num_micro_batches, time_limit_s)
-    each, began = placement.per_micro_batch, time.monotonic()
+    plain, began = placement.per_micro_batch, time.monotonic()
     budget = Budget(began + limit_s, seed=seed)
     known = makespan_bound(placement, num_micro_batches)
-    least = Least(None, 0, max(num_micro_batches * load_bound(each), critical_path(each)), decided=False)
+    least = Least(None, 0, max(num_micro_batches * load_bound(plain), critical_path(plain)), decided=False)
 
-    def note(found: Least) -> None:
+    def note(reached: Least) -> None:
         nonlocal least
-        least = found
+        least = reached
         if on_progress is not None:
-            so_far = _schedule(placement, num_micro_batches, found)
-            best, bound = None if so_far is None else so_far.makespan, max(found.bound, known)
+            so_far = _schedule(placement, num_micro_batches, reached)
+            best, bound = None if so_far is None else so_far.makespan, max(reached.bound, known)
             elapsed_s = time.monotonic() - began
             on_progress(SearchProgress(Objective.MAKESPAN.value, best, bound, budget.calls, elapsed_s))
 
     with INTERRUPTS.answered() as ending, contextlib.suppress(OutOfTimeError):
-        instances = [(block.name, n) for block in each.blocks for n in range(num_micro_batches)]
-        query = phase_query(each, instances, [0] * each.num_devices, budget)
+        instances = [(block.name, n) for block in plain.blocks for n in range(num_micro_batches)]
+        query = phase_query(plain, instances, [0] * plain.num_devices, budget)
         minimise(query, least.bound, query.horizon, first_share=1, on_step=note)
     schedule = _schedule(placement, num_micro_batches, least)
     return answer(

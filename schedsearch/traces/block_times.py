@@ -40,13 +40,13 @@ def block_times(
             time or has none of its own.
     """
     path = Path(path)
-    names = [each.name for each in path.iterdir()] if path.is_dir() else [path.name]
+    names = [file.name for file in path.iterdir()] if path.is_dir() else [path.name]
     form = NSIGHT if any(name.endswith(NSIGHT.endings) for name in names) else CHROME
     runs = defaultdict[str, list[float]](list)
     for block, span in operations(read_files(form, path, pattern, on_progress)):
         if block is not None:
             runs[block].append(span.end_ms - span.start_ms)
     times = {block: BlockTimes(median(ms), min(ms), max(ms), len(ms)) for block, ms in runs.items()}
-    if none := [block for block, each in times.items() if not each.median_ms]:
+    if none := [block for block, figures in times.items() if not figures.median_ms]:
         raise TraceError(f"{path}: {none[0]} takes 0 ms in most runs; trace it with its kernels")
     return times

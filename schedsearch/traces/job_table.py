@@ -59,7 +59,7 @@ def read_job_table(path: str | Path) -> TraceTable:
         data = Field(read_yaml(meta, TraceError), "", TraceError, is_open=True)
         data.mapping("a mapping with dp_size and pp_size")
         degrees = data["dp_size"], data["pp_size"], data.get("vpp_size", 1)
-        replicas, stages, chunks = (each.whole(min=1, remedy="give 1 or more") for each in degrees)
+        replicas, stages, chunks = (degree.whole(min=1, remedy="give 1 or more") for degree in degrees)
     with in_file(path, TraceError):
         rows = csv_records(path, "operation", TraceError, _Row, others=True)
         kinds = {name: _kind(name) for name in {row.optype for _, row in rows}}

@@ -83,7 +83,7 @@ class TracedFile:
         for run in self._runs():
             runs[run[1]].append(run)
         stages = {key: [label.stage or 0 for label, *_ in runs[key] if label.is_block] for key in runs}
-        order = sorted((min(found), key) for key, found in stages.items() if found)
+        order = sorted((min(numbers), key) for key, numbers in stages.items() if numbers)
         self.ranks = [runs[key] for _, key in order]
         self._ranges = self._steps = self.launches = self.kernels = array("d")
 
@@ -110,7 +110,7 @@ class TracedFile:
         alone = np.flatnonzero((kernels[:, 3] > 0) & ~is_part)
         labels = [
             *self.labels,
-            *(self._of_nccl(*each) for each in zip(kernels[alone, 3], owners[alone], strict=True)),
+            *(self._of_nccl(*pair) for pair in zip(kernels[alone, 3], owners[alone], strict=True)),
         ]
         begun = np.concatenate([ranges[:, [0, 2]], launches[alone, 1:]])
         numbers = [int(steps[step, 3]) if step >= 0 else None for step in _innermost(steps, begun)]
@@ -129,8 +129,8 @@ def _rows(column: array[float], width: int) -> NDArray[np.float64]:
 
 
 def _innermost(ranges: NDArray[np.float64], points: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return for each (time, process) the row of the range that began last of those that hold it, or -1."""
-    found, opened = np.full(len(points), -1), defaultdict[float, list[int]](list)
+    """Return the row of the innermost range around each (time, process); -1 without one."""
+    innermost, opened = np.full(len(points), -1), defaultdict[float, list[int]](list)
     times = np.concatenate([ranges[:, 0], points[:, 0]])
     for row in np.argsort(times, kind="stable").tolist():  # at equal times ranges come first
         if row < len(ranges):
@@ -139,8 +139,8 @@ def _innermost(ranges: NDArray[np.float64], points: NDArray[np.float64]) -> NDAr
             holding = opened[points[row - len(ranges), 1]]
             while holding and ranges[holding[-1], 1] < times[row]:
                 holding.pop()
-            found[row - len(ranges)] = holding[-1] if holding else -1
-    return found
+            innermost[row - len(ranges)] = holding[-1] if holding else -1
+    return innermost
 
 
 def traffic(kernel: str | None) -> int:
@@ -167,10 +167,10 @@ def read_files(
     """
     label, files = label_reader(pattern), []
     for path in [Path(source)] if isinstance(source, str | Path) else map(Path, source):
-        found = sorted(each for end in form.endings for each in path.glob(f"*{end}"))
-        if path.is_dir() and not found:
+        paths = sorted(file for end in form.endings for file in path.glob(f"*{end}"))
+        if path.is_dir() and not paths:
             raise TraceError(f"{path}: has no {' and no '.join(form.endings)} file; give traces of a run")
-        files += [TracedFile(each, form.per_ms, label) for each in (found if path.is_dir() else [path])]
+        files += [TracedFile(file, form.per_ms, label) for file in (paths if path.is_dir() else [path])]
     for file in files:
         with in_file(file.path, TraceError):
             form.read(file, on_progress or (lambda *_: None))

@@ -72,19 +72,19 @@ def label_reader(pattern: str | None) -> Callable[[str], Label | None]:
     Raises:
         TraceError: The pattern is wrong; from the function, a match has no known kind.
     """
-    own = None if pattern is None else _compiled(pattern)
+    given = None if pattern is None else _compiled(pattern)
 
     @lru_cache(maxsize=2**16)
     def read(text: str) -> Label | None:
-        if own is not None and (match := own.search(text)):
+        if given is not None and (match := given.search(text)):
             return _label(text, match)
         plain = text.partition(", ")[0]  # NVTX ranges of torch's operators go on with ", op_id = 7"
-        for known in (_OTHERS,) if own is not None else (_TORCH, _ONE_STAGE, _MEGATRON, _OTHERS):
+        for known in (_OTHERS,) if given is not None else (_TORCH, _ONE_STAGE, _MEGATRON, _OTHERS):
             if match := known.fullmatch(plain):
                 return _label(text, match)
-        if own is None and _UNKNOWN.fullmatch(plain):
+        if given is None and _UNKNOWN.fullmatch(plain):
             return Label(text, "")
-        if own is None and _MEGATRON_CHUNKS.fullmatch(plain):
+        if given is None and _MEGATRON_CHUNKS.fullmatch(plain):
             raise TraceError(
                 f"label {text!r}: Megatron-LM ran interleaved stages, and its labels do not say which; label "
                 "them, and give a pattern with the groups chunk, kind and micro_batch"
@@ -107,7 +107,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _label(text: str, match: re.Match[str]) -> Label:
-    groups = {name: found for name, found in match.groupdict().items() if found}
+    groups = {name: group for name, group in match.groupdict().items() if group}
     if block := groups.get("block"):
         return block_label(text, block, _number(text, "micro_batch", groups))
     word = groups.get("kind", "").lower()

@@ -52,7 +52,7 @@ def read_measured(path: str | Path, parts: str | None = None) -> ModelLayers:
             elif form == LOG:
                 return layers_from_ranks(read_log(text_of(path)).rank_times)
             elif is_trace:
-                blocks = {name: each.median_ms for name, each in block_times(path).items()}
+                blocks = {name: figures.median_ms for name, figures in block_times(path).items()}
             else:
                 return read_layers(path)
             return layers_from_ranks(_of_blocks(blocks, parts))
@@ -64,10 +64,10 @@ def _of_blocks(times: Mapping[str, float], parts: str | None) -> RankTimes:
     """Return the times of stages from the times of their blocks."""
     sums = defaultdict[tuple[str, int], float](float)
     for name, time_ms in times.items():
-        found = re.fullmatch(r"([FBIW])(\d+)", name)
-        if found is None:
+        match = re.fullmatch(r"([FBIW])(\d+)", name)
+        if match is None:
             raise LayoutError(f"block {name!r} is of no stage; give blocks F0, B0, F1, B1 ...")
-        sums["F" if found[1] == "F" else "B", int(found[2])] += time_ms
+        sums["F" if match[1] == "F" else "B", int(match[2])] += time_ms
     number = max(sum(of == kind for of, _ in sums) for kind in "FB")
     for kind, word in (("F", "forward"), ("B", "backward")):
         if missing := [i for i in range(number) if (kind, i) not in sums]:

@@ -128,8 +128,8 @@ def read_log(text: str) -> MegatronLog:
     """
     text = _COLOUR.sub("", text)
     last = max(text.rfind(FORWARD), text.rfind(BACKWARD))
-    found = list(_ARGUMENT.finditer(text, 0, last if last > 0 else len(text)))
-    arguments = {each[1]: each[2] for each in found}
+    matches = list(_ARGUMENT.finditer(text, 0, last if last > 0 else len(text)))
+    arguments = {match[1]: match[2] for match in matches}
     for name in ("num_layers", *_BATCH):
         if name not in arguments:
             raise TraceError(
@@ -151,7 +151,7 @@ def read_log(text: str) -> MegatronLog:
             f"global_batch_size: {whole} is no multiple of micro_batch_size {size} times data_parallel_size "
             f"{copies}; give the log of one run"
         )
-    begin = next(each.start() for each in reversed(found) if each[1] in (*_BATCH, *_PIPELINE))
+    begin = next(match.start() for match in reversed(matches) if match[1] in (*_BATCH, *_PIPELINE))
     run, reports = text[begin:], _reports(text[begin:])
     ranks, timers = pipeline.layout.num_devices, dict[str, tuple[float, ...]]()
     for name in (FORWARD, BACKWARD):
@@ -168,9 +168,9 @@ def read_log(text: str) -> MegatronLog:
     for name in (FORWARD, BACKWARD, DATA, *filter(_GRADIENTS.fullmatch, reports), OPTIMIZER, PARAMETERS):
         # Processes without a timer are not in its reports.
         of_process = [
-            median(_number(name, times.get(process, "0"), r"\d+(\.\d+)?", "a time in ms") for times in own)
+            median(_number(name, times.get(process, "0"), r"\d+(\.\d+)?", "a time in ms") for times in series)
             for process in range(world)
-            if (own := reports[name])
+            if (series := reports[name])
         ]
         share = world // ranks
         if of_process:
@@ -189,18 +189,18 @@ def _number(name: str, text: str, pattern: str, what: str) -> float:
 
 def _reports(text: str) -> Mapping[str, Sequence[Mapping[int, str]]]:
     """Return the times of each timer by process, in all reports but the first, if there are others."""
-    found, report = defaultdict[str, list[dict[int, str]]](list), dict[int, str]()
+    by_timer, report = defaultdict[str, list[dict[int, str]]](list), dict[int, str]()
     for line in text.splitlines():
         if title := _TITLE.search(line):
             report = {}
-            found[title[1]].append(report)
+            by_timer[title[1]].append(report)
         elif re.search(r"\biteration\s", line):
             report = {}
         else:
             report |= {int(process): time for process, time in _RANK.findall(line)}
-    for name, reports in found.items():
+    for name, reports in by_timer.items():
         steady = [times for times in reports if times]
         steady = steady[1:] or steady
         # The end of the last report may be cut off.
-        found[name] = steady[:-1] if steady and len(steady[-1]) < len(steady[0]) else steady
-    return found
+        by_timer[name] = steady[:-1] if steady and len(steady[-1]) < len(steady[0]) else steady
+    return by_timer

@@ -91,7 +91,7 @@ def _read_rank(path: Path, ranks: int, chunks: int, number: int) -> _Run:
     groups = [range(first, min(first + ranks, number)) for first in range(0, number, ranks)]
     forward = [(n, chunk) for group in groups for chunk in range(chunks) for n in group]
     backward = [(n, chunks - 1 - chunk) for n, chunk in forward]
-    found: _Run = {}
+    iterations: _Run = {}
     with in_file(path, TraceError):
         data = Field(read_json(path, "a rank's pipeline data", TraceError), "", TraceError, is_open=True)
         for iteration, fields in data.typed(Mapping[int, Field]).items():
@@ -102,17 +102,17 @@ def _read_rank(path: Path, ranks: int, chunks: int, number: int) -> _Run:
                 for block in _blocks(fields, "bwd", "B", backward)
             ]
             if forwards := _blocks(fields, "fwd", "F", forward):
-                found[iteration] = [*forwards, *backwards, *weights], fields["total"].number(min=0)
-    return found
+                iterations[iteration] = [*forwards, *backwards, *weights], fields["total"].number(min=0)
+    return iterations
 
 
 def _blocks(fields: Field, name: str, kind: str, order: Sequence[tuple[int, int]]) -> list[_Block]:
-    """Return the blocks of a kind in an iteration; `order` is of those that do not say what they are."""
+    """Return an iteration's blocks of a kind; `order` names them where the trace does not."""
     starts, ends = (
-        [each.number() for each in fields.get(f"{name}_{column}", []).items()] for column in ("start", "end")
+        [cell.number() for cell in fields.get(f"{name}_{column}", []).items()] for column in ("start", "end")
     )
     numbers, chunks = (
-        [each.whole(min=0) for each in fields.get(f"{name}_{column}", []).items()]
+        [cell.whole(min=0) for cell in fields.get(f"{name}_{column}", []).items()]
         for column in ("minibatch", "chunk")
     )
     order = [*zip(numbers, chunks, strict=False)] or order

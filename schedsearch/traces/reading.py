@@ -56,7 +56,7 @@ def read_folder(
     path = Path(path)
     if not path.exists():
         raise TraceError(f"{path}: there is no such file or folder; give a trace, or a folder of traces")
-    files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+    files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
     by_form = defaultdict[str | None, list[Path]](list)
     for file in files:
         is_exported = file.suffix == _REPORT and file.with_suffix(".sqlite") in files

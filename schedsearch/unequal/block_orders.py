@@ -30,8 +30,8 @@ WHOLE = 100
 _SMALL = 0.1
 """Units of work of the solver's first steps on all blocks of a small batch, enough to prove it."""
 
-Told = Callable[[int, int, str], None]
-"""Told the best value, the bound and the move of an improvement."""
+Tell = Callable[[int, int, str], None]
+"""Called with the best value, the bound and the move of an improvement."""
 
 
 class BlockOrders:
@@ -49,7 +49,7 @@ class BlockOrders:
         bound = self.goal.bound(self.lowered.plain, 1)
         return max(bound, _in_a_row(self.lowered)) if self.goal.one_clock else bound
 
-    def solver(self, schedule: Schedule, bound: int, effort: Effort, seed: int, told: Told) -> Improvement:
+    def solver(self, schedule: Schedule, bound: int, effort: Effort, seed: int, tell: Tell) -> Improvement:
         """Return the improvement by a solver of the best schedule, which is `schedule` or a better one.
 
         It stops at `bound`.
@@ -61,7 +61,7 @@ class BlockOrders:
             budget = RoundBudget(work=work, work_of_states=_SMALL, whole_blocks=WHOLE)
             uses = (QUERIES, STATES, NEIGHBOURHOODS) if is_small else (NEIGHBOURHOODS,)
             goal = replace(self.goal, bound=lambda *_: 0)  # it is known already
-            self.improvement = Improvement(plain, effort, goal, bound, seed, told, budget, uses)
+            self.improvement = Improvement(plain, effort, goal, bound, seed, tell, budget, uses)
         elif self.goal.value(plain) < self.improvement.value:
             self.improvement.begin_with(plain)
         return self.improvement
@@ -79,7 +79,7 @@ def _in_a_row(lowered: Lowered) -> int:
     for block in placement.per_micro_batch.blocks:
         for before in (placement.by_name[name] for name in block.after):
             if not {*block.devices} & {*before.devices}:
-                names = lowered.own(before.name)[0], lowered.own(block.name)[0]
+                names = lowered.original(before.name)[0], lowered.original(block.name)[0]
                 rows.setdefault(names, []).append((before, block))
     for row in rows.values():
         head, tail = min(whole.heads[a.name] for a, _ in row), min(whole.tails[b.name] for _, b in row)

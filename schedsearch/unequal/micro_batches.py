@@ -84,7 +84,7 @@ def read_micro_batches(
         if rules is None:
             if lengths:
                 raise MicroBatchError(
-                    "has lengths, and nothing says what blocks take of them; give search.length_rules"
+                    "has lengths, but block times per length are missing; give search.length_rules"
                 )
             return _batch(placement, rows, num_micro_batches, unit_mib)
         if num_micro_batches not in (None, len(lengths)):
@@ -108,12 +108,12 @@ def count_micro_batches(path: str | Path) -> int:
 def _rows(path: str | Path) -> tuple[list[tuple[int, MicroBatchRow]], tuple[int, ...]]:
     """Return the rows of a file with their lines, or else the length of each micro-batch."""
     kinds, once = (MicroBatchRow, MicroBatchTokensRow), ("micro_batch", "block")
-    found = csv_records(Path(path), "micro-batch", MicroBatchError, *kinds, once=once)
-    tokens = {row.micro_batch: row.tokens for _, row in found if isinstance(row, MicroBatchTokensRow)}
+    records = csv_records(Path(path), "micro-batch", MicroBatchError, *kinds, once=once)
+    tokens = {row.micro_batch: row.tokens for _, row in records if isinstance(row, MicroBatchTokensRow)}
     missing = next((n for n in range(len(tokens)) if n not in tokens), None)
     if missing is not None:
         raise MicroBatchError(f"has no row for micro-batch {missing}; number {len(tokens)} from 0 on")
-    rows = [(line, row) for line, row in found if isinstance(row, MicroBatchRow)]
+    rows = [(line, row) for line, row in records if isinstance(row, MicroBatchRow)]
     return rows, tuple(tokens[n] for n in range(len(tokens)))
 
 
@@ -157,7 +157,7 @@ def unequal_batch(
 
     >>> from placements.shapes import v_shape
     >>> batch = unequal_batch(v_shape(2, 1, 2), [MicroBatchRow(1, "F0", 3.0)])
-    >>> batch.num_micro_batches, [batch.placement.as_run(each).by_name["F0"].time for each in batch.chosen]
+    >>> batch.num_micro_batches, [batch.placement.as_run(modes).by_name["F0"].time for modes in batch.chosen]
     (2, [1, 3])
     """
     return _batch(placement, list(enumerate(rows, 1)), num_micro_batches, unit_mib)
@@ -190,14 +190,14 @@ def _batch(
     every = placement.per_micro_batch.blocks
     for n, blocks in enumerate(changed):
         _check_memory(placement, n, blocks)
-        own = tuple(blocks.get(block.name, block) for block in every)
-        first += [n] if own not in kinds else []
-        numbers.append(kinds.setdefault(own, len(kinds)))
+        kind = tuple(blocks.get(block.name, block) for block in every)
+        first += [n] if kind not in kinds else []
+        numbers.append(kinds.setdefault(kind, len(kinds)))
     if len(kinds) == 1 and all(block.time or block in every for block in next(iter(kinds))):
         alike = {block.name: block for block in next(iter(kinds))}
         timed = tuple(alike.get(block.name, block) for block in placement.blocks)
         return Problem(replace(placement, blocks=timed), number, objectives=(Objective.MAKESPAN,))
-    choices = (Choice(f"{OF_MICRO_BATCH} {n}", own) for n, own in zip(first, kinds, strict=True))
+    choices = (Choice(f"{OF_MICRO_BATCH} {n}", kind) for n, kind in zip(first, kinds, strict=True))
     try:
         whole = replace(placement, decisions=(Decision(tuple(choices)),))
     except PlacementError as error:

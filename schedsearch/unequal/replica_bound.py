@@ -40,31 +40,31 @@ def replica_bound(work: ReplicaWork, span: bool = False) -> int:
         rows.append(np.append(row, -ticks))
         limits.append(most)
 
-    for own in np.unique(device):
-        here = np.flatnonzero(device == own)
+    for d in np.unique(device):
+        here = np.flatnonzero(device == d)
         load = work.times[:, here].sum(axis=1)
         before = after = np.zeros((replicas, number))
         if not span:
             before, after = heads[:, here].min(axis=1), (tails - work.times)[:, here].min(axis=1)
-        ends[own] = before.min(axis=1) + after.min(axis=1)
+        ends[d] = before.min(axis=1) + after.min(axis=1)
         best = max(best, _shared(load.min(axis=0), before.min(axis=0), after.min(axis=0), replicas))
         for replica in range(replicas):
-            limit(replica, load[replica], 1.0, -ends[own, replica])
-    for own in np.unique(device) if free else ():
-        here = np.flatnonzero(device == own)
+            limit(replica, load[replica], 1.0, -ends[d, replica])
+    for d in np.unique(device) if free else ():
+        here = np.flatnonzero(device == d)
         for replica in range(replicas):
-            lost = _lost(work.memory[here], work.times[replica, here], free[own], best - ends[own, replica])
+            lost = _lost(work.memory[here], work.times[replica, here], free[d], best - ends[d, replica])
             area = _held(work, replica, paths[replica], here)
-            limit(replica, area, float(free[own]), -float(free[own]) * (ends[own, replica] + lost))
+            limit(replica, area, float(free[d]), -float(free[d]) * (ends[d, replica] + lost))
     for replica in range(replicas if math.isfinite(work.most) else 0):
         limit(replica, np.ones(number), 0.0, work.most)
     whole = np.concatenate([np.tile(np.eye(number), replicas), np.zeros((number, 1))], axis=1)
     goal = np.append(np.zeros(number * replicas), 1)
     from scipy.optimize import linprog
 
-    found = linprog(goal, np.array(rows), np.array(limits), whole, np.ones(number), method="highs")
-    if found.status == 0:
-        best = max(best, math.ceil(found.fun * (1 - _SAFE) - _SAFE))
+    result = linprog(goal, np.array(rows), np.array(limits), whole, np.ones(number), method="highs")
+    if result.status == 0:
+        best = max(best, math.ceil(result.fun * (1 - _SAFE) - _SAFE))
     return best
 
 
@@ -103,12 +103,12 @@ def _lost(memory: NDArray[np.int64], times: NDArray[np.int64], free: int, ticks:
     """
     lost = spent = 0.0
     for sign in (1, -1):
-        own, needed = sign * memory[sign * memory > 0], times[sign * memory > 0]
-        if not len(own) or own.max() + own.sum() < free:
+        units, needed = sign * memory[sign * memory > 0], times[sign * memory > 0]
+        if not len(units) or units.max() + units.sum() < free:
             return 0.0
-        order = np.argsort(needed / own)
-        level = np.minimum(own.max() + np.concatenate([[0], np.cumsum(own[order])]), free)
-        passed = np.diff(level) / own[order] * needed[order]
+        order = np.argsort(needed / units)
+        level = np.minimum(units.max() + np.concatenate([[0], np.cumsum(units[order])]), free)
+        passed = np.diff(level) / units[order] * needed[order]
         lost += float(np.sum(passed * (free - (level[1:] + level[:-1]) / 2))) / free
         spent += float(passed.sum())
     return lost if spent <= ticks else 0.0

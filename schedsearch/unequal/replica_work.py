@@ -69,7 +69,7 @@ class ReplicaSchedules:
 
     def values(self, objective: Objective) -> list[int]:
         """Return the objective of each replica in ticks; -1 for a replica without micro-batches."""
-        return [-1 if each is None else FINITE[objective].value(each) for each in self.schedules]
+        return [-1 if schedule is None else FINITE[objective].value(schedule) for schedule in self.schedules]
 
     def value(self, objective: Objective) -> int:
         """Return the objective of the slowest replica in ticks."""

@@ -34,7 +34,7 @@ def sequences_of(work: ReplicaWork, order: Sequence[Sequence[int]], span: bool =
     kind_of = {name: i for i, name in enumerate(names)}
     delay = {(a, b): float(ticks) for a, b, ticks in placement.transfer}
     device = [placement.by_name[name].devices[0] for name in names]
-    inputs = [[each for each in placement.by_name[name].after if each in kind_of] for name in names]
+    inputs = [[source for source in placement.by_name[name].after if source in kind_of] for name in names]
     outputs = [[later for later in names if name in placement.by_name[later].after] for name in names]
     times = work.times.astype(np.float64)
     tails = times.copy()
@@ -42,8 +42,8 @@ def sequences_of(work: ReplicaWork, order: Sequence[Sequence[int]], span: bool =
         through = times[:, kind] + delay.get((names[kind], later), 0.0) + tails[:, kind_of[later]]
         tails[:, kind] = np.maximum(tails[:, kind], through)
     table = np.full((len(times), work.num_micro_batches), -1, np.int64)
-    for replica, own in enumerate(order):
-        table[replica, : len(own)] = own
+    for replica, sequence in enumerate(order):
+        table[replica, : len(sequence)] = sequence
     return Sequences(
         times,
         work.memory,
@@ -51,12 +51,12 @@ def sequences_of(work: ReplicaWork, order: Sequence[Sequence[int]], span: bool =
         tails,
         np.array(placement.free_memory or (_NO_LIMIT,) * len(devices), dtype=np.int64),
         np.array(device, dtype=np.int64),
-        *_flat([[kind for kind, own in enumerate(device) if own == each] for each in devices]),
-        *_flat([[kind_of[each] for each in own] for own in inputs]),
-        np.array([delay.get((a, name), 0.0) for own, name in zip(inputs, names, strict=True) for a in own]),
-        *_flat([[kind_of[each] for each in own] for own in outputs]),
+        *_flat([[kind for kind, where in enumerate(device) if where == d] for d in devices]),
+        *_flat([[kind_of[source] for source in sources] for sources in inputs]),
+        np.array([delay.get((a, b), 0.0) for before, b in zip(inputs, names, strict=True) for a in before]),
+        *_flat([[kind_of[target] for target in targets] for targets in outputs]),
         table,
-        np.array([len(own) for own in order], dtype=np.int64),
+        np.array([len(sequence) for sequence in order], dtype=np.int64),
         np.zeros(len(names)),
         work.most,
         span,

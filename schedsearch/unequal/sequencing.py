@@ -124,42 +124,42 @@ def run_of(g: Sequences, replica: int, ends: _Floats, ran: _Ints, same: int, lim
             left[g.device[kind]] += times[kind, order[place]]
     for done in range(same):
         kind, place = ran[done, 0], ran[done, 1]
-        own, number = g.device[kind], order[place]
-        idle[own] = ends[kind, place]
-        first[own] = min(first[own], ends[kind, place] - times[kind, number])
-        held[own] += g.memory[kind, number]
-        left[own] -= times[kind, number]
+        device, number = g.device[kind], order[place]
+        idle[device] = ends[kind, place]
+        first[device] = min(first[device], ends[kind, place] - times[kind, number])
+        held[device] += g.memory[kind, number]
+        left[device] -= times[kind, number]
         at[kind] = place + 1
     for kind in range(num_kinds if same else 0):
         ready[kind] = _ready(g, at, ends, kind, count)
     for done in range(same, num_kinds * count):
-        own, least = -1, np.inf
-        for each in range(devices):
-            if dirty[each]:
-                dirty[each], key[each] = False, np.inf
-                for i in range(g.first_kind[each], g.first_kind[each + 1]):
+        device, least = -1, np.inf
+        for d in range(devices):
+            if dirty[d]:
+                dirty[d], key[d] = False, np.inf
+                for i in range(g.first_kind[d], g.first_kind[d + 1]):
                     kind = g.kinds[i]
-                    start = max(ready[kind], idle[each])
-                    if start + g.patience[kind] < key[each]:
+                    start = max(ready[kind], idle[d])
+                    if start + g.patience[kind] < key[d]:
                         number = order[at[kind]]
-                        after = held[each] + g.memory[kind, number] + g.transient[kind, number]
-                        if after <= g.free[each]:
-                            key[each], begin[each], chosen[each] = start + g.patience[kind], start, kind
-            if key[each] < least:
-                own, least = each, key[each]
-        if own < 0:
+                        after = held[d] + g.memory[kind, number] + g.transient[kind, number]
+                        if after <= g.free[d]:
+                            key[d], begin[d], chosen[d] = start + g.patience[kind], start, kind
+            if key[d] < least:
+                device, least = d, key[d]
+        if device < 0:
             return np.inf
-        kind, place = chosen[own], at[chosen[own]]
-        end = begin[own] + times[kind, order[place]]
+        kind, place = chosen[device], at[chosen[device]]
+        end = begin[device] + times[kind, order[place]]
         ends[kind, place] = end
-        if begin[own] + max(left[own], g.tails[replica, kind, order[place]]) > limit:
+        if begin[device] + max(left[device], g.tails[replica, kind, order[place]]) > limit:
             return np.inf
-        left[own] -= times[kind, order[place]]
+        left[device] -= times[kind, order[place]]
         ran[done, 0], ran[done, 1] = kind, place
-        idle[own] = end
-        first[own] = min(first[own], begin[own])
-        held[own] += g.memory[kind, order[place]]
-        at[kind], dirty[own] = place + 1, True
+        idle[device] = end
+        first[device] = min(first[device], begin[device])
+        held[device] += g.memory[kind, order[place]]
+        at[kind], dirty[device] = place + 1, True
         for i in range(g.first_output[kind] - 1, g.first_output[kind + 1]):
             later = kind if i < g.first_output[kind] else g.outputs[i]
             ready[later] = _ready(g, at, ends, later, count)
@@ -167,9 +167,9 @@ def run_of(g: Sequences, replica: int, ends: _Floats, ran: _Ints, same: int, lim
     if not g.span:
         return float(np.max(idle))
     longest = 0.0
-    for each in range(devices):
-        if first[each] < np.inf:
-            longest = max(longest, idle[each] - first[each])
+    for d in range(devices):
+        if first[d] < np.inf:
+            longest = max(longest, idle[d] - first[d])
     return longest
 
 
@@ -213,8 +213,8 @@ def anneal_sequences(
     replicas, kinds, number = g.times.shape
     ends, ran = np.zeros((replicas, kinds, number)), np.zeros((replicas, kinds * number, 2), np.int64)
     ticks, places = np.zeros(replicas), np.zeros(replicas, np.int64)
-    for each in range(replicas):
-        ticks[each] = run_of(g, each, ends[each], ran[each], 0, np.inf)
+    for replica in range(replicas):
+        ticks[replica] = run_of(g, replica, ends[replica], ran[replica], 0, np.inf)
     kept_order, kept_size, kept_patience = g.order.copy(), g.size.copy(), g.patience.copy()
     best_order, best_size, best_patience = g.order.copy(), g.size.copy(), g.patience.copy()
     new_ends, new_ran = ends.copy(), ran.copy()
@@ -228,9 +228,9 @@ def anneal_sequences(
         if all_change:
             kind = np.random.randint(kinds)
             wait = np.random.random() * scale if np.random.random() < 0.5 else 0.0
-            for each in range(kinds):
-                if each == kind or (g.memory[each, 0] > 0) == (g.memory[kind, 0] > 0):
-                    g.patience[each] = wait
+            for k in range(kinds):
+                if k == kind or (g.memory[k, 0] > 0) == (g.memory[kind, 0] > 0):
+                    g.patience[k] = wait
             places[:] = 0
         elif across and replicas > 1 and draw < _PATIENCE + _ACROSS:
             while other == one:
@@ -263,28 +263,28 @@ def anneal_sequences(
         value = np.inf
         if max(g.size[one], g.size[other]) <= g.most:
             new[:] = ticks
-            for each in range(replicas):
-                if places[each] < number:
-                    total = kinds * min(g.size[each], kept_size[each])
-                    same = _unchanged(g, ran[each], total, places[each])
-                    same = 0 if g.size[each] < kept_size[each] and same == total else same
-                    new_ran[each, :same] = ran[each, :same]
-                    new_ends[each] = ends[each]
+            for replica in range(replicas):
+                if places[replica] < number:
+                    total = kinds * min(g.size[replica], kept_size[replica])
+                    same = _unchanged(g, ran[replica], total, places[replica])
+                    same = 0 if g.size[replica] < kept_size[replica] and same == total else same
+                    new_ran[replica, :same] = ran[replica, :same]
+                    new_ends[replica] = ends[replica]
                     most = np.inf if g.span or now == np.inf else limit
-                    new[each] = run_of(g, each, new_ends[each], new_ran[each], same, most)
+                    new[replica] = run_of(g, replica, new_ends[replica], new_ran[replica], same, most)
             value = _value(new)
         if value > limit or value == np.inf:
-            for each in range(replicas):
-                if places[each] < number:
-                    g.order[each], g.size[each] = kept_order[each], kept_size[each]
+            for replica in range(replicas):
+                if places[replica] < number:
+                    g.order[replica], g.size[replica] = kept_order[replica], kept_size[replica]
             g.patience[:] = kept_patience
             continue
         now = value
         ticks[:] = new
-        for each in range(replicas):
-            if places[each] < number:
-                kept_order[each], kept_size[each] = g.order[each], g.size[each]
-                ends[each], ran[each] = new_ends[each], new_ran[each]
+        for replica in range(replicas):
+            if places[replica] < number:
+                kept_order[replica], kept_size[replica] = g.order[replica], g.size[replica]
+                ends[replica], ran[replica] = new_ends[replica], new_ran[replica]
         kept_patience[:] = g.patience
         if np.max(ticks) < best:
             best = np.max(ticks)

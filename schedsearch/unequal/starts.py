@@ -43,10 +43,10 @@ def hand_made_orders(batch: Problem, names: Iterable[str] = tuple(HAND_MADE)) ->
 
 def one_by_one(batch: Problem) -> Orders:
     """Return serial orders: each micro-batch begins at the end of the one before, with least memory."""
-    each, number = batch.placement.per_micro_batch, batch.num_micro_batches
+    plain, number = batch.placement.per_micro_batch, batch.num_micro_batches
     return [
-        [(b.name, n) for n in range(number) for b in each.topological_order if device in b.devices]
-        for device in range(each.num_devices)
+        [(b.name, n) for n in range(number) for b in plain.topological_order if device in b.devices]
+        for device in range(plain.num_devices)
     ]
 
 
@@ -74,9 +74,9 @@ def numberings(batch: Problem) -> Iterator[tuple[str, list[int]]]:
 def executed(batch: Problem, orders: Orders, numbers: Sequence[int]) -> Schedule | None:
     """Run orders of micro-batches 0, 1, ... with the micro-batches `numbers` instead; None if not valid."""
     placement, last = batch.placement, batch.num_micro_batches - 1
-    runs = [placement.as_run(each).by_name for each in batch.chosen]
+    runs = [placement.as_run(modes).by_name for modes in batch.chosen]
     optimizer = {block.name for block in placement.optimizer_blocks}
-    own = [
+    renumbered = [
         [
             (name, last if name in optimizer else numbers[n])
             for name, n in order
@@ -85,7 +85,7 @@ def executed(batch: Problem, orders: Orders, numbers: Sequence[int]) -> Schedule
         for order in orders
     ]
     try:
-        return validate(as_soon_as_possible(placement, batch.num_micro_batches, own, batch.chosen))
+        return validate(as_soon_as_possible(placement, batch.num_micro_batches, renumbered, batch.chosen))
     except (CyclicOrderError, InvalidScheduleError):
         return None
 
@@ -98,14 +98,14 @@ def packings(work: ReplicaWork) -> Iterator[tuple[str, list[list[int]]]]:
     replicas, number = work.num_replicas, work.num_micro_batches
     total = work.times.sum(axis=1).min(axis=0)
     longest = np.argsort(-total, kind="stable").tolist()
-    found = {
+    assignments = {
         "round robin": [list(range(r, number, replicas)) for r in range(replicas)],
         "blocks": [part.tolist() for part in np.array_split(np.arange(number), replicas)],
         "sorted": [longest[r::replicas] for r in range(replicas)],
         "balanced": _packed(work, longest, work.most),
         "balanced, equal numbers": _packed(work, longest, -(-number // replicas)),
     }
-    for name, assigned in found.items():
+    for name, assigned in assignments.items():
         if max(map(len, assigned)) <= work.most:
             yield name, assigned
 
@@ -115,10 +115,10 @@ def _packed(work: ReplicaWork, order: Sequence[int], most: float) -> list[list[i
     packed: list[list[int]] = [[] for _ in range(work.num_replicas)]
     load = np.zeros(work.num_replicas)
     for n in order:
-        r = min((r for r, own in enumerate(packed) if len(own) < most), key=load.__getitem__)
+        r = min((r for r, numbers in enumerate(packed) if len(numbers) < most), key=load.__getitem__)
         packed[r].append(n)
         load[r] += work.times[r, :, n].sum()
-    return [sorted(each) for each in packed]
+    return [sorted(numbers) for numbers in packed]
 
 
 def by_hand(batch: Problem, names: Iterable[str]) -> dict[str, Schedule | None]:
@@ -136,20 +136,20 @@ def by_hand(batch: Problem, names: Iterable[str]) -> dict[str, Schedule | None]:
 
 def replicas_by_hand(work: ReplicaWork, names: Sequence[str]) -> dict[str, ReplicaSchedules | None]:
     """Return usual assignments with schedules by hand, by name; None where one does not fit on a replica."""
-    found: dict[str, ReplicaSchedules | None] = {}
+    schedules: dict[str, ReplicaSchedules | None] = {}
     for how, assigned in packings(work):
         parts = [work.part(r, numbers) if numbers else None for r, numbers in enumerate(assigned)]
-        orders = [None if each is None else dict(hand_made_orders(each, names)) for each in parts]
+        orders = [None if part is None else dict(hand_made_orders(part, names)) for part in parts]
         for name in names:
-            if all(own is None or name in own for own in orders):
+            if all(by_name is None or name in by_name for by_name in orders):
                 made = [
-                    executed(each, own[name], range(each.num_micro_batches)) if each and own else None
-                    for each, own in zip(parts, orders, strict=True)
+                    executed(part, by_name[name], range(part.num_micro_batches)) if part and by_name else None
+                    for part, by_name in zip(parts, orders, strict=True)
                 ]
-                fits = all(each or not numbers for each, numbers in zip(made, assigned, strict=True))
+                fits = all(schedule or not numbers for schedule, numbers in zip(made, assigned, strict=True))
                 whole = ReplicaSchedules(tuple(map(tuple, assigned)), tuple(made))
-                found[f"{name}, {how}"] = whole if fits else None
-    return found
+                schedules[f"{name}, {how}"] = whole if fits else None
+    return schedules
 
 
 def dispatched(lowered: Lowered, numbers: Sequence[int]) -> Schedule | None:
@@ -158,7 +158,7 @@ def dispatched(lowered: Lowered, numbers: Sequence[int]) -> Schedule | None:
     Earlier micro-batches of the order come first; within one micro-batch, backward blocks.
     """
     place = {n: i for i, n in enumerate(numbers)}
-    each = lowered.plain.per_micro_batch
-    ranks = {block.name: place[lowered.own(block.name)[1]] for block in each.blocks}
-    found = list_schedule(each, 1, Rule(None, patience=Fraction(1, 2)), ranks=ranks)
-    return None if found is None else with_optimizer(lowered.plain, found)
+    plain = lowered.plain.per_micro_batch
+    ranks = {block.name: place[lowered.original(block.name)[1]] for block in plain.blocks}
+    schedule = list_schedule(plain, 1, Rule(None, patience=Fraction(1, 2)), ranks=ranks)
+    return None if schedule is None else with_optimizer(lowered.plain, schedule)

@@ -112,7 +112,7 @@ def replica_search(
     return running.best, answer
 
 
-class _Found(NamedTuple):
+class _Finding(NamedTuple):
     """The findings of a worker: its best schedules and its bound."""
 
     best: ReplicaSchedules | None
@@ -123,13 +123,13 @@ _Task = tuple[ReplicaWork, Problem, Sequence[Sequence[int]] | None, ReplicaSched
 """The task of a helper: the arguments of a search, and what it begins with."""
 
 
-def _help(task: _Task, member: Member) -> _Found:
+def _help(task: _Task, member: Member) -> _Finding:
     """Search as a helper of a team."""
     work, problem, given, begin_with = task
     running = _BatchSearch(work, problem, None, given)
     running.effort.deadline, running.member = time.monotonic() + member.left_s, member
     running.answer(begin_with)
-    return _Found(running.best, running.bound)
+    return _Finding(running.best, running.bound)
 
 
 class _BatchSearch:
@@ -175,12 +175,12 @@ class _BatchSearch:
         """Search, and return the answer for the slowest replica, or why no schedule fits."""
         if too_large or self.problem.workers == 1:
             return self.result(self.ending(begin_with, too_large), too_large)
-        tasks = [(self.work, each, self.given, begin_with) for each in self.problem.of_helpers]
+        tasks = [(self.work, problem, self.given, begin_with) for problem in self.problem.of_helpers]
         with Leader(_help, tasks, self.effort) as team:
             self.member = team
             ending = self.ending(begin_with, too_large)
-            for found in [] if self.proved else team.finish(ending, _BEYOND_S):
-                self.take(found)
+            for finding in [] if self.proved else team.finish(ending, _BEYOND_S):
+                self.take(finding)
             return self.result(ending, too_large)
 
     def ending(self, begin_with: ReplicaSchedules | None, too_large: str) -> Ending:
@@ -190,10 +190,10 @@ class _BatchSearch:
                 self.run(begin_with)
         return ending
 
-    def take(self, found: _Found) -> None:
+    def take(self, finding: _Finding) -> None:
         """Take over the findings of another worker."""
-        self.bound, before = max(self.bound, found.bound), self.best
-        self.offer(_WORKER, found.best)
+        self.bound, before = max(self.bound, finding.bound), self.best
+        self.offer(_WORKER, finding.best)
         if self.sequences is not None and self.best is not None and self.best is not before:
             self.sequences = sequences_of(self.work, self.best.assigned, not self.goal.one_clock)
 
@@ -202,14 +202,14 @@ class _BatchSearch:
 
         Only helpers take over what others found.
         """
-        others: list[_Found] = member.swap(_Found(self.best, self.bound))
-        values = [self.value, *(each.best.value(self.objective) for each in others if each.best)]
+        others: list[_Finding] = member.swap(_Finding(self.best, self.bound))
+        values = [self.value, *(other.best.value(self.objective) for other in others if other.best)]
         if not member.leads:
-            for each in others:
-                self.take(each)
+            for other in others:
+                self.take(other)
         elif (best := min(values)) < math.inf:
             self.tell(best, _WORKER)
-        return min(values) <= max(self.bound, *(each.bound for each in others), 0)
+        return min(values) <= max(self.bound, *(other.bound for other in others), 0)
 
     def run(self, begin_with: ReplicaSchedules | None) -> None:
         """Search in rounds until the best is proved, or no schedule fits.
@@ -250,8 +250,8 @@ class _BatchSearch:
         if self.best is None:
             assigned = tuple(map(tuple, next(iter(ways.values()))))
             parts = [self.work.part(r, numbers) for r, numbers in enumerate(assigned)]
-            made = tuple(executed(each, one_by_one(each), range(each.num_micro_batches)) for each in parts)
-            fits = all(each or not numbers for each, numbers in zip(made, assigned, strict=True))
+            made = tuple(executed(part, one_by_one(part), range(part.num_micro_batches)) for part in parts)
+            fits = all(schedule or not numbers for schedule, numbers in zip(made, assigned, strict=True))
             self.offer("one by one", ReplicaSchedules(assigned, made) if fits else None)
         if self.sequences is not None or self.blocks is None:
             return
@@ -272,25 +272,25 @@ class _BatchSearch:
         """Wrap a schedule as the schedule of the only replica; None stays None."""
         return None if schedule is None else ReplicaSchedules((self.numbers,), (schedule,))
 
-    def offer(self, name: str, found: ReplicaSchedules | None) -> None:
+    def offer(self, name: str, whole: ReplicaSchedules | None) -> None:
         """Keep the schedules of all replicas if they are better than the best so far."""
-        if found is None:
+        if whole is None:
             return
-        if self.is_single and found.assigned != (self.numbers,):
-            found = ReplicaSchedules((self.numbers,), (self.numbered(found),))
-        settled = tuple(None if each is None else self.goal.settled(each) for each in found.schedules)
-        found = ReplicaSchedules(found.assigned, settled)
-        if found.value(self.objective) < self.value:
-            self.best, self.found_by = found, name
-            self.tell(found.value(self.objective))
+        if self.is_single and whole.assigned != (self.numbers,):
+            whole = ReplicaSchedules((self.numbers,), (self.numbered(whole),))
+        settled = tuple(self.goal.settled(schedule) if schedule else None for schedule in whole.schedules)
+        whole = ReplicaSchedules(whole.assigned, settled)
+        if whole.value(self.objective) < self.value:
+            self.best, self.found_by = whole, name
+            self.tell(whole.value(self.objective))
 
-    def numbered(self, found: ReplicaSchedules) -> Schedule:
+    def numbered(self, whole: ReplicaSchedules) -> Schedule:
         """Return the only replica's schedule with the batch's numbers of micro-batches."""
-        (numbers,), schedule = found.assigned, found.of_slowest(self.objective)
+        (numbers,), schedule = whole.assigned, whole.of_slowest(self.objective)
         optimizer = {block.name for block in self.batch.placement.optimizer_blocks}
         blocks = tuple(
-            each if each.block in optimizer else each._replace(micro_batch=numbers[each.micro_batch])
-            for each in schedule.blocks
+            run if run.block in optimizer else run._replace(micro_batch=numbers[run.micro_batch])
+            for run in schedule.blocks
         )
         return Schedule(self.batch.placement, len(numbers), blocks, self.batch.chosen)
 
@@ -327,14 +327,14 @@ class _BatchSearch:
         before = math.inf
         while self.is_solved(end) and self.bound < self.value < before and self.effort.spent < end:
             assert self.best is not None and self.blocks is not None
-            before, own = self.value, self.best.of_slowest(self.objective)
-            solver = self.blocks.solver(own, self.bound, self.effort, self.seed, self.told)
+            before, schedule = self.value, self.best.of_slowest(self.objective)
+            solver = self.blocks.solver(schedule, self.bound, self.effort, self.seed, self.on_move)
             try:
                 solver.go_on(max(end, self.effort.spent + PART))
             finally:
                 self.offer(self.found_by, self.of_one(validate(self.blocks.lowered.schedule(solver.best))))
 
-    def told(self, best: int, bound: int, move: str) -> None:
+    def on_move(self, best: int, bound: int, move: str) -> None:
         """Take the solver's best value and bound, and report them."""
         self.found_by = move if best < self.value else self.found_by
         self.bound = max(self.bound, bound)
@@ -347,7 +347,7 @@ class _BatchSearch:
         status = Status.OPTIMAL if proved else Status.FEASIBLE if schedule else Status.UNKNOWN
         bounds = dict.fromkeys(FINITE, 0)
         if self.blocks is not None:
-            bounds = {each: goal.bound(self.blocks.lowered.plain, 1) for each, goal in FINITE.items()}
+            bounds = {name: goal.bound(self.blocks.lowered.plain, 1) for name, goal in FINITE.items()}
         bounds[self.objective] = self.bound
         none = "no schedule of these micro-batches fits the memory that was tried; raise it"
         if not self.is_single:
@@ -371,9 +371,9 @@ class _BatchSearch:
 def _too_large(batch: Problem) -> str:
     """Return which micro-batch does not fit alone; empty where each does."""
     for n, chosen in enumerate(batch.chosen):
-        own = batch.placement.as_run(chosen)
+        as_run = batch.placement.as_run(chosen)
         for device, free in enumerate(batch.placement.free_memory or ()):
-            if (needed := minimum_memory(own, device)) > free:
+            if (needed := minimum_memory(as_run, device)) > free:
                 return (
                     f"micro-batch {n} alone needs {needed} units of memory on device {device}, where {free} "
                     "are free; raise search.memory"
@@ -387,11 +387,11 @@ def _on(batch: Problem, schedule: Schedule) -> Schedule:
     Raises:
         SearchError: It is of other micro-batches, or needs more memory.
     """
-    placement, own = schedule.placement, batch.placement
-    same = all(getattr(placement, name) == getattr(own, name) for name in ("blocks", "decisions", "transfer"))
+    old, new = schedule.placement, batch.placement
+    same = all(getattr(old, name) == getattr(new, name) for name in ("blocks", "decisions", "transfer"))
     if not same or schedule.chosen != batch.chosen:
         raise SearchError("search.begin_with: is a schedule of other micro-batches; give one of these")
     try:
-        return validate(schedule.under(own))
+        return validate(schedule.under(new))
     except InvalidScheduleError as error:
         raise SearchError(f"search.begin_with: {error.reason}; give one that fits, or leave it out") from None

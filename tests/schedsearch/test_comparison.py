@@ -40,7 +40,7 @@ def test_every_schedule_has_the_same_samples_and_its_own_placement() -> None:
     assert [row.schedule for row in found.rows] == names
     for row in found.rows:
         shape, split = NEEDS[row.schedule]
-        schedule = validate(row.found)
+        schedule = validate(row.solution)
         assert row.placement == shape == schedule.placement.name
         pairs = 2 if shape == "x_shape" else 1
         assert schedule.num_micro_batches * pairs == 8
@@ -92,7 +92,7 @@ def test_one_shape_can_be_asked_for() -> None:
     whole = {"forward_ms": 1, "backward_ms": 2}
     (row,) = compare(stages_from_dict({"stages": [whole] * 2}), ["searched@v_shape"], 4, **QUICK).rows
     assert row.makespan_ms == 13  # a device's 12 ms of work behind the first forward: only split
-    assert {block.kind for block in row.found.placement.blocks} == {"F", "I", "W"}
+    assert {block.kind for block in row.solution.placement.blocks} == {"F", "I", "W"}
 
 
 @pytest.mark.parametrize("more", [{"offload_ms": 4}, {}])
@@ -106,7 +106,7 @@ def test_what_the_search_finds_does_not_depend_on_what_it_is_beside(more: dict[s
         for names in ([searched], [searched, "one_f_one_b"], ["zb_h1", searched, "gpipe"])
     ]
     alone, *others = (replace(each[searched], search_seconds=None) for each in found)
-    assert all(each == alone and each.found == alone.found for each in others)
+    assert all(each == alone and each.solution == alone.solution for each in others)
     assert alone.makespan_ms <= found[1]["one_f_one_b"].makespan_ms
     assert found[1]["one_f_one_b"].proved == "makespan proved with whole backwards"
     assert alone.period_ms in (None, 30), "not that of a repetend that it does not follow"
@@ -123,7 +123,7 @@ def test_no_schedule_made_by_hand_is_shorter_than_what_is_searched_even_without_
     searched: str, made: list[str]
 ) -> None:
     rows = by_name(compare(chain(memory_mib=950), [searched, *made], 8, time_limit_s=0.01))
-    assert all(rows[name].found is not None for name in made)
+    assert all(rows[name].solution is not None for name in made)
     assert rows[searched].makespan_ms <= min(rows[name].makespan_ms for name in made)
 
 
@@ -152,7 +152,7 @@ def test_what_does_not_fit_or_apply_is_a_row_that_says_why() -> None:
     )
     assert rows["searched@x_shape"].proved == "infeasible"
     for row in rows.values():
-        assert row.found is row.makespan_ms is row.bubble_rate is None
+        assert row.solution is row.makespan_ms is row.bubble_rate is None
     (odd,) = compare(chain(3), ["chimera"], 4).rows
     assert (odd.proved, odd.makespan_ms) == (NOT_APPLICABLE, None)
     assert "an X-shape" in odd.note and "schedule=" not in odd.note
@@ -185,7 +185,7 @@ def test_two_workers_search_two_shapes_each_with_the_whole_limit(tmp_path: Path)
 
     options = {"answer": partial(noted, tmp_path), "on_progress": tell, "work_limit": 0.2}
     first, again = (compare(chain(), names, 6, workers=2, **options).rows[-1] for _ in range(2))
-    assert first.found == again.found and sorted(told) == ["loop_shape", "loop_shape", "v_shape", "v_shape"]
+    assert first.solution == again.solution and sorted(told) == 2 * ["loop_shape"] + 2 * ["v_shape"]
     assert [path.read_text() for path in tmp_path.iterdir()] == ["0.2 for 1"] * 2
     assert first.makespan_ms <= compare(chain(), names, 6, work_limit=0.2).rows[-1].makespan_ms
     compare(chain(), ["searched@v_shape"], 6, workers=2, **options)
@@ -212,9 +212,9 @@ def test_ctrl_c_ends_the_searches_and_keeps_the_rows() -> None:
     found = compare(chain(2), names, 4, answer=interrupted, **QUICK)
     rows = by_name(found)
     assert found.interrupted and asked == ["v_shape"]
-    assert rows["searched@v_shape"].found is not None and "interrupted" in rows["searched@v_shape"].note
-    assert rows["gpipe"].found is not None
-    assert rows["searched@x_shape"].found is not None and "interrupted" in rows["searched@x_shape"].note
+    assert rows["searched@v_shape"].solution is not None and "interrupted" in rows["searched@v_shape"].note
+    assert rows["gpipe"].solution is not None
+    assert rows["searched@x_shape"].solution is not None and "interrupted" in rows["searched@x_shape"].note
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def test_each_schedule_stands_in_three_orders_beside_the_search(tmp_path: Path) 
     best = rows["searched"].makespan_ms
     assert best is not None
     for row in found.rows[1:-1]:
-        assert row.found is not None and row.makespan_ms is not None and row.makespan_bound_ms is not None
-        assert validate(row.found) and row.makespan_bound_ms <= row.makespan_ms and best <= row.makespan_ms
+        assert row.solution is not None and row.makespan_ms is not None and row.makespan_bound_ms is not None
+        assert validate(row.solution) and row.makespan_bound_ms <= row.makespan_ms and best <= row.makespan_ms
         assert row.peak_memory_mib is not None and row.peak_memory_mib <= 600
     # B1 of the second ends at 130 ms, its B0 at 190, and F0, F1, B1 and B0 of the last follow.
     assert rows["one_f_one_b, as given"].makespan_ms == 190 + 2 * 20 + 2 * 40
@@ -67,7 +67,7 @@ def test_the_search_is_the_least_of_all_orders(scales: list[float], tmp_path: Pa
     row = compare(
         STAGES, ["searched", "one_f_one_b"], 2, micro_batches=UnequalModel(chains), work_limit=2
     ).rows[0]
-    placement, chosen = row.found.placement, row.found.chosen
+    placement, chosen = row.solution.placement, row.solution.chosen
     # Of both micro-batches a device runs F, I and W in this order, one among the other.
     mixes = [[int(i in ones) for i in range(6)] for ones in itertools.combinations(range(6), 3)]
     orders = (
@@ -75,7 +75,7 @@ def test_the_search_is_the_least_of_all_orders(scales: list[float], tmp_path: Pa
         for both in itertools.product(mixes, repeat=2)
     )
     valid = valid_schedules(placement, 2, orders, chosen)
-    assert row.found.makespan == min(schedule.makespan for schedule in valid)
+    assert row.solution.makespan == min(schedule.makespan for schedule in valid)
 
 
 def test_halves_of_a_backward_are_of_the_file_or_as_in_the_stages(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_replicas_stand_in_each_assignment_beside_the_search(tmp_path: Path) -> 
     assert best.makespan_ms is not None and best.makespan_bound_ms is not None
     assert best.makespan_ms >= best.makespan_bound_ms
     for row in found.rows:
-        assert row.found is not None and validate(row.found).num_micro_batches <= 3
+        assert row.solution is not None and validate(row.solution).num_micro_batches <= 3
         assert row.makespan_ms is not None and row.makespan_ms >= best.makespan_ms
     # Micro-batches 0, 1, 2 alone: B1 of the second ends at 130 ms, its B0 at 190, and the third's B0 at 200.
     assert rows["one_f_one_b, blocks"].makespan_ms == 200

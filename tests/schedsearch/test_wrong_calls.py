@@ -23,14 +23,14 @@ FRAME = pd.DataFrame({"forward_ms": [1, 2], "backward_ms": [2, 4]})
 in_ms = partial(schedsearch.v_shape, 2, backward_ms=2)
 
 WRONG: list[tuple[Callable[..., Any], str]] = [
-    (partial(schedsearch.search, STAGES, 4), "placement: a StageChain is not a placement; give that of"),
+    (partial(schedsearch.search, STAGES, 4), "placement: a StageChain is not a placement; give one"),
     (partial(schedsearch.search, V_SHAPE, "4"), "search.num_micro_batches: '4' is not a whole number"),
     (
         partial(schedsearch.search, V_SHAPE, 4, objectives="period"),
         "search.objectives: 'period' is not a list; write ['period']",
     ),
-    (partial(schedsearch.compare, "my.yaml", ["gpipe"]), "stages: a str is not a chain of stages; give what"),
-    (partial(schedsearch.frontier, SCHEDULE, "profile.csv"), "profile: a str is not a profile; give that of"),
+    (partial(schedsearch.compare, "my.yaml", ["gpipe"]), "stages: a str is not a chain of stages; give one"),
+    (partial(schedsearch.frontier, SCHEDULE, "profile.csv"), "profile: a str is not a profile; give one of"),
     (
         partial(schedsearch.frontier, V_SHAPE, modelled_profile(V_SHAPE, A100_SXM_80GB)),
         "schedule: a Placement is not a schedule; give the schedule of",

@@ -87,11 +87,11 @@ def _make(options: AheadOptions, case: Case) -> Iterator[Row]:
     scheduled = []
     divided = layout(layers, devices, number, (1, 2), mib, work_limit=options.work_limit)
     for row in divided.rows:
-        if row.found is not None:
+        if row.pipeline is not None:
             shape = "v_shape" if row.num_chunks == 1 else "loop_shape"
-            placement = _placed(layers, row.found.sizes, devices, shape, True, mib)
+            placement = _placed(layers, row.pipeline.sizes, devices, shape, True, mib)
             answer = uninterrupted(search(placement, number, work_limit=options.work_limit))
-            note = f"{shape}, layers of each chunk: {','.join(map(str, row.found.sizes))}; {answer.proved}"
+            note = f"{shape}, layers of each chunk: {','.join(map(str, row.pipeline.sizes))}; {answer.proved}"
             scheduled += [] if answer.schedule is None else [(answer.schedule, note)]
     best, note = min(scheduled, key=lambda option: option[0].placement.ms(option[0].makespan))
     work_ms = sum(layer.forward_ms + layer.backward_ms for layer in layers.layers)

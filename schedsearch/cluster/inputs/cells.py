@@ -35,8 +35,8 @@ def date_of(text: str) -> datetime | None:
     """
     if compact := re.fullmatch(r"((?:19|20)\d{6})(\d{2}|\d{4}|\d{6})?(\.0*)?", text):
         text = f"{compact[1]}T{compact[2] or '00'}"
-    elif found := _DATE.fullmatch(text):
-        year, month, day, hour, rest = found.groups()
+    elif match := _DATE.fullmatch(text):
+        year, month, day, hour, rest = match.groups()
         text = f"{year}-{month:0>2}-{day:0>2}T{hour or '':0>2}{rest or ':00'}"
     try:
         date = datetime.fromisoformat(text)

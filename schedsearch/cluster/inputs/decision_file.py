@@ -71,7 +71,7 @@ def read_decision(path: str | Path) -> Decision:
             out of its range, an SLO in the past, a job that cannot run.
     """
     with json_file(path, "a JSON file of workers, jobs and throughputs", ClusterError) as data:
-        of_cluster, others = _divided(data, [each.name for each in fields(GpuCluster)])
+        of_cluster, others = _divided(data, [option.name for option in fields(GpuCluster)])
         cluster, form = of_cluster.record(GpuCluster), others.record(DecisionForm)
         require(bool(form.jobs), "jobs", [], "a list of jobs; give at least one")
         jobs = [_active(entry) for entry in form.jobs]

@@ -78,18 +78,18 @@ def read_throughputs(path: str | Path, *, unconsolidated: bool = False) -> Throu
         ClusterError: The file cannot be read, is wrong, or lacks the throughputs to read.
     """
     with in_file(path, ClusterError):
-        found = throughputs_of(_rows(path, False))
-        if not found.alone:
+        throughputs = throughputs_of(_rows(path, False))
+        if not throughputs.alone:
             raise ClusterError(f"has no throughputs; give {_WANTED}")
         if not unconsolidated:
-            return found
+            return throughputs
         apart = throughputs_of(_rows(path, True))
         if not apart.alone:
             raise ClusterError(
                 "does not say how fast a job is on several servers; give GPU types that end in "
                 f"{UNCONSOLIDATED} in Gavel's JSON, or the column unconsolidated_steps_per_s in a CSV table"
             )
-        return replace(found, unconsolidated=apart)
+        return replace(throughputs, unconsolidated=apart)
 
 
 def _rows(path: str | Path, is_apart: bool) -> Iterator[PlacedRow]:

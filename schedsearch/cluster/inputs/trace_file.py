@@ -65,10 +65,10 @@ class Trace:
 
     def skipped_text(self) -> str:
         """Return a one-line note on the skipped jobs and rows; empty if none were skipped."""
-        found = sorted(self.skipped.items(), key=lambda item: (-item[1], item[0]))
-        kinds = ", ".join(f"{count} of {_shown(*kind)}" for kind, count in found)
+        skipped = sorted(self.skipped.items(), key=lambda item: (-item[1], item[0]))
+        kinds = ", ".join(f"{count} of {_shown(*kind)}" for kind, count in skipped)
         number = sum(self.skipped.values())
-        texts = [f"{number} jobs have no throughput and are skipped: {kinds}"] if found else []
+        texts = [f"{number} jobs have no throughput and are skipped: {kinds}"] if skipped else []
         texts += [f"{self.not_run} rows used no GPU or no time and are skipped"] if self.not_run else []
         return "; ".join(texts)
 

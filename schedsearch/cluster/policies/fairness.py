@@ -52,11 +52,11 @@ def _alike(demand: Demand) -> list[IntArray]:
     If all of a group have the average of their shares, the least is no lower; so one job with the GPUs and
     the weight of all of them stands for the group.
     """
-    found, per_weight = demand.configurations, demand.scale_factors / demand.weights
-    job = found.jobs[:, 0]
-    order = np.lexsort((found.is_unconsolidated, found.clock_mhz, found.gpus, found.gpu_type, job))
-    parts = found.steps_per_s[:, 0] / demand.fastest_steps_per_s[job]
-    columns = found.gpu_type, found.gpus, found.clock_mhz, found.is_unconsolidated, found.power_w
+    configs, per_weight = demand.configurations, demand.scale_factors / demand.weights
+    job = configs.jobs[:, 0]
+    order = np.lexsort((configs.is_unconsolidated, configs.clock_mhz, configs.gpus, configs.gpu_type, job))
+    parts = configs.steps_per_s[:, 0] / demand.fastest_steps_per_s[job]
+    columns = configs.gpu_type, configs.gpus, configs.clock_mhz, configs.is_unconsolidated, configs.power_w
     rows = np.column_stack([*columns, parts, per_weight[job]])
     members: dict[bytes, list[IntArray]] = {}
     for ways in np.split(order, np.searchsorted(job[order], np.arange(1, len(demand.jobs)))):
@@ -75,8 +75,8 @@ def _joined(demand: Demand, groups: list[IntArray]) -> Demand:
     group = np.repeat(np.arange(len(groups)), [ways.shape[1] for ways in groups])
     times = np.array([len(ways) for ways in groups])[group]
     pairs = np.column_stack([group, np.full(len(group), NOBODY)])
-    found = replace(first, jobs=pairs, gpus=first.gpus * times, power_w=first.power_w * times)
-    return replace(demand, jobs=tuple(jobs), configurations=found)
+    configs = replace(first, jobs=pairs, gpus=first.gpus * times, power_w=first.power_w * times)
+    return replace(demand, jobs=tuple(jobs), configurations=configs)
 
 
 @dataclass(frozen=True)

@@ -75,32 +75,32 @@ class Gandiva:
 
 def _worth(demand: Demand) -> dict[JobPair, float]:
     """Return the sum of both normalized throughputs of each pair that can share, averaged over all GPUs."""
-    found, names = demand.configurations, [active.name for active in demand.jobs]
-    which = np.flatnonzero(~found.is_alone)
-    alone = demand.alone_steps_per_s[found.jobs[which], found.gpu_type[which, None]]
-    sums = np.divide(found.steps_per_s[which], alone, out=np.zeros(alone.shape), where=alone > 0).sum(axis=1)
-    parts = sums * demand.workers[found.gpu_type[which]] / demand.workers.sum()
+    configs, names = demand.configurations, [active.name for active in demand.jobs]
+    which = np.flatnonzero(~configs.is_alone)
+    alone = demand.alone_steps_per_s[configs.jobs[which], configs.gpu_type[which, None]]
+    sums = np.divide(configs.steps_per_s[which], alone, out=np.zeros(alone.shape), where=alone > 0).sum(1)
+    parts = sums * demand.workers[configs.gpu_type[which]] / demand.workers.sum()
     worth: dict[JobPair, float] = defaultdict(float)
-    for (one, two), part in zip(np.sort(found.jobs[which]).tolist(), parts.tolist(), strict=True):
+    for (one, two), part in zip(np.sort(configs.jobs[which]).tolist(), parts.tolist(), strict=True):
         worth[names[one], names[two]] += part
     return worth
 
 
 def _equal_shares(demand: Demand, units: list[tuple[str, ...]]) -> FloatArray:
-    """Return the shares such that each job or pair has an equal number of GPUs of each type on average.
+    """Return shares that give each job or pair the same mean number of GPUs of each type.
 
     A unit that would so run more than all the time runs all the time, divided among types in the same way.
     """
-    found, types = demand.configurations, range(len(demand.workers))
+    configs, types = demand.configurations, range(len(demand.workers))
     fastest: dict[tuple[tuple[str, ...], int], int] = {}
-    for index in np.argsort(found.steps_per_s.sum(axis=1), kind="stable").tolist():
-        jobs, number, _ = found[index]
+    for index in np.argsort(configs.steps_per_s.sum(axis=1), kind="stable").tolist():
+        jobs, number, _ = configs[index]
         fastest[tuple(demand.jobs[job].name for job in sorted(jobs)), number] = index
     chosen = [[fastest.get((unit, number), NO_CONFIGURATION) for number in types] for unit in units]
     ways = np.array(chosen, dtype=np.int64).reshape(len(units), len(types))
     is_there = ways != NO_CONFIGURATION
-    times = is_there * demand.workers / np.maximum(is_there.sum(axis=0), 1) / np.append(found.gpus, 1)[ways]
+    times = is_there * demand.workers / np.maximum(is_there.sum(axis=0), 1) / np.append(configs.gpus, 1)[ways]
     times /= np.maximum(times.sum(axis=1, keepdims=True), 1.0)
-    shares = np.zeros(len(found))
+    shares = np.zeros(len(configs))
     shares[ways[is_there]] = times[is_there]
     return shares

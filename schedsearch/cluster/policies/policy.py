@@ -18,7 +18,7 @@ SLACK = 1e-8
 
 
 class Policy(Protocol):
-    """A policy that decides which jobs run where, for what share of the time.
+    """A policy: decides which jobs run on which GPUs, and their shares of the time.
 
     A policy may keep state between decisions: all decisions of a run go to one object, in order of time.
     With ``fills_idle_gpus = False`` a GPU to which the policy gives no job idles in simulations.
@@ -124,9 +124,9 @@ def _with_equal_types(demand: Demand) -> Demand:
     """Return the demand of an agnostic policy: each job is as fast on all types as on its first one."""
     is_there = demand.fastest_alone != NO_CONFIGURATION
     reference = demand.alone_steps_per_s[np.arange(len(demand.jobs)), is_there.argmax(axis=1)]
-    found = demand.configurations
-    equal = np.append(reference, 0.0)[found.jobs]
-    return replace(demand, configurations=replace(found, steps_per_s=equal))
+    configs = demand.configurations
+    equal = np.append(reference, 0.0)[configs.jobs]
+    return replace(demand, configurations=replace(configs, steps_per_s=equal))
 
 
 def _spread(allocation: Allocation) -> Allocation:

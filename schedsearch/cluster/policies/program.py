@@ -44,21 +44,21 @@ class AllocationProgram:
         """Build the rules of a demand."""
         self.demand = demand
         self.prices = np.zeros(0)
-        found, num_types, num_jobs = demand.configurations, len(demand.workers), len(demand.jobs)
+        configs, num_types, num_jobs = demand.configurations, len(demand.workers), len(demand.jobs)
         self._fastest = np.where(demand.fastest_steps_per_s > 0, demand.fastest_steps_per_s, 1.0)
         self._row_of = num_types + num_jobs + np.arange(num_jobs)  # that of the throughput of each job
-        runs, slot = np.nonzero(found.jobs != NOBODY)
-        job = found.jobs[runs, slot]
-        values = found.gpus, np.ones(len(runs)), -found.steps_per_s[runs, slot] / self._fastest[job]
-        rows = found.gpu_type, num_types + job, self._row_of[job]
-        columns = np.arange(len(found)), runs, runs
+        runs, slot = np.nonzero(configs.jobs != NOBODY)
+        job = configs.jobs[runs, slot]
+        values = configs.gpus, np.ones(len(runs)), -configs.steps_per_s[runs, slot] / self._fastest[job]
+        rows = configs.gpu_type, num_types + job, self._row_of[job]
+        columns = np.arange(len(configs)), runs, runs
         self._matrix = sparse.csc_array(
             (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
-            (num_types + 2 * num_jobs, len(found)),
+            (num_types + 2 * num_jobs, len(configs)),
         )
         self._most = np.concatenate([demand.workers, np.repeat([1.0, 0.0], num_jobs)])
         self._per_least = np.zeros(len(self._most))
-        self._taken = np.flatnonzero(found.is_alone | (len(found) <= _MANY))
+        self._taken = np.flatnonzero(configs.is_alone | (len(configs) <= _MANY))
         if np.isfinite(demand.cluster.power_cap_w):
             self.limit(demand.added_power_w, demand.cluster.power_cap_w - demand.cluster.all_idle_w)
 
@@ -141,19 +141,19 @@ class AllocationProgram:
 
     def _most_promising(self, rise: FloatArray) -> IntArray:
         """Return for each job the pairs that promise most."""
-        found = np.flatnonzero(rise > ATTRACTIVE)
+        attractive = np.flatnonzero(rise > ATTRACTIVE)
         chosen = []
-        for job in self.demand.configurations.jobs[found].T:
-            order = np.lexsort((-rise[found], job))
+        for job in self.demand.configurations.jobs[attractive].T:
+            order = np.lexsort((-rise[attractive], job))
             place = np.arange(len(order)) - np.searchsorted(job[order], job[order])
-            chosen.append(found[order[place < COLUMNS_PER_JOB]])
+            chosen.append(attractive[order[place < COLUMNS_PER_JOB]])
         return np.unique(np.concatenate(chosen))
 
 
 def _beside(matrix: sparse.csc_array, others: sparse.csc_array) -> sparse.csc_array:
     """Return the columns of both; `sparse.hstack` takes as long as a small program."""
     parts = zip((matrix.data, matrix.indices), (others.data, others.indices), strict=True)
-    data, indices = (np.concatenate(each) for each in parts)
+    data, indices = (np.concatenate(pair) for pair in parts)
     starts = np.append(matrix.indptr, matrix.indptr[-1] + others.indptr[1:])
     return sparse.csc_array((data, indices, starts), (matrix.shape[0], len(starts) - 1))
 
@@ -166,9 +166,9 @@ def _best(gains: FloatArray, matrix: sparse.csc_array, most: FloatArray) -> tupl
         return np.zeros(0), np.zeros(len(most))
     first, then = ("highs-ipm", "highs-ds") if len(gains) > _MANY else ("highs-ds", "highs-ipm")
     for method, options in ((first, _EXACT), (then, _EXACT), (then, {})):  # where one is not sure, the next
-        found = linprog(-gains, matrix, most, method=method, options=options)
-        if found.status == 0:
-            return np.maximum(found.x, 0.0), np.maximum(-found.ineqlin.marginals, 0.0)
-        if found.status == 2:
+        result = linprog(-gains, matrix, most, method=method, options=options)
+        if result.status == 0:
+            return np.maximum(result.x, 0.0), np.maximum(-result.ineqlin.marginals, 0.0)
+        if result.status == 2:
             raise InfeasibleError(_NO_SHARES)
-    raise AssertionError(found.message)
+    raise AssertionError(result.message)

@@ -69,7 +69,7 @@ _RATIO = "the least largest ratio of finish times (Themis)"
 _SOONEST = "the least time until all jobs are done"
 _CHEAPEST = "the most steps per dollar"
 _BY_ENTITY = "fairness between entities, fairness or fifo inside"
-_LEAST_POWER = "the least power within SLOs, and a share of what is fair for others"
+_LEAST_POWER = "the least power within SLOs, and a share of the fair throughput for others"
 _LEAST_DOLLARS = "the least dollars of GPUs and electricity, with the same floors"
 
 POLICIES: Mapping[str, PolicyEntry] = {

@@ -63,16 +63,16 @@ class FinishTimeFairness(SharesPolicy):
             with np.errstate(divide="ignore"):
                 return float(((waited_s + steps / steps_per_s) / isolated_s).max(initial=0.0))
 
-        last, bound, best, found = -1.0, largest_ratio(demand.fastest_steps_per_s), np.inf, np.zeros(0)
+        last, bound, best, best_shares = -1.0, largest_ratio(demand.fastest_steps_per_s), np.inf, np.zeros(0)
         while bound > last:
             shares, least = program.maximize_least(1 / (steps / (bound * isolated_s - waited_s)))
             ratio = largest_ratio(demand.rates(shares))
             if ratio <= best:
-                best, found = ratio, shares
+                best, best_shares = ratio, shares
             if best <= bound * (1 + PRECISION):
                 break
             last, bound = bound, _next_bound(bound, waited_s, isolated_s, program.prices, least)
-        return filled(program, found, steps / (best * isolated_s - waited_s)), best
+        return filled(program, best_shares, steps / (best * isolated_s - waited_s)), best
 
 
 def _next_bound(

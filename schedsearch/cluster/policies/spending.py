@@ -86,8 +86,8 @@ class MinCost(SpendingPolicy):
 
     def allocate(self, demand: Demand) -> Allocation:
         """Return the allocation; its objective is the sum of steps/s per dollar/hour."""
-        found = super().allocate(demand.without_pairs())
-        return replace(found, objective=0.0 - found.objective)
+        allocation = super().allocate(demand.without_pairs())
+        return replace(allocation, objective=0.0 - allocation.objective)
 
 
 @dataclass(frozen=True)
@@ -168,11 +168,11 @@ class MakespanWithinBudget:
             per_least = left_dollars / unit_s * SECONDS_PER_HOUR if unit_s else 0.0
             program.limit(real.dollars_per_hour, 0.0, per_least=per_least)
         shares, pace = program.maximize_least(unit_s / real.steps_left)
-        found = Allocation(real, shares, unit_s / pace)
+        allocation = Allocation(real, shares, unit_s / pace)
         hourly = np.bincount(job, real.dollars_per_hour * shares, minlength=len(real.jobs))
-        dollars = (hourly / SECONDS_PER_HOUR / found.rates).tolist()
-        self._last = {name: (steps, each) for (name, steps), each in zip(left.items(), dollars, strict=True)}
-        return found
+        dollars = (hourly / SECONDS_PER_HOUR / allocation.rates).tolist()
+        self._last = {name: (steps, cost) for (name, steps), cost in zip(left.items(), dollars, strict=True)}
+        return allocation
 
 
 @dataclass(frozen=True)
@@ -278,11 +278,11 @@ def set_floors(program: AllocationProgram, margin_s: float, min_share: float = 0
 
 def _best_rates(program: AllocationProgram) -> FloatArray:
     """Return the highest throughput that each job could have alone on the cluster, under the power cap."""
-    demand, found = program.demand, program.demand.configurations
+    demand, configs = program.demand, program.demand.configurations
     best, power_w = demand.fastest_steps_per_s.copy(), np.zeros(len(demand.jobs) + 1)
-    np.maximum.at(power_w, found.jobs, np.repeat(demand.added_power_w[:, None], 2, axis=1))
+    np.maximum.at(power_w, configs.jobs, np.repeat(demand.added_power_w[:, None], 2, axis=1))
     spare_w = demand.cluster.power_cap_w - demand.cluster.all_idle_w
     for job in np.flatnonzero(power_w[:-1] > spare_w):  # the cap may not let it run at its best all the time
-        of_job = np.where(found.jobs == job, found.steps_per_s, 0.0).sum(axis=1)
+        of_job = np.where(configs.jobs == job, configs.steps_per_s, 0.0).sum(axis=1)
         best[job] = of_job @ program.maximize(of_job)
     return best

@@ -100,13 +100,13 @@ class Hierarchical(WaterFilling):
         names = np.array([active.job.entity for active in demand.jobs])
 
         def paces(can_rise: BoolArray) -> FloatArray:
-            found = np.zeros(len(names))
+            pace = np.zeros(len(names))
             for name in dict.fromkeys(names.tolist()):
                 entity = self.entities.get(name, Entity())
                 able = np.flatnonzero((names == name) & can_rise)
                 chosen = able[:1] if entity.inside == "fifo" else able
-                found[chosen] = entity.weight * demand.weights[chosen] / demand.weights[chosen].sum()
-            return found
+                pace[chosen] = entity.weight * demand.weights[chosen] / demand.weights[chosen].sum()
+            return pace
 
         return paces
 
@@ -132,9 +132,9 @@ def water_levels(program: AllocationProgram, paces: Paces) -> Iterator[FloatArra
     while can_rise.any():
         pace = np.where(can_rise, paces(can_rise), 0.0)
         raised = np.flatnonzero(pace)
-        own = pace[raised]
-        _, gain = program.maximize_least(factors[raised] / own, raised, levels[raised] / own)
-        levels[raised] += max(gain, 0.0) * own
+        raised_pace = pace[raised]
+        _, gain = program.maximize_least(factors[raised] / raised_pace, raised, levels[raised] / raised_pace)
+        levels[raised] += max(gain, 0.0) * raised_pace
         program.set_floors(levels / factors)
         is_stuck = program.prices > NO_PRICE * program.prices.max()
         can_rise[raised[is_stuck]] = False

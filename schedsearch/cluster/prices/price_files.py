@@ -57,7 +57,7 @@ def read_market(folder: str | Path, clouds: tuple[str, ...] = ("aws", "azure")) 
         raise ClusterError(f"{folder}: has no aws_REGION.csv; add one with the price changes of a region")
     others = ((cloud, folder / f"{cloud}.csv") for cloud in CLOUDS[1:] if cloud in clouds)
     quotes = []
-    for cloud, path in (*paths, *(each for each in others if each[1].exists())):
+    for cloud, path in (*paths, *(other for other in others if other[1].exists())):
         with in_file(path, ClusterError):
             rows = csv_rows(path, "price", ClusterError, _COLUMNS[cloud])
             quotes += [_quote(cloud, row) for row in rows]

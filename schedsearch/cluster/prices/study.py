@@ -81,10 +81,10 @@ def choices(
     steps_per_dollar = speeds[offer] / prices.ranked_dollars[kept]
     best = np.zeros(prices.num_days)
     np.maximum.at(best, day, steps_per_dollar)
-    found: list[dict[int, float]] = [{} for _ in best]
-    for each in np.flatnonzero(steps_per_dollar == best[day]).tolist():
-        found[day[each]][int(offer[each])] = float(dollars[each])
-    return [*found]
+    chosen: list[dict[int, float]] = [{} for _ in best]
+    for row in np.flatnonzero(steps_per_dollar == best[day]).tolist():
+        chosen[day[row]][int(offer[row])] = float(dollars[row])
+    return [*chosen]
 
 
 def run(
@@ -191,7 +191,7 @@ class Study:
                 f"throughputs.csv: {without[0]!r} has no {baseline_gpu}_steps_per_s, of which the baseline "
                 "is; give it, or another baseline_gpu"
             )
-        days = sorted({each.time.date() for each in market if BASELINE.admits(each.offer, baseline_gpu)})
+        days = sorted({quote.time.date() for quote in market if BASELINE.admits(quote.offer, baseline_gpu)})
         start_days = days[slice(*starts)]
         if not days:
             raise ClusterError(
@@ -205,7 +205,7 @@ class Study:
         self.prices = daily_prices(market, days[-1], under)
         self.starts = tuple((day - self.prices.first).days for day in start_days)
         has_others = any(quote.offer.cloud != "aws" for quote in market)
-        self.strategies = tuple(each for each in LADDER if has_others or not each.any_cloud)
+        self.strategies = tuple(strategy for strategy in LADDER if has_others or not strategy.any_cloud)
 
     @property
     def first_and_last_start(self) -> tuple[date, date]:

@@ -1,4 +1,4 @@
-"""Options of a simulation: rounds, decisions, costs of job starts, and what is recorded."""
+"""Options of a simulation: rounds, decisions, costs of job starts, and recorded figures."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class Outcome:
             return ""
         return (
             f"{self.reason}: {wanted - done} of {wanted} jobs are not done at {self.end_s / 3600:.1f} h, "
-            f"{wanted - len(self.measured)} of them have not arrived; averages are of those that are done"
+            f"{wanted - len(self.measured)} of them have not arrived; averages are over the done jobs"
         )
 
     @cached_property
@@ -192,7 +192,7 @@ class Outcome:
         """
         jobs, cluster, busy_s = self.measured, self.cluster, self.busy_s
         none = np.array([math.nan])
-        jcts_s, ratios = (each if len(each) else none for each in (self.jcts_s, self.finish_time_ratios))
+        jcts_s, ratios = (array if len(array) else none for array in (self.jcts_s, self.finish_time_ratios))
         last_s = max((one.finish_s for one in jobs if one.is_done), default=math.nan)
         idle_s = {name: count * self.end_s - busy_s[name] for name, count in cluster.workers.items()}
         idle_j = math.fsum(power_w * idle_s[name] for name, power_w in cluster.idle_power_w.items())

@@ -301,7 +301,7 @@ class ClusterSimulation:
         self.now_s = float(end_s.max())
 
     def _carry_out(self, assignments: Sequence[Assignment], steps: FloatArray) -> FloatArray:
-        """Return the steps that jobs did of those that fit in the round, in the order of the assignments."""
+        """Return the steps that each job did in the round, at most `steps`, by assignment."""
         return steps
 
     def _wait(self) -> bool:

@@ -40,11 +40,11 @@ def envpipe(problem: ClockProblem) -> Clocks:
         time, minus_clock, energy = zip(*rows, strict=True)
         curves[name] = CostCurve(tuple(-clock for clock in minus_clock), np.array(time), np.array(energy))
     table = ModeTable.of(graph.runs, curves)
-    index = {each: i for i, each in enumerate(graph.instances)}
+    index = {instance: i for i, instance in enumerate(graph.instances)}
     neighbors = {(index[a], index[b]) for order in schedule.lane_orders for a, b in pairwise(order)}
     inside = envelope(schedule)
     least = table.energy_mj.argmin(axis=1)[table.row]  # waiting not counted; of equal ones the fastest
-    choice = np.where([each in inside for each in graph.instances], 0, least)
+    choice = np.where([instance in inside for instance in graph.instances], 0, least)
     while True:
         critical = _critical_path(graph, neighbors, table.times(choice[:, None])[:, 0])
         slower = critical[choice[critical] > 0]
@@ -78,9 +78,9 @@ def last_devices(placement: Placement) -> set[int]:
         if block.kind is Kind.F:
             depth[block.name] = 1 + max((depth.get(name, 0) for name in block.after), default=0)
     devices = {name: placement.by_name[name].devices for name in depth}
-    own = [name for name in depth if len(devices[name]) < placement.num_devices] or list(depth)
-    deepest = max((depth[name] for name in own), default=0)
-    return {device for name in own if depth[name] == deepest for device in devices[name]}
+    counted = [name for name in depth if len(devices[name]) < placement.num_devices] or list(depth)
+    deepest = max((depth[name] for name in counted), default=0)
+    return {device for name in counted if depth[name] == deepest for device in devices[name]}
 
 
 def _critical_path(graph: InstanceGraph, neighbors: set[tuple[int, int]], time_ms: Floats) -> Ints:

@@ -103,8 +103,8 @@ def exponential(curve: CostCurve) -> EnergyOf:
     def squares(log_rate: float) -> float:
         return regression(np.exp(log_rate))[0]
 
-    found = minimize_scalar(squares, bounds=np.log(_RATES), method="bounded", options={"xatol": 1e-9})
-    rate = float(np.exp(found.x))
+    optimum = minimize_scalar(squares, bounds=np.log(_RATES), method="bounded", options={"xatol": 1e-9})
+    rate = float(np.exp(optimum.x))
     _, amplitude, offset = regression(rate)
     return lambda time_ms: (
         (amplitude * np.exp(-rate * (time_ms - fastest_ms) / span_ms) + offset) * range_mj + least_mj
@@ -139,7 +139,7 @@ def energy_schedules(
     slowest = np.array([curves[name].time_ms[-1] for name in graph.runs])
     slowest_ms = np.array([problem.curves[name].time_ms[-1] for name in graph.runs])
     fastest = np.array([[curves[name].time_ms[0]] for name in graph.runs])
-    longest, shortest = (round(float(graph.makespan(each)[0])) for each in (slowest[:, None], fastest))
+    longest, shortest = (round(float(graph.makespan(times)[0])) for times in (slowest[:, None], fastest))
     lengths = range(longest, shortest - 1, -1)
     for length, plan in zip(lengths, relaxed_plans(breakpoints(graph, curves), lengths), strict=False):
         planned = np.minimum(np.rint(plan.planned_ms), slowest)

@@ -37,11 +37,11 @@ def zeus_per_stage(problem: ClockProblem) -> Iterator[Clocks]:
     schedule, runs = problem.schedule, problem.schedule.placement.runs
     steps, forward_ms = dict[int, list[int]](), dict[int, dict[int, float]]()
     for device in range(schedule.placement.num_devices):
-        own = [name for name, b in runs.items() if device in b.devices and b.stream == COMPUTE]
+        computing = [name for name, b in runs.items() if device in b.devices and b.stream == COMPUTE]
         first = [b for b in schedule.as_run(0).on(device) if b.kind is Kind.F and b.stream == COMPUTE]
         names = [schedule.run_name(block.name, 0) for block in first]
-        if own:
-            steps[device] = _clocks_of(problem, own)
+        if computing:
+            steps[device] = _clocks_of(problem, computing)
             forward_ms[device] = {
                 limit: sum(_at_most(problem, name, limit).time_ms for name in names)
                 for limit in steps[device]

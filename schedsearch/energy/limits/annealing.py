@@ -89,7 +89,7 @@ def annealed(arrays: SwitchArrays, starts: list[Ints], price_w: float) -> list[I
     typical_ms = float(np.median(arrays.time_ms[np.isfinite(arrays.time_ms)]))
     steps = min(MAX_STEPS, STEPS_OF_ONE * (len(arrays.groups) - 1), math.ceil(MAX_WORK / size))
     passes = min(max(PASSES_OF_ONE // size, MIN_PASSES), MAX_PASSES)
-    found = []
+    columns = []
     for number, column in enumerate(starts * passes):
         price, best_mj = PRICE * max(price_w, range_mj / typical_ms), np.inf
         for turn in range(ROUNDS):
@@ -103,8 +103,8 @@ def annealed(arrays: SwitchArrays, starts: list[Ints], price_w: float) -> list[I
                 column = last
             if not is_kept:
                 price *= 2
-        found.append(column)
-    return found
+        columns.append(column)
+    return columns
 
 
 @compiled
@@ -137,13 +137,13 @@ def simulate(a: SwitchArrays, column: Ints, start: Floats, end: Floats) -> tuple
         begin, since = -1.0, -1.0  # a first stretch that follows nothing, and a last one, may be short
         for k in range(low, high):
             before = a.order[k - 1 if k > low else high - 1 if a.back_to_back else low]
-            own = a.order[k]
-            if column[before] != column[own]:
+            here = a.order[k]
+            if column[before] != column[here]:
                 if since < 0:
-                    begin = start[own]
+                    begin = start[here]
                 else:
-                    over += max(0.0, a.dwell_ms - (start[own] - since))
-                since = start[own]
+                    over += max(0.0, a.dwell_ms - (start[here] - since))
+                since = start[here]
         if a.back_to_back and since >= 0:
             over += max(0.0, a.dwell_ms - (begin + length - since))
     return length, over

@@ -94,12 +94,12 @@ class PeriodicSchedule:
             return (ClockGroup("cooldown", name, 0, 0),)
         turn, slot = divmod(micro_batch, self.repetend.micro_batches)
         at, last = self.round(instance), self.num_rounds(num_micro_batches) - 1
-        found = []
+        clock_groups = []
         if at < self.repetend.in_flight - 1 + self.free_rounds:
-            found.append(ClockGroup("warmup", name, slot, turn))
+            clock_groups.append(ClockGroup("warmup", name, slot, turn))
         if at > last - self.free_rounds:
-            found.append(ClockGroup("cooldown", name, slot, last - turn))
-        return tuple(found) or (ClockGroup("steady", name, slot, 0),)
+            clock_groups.append(ClockGroup("cooldown", name, slot, last - turn))
+        return tuple(clock_groups) or (ClockGroup("steady", name, slot, 0),)
 
 
 class Folded(NamedTuple):

@@ -136,9 +136,9 @@ def periodic_plan(
         near = _neighbors(timing.curves[group].time_ms, float(relaxed.planned_ms[group]))
         ways = []
         for fixed[group] in near:
-            found = relaxed if len(near) == 1 else min_energy(timing.fixed(fixed), deadline_ms)
-            if found is not None:
-                ways.append((found.energy_mj, int(fixed[group]), found))
+            times = relaxed if len(near) == 1 else min_energy(timing.fixed(fixed), deadline_ms)
+            if times is not None:
+                ways.append((times.energy_mj, int(fixed[group]), times))
         fixed[group] = -1
         if ways:
             _, fixed[group], relaxed = min(ways, key=lambda way: way[0])

@@ -63,8 +63,8 @@ def capped_plan(schedule: Schedule, profile: Profile, frontier: Frontier, power_
         )
     min_ms = problem.bound.min_time_ms(power_cap_w)
     made = compute_frontier(schedule, profile, 1, [min_ms * stretch for stretch in STRETCHES])
-    found = [_with_wait(plan, power_cap_w, problem.waiting_w, min_ms) for plan in made.plans + frontier.plans]
-    kept = [capped for capped in found if capped is not None]
+    plans = [_with_wait(plan, power_cap_w, problem.waiting_w, min_ms) for plan in made.plans + frontier.plans]
+    kept = [capped for capped in plans if capped is not None]
     if not kept:
         raise EnergyError(
             "power_cap_w: is kept by no plan that was found, since devices wait at more after their last "

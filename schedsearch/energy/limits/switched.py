@@ -113,21 +113,21 @@ def plan_under_limits(
         tried.append(problem.at_one_clock())
         tried += annealed(problem.arrays, tried, price_w)
     for column in tried:
-        found, over_ms = problem.simulated(column)
+        iteration, over_ms = problem.simulated(column)
         if over_ms <= 0:
-            kept.append((found.energy_mj - problem.waiting_w * found.time_ms, column, found))
+            kept.append((iteration.energy_mj - problem.waiting_w * iteration.time_ms, column, iteration))
     if not kept:
         which = "no plan that was found" if problem.group is None else "no plan that repeats and was found"
         raise EnergyError(
             f"deadline_ms: {deadline_ms:.12g} is kept by {which} under a dwell of {limits.dwell_ms:g} ms and "
             f"{limits.latency_ms:g} ms per change of clock; give more time"
         )
-    effective_mj, column, found = min(kept, key=lambda each: each[0])
+    effective_mj, column, iteration = min(kept, key=lambda candidate: candidate[0])
     (clocks,) = clocks_by_block(problem.graph, problem.clock_mhz[column][:, None])
-    plan = simulated_plan(clocks, found, problem.bound.at(found.time_ms))
+    plan = simulated_plan(clocks, iteration, problem.bound.at(iteration.time_ms))
     schedule, energy_mj = problem.schedule, effective_mj + waiting_mj
     changes = ClockChanges(
-        found, num_clock_changes(schedule, clocks), changes_per_iteration(schedule, clocks)
+        iteration, num_clock_changes(schedule, clocks), changes_per_iteration(schedule, clocks)
     )
     bound_mj = proved(min_effective_mj(problem) + waiting_mj, energy_mj)
     return column, SwitchedPlan(plan, limits, changes, free, deadline_ms, energy_mj, bound_mj)
@@ -144,7 +144,7 @@ def min_effective_mj(problem: SwitchingProblem) -> float:
     relaxed = (min_energy(timing, ms) for ms in lengths_ms)
     prices = [times.edge_price for times in relaxed if times is not None]
     means = [np.mean(prices[:count], axis=0) for count in range(2, len(prices) + 1)]
-    bounds += [bound_at_prices(problem, each) for each in (*prices, *means)]
+    bounds += [bound_at_prices(problem, price) for price in (*prices, *means)]
     return max(bounds)
 
 
@@ -162,11 +162,11 @@ def bound_at_prices(problem: SwitchingProblem, edge_price_w: Floats) -> float:
     outflow = np.bincount(graph.tail, edge_price_w, minlength=size)
     until_end = np.maximum(inflow - outflow, 0.0)
     price = outflow + until_end
-    found = float(edge_price_w @ graph.delay_ms) - problem.latest_ms * float(until_end.sum())
-    found += float((price - inflow) @ earliest)
+    bound = float(edge_price_w @ graph.delay_ms) - problem.latest_ms * float(until_end.sum())
+    bound += float((price - inflow) @ earliest)
     times = np.nan_to_num(arrays.time_ms[arrays.row], posinf=0.0)
     shares = np.bincount(np.concatenate(problem.waiting.orders), minlength=size)
-    each = (arrays.energy_mj[arrays.row] + price[:, None] * times) / np.maximum(shares, 1)[:, None]
+    cost = (arrays.energy_mj[arrays.row] + price[:, None] * times) / np.maximum(shares, 1)[:, None]
     # what the quickest change between neighbours costs, shared among the devices where they are neighbours
     others = ~np.eye(len(problem.clock_mhz), dtype=np.bool_)
     latency_ms = arrays.latency_ms[others].min(initial=problem.limits.latency_ms)
@@ -177,8 +177,8 @@ def bound_at_prices(problem: SwitchingProblem, edge_price_w: Floats) -> float:
         if len(order):
             change = [dear.get(pair, 0.0) / number[pair] for pair in pairwise(order.tolist())]
             windows = earliest[order], latest[order], problem.limits.dwell_ms * (1 - TIME_TOLERANCE)
-            found += _least_of_order(each[order], change, *windows)
-    return found
+            bound += _least_of_order(cost[order], change, *windows)
+    return bound
 
 
 def _least_of_order(

@@ -93,12 +93,12 @@ class ClockChanges(NamedTuple):
 
     Attributes:
         simulation: When each block starts, with the waits for changes of clock.
-        own: Changes of clock within the iteration, for each device.
+        within: Changes of clock within the iteration, for each device.
         per_iteration: The same with that to the next iteration's first clock.
     """
 
     simulation: ClockedIteration
-    own: tuple[int, ...]
+    within: tuple[int, ...]
     per_iteration: tuple[int, ...]
 
 
@@ -178,13 +178,13 @@ class SwitchingProblem(ClockProblem):
         took = (end - start)[:, None]
         above_mj, after_w = waiting.of_all(start[:, None], took, clock, np.array([length_ms]))
         used_mj = float(arrays.energy_mj[arrays.row, column].sum()) + float(above_mj[0])
-        found = ClockedIteration(
+        iteration = ClockedIteration(
             dict(zip(self.graph.instances, start.tolist(), strict=True)),
             length_ms,
             used_mj + self.waiting_w * length_ms,
             None if waiting.is_even else self.waiting_w + float(after_w[0]),
         )
-        return found, over_ms
+        return iteration, over_ms
 
     def at_one_clock(self) -> Ints:
         """Return the lowest clock that all blocks can have under the limits, or else each block's fastest."""

@@ -57,7 +57,7 @@ def _hulls(placement: Placement, profile: Profile) -> dict[str, tuple[Floats, Fl
     hulls = {}
     for block in placement.blocks:
         of = [curves[run] for run, other in placement.runs.items() if other.name == block.name]
-        is_left_out = any(not each.time for each in placement.alternatives(block.name))
+        is_left_out = any(not alternative.time for alternative in placement.alternatives(block.name))
         time = np.concatenate([*(curve.time_ms for curve in of), [0.0] * is_left_out])
         energy = np.concatenate([*(curve.energy_mj for curve in of), [0.0] * is_left_out])
         best = undominated(time, energy)

@@ -93,7 +93,7 @@ class OrderChoice:
     @property
     def plan(self) -> FrequencyPlan:
         """Return the chosen schedule's plan."""
-        assert self.best.plan is not None, "only what has a plan is chosen"
+        assert self.best.plan is not None, "only orders with a plan are chosen"
         return self.best.plan
 
     @property
@@ -116,9 +116,9 @@ def relaxed(
     if problem.span_ms[0] > deadline_ms * (1 + TIME_TOLERANCE):
         return math.inf, {}
     plan = next(relaxed_plans(breakpoints(problem.graph, problem.curves), [deadline_ms]))
-    each, graph = problem.graph.instances, problem.graph
+    instances, graph = problem.graph.instances, problem.graph
     edges = zip(graph.tail.tolist(), graph.head.tolist(), plan.edge_price_w.tolist(), strict=True)
-    price = {(each[tail], each[head]): price for tail, head, price in edges}
+    price = {(instances[tail], instances[head]): price for tail, head, price in edges}
     return plan.energy_mj + problem.waiting_w * deadline_ms, price
 
 
@@ -161,34 +161,34 @@ def best_order(
         INTERRUPTS.raise_if_seen()
         return effort.is_over
 
-    def planned(each: RatedOrder) -> RatedOrder:
-        effort.spend(PLAN_WORK + 2 * _work_of(each.schedule))
-        problem = ClockProblem(each.schedule, profile)
+    def planned(order: RatedOrder) -> RatedOrder:
+        effort.spend(PLAN_WORK + 2 * _work_of(order.schedule))
+        problem = ClockProblem(order.schedule, profile)
         plan = plan_for(problem, deadline_ms, PLAN_WORK)
         if plan is None:
-            return each
+            return order
         after_w = problem.waiting_w if plan.waiting_w is None else plan.waiting_w
         energy_mj = plan.energy_mj + after_w * max(deadline_ms - plan.time_ms, 0.0)
-        return replace(each, plan=plan, energy_mj=energy_mj)
+        return replace(order, plan=plan, energy_mj=energy_mj)
 
     def min_mj() -> float:
-        return min(each.energy_mj for each in judged) * (1 - TOLERANCE)
+        return min(order.energy_mj for order in judged) * (1 - TOLERANCE)
 
     with INTERRUPTS.answered() as ending:
         for i, schedule in enumerate(candidates):
             bound_mj, _ = relaxed(validate(schedule), profile, deadline_ms)
             effort.spend(_work_of(schedule))
-            each = RatedOrder(schedule, i, False, bound_mj)
-            judged.append(planned(each) if i == 0 else each)
+            order = RatedOrder(schedule, i, False, bound_mj)
+            judged.append(planned(order) if i == 0 else order)
             on_progress("orders", i + 1, i + 1)
             if is_over():
                 break
-        for each in sorted(judged[1:], key=lambda each: each.lower_bound_mj)[:max_plans]:
-            if each.lower_bound_mj >= min_mj() or (is_over() and min_mj() < math.inf):
+        for order in sorted(judged[1:], key=lambda order: order.lower_bound_mj)[:max_plans]:
+            if order.lower_bound_mj >= min_mj() or (is_over() and min_mj() < math.inf):
                 break
-            judged[each.candidate] = planned(each)
-        by_bound = sorted(judged, key=lambda each: each.lower_bound_mj)
-        starts = [each for each in by_bound[:_STARTS] if each.lower_bound_mj < math.inf]
+            judged[order.candidate] = planned(order)
+        by_bound = sorted(judged, key=lambda order: order.lower_bound_mj)
+        starts = [order for order in by_bound[:_STARTS] if order.lower_bound_mj < math.inf]
         done = 0
         for left, start in zip(range(len(starts), 0, -1), starts, strict=True):
             if done >= max_swaps or is_over():
@@ -207,17 +207,17 @@ def best_order(
                 judged.append(planned(better))
     if not judged and not ending.interrupted:
         raise EnergyError("candidates: there are none; give at least one schedule")
-    best = min(judged, key=lambda each: each.energy_mj, default=None)
+    best = min(judged, key=lambda order: order.energy_mj, default=None)
     if best is None or best.plan is None:
         if ending.interrupted:
             raise KeyboardInterrupt
-        ms = min(ClockProblem(each.schedule, profile).span_ms[0] for each in judged)
+        ms = min(ClockProblem(order.schedule, profile).span_ms[0] for order in judged)
         raise EnergyError(
             f"deadline_ms: {deadline_ms:.12g} cannot be kept by any of {len(judged)} "
             f"schedules; the shortest takes {ms:.6g} ms at the highest clocks, give at least that"
         )
     # of equals the first
-    best = next(each for each in judged if each.energy_mj * (1 - TOLERANCE) <= best.energy_mj)
+    best = next(order for order in judged if order.energy_mj * (1 - TOLERANCE) <= best.energy_mj)
     bound_mj = proved(any_order_mj(best.schedule, profile, deadline_ms), best.energy_mj)
     return OrderChoice(best, deadline_ms, tuple(judged), bound_mj, ending.interrupted)
 

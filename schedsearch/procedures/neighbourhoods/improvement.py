@@ -219,7 +219,7 @@ class Improvement:
         if not self.objective.one_clock or placement.optimizer_blocks or has_many:
             return
         self.move = "states"
-        found = min_makespan(
+        result = min_makespan(
             placement,
             self.best.num_micro_batches,
             at_most=self.best.makespan - 1,
@@ -228,11 +228,11 @@ class Improvement:
             max_states=int(first.work_of_states * more**2 / _WORK_OF_STATE),
             on_progress=self._raise_bound,
         )
-        if found is not None:
-            self.effort.spend(found.states * _WORK_OF_STATE)
-            self._raise_bound(min(found.bound, self.value))
-            if found.schedule is not None:
-                self._keep(found.schedule)
+        if result is not None:
+            self.effort.spend(result.states * _WORK_OF_STATE)
+            self._raise_bound(min(result.bound, self.value))
+            if result.schedule is not None:
+                self._keep(result.schedule)
 
     def _step(self, move: str, take: Callable[[], Neighbourhood], aim: Aim, work: float) -> None:
         """Ask a neighbourhood's model for starts and a bound, and keep a better schedule and a better bound.

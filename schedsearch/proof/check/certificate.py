@@ -70,11 +70,11 @@ class RepetendLimits:
 
     def on(self, placement: Placement) -> Placement:
         """Return the repeating part of a placement, with no more memory than the limit."""
-        each = placement.per_micro_batch
+        plain = placement.per_micro_batch
         if self.memory is None:
-            return each
+            return plain
         most = self.memory
-        return each.with_memory(min(most, c) for c in each.memory or (most,) * each.num_devices)
+        return plain.with_memory(min(most, c) for c in plain.memory or (most,) * plain.num_devices)
 
     def in_words(self, placement: Placement) -> str:
         """Return the limits in words, with times in ms; empty without limits."""
@@ -139,9 +139,9 @@ class Certificate:
     def min_period(self, micro_batches: int) -> int:
         """Return the least whole period that the reasons leave open for a number of micro-batches."""
         period = max(1, math.ceil(self.universal_bound * micro_batches))
-        refuted = {each.period for each in self.refutations if each.micro_batches == micro_batches}
+        refuted = {reason.period for reason in self.refutations if reason.micro_batches == micro_batches}
         if self.limits.keep_monotone:
-            return max([period, *(each + 1 for each in refuted)])
+            return max([period, *(ticks + 1 for ticks in refuted)])
         while period in refuted:
             period += 1
         return period
@@ -154,7 +154,7 @@ def certificate_to_dict(certificate: Certificate) -> dict[str, Any]:
         "micro_batches_per_repetend": list(certificate.sizes),
         "period_bound": plain(certificate.period_bound),
         "limits": plain(certificate.limits, defaults=False),
-        "reasons": [{"reason": each.name, **plain(each, defaults=False)} for each in reasons],
+        "reasons": [{"reason": reason.name, **plain(reason, defaults=False)} for reason in reasons],
     }
 
 
@@ -174,6 +174,6 @@ def certificate_from_dict(data: object, placement: Placement, repetend: Repetend
         top["micro_batches_per_repetend"].typed(tuple[int, ...]),
         repetend,
         top["period_bound"].typed(Fraction),
-        tuple(each.record(kinds[each["reason"].choice(tuple(kinds))], ("reason",)) for each in reasons),
+        tuple(reason.record(kinds[reason["reason"].choice(tuple(kinds))], ("reason",)) for reason in reasons),
         top["limits"].record(RepetendLimits),
     )

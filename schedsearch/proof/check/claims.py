@@ -133,11 +133,11 @@ def _check_form(certificate: Certificate) -> None:
     for what, numbers in (("start", repetend.start), ("ahead", repetend.modulo_stage)):
         if set(numbers) != set(repetend.placement.by_name):
             raise CertificateError(f"repetend: '{what}' is not for just the blocks of the placement")
-        for name, each in numbers.items():
-            if len(each) != repetend.micro_batches:
+        for name, row in numbers.items():
+            if len(row) != repetend.micro_batches:
                 raise CertificateError(f"repetend: '{what}' of {name} is not one for each micro-batch")
-            if min(each) < 0 or (what == "start" and max(each) >= repetend.period):
-                raise CertificateError(f"repetend: '{what}' of {name} is out of its range: {list(each)}")
+            if min(row) < 0 or (what == "start" and max(row) >= repetend.period):
+                raise CertificateError(f"repetend: '{what}' of {name} is out of its range: {list(row)}")
 
 
 def _check_repetend(certificate: Certificate) -> CheckedClaim:
@@ -158,8 +158,8 @@ def _check_repetend(certificate: Certificate) -> CheckedClaim:
         _validate_rounds(replace(repetend, placement=certificate.limits.on(certificate.placement)))
     except InvalidScheduleError as error:
         raise CertificateError(f"repetend: is not valid; {error.reason}") from None
-    each = certificate.in_ms(certificate.period)
-    return CheckedClaim(f"repetend: {facts}, {each} each; every round is valid")
+    period = certificate.in_ms(certificate.period)
+    return CheckedClaim(f"repetend: {facts}, {period} each; every round is valid")
 
 
 def _validate_rounds(repetend: Repetend) -> None:
@@ -196,10 +196,10 @@ def _is_refuted(
         return None
     from schedsearch.proof.check.refutation import find_starts  # loads Z3
 
-    found, first, chosen = find_starts(placement, size, period, time_limit_s, limits.span, limits.latency)
-    if found:
+    exists, first, chosen = find_starts(placement, size, period, time_limit_s, limits.span, limits.latency)
+    if exists:
         _validate_rounds(Repetend.from_first_starts(placement, size, period, first, chosen))
-    return None if found is None else not found
+    return None if exists is None else not exists
 
 
 def _meets_bound(certificate: Certificate) -> bool:
@@ -279,8 +279,8 @@ def check_span_bound(certificate: Certificate, bound: int, time_limit_s: float) 
     text = f"span_bound: no repetend of this period has a span below {certificate.in_ms(bound)}"
     if bound <= critical_path(certificate.placement):
         return CheckedClaim(f"{text}; by adding up")
-    own = RepetendLimits(latency=repetend.latency, memory=max(repetend.peak_memory))
-    for limits, condition in ((certificate.limits, ""), (own, ", with as little memory and latency")):
+    reached = RepetendLimits(latency=repetend.latency, memory=max(repetend.peak_memory))
+    for limits, condition in ((certificate.limits, ""), (reached, ", with as little memory and latency")):
         shorter, size = replace(limits, span=bound - 1), repetend.micro_batches
         shown = _is_refuted(certificate.placement, size, repetend.period, shorter, time_limit_s / 2)
         if shown is not False:

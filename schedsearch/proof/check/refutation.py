@@ -51,8 +51,8 @@ def find_starts(
     encoding.respect_memory()
     encoding.keep_span_and_latency(span, latency)
     encoding.order_micro_batches()
-    found = verdict(encoding.solver, time_limit_s)
-    return (True, *encoding.answer()) if found == "sat" else (False if found == "unsat" else None, {}, ())
+    outcome = verdict(encoding.solver, time_limit_s)
+    return (True, *encoding.answer()) if outcome == "sat" else (False if outcome == "unsat" else None, {}, ())
 
 
 def verdict(solver: Any, time_limit_s: float) -> str:
@@ -62,10 +62,10 @@ def verdict(solver: Any, time_limit_s: float) -> str:
         KeyboardInterrupt: Ctrl-C reached Z3, which does not tell Python of it.
     """
     solver.set("timeout", max(1, int(time_limit_s * 1000)))
-    found = str(solver.check())
-    if found == "unknown" and "interrupted" in solver.reason_unknown():
+    outcome = str(solver.check())
+    if outcome == "unknown" and "interrupted" in solver.reason_unknown():
         raise KeyboardInterrupt
-    return found
+    return outcome
 
 
 class _Encoding:
@@ -182,7 +182,7 @@ class _Encoding:
         model = self.solver.model()
         chosen: list[Chosen] = [
             tuple(
-                next(k for k, each in enumerate(of) if z3.is_true(model.eval(each, True))) for of in several
+                next(k for k, mode in enumerate(of) if z3.is_true(model.eval(mode, True))) for of in several
             )
             for several in self.choices
         ]

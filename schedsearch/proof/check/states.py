@@ -99,11 +99,11 @@ class HeldLimit:
     @property
     def weight(self) -> dict[str, int]:
         """Change of the sum at a start of each block."""
-        found: dict[str, int] = {}
+        changes: dict[str, int] = {}
         for first, second, amount in self.between:
-            found[first] = found.get(first, 0) + amount
-            found[second] = found.get(second, 0) - amount
-        return found
+            changes[first] = changes.get(first, 0) + amount
+            changes[second] = changes.get(second, 0) - amount
+        return changes
 
     def is_shown(self, placement: Placement, time_limit_s: float) -> bool | None:
         """Return whether every state keeps the limit; None if checking takes too long.
@@ -130,7 +130,7 @@ class HeldLimit:
         weights = [weight[step.name] for step in walk.steps]
         units = walk.memory[device]
         for group in walk.components:
-            if any(sum(each[i] for i in group) for each in (weights, units)):
+            if any(sum(amounts[i] for i in group) for amounts in (weights, units)):
                 names = ", ".join(sorted(walk.steps[i].name for i in group))
                 raise ValueError(f"weights or memory of {names} do not sum to 0")
         deadline = time.monotonic() + time_limit_s
@@ -170,14 +170,14 @@ class HeldLimit:
         free, weight, solver = placement.free_memory[self.device], self.weight, z3.SolverFor("QF_LIA")
         starts = [z3.Int(step.name) for step in walk.steps]
         number = {step.name: i for i, step in enumerate(walk.steps)}
-        held = z3.Sum([units * each for units, each in zip(walk.memory[self.device], starts, strict=True)])
+        held = z3.Sum([units * count for units, count in zip(walk.memory[self.device], starts, strict=True)])
         weighed = z3.Sum([weight[name] * starts[i] for name, i in number.items()])
         solver.add(held <= free)
         solver.add([starts[j] >= starts[i] for i, after in enumerate(walk.after) for j in after])
         above = [weighed > self.limit]
         for block in placement.on(self.device):
-            own, limit = weight.get(block.name, 0), self.limit - self.spare.get(block.name, 0)
-            runs = [held + block.memory_on(self.device) + block.transient <= free, weighed + own > limit]
+            added, limit = weight.get(block.name, 0), self.limit - self.spare.get(block.name, 0)
+            runs = [held + block.memory_on(self.device) + block.transient <= free, weighed + added > limit]
             if (i := number.get(block.name)) is not None:
                 runs += [starts[j] > starts[i] for j in walk.after[i]]
             above.append(z3.And(runs))
@@ -298,13 +298,13 @@ class _Walk:
         for i in chosen:
             counts[i] += 1
             rest[i] = self.steps[i].time
-        ticks, progress = min(each for each in rest if each), 0
+        ticks, progress = min(filter(None, rest)), 0
         for component in self.components:
             behind = min(counts[i] for i in component)
             progress += behind
             for i in component:
                 counts[i] -= behind
-        return (tuple(counts), tuple(max(0, each - ticks) for each in rest)), ticks, progress, chosen
+        return (tuple(counts), tuple(max(0, n - ticks) for n in rest)), ticks, progress, chosen
 
 
 def _has_potentials(walk: _Walk, period: Fraction, deadline: float) -> bool | None:

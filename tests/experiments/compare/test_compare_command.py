@@ -186,7 +186,7 @@ def test_a_batch_of_lengths_in_several_orders(command, stages: Path, tmp_path: P
             "search.length_rules: 'a.csv' is not used; give search.micro_batches",
         ),
         (["search.replicas=2"], "search.replicas: 2 is not used; give search.micro_batches, or leave it out"),
-        (["search.micro_batches={lengths}"], "has lengths, and nothing says what blocks take of them; give"),
+        (["search.micro_batches={lengths}"], "has lengths, but block times per length are missing; give"),
         (
             ["search.micro_batches={lengths}", "search.method=tessel"],
             "search.method: 'tessel' is not for micro",

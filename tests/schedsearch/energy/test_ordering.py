@@ -17,7 +17,7 @@ from schedsearch.baselines import gpipe, one_f_one_b
 from schedsearch.energy import EnergyError, all_maximum_clocks, compute_frontier, simulate_at_clocks
 from schedsearch.energy.orders.any_order import any_order_mj
 from schedsearch.energy.orders.ordering import OrderChoice, best_order, relaxed, swapped
-from schedsearch.procedures.alternatives import orders_of
+from schedsearch.procedures.alternatives import order_key
 from schedsearch.schedule import Schedule, as_soon_as_possible
 from schedsearch.validate import InvalidScheduleError, validate
 
@@ -59,11 +59,11 @@ def neighborhood(schedule: Schedule) -> Iterator[Schedule]:
 
 def all_orders(schedule: Schedule) -> list[Schedule]:
     """Every order that swaps of neighbors lead to."""
-    found = {orders_of(schedule): schedule}
+    found = {order_key(schedule): schedule}
     fresh = [schedule]
     while fresh:
-        fresh = [other for each in fresh for other in neighborhood(each) if orders_of(other) not in found]
-        found |= {orders_of(each): each for each in fresh}
+        fresh = [other for each in fresh for other in neighborhood(each) if order_key(other) not in found]
+        found |= {order_key(each): each for each in fresh}
     return list(found.values())
 
 

@@ -70,7 +70,7 @@ def check(
     assert found.changes.simulation.start_ms == pytest.approx(start)
     assert time <= deadline * (1 + 1e-8)
     assert shortest_stretch(schedule, plan.clock_mhz, start, time, back) >= limits.dwell_ms * (1 - 1e-8)
-    assert found.changes.own == num_clock_changes(schedule, plan.clock_mhz)
+    assert found.changes.within == num_clock_changes(schedule, plan.clock_mhz)
     assert found.changes.per_iteration == changes_per_iteration(schedule, plan.clock_mhz)
     waiting_w = profile.blocking_power_w * schedule.placement.num_devices
     until_deadline = energy + waiting_w * (deadline - time)
@@ -111,7 +111,7 @@ def test_keeps_every_limit(dwell: float, latency: float, shape: str, slowdown: f
     assert found.plan.energy_mj <= frontier.all_maximum.energy_mj * (1 + 1e-9)
     if dwell > 1e5:
         most = 0 if back else 2  # a first and a last stretch, which have no other end
-        assert max(found.changes.own) <= most
+        assert max(found.changes.within) <= most
 
 
 @pytest.mark.parametrize("power", [60.0, ((600, 50.0), (1000, 62.0), (1410, 90.0))])
@@ -186,9 +186,9 @@ def test_blocks_without_a_common_clock() -> None:
     with pytest.raises(EnergyError, match="is kept by no plan that was found under a dwell of 0 ms and 4 ms"):
         switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 4.0), 3 * 14.0)
     found = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 4.0), 3 * 14.0 + 6 * 4.0)
-    assert (found.changes.own, found.changes.per_iteration) == ((5,), (6,))
+    assert (found.changes.within, found.changes.per_iteration) == ((5,), (6,))
     once = SwitchingLimits(0.0, 4.0, back_to_back=False)
-    assert switched_plan(schedule, profile, frontier, once, 3 * 14.0 + 5 * 4.0).changes.own == (5,)
+    assert switched_plan(schedule, profile, frontier, once, 3 * 14.0 + 5 * 4.0).changes.within == (5,)
     deadline = 3 * 18.0 + 2.0
     found = switched_plan(schedule, profile, frontier, SwitchingLimits(0.0, 2.0), deadline)
     free = frontier.energy_next_to(frontier.at(deadline), deadline)

@@ -62,8 +62,8 @@ def test_nothing_is_faster_than_the_best(
     every = [makespan_ms(each, model, m, transfer_ms) for each in all_layouts(model, num_devices, num_chunks)]
     assert row.status == PROVED
     assert row.iteration_ms == row.bound_ms == min(every)
-    assert row.found is not None
-    assert makespan_ms(row.found, model, m, transfer_ms) == row.iteration_ms
+    assert row.pipeline is not None
+    assert makespan_ms(row.pipeline, model, m, transfer_ms) == row.iteration_ms
 
 
 @pytest.mark.parametrize(

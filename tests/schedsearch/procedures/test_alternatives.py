@@ -7,7 +7,7 @@ from itertools import islice
 from placements.shapes import m_shape, nn_shape, v_shape
 from schedsearch.core.objective import Objective
 from schedsearch.metrics import peak_memory
-from schedsearch.procedures.alternatives import orders_of, reached, schedules_of_equal_period
+from schedsearch.procedures.alternatives import order_key, reached, schedules_of_equal_period
 from schedsearch.searches.search import search
 from schedsearch.validate import validate
 
@@ -20,7 +20,7 @@ def test_candidates_differ_and_have_the_period_of_the_search() -> None:
     assert 1 < len(found) <= 6
     assert found[0].schedule == result.schedule
     assert found[0].origin == "search"
-    assert len({orders_of(each.schedule) for each in found}) == len(found)
+    assert len({order_key(each.schedule) for each in found}) == len(found)
     for each in found:
         assert validate(each.schedule).placement == placement
         assert each.schedule.num_micro_batches == 6

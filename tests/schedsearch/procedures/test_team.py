@@ -16,7 +16,7 @@ from placements.shapes import m_shape, nn_shape, v_shape
 from schedsearch.core import team
 from schedsearch.core.answer import Answer, EndedBy, SearchError, SearchProgress, Status
 from schedsearch.core.objective import Objective
-from schedsearch.procedures.team_search import best_of, value_of
+from schedsearch.procedures.team_search import best_of, objective_value
 from schedsearch.schedule_file import schedule_to_dict
 from schedsearch.searches.search import search
 from schedsearch.unequal.micro_batches import MicroBatchRow, unequal_batch
@@ -27,7 +27,7 @@ OPEN = nn_shape(8).with_memory(8)
 
 
 def values(answer: Answer) -> list[float]:
-    return [value_of(answer, each) for each in (Objective.PERIOD, Objective.MAKESPAN)]
+    return [objective_value(answer, each) for each in (Objective.PERIOD, Objective.MAKESPAN)]
 
 
 def test_two_workers_end_the_same_twice_and_no_worse_than_one() -> None:

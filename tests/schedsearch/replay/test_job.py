@@ -6,7 +6,7 @@ import pytest
 from made_up_job_traces import table
 
 from schedsearch.replay.job import job_of
-from schedsearch.replay.pipeline import job_pipeline, orders_of
+from schedsearch.replay.pipeline import job_pipeline, measured_orders
 from schedsearch.traces.table import Span, TraceError, TraceTable
 
 
@@ -93,7 +93,7 @@ def test_a_pipeline_has_messages_memory_and_speeds() -> None:
     assert {(a, b): t for a, b, t in pipeline.placement.transfer} == {("F0", "F1"): 500, ("B1", "B0"): 500}
     assert pipeline.placement.memory == (2, 1)
     assert pipeline.speeds[1]["F0"] / pipeline.speeds[0]["F0"] == pytest.approx(1.5, rel=0.01)
-    order = orders_of(job.steps[3][0], job.device)
+    order = measured_orders(job.steps[3][0], job.device)
     assert order[1][:3] == (("F1", 0), ("B1", 0), ("F1", 1))
 
 

@@ -136,7 +136,7 @@ def test_the_least_is_that_of_a_dense_program(seed: int) -> None:
 
 
 def test_wrong_clusters_and_jobs_are_refused() -> None:
-    with pytest.raises(ClusterError, match="not above what idle GPUs alone draw, 100 W"):
+    with pytest.raises(ClusterError, match="not above the power of idle GPUs, 100 W"):
         two_speeds(cap_w=90.0, idle_w=50.0)
     with pytest.raises(ClusterError, match="other_scale_factors"):
         Job("one", "any", 1.0, 1, other_scale_factors=(1,))

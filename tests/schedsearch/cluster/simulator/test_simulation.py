@@ -232,7 +232,7 @@ def test_stopping_in_time_says_what_is_missing() -> None:
     assert outcome.end_s == 720
     assert outcome.missing == (
         "stopped at stop_at_s=500.0: 2 of 2 jobs are not done at 0.2 h, 1 of them have not arrived; averages "
-        "are of those that are done"
+        "are over the done jobs"
     )
     assert outcome.figures["slo_violations"] == 1
 
