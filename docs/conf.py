@@ -70,8 +70,8 @@ class Options(SphinxDirective):
         for path in EXPERIMENTS.glob("*/*options.py"):
             self.env.note_dependency(str(path))
         command, *groups = self.arguments
-        parsed = self.parse_text_to_nodes("\n\n".join(tables(command, groups)))
-        return [nodes.container("", *parsed, classes=["options"])]
+        found = self.parse_text_to_nodes("\n\n".join(tables(command, groups)))
+        return [nodes.container("", *found, classes=["options"])]
 
 
 class TableOf(SphinxDirective):

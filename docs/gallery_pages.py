@@ -41,8 +41,8 @@ def make_pages() -> None:
     with ThreadPoolExecutor(2) as pool:
         made = [pool.submit(_make_page, path, changed) for path in sorted(NOTEBOOKS.glob("*.py"))]
         made.append(pool.submit(_make_report, changed))
-    for future in made:
-        future.result()
+    for each in made:
+        each.result()
 
 
 def card(name: str, sentence: str) -> str:
@@ -68,8 +68,7 @@ def _make_page(path: Path, changed: float) -> None:
         NotebookClient(notebook, timeout=None, resources={"metadata": {"path": folder}}).execute()
     for cell in notebook.cells:
         if "outputs" in cell:
-            # No progress bars.
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]  # no progress bars
     place = {"output_files_dir": path.stem, "unique_key": path.stem}
     text, resources = MarkdownExporter().from_notebook_node(notebook, place)
     shutil.rmtree(MADE / path.stem, ignore_errors=True)
