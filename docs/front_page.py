@@ -77,7 +77,7 @@ def memory_by_hand(num_micro_batches: int) -> tuple[str, float]:
 def memory_case(work_limit: float = 60) -> tuple[Case, dict[str, float]]:
     """Search modes and order; return the times of a micro-batch in steady state too.
 
-    By hand that is what sixteen more micro-batches add, divided by sixteen.
+    By hand: the time that sixteen more micro-batches add, divided by sixteen.
     """
     placement = read_placement(MEASURED / "llama3_8b_40gib.yaml")
     answer = search(placement, 16, work_limit=work_limit)
@@ -93,7 +93,7 @@ def memory_case(work_limit: float = 60) -> tuple[Case, dict[str, float]]:
 
 
 def sequences_case(work_limit: float = 20) -> Case:
-    """Search who gets which sequence, and the order on each replica."""
+    """Search the replica of each sequence, and the order on each replica."""
     stages = read_stages(MEASURED / "llama3_8b.yaml")
     files = MEASURED / "llama3_8b_lengths.csv", None, MEASURED / "llama3_8b_length_rules.csv"
     model = UnequalModel(read_chains(stages, *files), replicas=2)

@@ -1,4 +1,4 @@
-"""The page of measured runs: how far predictions are off, and what a choice by them costs.
+"""The page of measured runs: how far predictions are off, and the cost of a choice by them.
 
 ``python docs/is_it_right.py FOLDER[:RUN] ...`` predicts the tables of folders anew, records the board's rows
 in ``experiments/reproduce/results/board.json``, and writes the page's table from them.
@@ -27,7 +27,7 @@ RECORD = FOLDER / "board.json"
 _BEGIN, _END = "<!-- board -->\n", "<!-- end of the board -->\n"
 
 
-def rows_of(folder: Path, calibrate: str | None = None) -> Iterator[dict[str, Any]]:
+def folder_rows(folder: Path, calibrate: str | None = None) -> Iterator[dict[str, Any]]:
     """Yield the board's rows of a folder's tables; with a run, the row of its table after a calibration."""
     result = predict_runs(folder, PredictOptions(data=str(folder), calibrate=calibrate))
     given = {run.table for run in result.tables["predictions"].rows if run.is_given}
@@ -51,6 +51,6 @@ def with_table(text: str) -> str:
 
 if __name__ == "__main__":
     given = [argument.partition(":") for argument in sys.argv[1:]]
-    if rows := [row for folder, _, run in given for row in rows_of(Path(folder), run or None)]:
+    if rows := [row for folder, _, run in given for row in folder_rows(Path(folder), run or None)]:
         write_json(RECORD, {"version": commit(), "rows": rows})
     PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

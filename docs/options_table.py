@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from experiments.config.declaring import Option
-from experiments.config.option_list import as_yaml, kinds_of, options_of
+from experiments.config.option_list import as_yaml, command_options, kinds_of
 
 _SPECIAL, _ESCAPED = re.compile(r"([|*<])"), r"\\\1"
 
@@ -14,9 +14,9 @@ _SPECIAL, _ESCAPED = re.compile(r"([|*<])"), r"\\\1"
 def tables(command: str, groups: list[str]) -> Iterator[str]:
     """Yield Markdown tables of a command's options: of some groups, or of all with each planner's own."""
     if not groups:
-        yield _table(known := list(options_of(command)))
+        yield _table(known := list(command_options(command)))
         for kind in sorted(kinds_of(command, "planner")):
-            options = options_of(command, {"planner": kind})
+            options = command_options(command, {"planner": kind})
             of_planner = [option for option in options if option.name.startswith("planner.")]
             if not all(option in known for option in of_planner):
                 yield f"**`planner={kind}`**"
@@ -30,15 +30,15 @@ def tables(command: str, groups: list[str]) -> Iterator[str]:
         for kind in kinds if kinds != ["default"] else [""]:
             if kind:
                 yield f"**`{group}={kind}`**"
-            options = options_of(command, {group: kind} if kind else {})
+            options = command_options(command, {group: kind} if kind else {})
             yield _table([option for option in options if option.name.startswith(prefix)])
 
 
 def _items(command: str) -> Iterator[str]:
     """Yield a table of each item's own options."""
-    common = list(options_of(command))
+    common = list(command_options(command))
     for kind in sorted(kinds_of(command, "experiment")):
-        options = options_of(command, {"experiment": kind})
+        options = command_options(command, {"experiment": kind})
         of_item = [option for option in options if option not in common and option.name != "experiment"]
         if of_item:
             yield f"**`experiment={kind}`**"

@@ -25,10 +25,10 @@ def collect(*directories: str | Path) -> pd.DataFrame:
     """Return a row for each run below the directories that has ended, and for each point of a sweep.
 
     The columns are where it is, its command, one for each option that a command line gave, how it ended, its
-    figures, and its version and message; what a run lacks is NaN.
+    figures, and its version and message; figures that a run lacks are NaN.
 
     Args:
-        directories: Of runs or sweeps, or what holds them, such as ``outputs`` and ``multirun``.
+        directories: Of runs or sweeps, or parents of them, as ``outputs`` and ``multirun``.
 
     Raises:
         RunRecordError: There is no run, or a ``result.json`` is wrong.
@@ -50,8 +50,9 @@ def collect(*directories: str | Path) -> pd.DataFrame:
             figures |= dict.fromkeys(record.figures)
             ends = {"status": record.status, "version": record.version, "message": record.message or None}
             rows.append({"directory": str(run), "command": record.command, **given, **ends, **record.figures})
-    own = [name for name in figures if name not in options]  # a figure may repeat an option, as policy
-    columns = ["directory", "command", *options, "status", *own, "version", "message"]
+    # A figure may repeat an option, as policy.
+    columns = ["directory", "command", *options, "status", *(name for name in figures if name not in options)]
+    columns += ["version", "message"]
     return pd.DataFrame(rows, columns=columns)
 
 

@@ -162,7 +162,7 @@ class SlurmSweep(submitit_launcher.SlurmLauncher):  # type: ignore[misc]
 def _unfinished(jobs: Set[str], form: str = "%i") -> Set[str]:
     """Return the user's jobs that wait or run, requeued ones too; all while Slurm does not answer.
 
-    Their ids; or what another `form` of squeue says of them.
+    Their ids; or the columns of another `form` of squeue.
     """
     line = ["squeue", "--user", getpass.getuser(), "--noheader", "--array", f"--format={form}"]
     answer = subprocess.run(line, capture_output=True, text=True, check=False)

@@ -224,7 +224,7 @@ def test_the_recorded_board_is_as_runs_are_predicted(tmp_path: Path) -> None:
     for name in ("b200_layers.csv", "b200_bf16.json", "models.json", "mlperf.csv"):
         shutil.copy(folder / name, tmp_path)
     recorded = {row["table"]: row for row in is_it_right.recorded() if row["folder"] == folder.name}
-    for row in is_it_right.rows_of(tmp_path):
+    for row in is_it_right.folder_rows(tmp_path):
         remedy = "record it anew with python docs/is_it_right.py FOLDER FOLDER:RUN"
         wanted = recorded[row["table"]] | {"folder": tmp_path.name}
         assert row == pytest.approx(wanted, abs=0.01), remedy

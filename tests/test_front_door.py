@@ -16,7 +16,7 @@ from places import ROOT
 import schedsearch
 from experiments.__main__ import main
 from experiments.config.declaring import command_of
-from experiments.config.option_list import options_of
+from experiments.config.option_list import command_options
 from experiments.config.rooms import names
 
 PACKAGES = ("placements", "runtime", "experiments")
@@ -173,7 +173,7 @@ def test_the_package_has_its_version_and_the_pipeline() -> None:
 
 def test_no_message_or_help_sends_to_a_page_that_a_wheel_lacks() -> None:
     """Docstrings may; what a user of the wheel reads has to say it itself."""
-    every = (option for command in names() for option in options_of(command))
+    every = (option for command in names() for option in command_options(command))
     texts = [option for option in every if "docs/" in option.meaning]
     sources = (path for layer in (*PACKAGES, "schedsearch") for path in (ROOT / layer).rglob("*.py"))
     says = [path for path in sources if re.search(r"see docs/\S+\"", path.read_text(encoding="utf-8"))]

@@ -34,7 +34,7 @@ from schedsearch.solver.side_by_side import side_by_side
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(
-        prog="experiments.benchmarks", description="Measure what must be reached, case by case."
+        prog="experiments.benchmarks", description="Measure benchmark cases against their targets."
     )
     parser.add_argument("group", help=f"{', '.join(GROUPS)}; or instances, which has verbs of its own")
     parser.add_argument("parts", nargs="*", metavar="part", help="parts of the group; default: all")

@@ -14,7 +14,7 @@ class CheckOptions:
 
     schedule: Verbatim = option(REQUIRED, "path of a schedule.json")
     time_limit_s: float = option(
-        60, "time limit of the whole check, in s; what has no answer by then counts as not checked", above=0
+        60, "time limit of the whole check, in s; claims unanswered by then count as not checked", above=0
     )
 
 

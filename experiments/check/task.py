@@ -66,7 +66,7 @@ def _schedule_claims(claims: Claims, deadline: float) -> Iterator[CheckedClaim]:
         half_s = (deadline - time.monotonic()) / 2
         yield check_makespan_bound(claims.schedule, claims.makespan_bound, half_s)
     if claims.device_span not in (None, int(device_spans(claims.schedule).max())):
-        raise CertificateError(f"device_span: {claims.device_span} is not that of the blocks")
+        raise CertificateError(f"device_span: {claims.device_span} is not the span of the blocks")
     if claims.device_span_bound is not None:
         yield check_device_span_bound(claims.schedule, claims.device_span_bound)
     if claims.certificate is not None and claims.span_bound is not None:
@@ -109,7 +109,7 @@ def _verdict(claims: Claims, report: CheckReport | None) -> str:
         return "no certificate: no repetend is claimed"
     certificate = claims.certificate
     figures = (certificate.period, certificate.period_bound)
-    period, bound = (certificate.in_ms(each) for each in figures)
+    period, bound = (certificate.in_ms(ticks) for ticks in figures)
     if report.optimal:
         return f"period proved: {period} per micro-batch is the least"
     if report.meets_bound:

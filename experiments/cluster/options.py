@@ -161,7 +161,7 @@ class ClusterCommandOptions:
     stop_at_h: float | None = option(
         None, "ends the simulation at this time, in h, with jobs that are not done"
     )
-    seed: int | None = option(None, "seed of what the simulator draws; null: the trace's, or 0")
+    seed: int | None = option(None, "seed of the simulator's random choices; null: the trace's, or 0")
     cluster: GpuClusterOptions = group("gavel", CLUSTERS, headline="The GPUs")
     trace: Trace = group("generated", TRACES, _read_trace, headline="The jobs")
     policy_options: PolicyOptions = group(headline="The policy")

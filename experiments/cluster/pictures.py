@@ -19,36 +19,36 @@ _INTERVALS = 240
 _HOUR_S = 3600.0
 
 
-def pictures_of(found: Outcome) -> dict[str, Callable[[Path], object]]:
+def pictures_of(outcome: Outcome) -> dict[str, Callable[[Path], object]]:
     """Return the figures that the outcome has enough for, by name, as functions that write them.
 
     They are the share of the jobs done within a number of hours after their arrival, and the GPUs of each
     type that ran a job over time, above each other.
     """
     pictures: dict[str, Callable[[Path], object]] = {}
-    if len(found.jcts_s):
-        jcts_h = {found.policy: found.jcts_s / _HOUR_S}
+    if len(outcome.jcts_s):
+        jcts_h = {outcome.policy: outcome.jcts_s / _HOUR_S}
         pictures["completion_times"] = partial(_save, draw_completion_times, jcts_h)
-    if len(found.rounds.start_s):
-        pictures["busy_gpus"] = partial(_save, draw_busy_gpus, busy_gpus(found))
+    if len(outcome.rounds.start_s):
+        pictures["busy_gpus"] = partial(_save, draw_busy_gpus, busy_gpus(outcome))
     return pictures
 
 
-def busy_gpus(found: Outcome) -> BusyGpus:
+def busy_gpus(outcome: Outcome) -> BusyGpus:
     """Return the busy GPUs of each type, averaged over intervals of equal length."""
-    start_s = found.rounds.start_s
+    start_s = outcome.rounds.start_s
     last_s = float(start_s[-1])
-    end_s = found.end_s if found.end_s > last_s else last_s + found.round_s
-    lengths = np.minimum(np.diff(np.append(start_s, end_s)), found.round_s)
+    end_s = outcome.end_s if outcome.end_s > last_s else last_s + outcome.round_s
+    lengths = np.minimum(np.diff(np.append(start_s, end_s)), outcome.round_s)
     edges = np.linspace(float(start_s[0]), end_s, _INTERVALS + 1)
     # GPU seconds until each begin and end of a round: between them they grow evenly.
     times = np.stack([start_s, start_s + lengths], axis=1).ravel()
     busy = {}
-    for number, gpu_type in enumerate(found.cluster.gpu_types):
-        done = np.cumsum(found.rounds.busy_gpus[:, number] * lengths)
+    for number, gpu_type in enumerate(outcome.cluster.gpu_types):
+        done = np.cumsum(outcome.rounds.busy_gpus[:, number] * lengths)
         until = np.stack([np.append(0.0, done[:-1]), done], axis=1).ravel()
         busy[gpu_type] = np.diff(np.interp(edges, times, until)) / np.diff(edges)
-    return BusyGpus(edges / _HOUR_S, busy, found.cluster.workers)
+    return BusyGpus(edges / _HOUR_S, busy, outcome.cluster.workers)
 
 
 def _save(draw: Callable[..., Any], drawn: object, path: Path) -> None:

@@ -56,8 +56,8 @@ def run_jobs(options: ClusterCommandOptions, directory: Callable[[], Path]) -> R
         folder, real_jobs = directory().resolve(), []
         for number, job in enumerate(jobs):
             words = [word.replace("{job}", job.name).replace("{type}", job.type) for word in command]
-            own = folder / "jobs" / f"{number}_{re.sub('[^A-Za-z0-9_.-]', '_', job.name)}"
-            real_jobs.append(RealJob(job.name, words, own, options.run.timeout_s or math.inf))
+            job_folder = folder / "jobs" / f"{number}_{re.sub('[^A-Za-z0-9_.-]', '_', job.name)}"
+            real_jobs.append(RealJob(job.name, words, job_folder, options.run.timeout_s or math.inf))
         rest = [job.steps - one.steps_done for job, one in zip(jobs, real_jobs, strict=True)]
         left = [replace(job, steps=steps) for job, steps in zip(jobs, rest, strict=True) if steps > 0]
         if not left:
@@ -125,8 +125,8 @@ def _checked(options: ClusterCommandOptions, work: Workload, shares_space: bool)
 def _leases(simulation: ClusterSimulation, prefix: str) -> pd.DataFrame:
     """Return the steps of each lease, and their time by the known throughputs in s, to be made a share."""
     rows = []
-    for number, each in enumerate(simulation.recorded, 1):
-        for (job,), gpu_type, gpu_ids, (rate,), *_, (steps,), _ in each.runs:
+    for number, lease_round in enumerate(simulation.recorded, 1):
+        for (job,), gpu_type, gpu_ids, (rate,), *_, (steps,), _ in lease_round.runs:
             gpus = simulation.cluster.gpu_types[gpu_type], " ".join(map(str, gpu_ids))
             rows.append((number, simulation.jobs[job].name, *gpus, steps, steps / rate))
     frame = pd.DataFrame(rows, columns=[*_LEASE, f"{prefix}steps", f"{prefix}share"])

@@ -68,24 +68,24 @@ def _simulate(options: ClusterCommandOptions) -> Result:
             text = f"{progress.simulated_h:,.0f} h simulated, {progress.active_jobs} jobs there"
             bar(text, progress.jobs_done, max(progress.jobs_wanted, 1))
 
-        found = simulate_cluster(work.jobs, cluster, work.throughputs, policy, work.rules, show)
+        outcome = simulate_cluster(work.jobs, cluster, work.throughputs, policy, work.rules, show)
     from experiments.cluster.pictures import pictures_of  # loads matplotlib
 
     if work.skipped_in_words:
         log.warning("%s", work.skipped_in_words)
     gpus = ", ".join(f"{count} {gpu_type}" for gpu_type, count in cluster.workers.items())
-    log.info("%s on %s, rounds=%s", found.policy, gpus, rounds)
-    figures = {name: value for name, value in found.figures.items() if math.isfinite(value)}
+    log.info("%s on %s, rounds=%s", outcome.policy, gpus, rounds)
+    figures = {name: value for name, value in outcome.figures.items() if math.isfinite(value)}
     command = shlex.join(["schedsearch", "cluster", *given_words()])
     about = {"seed": work.trace_seed, "rounds": rounds, "options": asdict(options), "command": command}
     return Result(
-        figures={"policy": found.policy, **figures},
-        tables={"jobs": outcome_tables.jobs_table(found), "series": outcome_tables.series_table(found)},
-        files={"cluster.json": outcome_tables.outcome_to_dict(found, work.skipped) | about},
-        pictures=pictures_of(found),
-        facts=[*outcome_tables.outcome_facts(found)],
-        interrupted=f"figures until {found.end_s / 3600:,.1f} h of the trace are in"
-        * (found.reason == FROM_KEYBOARD),
+        figures={"policy": outcome.policy, **figures},
+        tables={"jobs": outcome_tables.jobs_table(outcome), "series": outcome_tables.series_table(outcome)},
+        files={"cluster.json": outcome_tables.outcome_to_dict(outcome, work.skipped) | about},
+        pictures=pictures_of(outcome),
+        facts=[*outcome_tables.outcome_facts(outcome)],
+        interrupted=f"figures until {outcome.end_s / 3600:,.1f} h of the trace are in"
+        * (outcome.reason == FROM_KEYBOARD),
     )
 
 

@@ -49,7 +49,7 @@ class Workload:
         rules: How the jobs are simulated.
         trace_seed: Seed of a generated trace; None for a file.
         skipped: How many jobs were left out, by type and scale factor.
-        skipped_in_words: The same on one line, with what else was left out; empty where nothing was.
+        skipped_in_words: The same on one line, with all else that was left out; empty where nothing was.
     """
 
     cluster: GpuCluster
@@ -84,12 +84,12 @@ def chosen_policy(name: str, options: PolicyOptions) -> Policy:
     entities = {}
     for entity, value in given.get("entities", {}).items():
         where = f"policy_options.entities.{entity}"
-        own = value if isinstance(value, dict) else {"weight": value}
-        require({*own} <= {"weight", "policy"}, where, value, "a weight", "write {weight: 2, policy: fifo}")
-        weight = own.get("weight", 1.0)
+        entry = value if isinstance(value, dict) else {"weight": value}
+        require({*entry} <= {"weight", "policy"}, where, value, "a weight", "write {weight: 2, policy: fifo}")
+        weight = entry.get("weight", 1.0)
         is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
         require(is_number, f"{where}.weight", weight, "a number", "give one")
-        entities[str(entity)] = Entity(float(weight), own.get("policy", "fairness"))
+        entities[str(entity)] = Entity(float(weight), entry.get("policy", "fairness"))
     return policy_of(name, **given | ({"entities": entities} if "entities" in given else {}))
 
 
@@ -178,12 +178,12 @@ def read_workload(options: ClusterCommandOptions) -> Workload:
         require(servers is not None, "cluster.gpus_per_server", None, "known", "give it, as in 4:4:8")
     rules = simulation_options(options)
     if isinstance(trace, FileTraceOptions):
-        found = read_trace(trace.path, throughputs, seed=options.seed or 0, cluster=cluster)
-        left_out = found.skipped_text()
+        loaded = read_trace(trace.path, throughputs, seed=options.seed or 0, cluster=cluster)
+        left_out = loaded.skipped_text()
         wanted = "a trace with jobs that have throughputs"
-        require(bool(found.jobs), "trace", trace.path, wanted, f"{left_out}; see data")
-        work = Workload(cluster, throughputs, found.jobs, rules, None, found.skipped, left_out)
-        number = len(found.jobs)
+        require(bool(loaded.jobs), "trace", trace.path, wanted, f"{left_out}; see data")
+        work = Workload(cluster, throughputs, loaded.jobs, rules, None, loaded.skipped, left_out)
+        number = len(loaded.jobs)
     else:
         last = window[1] if window is not None and trace.num_jobs is None else trace.num_jobs
         if last is None:

@@ -42,21 +42,21 @@ def read_model(options: CompareOptions) -> tuple[StageChain, OwnSchedules]:
 
     layers = read_measured(path)
     pipelines = {name: read_any(require_path("given", name)) for name in options.given}
-    ranks = [each.layout.num_devices for each in pipelines.values()]
+    ranks = [pipeline.layout.num_devices for pipeline in pipelines.values()]
     number = options.num_devices or next(iter(ranks), None)
     if number is None:
         raise OptionError("num_devices: has no value, and nothing is given; give the number of devices")
-    pieces = tuple(stage_from_layers((each,)) for each in layers.layers)
+    pieces = tuple(stage_from_layers((layer,)) for layer in layers.layers)
     chain = _limited(StageChain(layers=pieces, num_devices=number), options)
     if not pipelines:
         return chain, {}
-    chunks = dict.fromkeys(each.layout.num_chunks for each in pipelines.values())
-    found = layout(layers, number, options.search.num_micro_batches, list(chunks), given=pipelines)
+    chunks = dict.fromkeys(pipeline.layout.num_chunks for pipeline in pipelines.values())
+    layouts = layout(layers, number, options.search.num_micro_batches, list(chunks), given=pipelines)
     memory_mib = min(chain.capacities_mib, default=None)
     best = layout(layers, number, options.search.num_micro_batches, list(chunks), memory_mib)
-    rows = {Path(name).stem: row for name, row in found.given.items()}
-    if len(rows) < len(found.given):
-        raise OptionError(f"given: two of {', '.join(found.given)} have one name; rename one")
+    rows = {Path(name).stem: row for name, row in layouts.given.items()}
+    if len(rows) < len(layouts.given):
+        raise OptionError(f"given: two of {', '.join(layouts.given)} have one name; rename one")
     for row in best.rows:
         chunks_in_words = f" of {row.num_chunks} chunks" if row.num_chunks > 1 else ""
         rows[f"best layout, {row.schedule}{chunks_in_words}"] = row

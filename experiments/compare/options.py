@@ -14,12 +14,12 @@ class CompareOptions:
     """The config of `experiments.compare`."""
 
     stages: Verbatim = option(
-        REQUIRED, "a YAML file of stages or layers, or what schedsearch layout takes as layers"
+        REQUIRED, "a YAML file of stages or layers, or layers as for schedsearch layout"
     )
     given: tuple[Verbatim, ...] = option(
-        (), "with such layers: files of Megatron-LM's or torchtitan's arguments, to put first"
+        (), "with layers as for layout: files of Megatron-LM's or torchtitan's arguments, to put first"
     )
-    num_devices: int | None = option(None, "with such layers: devices; null: those of given", min=1)
+    num_devices: int | None = option(None, "with layers as for layout: devices; null: as in given", min=1)
     schedules: tuple[str, ...] = option(
         ("searched", "one_f_one_b", "interleaved_one_f_one_b", "zb_v", "dual_pipe"),
         "also searched@v_shape and the like",

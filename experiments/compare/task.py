@@ -29,53 +29,53 @@ from schedsearch.schedule_file import schedule_to_dict
 
 def task(options: CompareOptions) -> Result:
     """Compare; the figures are the makespans of the schedules."""
-    stages, own = read_model(options)
+    stages, layouts = read_model(options)
     costs = stages_cost_source(options.stages, stages.power_w)
     for name in command_of("compare").refused:
         given, usual = (getattr(of, name.removeprefix("search.")) for of in (options.search, SearchOptions()))
         require(given == usual, name, given, "for a comparison", "leave it out")
     batch = read_unequal(options, stages)
     with PlanProgress() as show:
-        found = compare(
+        comparison = compare(
             stages,
             options.schedules,
             options.search.num_micro_batches,
             num_chunks=options.num_chunks,
-            given=own,
+            given=layouts,
             micro_batches=batch,
             on_progress=lambda row, on, event: show.search(f"{row}, {on.name}", on.tick_ms, event),
             **search_limits(options.search),
         )
-    if not found.by_title and not found.interrupted:
-        why = "; ".join(f"{row.schedule}: {row.note}" for row in found.rows)
+    if not comparison.by_title and not comparison.interrupted:
+        why = "; ".join(f"{row.schedule}: {row.note}" for row in comparison.rows)
         raise OptionError(f"schedules: none fits ({why})")
-    files = files_of(found, Path(options.stages), costs)
+    files = files_of(comparison, Path(options.stages), costs)
     if options.export:
-        schedules = {row.schedule: row.solution for row in found.rows if row.solution}
+        schedules = {row.schedule: row.solution for row in comparison.rows if row.solution}
         files["trace.json"] = partial(write_perfetto, rows=schedules, keys=costs.to_dict())
     return Result(
         figures={
             f"{row.schedule}_makespan_ms": row.makespan_ms
-            for row in found.rows
+            for row in comparison.rows
             if row.makespan_ms is not None
         },
-        tables={"compare": Table(ComparedRow, found.rows)},
+        tables={"compare": Table(ComparedRow, comparison.rows)},
         files=files,
-        pictures={"compare": partial(draw, found.by_title)} if found.by_title else {},
-        sentences=[to_table(found.rows), str(costs)],
-        interrupted="what was found so far is in" * found.interrupted,
+        pictures={"compare": partial(draw, comparison.by_title)} if comparison.by_title else {},
+        sentences=[to_table(comparison.rows), str(costs)],
+        interrupted="the schedules found so far are in" * comparison.interrupted,
     )
 
 
-def files_of(found: Comparison, stages: Path, costs: CostSource) -> dict[str, object]:
+def files_of(comparison: Comparison, stages: Path, costs: CostSource) -> dict[str, object]:
     """Return the comparison, each schedule and the page as files."""
     schedules = {
         f"schedules/{row.schedule}.json": schedule_to_dict(row.solution) | costs.to_dict()
-        for row in found.rows
+        for row in comparison.rows
         if row.solution is not None
     }
-    whole = found.to_dict() | {"stages": str(stages)} | costs.to_dict()
-    page = {"report.html": comparison_page(found, stages, costs)} if schedules else {}
+    whole = comparison.to_dict() | {"stages": str(stages)} | costs.to_dict()
+    page = {"report.html": comparison_page(comparison, stages, costs)} if schedules else {}
     return {"compare.json": whole, **schedules, **page}
 
 

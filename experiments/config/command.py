@@ -132,11 +132,11 @@ def imported(module: str) -> ModuleType:
 def _run_and_record(name: str, config: DictConfig) -> float | None:
     """Run the task of a command, in this process or in one of a launcher, and write its record.
 
-    The task's modules are imported only if its options are right. In a sweep, what is done already is not
-    run, and what fails does not end it.
+    The task's modules are imported only if its options are right. In a sweep, points done
+    already are not run, and a point that fails does not end it.
 
     Returns:
-        What a sweeper minimizes, without end where the task failed; None where the command has no objective.
+        The objective of a sweeper, infinite where the task failed; None where the command has no objective.
     """
     from experiments.config import run_record
 
@@ -152,14 +152,14 @@ def _run_and_record(name: str, config: DictConfig) -> float | None:
         options = command.read(config, command.record)
         task: Callable[[object], Result] = imported(command.task).task
         with on_ctrl_c(signal.default_int_handler):
-            found, directory = task(options), run_record.output_directory()
-            found.write(directory)
-            found.show(directory)
-        if found.interrupted:
-            raise Interrupted(f"interrupted; {found.interrupted} {directory}")
-        if found.failed:
-            raise Failed(found.failed)
-        record = replace(record, status=run_record.DONE, message="", figures=found.figures)
+            result, directory = task(options), run_record.output_directory()
+            result.write(directory)
+            result.show(directory)
+        if result.interrupted:
+            raise Interrupted(f"interrupted; {result.interrupted} {directory}")
+        if result.failed:
+            raise Failed(result.failed)
+        record = replace(record, status=run_record.DONE, message="", figures=result.figures)
         record.save()
         return record.number(objective)
     except (Exception, KeyboardInterrupt) as error:

@@ -31,13 +31,13 @@ class Option(NamedTuple):
 
 def own_options(record: type, **given: object) -> tuple[Option, ...]:
     """Return the options of a record that are in no group of its own, some with other defaults."""
-    found = []
-    for each in declared_fields(record):
-        if each.meaning is not None:
-            default = REQUIRED if each.default is MISSING else each.default
-            found.append(Option(each.name, given.pop(each.name, default), each.meaning.with_unit))
+    options = []
+    for name, _, _, meaning, default in declared_fields(record):
+        if meaning is not None:
+            usual = REQUIRED if default is MISSING else default
+            options.append(Option(name, given.pop(name, usual), meaning.with_unit))
     assert not given, f"{given} are options of {record.__name__}"
-    return tuple(found)
+    return tuple(options)
 
 
 class Group(NamedTuple):
@@ -57,11 +57,12 @@ class Group(NamedTuple):
 @cache
 def groups_of(record: type) -> dict[str, Group]:
     """Return the groups of a record by name."""
-    hints, said = typing.get_type_hints(record), {each.name: each.metadata for each in fields(record)}
+    hints = typing.get_type_hints(record)
+    metadata = {declared.name: declared.metadata for declared in fields(record)}
     return {
-        name: Group(own["group"], own["headline"], own["kinds"] or {"default": own_options(hints[name])})
-        for name, own in said.items()
-        if "group" in own
+        name: Group(data["group"], data["headline"], data["kinds"] or {"default": own_options(hints[name])})
+        for name, data in metadata.items()
+        if "group" in data
     }
 
 
@@ -73,17 +74,17 @@ class Command:
         name: As on the command line.
         record: Its options and groups of options.
         task: The module whose ``task`` it runs, in `experiments`.
-        read: Makes what the task takes of a composed config, or rejects it.
+        read: Makes the task's options of a composed config, or rejects it.
         first: The options that matter most, at most eight words, with which help begins.
         headlines: Headlines of groups of options, by the name of the first option of each group.
         presets: Names that ``experiment`` may have; each sets many options at once.
         items: Names that ``experiment`` may have in a command without presets.
-        catalogue: The module whose ``options_of_item`` says the options of each; what it loads is large.
+        catalogue: The module whose ``options_of_item`` returns the options of each; it loads large modules.
         objective: The figure of its ``result.json`` that sweepers minimize; empty for none.
         refused: Options that it does not take, though a group that it shares with others has them.
         needs_torch: Whether it can do nothing without torch.
-        hydra: Settings of Hydra's beside those of all commands.
-        overrides: Groups of Hydra's, and what is chosen there.
+        hydra: Settings of Hydra's for this command alone.
+        overrides: Groups of Hydra's, and the choice in each.
     """
 
     name: str
@@ -108,15 +109,15 @@ _stored = {"experiment"}
 
 def command_of(name: str) -> Command:
     """Return a command, as the module ``options`` of its room declares it; loads no other's options."""
-    found: Command = importlib.import_module(f"experiments.{name}.options").COMMAND
-    return found
+    command: Command = importlib.import_module(f"experiments.{name}.options").COMMAND
+    return command
 
 
 @cache
 def options_of_item(command: str, item: str) -> tuple[Option, ...]:
     """Return the options of one of a command's items."""
-    found: tuple[Option, ...] = importlib.import_module(command_of(command).catalogue).options_of_item(item)
-    return found
+    options: tuple[Option, ...] = importlib.import_module(command_of(command).catalogue).options_of_item(item)
+    return options
 
 
 def tell_hydra(name: str, items: Iterable[str] | None = None) -> None:
@@ -130,9 +131,9 @@ def tell_hydra(name: str, items: Iterable[str] | None = None) -> None:
     for group in _stored:  # of another command of this process
         store.repo.pop(group, None)
     groups = groups_of(command.record)
-    for group, own in groups.items():
+    for group, declared in groups.items():
         _stored.add(group)
-        for kind, options in own.kinds.items():
+        for kind, options in declared.kinds.items():
             store.store(kind, _values(options), group)
     chosen = [item for item in command.items if items is None or item in items]
     presets = {item: _values(options_of_item(name, item)) for item in chosen} | dict(command.presets)
@@ -140,7 +141,7 @@ def tell_hydra(name: str, items: Iterable[str] | None = None) -> None:
         store.store(choice, dict(values), "experiment", package="_global_")
     defaults = [
         "output",
-        *({group: own.choice} for group, own in groups.items()),
+        *({group: declared.choice} for group, declared in groups.items()),
         *({f"override hydra/{group}": kind} for group, kind in command.overrides.items()),
         "_self_",
         *([{"experiment": None}] if command.presets or command.items else []),
@@ -151,6 +152,4 @@ def tell_hydra(name: str, items: Iterable[str] | None = None) -> None:
 
 def _values(options: Iterable[Option]) -> dict[str, Any]:
     """Return the defaults as Hydra takes them."""
-    return {
-        each.name: list(each.default) if isinstance(each.default, tuple) else each.default for each in options
-    }
+    return {name: list(default) if isinstance(default, tuple) else default for name, default, _ in options}

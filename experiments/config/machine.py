@@ -26,7 +26,7 @@ def machine() -> dict[str, object]:
         "niceness": os.nice(0),
         "python": platform.python_version(),
         "packages": {
-            name: found.version for name in PACKAGES for found in importlib.metadata.distributions(name=name)
+            name: dist.version for name in PACKAGES for dist in importlib.metadata.distributions(name=name)
         },
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }

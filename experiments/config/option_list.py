@@ -22,7 +22,7 @@ FILE = "file"
 """The choice of a group that reads a file, with the option ``path``."""
 
 
-def options_of(command: str, choices: Mapping[str, str | None] | None = None) -> Iterator[Option]:
+def command_options(command: str, choices: Mapping[str, str | None] | None = None) -> Iterator[Option]:
     """Yield the options of a command: first its groups and its own, then those in the groups.
 
     A group has its default kind unless another is chosen.
@@ -35,21 +35,21 @@ def _by_group(command: str, choices: Mapping[str, str | None]) -> dict[str, list
     declared, groups = command_of(command), groups_of(command_of(command).record)
     kinds = {group: kinds_of(command, group) for group in (*groups, "experiment")}
     chosen = {group: choices.get(group, groups[group].choice if group in groups else None) for group in kinds}
-    found = {
+    by_group = {
         "": [
             Option(group, chosen[group], f"one of {', '.join(sorted(of))}{', or its path' * (FILE in of)}")
             for group, of in kinds.items()
             if of - {"default"}
         ]
     }
-    found[""] += own_options(declared.record)
-    for group, own in groups.items():
-        options = own.kinds.get(str(chosen[group]), ())  # else it is a file in a --config-dir
-        named = (each._replace(name=f"{group}.{each.name}") for each in options)
-        found[group] = [option for option in named if option.name not in declared.refused]
+    by_group[""] += own_options(declared.record)
+    for name, group in groups.items():
+        options = group.kinds.get(str(chosen[name]), ())  # else it is a file in a --config-dir
+        named = (option._replace(name=f"{name}.{option.name}") for option in options)
+        by_group[name] = [option for option in named if option.name not in declared.refused]
     item = chosen["experiment"]
-    found["experiment"] = [*options_of_item(command, item)] if item in declared.items else []
-    return found
+    by_group["experiment"] = [*options_of_item(command, item)] if item in declared.items else []
+    return by_group
 
 
 def kinds_of(command: str, group: str) -> set[str]:
@@ -64,15 +64,15 @@ def kinds_of(command: str, group: str) -> set[str]:
 def chosen_items(command: str, given: Sequence[str]) -> tuple[str, ...]:
     """Return the items of a command that options as of a command line choose, in a sweep several."""
     words = [option.partition("=")[2].split(",") for option in given if option.startswith("experiment=")]
-    return tuple(item for item in command_of(command).items if any(item in each for each in words))
+    return tuple(item for item in command_of(command).items if any(item in chosen for chosen in words))
 
 
 def names_of(command: str, given: Sequence[str] = ()) -> set[str]:
-    """Return the names of a command's options for all kinds of its groups, and those of chosen items."""
+    """Return the names of a command's options for all kinds of its groups, and of chosen items."""
     declared, items = command_of(command), chosen_items(command, given)
     names = {option.name for option in _by_group(command, {})[""]}
-    for group, own in groups_of(declared.record).items():
-        names |= {f"{group}.{option.name}" for options in own.kinds.values() for option in options}
+    for name, group in groups_of(declared.record).items():
+        names |= {f"{name}.{option.name}" for options in group.kinds.values() for option in options}
     names |= {option.name for item in items for option in options_of_item(command, item)}
     return names - {*declared.refused}
 
@@ -92,14 +92,14 @@ def as_yaml(default: Any) -> str:
 def help_text(command: str, given: Sequence[str] = ()) -> str:
     """Return the text of ``--help``: the options that matter first, then all others by their groups."""
     declared = command_of(command)
-    choices = {group: kind for group, _, kind in (each.partition("=") for each in given)}
+    choices = {group: kind for group, _, kind in (word.partition("=") for word in given)}
     groups = _by_group(command, choices)
     every = {option.name: option for options in groups.values() for option in options}
     first = [every[name] for name in declared.first.split() if name in every]
     sections = {"First": first} if len(first) < len(every) else {"": first}
     for group, options in groups.items():
-        own = groups_of(declared.record).get(group)
-        headline = own.headline if own else "Others"
+        declared_group = groups_of(declared.record).get(group)
+        headline = declared_group.headline if declared_group else "Others"
         for option in options:
             headline = declared.headlines.get(option.name, headline)
             if option not in first:
@@ -115,9 +115,9 @@ def help_text(command: str, given: Sequence[str] = ()) -> str:
     ]
     for headline, options in sections.items():
         lines += ["", *([f"{headline}:"] if headline else [])]
-        lines += (_in_columns(f"  {shown[each.name]:<{width}}  ", each.meaning) for each in options)
+        lines += (_in_columns(f"  {shown[option.name]:<{width}}  ", option.meaning) for option in options)
     return "\n".join(lines) + (
-        f"\n\n-m runs all combinations; what is done in hydra.sweep.dir is not run again.{objective}\n"
+        f"\n\n-m runs all combinations; points done in hydra.sweep.dir are not run again.{objective}\n"
         "Launchers, sweepers and more: --hydra-help. One table of all runs: schedsearch collect."
     )
 

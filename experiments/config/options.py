@@ -86,21 +86,21 @@ class OptionField(Field):
     def only(self, required: Sequence[str], optional: Sequence[str] = ()) -> Field:
         """Return itself, a group of all of its options, as Hydra composes it and a record keeps it."""
         known = [*required, *optional]
-        found = self.mapping("a group of options", f"give them as in {self.where}.NAME=VALUE")
-        for name in found:
+        group = self.mapping("a group of options", f"give them as in {self.where}.NAME=VALUE")
+        for name in group:
             if name not in known:
                 raise self.inside(name, None).mistake(f"is not an option; {did_you_mean(str(name), known)}")
         for name in known:
-            if name not in found:
-                own = self.inside(name, None)
-                raise own.mistake(f"has no value; give one, as in {own.where}=VALUE")
+            if name not in group:
+                option = self.inside(name, None)
+                raise option.mistake(f"has no value; give one, as in {option.where}=VALUE")
         return self
 
     def record(
         self, kind: type[Record], others: Sequence[str] = (), named: Named | None = None, **given: Any
     ) -> Record:
         """Return a dataclass of options; a group that says how it is read is read so."""
-        reads = {each.name: read for each in fields(kind) if (read := each.metadata.get("read"))}  # type: ignore[arg-type]
+        reads = {field.name: read for field in fields(kind) if (read := field.metadata.get("read"))}  # type: ignore[arg-type]
         values = {name: read(self[name].value) for name, read in reads.items()}
         return super().record(kind, (*others, *reads), named, **values, **given)
 
@@ -136,7 +136,7 @@ def require_once(where: str, names: Sequence[Any]) -> None:
 
 def require_path(where: str, value: object) -> str:
     """Return an option that is a path; reject any other."""
-    require(isinstance(value, str) and value != "", where, value, "a path", "give that of a file")
+    require(isinstance(value, str) and value != "", where, value, "a path", "give the path of a file")
     return str(value)
 
 

@@ -57,7 +57,7 @@ class RayLauncher(Launcher):
         if not isinstance(self._num_cpus, int | float) or self._num_cpus <= 0:
             raise ValueError(f"hydra.launcher.num_cpus: {self._num_cpus} is not a number above 0; give one")
         setup_globals()
-        hydra, found = self._config.hydra, dict[int, JobReturn]()
+        hydra, returns = self._config.hydra, dict[int, JobReturn]()
         configure_log(hydra.hydra_logging, hydra.verbose)
         log.info("Launching %d jobs on Ray", len(job_overrides))
         points = list[Callable[[TaskFunction], JobReturn]]()
@@ -68,9 +68,9 @@ class RayLauncher(Launcher):
             points.append(partial(_run_point, Singleton.get_state(), self._context, config))
 
         def keep(i: int, ended: JobReturn) -> None:
-            found[i] = ended
+            returns[i] = ended
             words = " ".join(filter_overrides(job_overrides[i]))
-            log.info("\t#%d : %s : ended, %d of %d", initial_job_idx + i, words, len(found), len(points))
+            log.info("\t#%d : %s : ended, %d of %d", initial_job_idx + i, words, len(returns), len(points))
 
         with INTERRUPTS.answered() as ending:
             on_ray([partial(point, self._task) for point in points], keep, self._num_cpus)
@@ -78,9 +78,9 @@ class RayLauncher(Launcher):
             line = f"{hydra.job.name}: interrupted; {how_to_resume(Path(hydra.sweep.dir))}"
             print(line, file=sys.stderr)  # noqa: T201
             sys.exit(128 + signal.SIGINT)
-        for i in sorted({*range(len(points))} - found.keys()):
+        for i in sorted({*range(len(points))} - returns.keys()):
             keep(i, points[i](partial(_record_loss, hydra.job.name)))
-        return [found[i] for i in range(len(points))]
+        return [returns[i] for i in range(len(points))]
 
 
 def _run_point(

@@ -40,12 +40,12 @@ class RunRecord:
     Attributes:
         command: That ran, without ``experiments.``.
         version: Of this project.
-        overrides: Of the command line, such as ``search.memory=3``.
+        overrides: Of the command line, as ``search.memory=3``.
         inputs: A hash of all options, the defaults too, and of the files that they name.
         started: When the command began; the same for all points of a sweep.
         status: How it ended; see `DONE`.
         message: Why, where it is not done.
-        figures: What was found, by names with their units; text too, as of a status.
+        figures: Figures of the result, by names with their units; text too, as a status.
     """
 
     command: str
@@ -61,7 +61,7 @@ class RunRecord:
     def of_this_run(cls, command: str, config: DictConfig) -> RunRecord:
         """Return the record of the run of a config that Hydra has begun."""
         started = str(HydraConfig.get().callbacks["sweep"]["started"])
-        return cls(command, schedsearch.__version__, tuple(given_words()), _hash_of(config), started)
+        return cls(command, schedsearch.__version__, tuple(given_words()), _inputs_hash(config), started)
 
     def number(self, name: str) -> float | None:
         """Return a figure that is a number; None if there is none of that name."""
@@ -71,10 +71,11 @@ class RunRecord:
     @property
     def options(self) -> dict[str, int | float | bool | str | None]:
         """The options of the command line by name; lists and mappings as text."""
-        values = {each.key_or_group: (each, each.value()) for each in _parsed(self.overrides)}
+        overrides = {override.key_or_group: override for override in _parsed(self.overrides)}
+        values = {name: override.value() for name, override in overrides.items()}
         return {
-            name: value if value is None or isinstance(value, int | float | str) else each.get_value_string()
-            for name, (each, value) in values.items()
+            name: value if isinstance(value, int | float | str | None) else overrides[name].get_value_string()
+            for name, value in values.items()
         }
 
     def save(self) -> None:
@@ -106,27 +107,27 @@ def read_run_record(directory: Path) -> RunRecord:
         return replace(whole, is_open=True).record(RunRecord)
 
 
-def _hash_of(config: DictConfig) -> str:
+def _inputs_hash(config: DictConfig) -> str:
     """Return a hash of all options and of the files that they name."""
-    found = hashlib.sha256(OmegaConf.to_yaml(config).encode())
+    digest = hashlib.sha256(OmegaConf.to_yaml(config).encode())
     for path in sorted(_files_named_in(OmegaConf.to_container(config))):
-        found.update(path.read_bytes())
-    return found.hexdigest()
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _files_named_in(value: object) -> Iterator[Path]:
     """Yield the files among some options; of a directory its tables and descriptions."""
     if isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _files_named_in(each)
+        for option in value.values() if isinstance(value, dict) else value:
+            yield from _files_named_in(option)
     elif isinstance(value, str) and value and (path := Path(value)).exists():
-        inside = (each for kind in ("csv", "json", "yaml") for each in path.glob(f"*.{kind}"))
+        inside = (file for kind in ("csv", "json", "yaml") for file in path.glob(f"*.{kind}"))
         yield from inside if path.is_dir() else [path]
 
 
 def how_to_resume(directory: Path) -> str:
     """Return the last words of a sweep that did not do all of its points."""
-    return f"the same command with hydra.sweep.dir={directory} does what is not done"
+    return f"the same command with hydra.sweep.dir={directory} runs the points that are not done"
 
 
 def sweep_directory() -> Path | None:
@@ -144,12 +145,12 @@ def given_words() -> list[str]:
     """Return the options of the command line as they are; an interpolation in them stays."""
     overrides = OmegaConf.to_container(HydraConfig.get().overrides.task)
     assert isinstance(overrides, list)
-    return [str(each) for each in overrides]
+    return [str(override) for override in overrides]
 
 
 def given_names() -> list[str]:
     """Return the names of the options that the command line gives."""
-    return [each.key_or_group for each in _parsed(given_words())]
+    return [override.key_or_group for override in _parsed(given_words())]
 
 
 def _parsed(words: Sequence[str]) -> list[Override]:

@@ -27,7 +27,7 @@ _FLAGS_WITH_VALUE = (
 """Those with a word after them."""
 
 FLAGS_OF_CONFIG = ("--config", "-cp", "-cn", "-cd", "--experimental-rerun")
-"""Beginnings of those that bring a config of the user's."""
+"""Beginnings of the flags that bring a config of the user's."""
 
 _LAUNCHERS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}
 """Extra of this project that a launcher of Hydra's needs."""
@@ -82,7 +82,7 @@ def _check_names(command: str, options: Sequence[str]) -> None:
         name, has_value, _ = option.partition("=")
         if not re.fullmatch(r"[\w.]+", name) or name == "hydra" or name.startswith("hydra."):
             continue  # Hydra's own syntax, or its own options
-        if not any(f"{each}.".startswith(f"{name}.") or name.startswith(f"{each}.") for each in names):
+        if not any(f"{known}.".startswith(f"{name}.") or name.startswith(f"{known}.") for known in names):
             raise OptionError(unknown(command, name, options))
         if not has_value:
             raise OptionError(f"{name}: is not NAME=VALUE; write {name}=VALUE")
@@ -91,8 +91,8 @@ def _check_names(command: str, options: Sequence[str]) -> None:
 def unknown(command: str, key: str, given: Sequence[str]) -> str:
     """Return the message about an option that a command, with the chosen groups, does not have."""
     known, where = names_of(command, given), f"is not an option of schedsearch {command}"
-    if own := [name for name in sorted(known) if name.endswith(f".{key}")]:
-        return f"{key}: {where}; did you mean {own[0]}?"
+    if matches := [name for name in sorted(known) if name.endswith(f".{key}")]:
+        return f"{key}: {where}; did you mean {matches[0]}?"
     if key == "experiment" and (kinds := kinds_of(command, key)):
         kind = next((word.partition("=")[2] for word in given if word.startswith(f"{key}=")), "")
         return f"{key}={kind}: is not there; {did_you_mean(kind, sorted(kinds))}"

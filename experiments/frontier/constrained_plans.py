@@ -103,14 +103,14 @@ def check_constrained_plans(options: FrontierCommandOptions, problem: SearchProb
 
 
 def constrained(
-    options: FrontierCommandOptions, found: SearchStepResult, tuned: EnergyResult
+    options: FrontierCommandOptions, solution: SearchStepResult, tuned: EnergyResult
 ) -> EnergyResult:
     """Return the result with the plans that the options ask for.
 
     Raises:
         OptionError: No plan keeps a limit.
     """
-    energy, schedule, limits = options.energy, found.schedule, switching_limits(options)
+    energy, schedule, limits = options.energy, solution.schedule, switching_limits(options)
     profile, frontier, deadline_ms = tuned.profile, tuned.frontier, tuned.deadline_ms
     if AUTO in (energy.dwell_ms, energy.switch_ms):
         figures = limits.dwell_ms, limits.latency_ms, clock_latency_of(options).source
@@ -119,7 +119,7 @@ def constrained(
     plans, to_run, switched, periodic_ms, is_of_schedule = list[ConstrainedPlan](), None, None, 0.0, True
     try:
         if energy.periodic:
-            periodic, is_of_schedule = _periodic_schedule(options, found)
+            periodic, is_of_schedule = _periodic_schedule(options, solution)
             is_longer = not is_of_schedule and energy.deadline_ms is None  # the unrolled repetend may be
             on = periodic.schedule(number)
             periodic_ms = asked_deadline_ms(energy, on, profile) if is_longer else deadline_ms
@@ -139,23 +139,24 @@ def constrained(
             plans.append(_capped_form(capped_plan(schedule, profile, frontier, cap_w)))
     except EnergyError as error:
         raise OptionError(f"energy.{error}") from None
-    own = None if switched is None else switched.plan
-    return replace(tuned, constrained=tuple(plans), periodic=to_run, switched=own)
+    plan = None if switched is None else switched.plan
+    return replace(tuned, constrained=tuple(plans), periodic=to_run, switched=plan)
 
 
 def _periodic_schedule(
-    options: FrontierCommandOptions, found: SearchStepResult
+    options: FrontierCommandOptions, solution: SearchStepResult
 ) -> tuple[PeriodicSchedule, bool]:
     """Return the schedule whose clocks repeat, and whether it is the one found, not its unrolled repetend."""
-    if found.result is None:
-        repetend = _repetend_by_hand(options, found.placement)
-    elif found.result.repetend is None:
+    if solution.result is None:
+        repetend = _repetend_by_hand(options, solution.placement)
+    elif solution.result.repetend is None:
         raise EnergyError("periodic: the search found no repetend; search longer")
     else:
-        repetend = found.result.repetend
-    each = options.energy.periodic
-    periodic = PeriodicSchedule(repetend.repeated(each), found.placement, math.ceil(FREE_ROUNDS / each))
-    return periodic, has_order_of(repetend, found.schedule)
+        repetend = solution.result.repetend
+    repeats = options.energy.periodic
+    rounds = math.ceil(FREE_ROUNDS / repeats)
+    periodic = PeriodicSchedule(repetend.repeated(repeats), solution.placement, rounds)
+    return periodic, has_order_of(repetend, solution.schedule)
 
 
 def _repetend_by_hand(options: FrontierCommandOptions, placement: Placement) -> Repetend:
@@ -192,44 +193,44 @@ _OTHERS = {"periodic": "clocks that only repeat", "switched": "few changes only"
 
 def _switched_form(
     frontier: Frontier,
-    found: SwitchedPlan,
+    switched: SwitchedPlan,
     deadline_ms: float,
     others: Mapping[str, FrequencyPlan] | None = None,
 ) -> ConstrainedPlan:
     """Return the plan whose clocks change seldom, also beside plans that keep one of its two limits."""
-    own, changes, limits = found.changes.within, found.changes.per_iteration, found.limits
-    losses = {"loss": _loss(frontier, found.plan, deadline_ms)}
+    within, changes, limits = switched.changes.within, switched.changes.per_iteration, switched.limits
+    losses = {"loss": _loss(frontier, switched.plan, deadline_ms)}
     note = f"{_more_or_less(losses['loss'])} energy than the plan without limits"
     for name, other in (others or {}).items():
-        loss = losses[f"loss_to_{name}"] = _loss(frontier, found.plan, deadline_ms, other)
+        loss = losses[f"loss_to_{name}"] = _loss(frontier, switched.plan, deadline_ms, other)
         note += f", {_more_or_less(loss)} than with {_OTHERS[name]}"
     data = {
         "deadline_ms": deadline_ms,
         "dwell_ms": limits.dwell_ms,
         "switch_ms": limits.latency_ms,
         "back_to_back": limits.back_to_back,
-        "clock_changes": list(own),
+        "clock_changes": list(within),
         "changes_per_iteration": list(changes),
-        "lower_bound_mj": found.lower_bound_mj,
-        "gap": None if math.isnan(found.gap) else found.gap,
+        "lower_bound_mj": switched.lower_bound_mj,
+        "gap": None if math.isnan(switched.gap) else switched.gap,
         **losses,
     }
     note += (
-        f"; {sum(own)} clock changes, {sum(changes)} with those between iterations, at most "
-        f"{max(changes)} on one device; at most {found.gap:.2%} above the best plan under these limits"
+        f"; {sum(within)} clock changes, {sum(changes)} with those between iterations, at most "
+        f"{max(changes)} on one device; at most {switched.gap:.2%} above the best plan under these limits"
     )
-    return ConstrainedPlan("switched", "Few changes of clock", found.plan, note, data)
+    return ConstrainedPlan("switched", "Few changes of clock", switched.plan, note, data)
 
 
-def _capped_form(found: CappedPlan) -> ConstrainedPlan:
+def _capped_form(capped: CappedPlan) -> ConstrainedPlan:
     """Return the shortest iteration under a power cap."""
     data = {
-        "power_cap_w": found.power_cap_w,
-        "least_time_ms": found.min_ms,
-        "running_ms": found.running_ms,
+        "power_cap_w": capped.power_cap_w,
+        "least_time_ms": capped.min_ms,
+        "running_ms": capped.running_ms,
     }
-    note = f"{found.plan.power_w:.6g} W; no iteration under the cap is shorter than {found.min_ms:.6g} ms"
-    return ConstrainedPlan("capped", "Under the power cap", found.plan, note, data)
+    note = f"{capped.plan.power_w:.6g} W; no iteration under the cap is shorter than {capped.min_ms:.6g} ms"
+    return ConstrainedPlan("capped", "Under the power cap", capped.plan, note, data)
 
 
 def _more_or_less(share: float) -> str:

@@ -14,7 +14,7 @@ from experiments.frontier.schedule_selection import describe_selection, selectio
 from experiments.report.html_report import Fact, Section, write_report
 from experiments.report.page_data import PageData, PagePlans
 from experiments.report.result import Result, Table
-from experiments.search.report import file_facts, found_facts, introduction, report_title, schedule_sections
+from experiments.search.report import file_facts, introduction, report_title, schedule_sections, summary_facts
 from experiments.search.results import SearchStepResult
 from placements.forms.texts import text_columns
 from schedsearch.comparison.rows import compared
@@ -47,23 +47,23 @@ SLOWDOWNS = (1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5)
 Row = dict[str, Any]
 
 
-def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: EnergyResult) -> Result:
+def frontier_result(options: EnergyOptions, solution: SearchStepResult, tuned: EnergyResult) -> Result:
     """Return the files, pictures and lines of a frontier with its plans and baselines."""
     from experiments.frontier.pictures import drawings  # loads matplotlib
     from schedsearch.figures.canvas import save_drawing
 
-    frontier, schedule = tuned.frontier, found.schedule
+    frontier, schedule = tuned.frontier, solution.schedule
     effort = "unit_ms" if options.method == "perseus" else "work_limit"
     made_by = {"method": options.method, effort: getattr(options, effort)}
     savings, baselines = savings_rows(tuned), list(baseline_rows(schedule, tuned))
     tables = {"savings": Table(dict, savings)}
     files: dict[str, object] = {
         "profile.csv": tuned.profile.to_csv,
-        "frontier.json": {**frontier_to_dict(found, frontier), **made_by, **found.costs.to_dict()},
+        "frontier.json": {**frontier_to_dict(solution, frontier), **made_by, **solution.costs.to_dict()},
         "plan.json": plan_to_dict(schedule, tuned),
         "frontier.csv": frontier_csv(schedule, frontier),
         "frequencies.csv": frequencies_csv(schedule, tuned.profile, tuned.plan),
-        **{f"{each.name}.json": each.to_dict(found.costs) for each in tuned.constrained},
+        **{f"{plan.name}.json": plan.to_dict(solution.costs) for plan in tuned.constrained},
     }
     if frontier.relaxed is not None:
         files["relaxed.csv"] = relaxed_csv(frontier.relaxed)
@@ -71,32 +71,32 @@ def frontier_result(options: EnergyOptions, found: SearchStepResult, tuned: Ener
         tables["baselines"] = Table(dict, baselines, BASELINE_COLUMNS)
         head = {"schema_version": BASELINES_SCHEMA_VERSION, "deadline_ms": tuned.deadline_ms}
         files["baselines.json"] = {**head, **tuned.costs.to_dict(), "plans": baselines}
-    beside = [f"the chosen plan takes {beside_hand_made(found, tuned)}"] if found.by_hand else []
+    beside = [f"the chosen plan takes {beside_hand_made(solution, tuned)}"] if solution.by_hand else []
     facts = baseline_facts(schedule, tuned)
     return Result(
-        figures=found.figures | tuned.figures,
+        figures=solution.figures | tuned.figures,
         tables=tables,
         files=files,
-        pictures={name: partial(save_drawing, draw) for name, draw in drawings(found, tuned).items()},
+        pictures={name: partial(save_drawing, draw) for name, draw in drawings(solution, tuned).items()},
         sentences=[
             describe(tuned),
             *tuned.training_lines,
             *savings_table(savings),
             *(f"{fact.label:<14}  {fact.value}\n{'':16}{fact.note}" for fact in facts),
-            *(f"{each.title}: {each.fact.value}, {each.note}" for each in tuned.constrained),
+            *(f"{plan.title}: {plan.fact.value}, {plan.note}" for plan in tuned.constrained),
             *beside,
         ],
         interrupted="the best plans found so far are in" * frontier.interrupted,
     )
 
 
-def frontier_to_dict(found: SearchStepResult, frontier: Frontier) -> Row:
+def frontier_to_dict(solution: SearchStepResult, frontier: Frontier) -> Row:
     """Return the frontier as plain data, with each device's changes of clock beside each plan."""
     data = frontier.to_dict()
     for plan in (*data["plans"], *data["straggler_plans"]):
-        plan |= _changes_of(found.schedule, plan["clock_mhz"])
-    if found.selection is not None:
-        data["order"] = selection_to_dict(found.selection)
+        plan |= _changes_of(solution.schedule, plan["clock_mhz"])
+    if solution.selection is not None:
+        data["order"] = selection_to_dict(solution.selection)
     return data
 
 
@@ -201,9 +201,9 @@ def savings_table(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def beside_hand_made(found: SearchStepResult, tuned: EnergyResult) -> str:
+def beside_hand_made(solution: SearchStepResult, tuned: EnergyResult) -> str:
     """Return time and energy of the chosen plan beside the best by hand with all clocks at maximum."""
-    name, best = next(iter(found.by_hand.items()))
+    name, best = next(iter(solution.by_hand.items()))
     maximum = simulate_at_clocks(best, tuned.profile, all_maximum_clocks(best, tuned.profile))
     time = compared(tuned.plan.time_ms, maximum.time_ms)
     energy = compared(tuned.plan.energy_mj, maximum.energy_mj, "energy")
@@ -230,7 +230,7 @@ def describe(tuned: EnergyResult) -> str:
 
 
 def write_page(
-    found: SearchStepResult,
+    solution: SearchStepResult,
     tuned: EnergyResult | None,
     path: Path,
     *,
@@ -242,34 +242,35 @@ def write_page(
     """Write the page of a schedule and its plans, if there are any; return its path.
 
     Args:
-        found: The schedule.
+        solution: The schedule.
         tuned: Its plans.
         path: Path of the page; it lists the known files beside it.
         summary: Facts at the top, behind those of the schedule and the energy saved.
         before: Sections before those of the schedule.
         after: Sections after those of the energy.
-        brought: First sentence; empty for what is proved.
+        brought: First sentence; empty for the proof.
     """
     from experiments.report.drawings import page_program  # takes half a second to load
 
     plans = PagePlans(tuned.profile, tuned.frontier, tuned.plan) if tuned else None
-    data = PageData({found.placement.name: found.schedule}, found.memory_unit, plans, found.progress)
+    rows = {solution.placement.name: solution.schedule}
+    data = PageData(rows, solution.memory_unit, plans, solution.progress)
     baselines = tuned.baselines.items() if tuned else ()
     others = {BASELINE_TITLES[name]: some for name, some in baselines if name != "all_maximum"}
-    energy = [Section("Energy", _energy_facts(found, tuned))] if tuned else []
-    label = "Energy saved (placeholder costs)" if found.costs.placeholder else "Energy saved"
+    energy = [Section("Energy", _energy_facts(solution, tuned))] if tuned else []
+    label = "Energy saved (placeholder costs)" if solution.costs.placeholder else "Energy saved"
     saved = [_saved(label, tuned)] if tuned else []
     return write_report(
         path,
-        report_title(found),
-        [*before, *schedule_sections(found), *energy, *after, Section("Files", file_facts(path.parent))],
-        summary=(*found_facts(found), *saved, *summary),
-        introduction=introduction(found, brought),
+        report_title(solution),
+        [*before, *schedule_sections(solution), *energy, *after, Section("Files", file_facts(path.parent))],
+        summary=(*summary_facts(solution), *saved, *summary),
+        introduction=introduction(solution, brought),
         program=page_program(data, others),
     )
 
 
-def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, ...]:
+def _energy_facts(solution: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, ...]:
     frontier, plan = tuned.frontier, tuned.plan
     profile, alone = tuned.profile, len(frontier.without_straggler)
     slower_note = "not on the frontier: they save energy only next to a straggler"
@@ -288,15 +289,15 @@ def _energy_facts(found: SearchStepResult, tuned: EnergyResult) -> tuple[Fact, .
         _saved("Saved", tuned),
     ]
     facts += [Fact("Training", line) for line in tuned.training_lines]
-    if found.by_hand:
-        facts.append(Fact("Chosen plan takes", beside_hand_made(found, tuned)))
-    if found.selection is not None:
-        facts.append(Fact("Order", describe_selection(found.selection)))
+    if solution.by_hand:
+        facts.append(Fact("Chosen plan takes", beside_hand_made(solution, tuned)))
+    if solution.selection is not None:
+        facts.append(Fact("Order", describe_selection(solution.selection)))
     facts += [
         Fact("Above the lower bound", f"{plan.gap:.3%}", "the most that better clocks could save"),
         Fact("Least energy", time_and_energy(frontier.min_energy)),
-        *baseline_facts(found.schedule, tuned),
-        *(each.fact for each in tuned.constrained),
+        *baseline_facts(solution.schedule, tuned),
+        *(constrained.fact for constrained in tuned.constrained),
         Fact("Blocking power", blocking_w, waiting_note),
     ]
     if frontier.num_gpus:

@@ -55,7 +55,7 @@ class EnergyOptions:
     )
     orders_work_limit: float = option(5, "work to compare them with, in units of about a second", above=0)
     periodic: int = option(
-        0, "also a plan whose clocks repeat, after so many rounds of the repetend; 0: none", min=0
+        0, "also a plan whose clocks repeat after this number of rounds of the repetend; 0: none", min=0
     )
     dwell_ms: float | str = option(
         0, "also a plan in which each device keeps a clock for at least this time, in ms"

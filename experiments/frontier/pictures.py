@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from experiments.frontier.options import BASELINE_TITLES
@@ -16,72 +17,73 @@ from schedsearch.figures import memory, timeline
 from schedsearch.figures.canvas import Drawing
 
 
-def drawings(found: SearchStepResult, tuned: EnergyResult) -> dict[str, Drawing]:
+def drawings(solution: SearchStepResult, tuned: EnergyResult) -> dict[str, Drawing]:
     """Return the timeline by clock and by power, also at the highest clocks, memory and frontier."""
     maximum, planned = tuned.frontier.all_maximum, tuned.simulation
-    highest = simulate_at_clocks(found.schedule, tuned.profile, maximum.clock_mhz)
-    held = partial(memory.memory, found.schedule, unit=found.memory_unit, title="Memory held")
+    highest = simulate_at_clocks(solution.schedule, tuned.profile, maximum.clock_mhz)
+    held = partial(memory.memory, solution.schedule, unit=solution.memory_unit, title="Memory held")
     return {
-        "timeline": _timeline(found, tuned, planned, tuned.plan),
-        "power": _timeline(found, tuned, planned, tuned.plan, "power at the planned clocks"),
-        "power_all_maximum": _timeline(found, tuned, highest, maximum, "power at the highest clocks"),
+        "timeline": _timeline(solution, tuned, planned, tuned.plan),
+        "power": _timeline(solution, tuned, planned, tuned.plan, "power at the planned clocks"),
+        "power_all_maximum": _timeline(solution, tuned, highest, maximum, "power at the highest clocks"),
         "memory": partial(held, start_ms=planned.start_ms, end_ms=planned.time_ms),
         "frontier": _frontier(tuned),
     }
 
 
 def _timeline(
-    found: SearchStepResult,
+    solution: SearchStepResult,
     tuned: EnergyResult,
     simulation: ClockedIteration,
     plan: FrequencyPlan,
     power: str = "",
 ) -> Drawing:
     """Draw the timeline by clock, or by power from waiting to the most of any block at any clock."""
-    points = operating_points(found.schedule, tuned.profile, plan.clock_mhz)
-    name, by_name = found.placement.name, found.placement.by_name
+    points = operating_points(solution.schedule, tuned.profile, plan.clock_mhz)
+    name, by_name = solution.placement.name, solution.placement.by_name
     if power:
-        max_w = max(each.energy_mj / each.time_ms for some in tuned.profile.points.values() for each in some)
+        every = chain.from_iterable(tuned.profile.points.values())
+        max_w = max(point.energy_mj / point.time_ms for point in every)
         colours: dict[str, Any] = {
             "power_w": {instance: point.energy_mj / point.time_ms for instance, point in points.items()},
             "power_range_w": (min(tuned.frontier.blocking_power_w, max_w), max_w),  # waiting at its least
             "title": f"{name}: {power}, {time_and_energy(plan)}",
         }
     else:  # scripts set no clocks for blocks of other streams
-        clocks = {each: float(points[each].clock_mhz) for each in points}
+        computing = [instance for instance in points if by_name[instance[0]].stream == COMPUTE]
         colours = {
-            "clock_mhz": {each: mhz for each, mhz in clocks.items() if by_name[each[0]].stream == COMPUTE},
+            "clock_mhz": {instance: float(points[instance].clock_mhz) for instance in computing},
             "title": f"{name}: {plan.time_ms:.6g} ms at the planned clocks",
         }
     return lambda axes: timeline.timeline(
-        found.placement,
+        solution.placement,
         simulation.start_ms,
         {instance: point.time_ms for instance, point in points.items()},
         axes,
-        mode={instance: found.schedule.mode(*instance) for instance in points},
+        mode={instance: solution.schedule.mode(*instance) for instance in points},
         **colours,
     )
 
 
 def _frontier(tuned: EnergyResult) -> Drawing:
-    frontier, plan, maximum = tuned.frontier, tuned.plan, tuned.frontier.all_maximum
-    until_ms = tuned.compared_until_ms(plan)
-    points = [(each.time_ms, each.energy_mj) for each in frontier.plans]
-    alone = [(each.time_ms, each.energy_mj) for each in frontier.without_straggler]
+    frontier, chosen, maximum = tuned.frontier, tuned.plan, tuned.frontier.all_maximum
+    until_ms = tuned.compared_until_ms(chosen)
+    points = [(plan.time_ms, plan.energy_mj) for plan in frontier.plans]
+    alone = [(plan.time_ms, plan.energy_mj) for plan in frontier.without_straggler]
     return lambda axes: plot_frontier.draw_frontier(
         alone,
         (maximum.time_ms, maximum.energy_mj),
         axes,
-        chosen=(plan.time_ms, plan.energy_mj),
+        chosen=(chosen.time_ms, chosen.energy_mj),
         deadline_ms=tuned.deadline_ms,
-        lower_bound=[(each.time_ms, each.lower_bound_mj) for each in frontier.plans],
+        lower_bound=[(plan.time_ms, plan.lower_bound_mj) for plan in frontier.plans],
         until=(
-            (until_ms, frontier.energy_next_to(plan, until_ms)),
+            (until_ms, frontier.energy_next_to(chosen, until_ms)),
             (until_ms, frontier.energy_next_to(maximum, until_ms)),
         ),
         stragglers=[point for point in points if point not in alone],
         others={
-            BASELINE_TITLES[name]: [(each.time_ms, each.energy_mj) for each in plans]
+            BASELINE_TITLES[name]: [(plan.time_ms, plan.energy_mj) for plan in plans]
             for name, plans in tuned.baselines.items()
             if name != "all_maximum"
         },

@@ -106,7 +106,7 @@ class EnergyResult:
         """Training figures of the plan and of all clocks at maximum, a line each; empty if not known."""
         plans = {"chosen plan": self.plan, "all clocks at maximum": self.frontier.all_maximum}
         figures = {name: self.frontier.training_figures(plan) for name, plan in plans.items()}
-        return [f"{name}: {each}" for name, each in figures.items() if each.known]
+        return [f"{name}: {training}" for name, training in figures.items() if training.known]
 
     def compared_until_ms(self, plan: FrequencyPlan) -> float:
         """Return the end of the comparison of a plan with all clocks at maximum, in ms.

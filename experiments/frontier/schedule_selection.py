@@ -37,11 +37,11 @@ SWAPS_PER_ORDER = 30
 """Swaps of neighbors that may be tried for each schedule that is judged."""
 
 _SHARE_OF_CANDIDATES = 0.4
-"""Share of the work that goes to finding schedules; to judge and swap is what is left."""
+"""Share of the work that goes to finding schedules; the rest goes to judging and swapping."""
 
 
 def select_schedule(
-    options: FrontierCommandOptions, problem: SearchProblem, found: SearchStepResult, directory: Path
+    options: FrontierCommandOptions, problem: SearchProblem, solution: SearchStepResult, directory: Path
 ) -> SearchStepResult:
     """Return the result with the schedule of least energy at the deadline; write it as ``schedule.json``.
 
@@ -52,19 +52,19 @@ def select_schedule(
         OptionError: No schedule keeps the deadline.
         Interrupted: The choice was interrupted from the keyboard; the best so far is written all the same.
     """
-    energy, searched = options.energy, found.result
+    energy, searched = options.energy, solution.result
     is_one = energy.orders == 1 or options.search.scenarios is not None or problem.batch is not None
     if is_one or searched is None:
-        return found
+        return solution
     profile = problem.whole_profile
-    deadline_ms = asked_deadline_ms(energy, found.schedule, profile)
+    deadline_ms = asked_deadline_ms(energy, solution.schedule, profile)
     limit = reached(searched, options.search.objectives) if options.search.method == "modulo" else {}
     began = time.monotonic()
     candidates: list[ScheduleCandidate] = []
 
     def schedules() -> Iterator[Schedule]:
         for candidate in schedules_of_equal_period(
-            found.placement,
+            solution.placement,
             options.search.num_micro_batches,
             searched,
             limit=limit,
@@ -89,17 +89,17 @@ def select_schedule(
         except EnergyError as error:
             raise OptionError(f"energy.{error}") from None
     origin = candidates[chosen.best.candidate]
-    origins = tuple(each.origin for each in candidates)
+    origins = tuple(candidate.origin for candidate in candidates)
     selection = SelectionResult(chosen, origins, time.monotonic() - began, searched)
     result = replace(searched, repetend=origin.repetend, schedule=chosen.schedule)
-    found = replace(found, schedule=chosen.schedule, result=result, selection=selection)
+    solution = replace(solution, schedule=chosen.schedule, result=result, selection=selection)
     save_schedule(chosen.schedule, result, options, problem, directory)
     if chosen.best is not chosen.judged[0]:
         log.info("%s", describe(chosen.schedule, result, problem.memory_unit))
     log.info("%s", describe_selection(selection))
     if chosen.interrupted:
         raise Interrupted(f"interrupted; the best schedule found so far is in {directory / 'schedule.json'}")
-    return found
+    return solution
 
 
 def asked_deadline_ms(energy: EnergyOptions, schedule: Schedule, profile: Profile) -> float:
@@ -132,13 +132,13 @@ def selection_to_dict(selection: SelectionResult) -> dict[str, object]:
     chosen = selection.chosen
     judged = [
         {
-            "origin": selection.origin_of(each),
-            "swapped": each.is_swapped,
-            "makespan": each.schedule.makespan,
-            "lower_bound_mj": each.lower_bound_mj if math.isfinite(each.lower_bound_mj) else None,
-            "energy_mj": each.energy_mj if math.isfinite(each.energy_mj) else None,
+            "origin": selection.origin_of(order),
+            "swapped": order.is_swapped,
+            "makespan": order.schedule.makespan,
+            "lower_bound_mj": order.lower_bound_mj if math.isfinite(order.lower_bound_mj) else None,
+            "energy_mj": order.energy_mj if math.isfinite(order.energy_mj) else None,
         }
-        for each in chosen.judged
+        for order in chosen.judged
     ]
     return {
         "deadline_ms": chosen.deadline_ms,

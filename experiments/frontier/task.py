@@ -37,9 +37,9 @@ def task(options: FrontierCommandOptions) -> Result:
     """Search, compute the frontier, and return its files and lines."""
     problem = read_problem(options)
     check_energy_on(options, problem)
-    found, tuned = search_and_tune(options, problem, output_directory())
-    result = frontier_result(options.energy, found, tuned)
-    return replace(result, files={**result.files, "report.html": partial(write_page, found, tuned)})
+    solution, tuned = search_and_tune(options, problem, output_directory())
+    result = frontier_result(options.energy, solution, tuned)
+    return replace(result, files={**result.files, "report.html": partial(write_page, solution, tuned)})
 
 
 def check_energy_on(options: FrontierCommandOptions, problem: SearchProblem) -> None:
@@ -68,12 +68,12 @@ def search_and_tune(
         OptionError: An option cannot be met, such as the deadline.
         Interrupted: Ctrl-C ended the search; its schedule is written all the same.
     """
-    found = select_schedule(options, problem, search_and_save(options, problem, directory), directory)
-    schedule, profile, energy = found.schedule, problem.whole_profile, options.energy
-    if found.selection is None:
+    solution = select_schedule(options, problem, search_and_save(options, problem, directory), directory)
+    schedule, profile, energy = solution.schedule, problem.whole_profile, options.energy
+    if solution.selection is None:
         deadline_ms = asked_deadline_ms(energy, schedule, profile)
     else:
-        deadline_ms = found.selection.chosen.deadline_ms  # over the time of the search's schedule
+        deadline_ms = solution.selection.chosen.deadline_ms  # over the time of the search's schedule
     with StepBar("frontier") as bar:
         try:
             frontier, deadline_ms = make_frontier(energy, schedule, profile, deadline_ms, bar)
@@ -86,7 +86,7 @@ def search_and_tune(
     plan = frontier.at(deadline_ms)
     tuned = EnergyResult(
         profile,
-        found.costs,
+        solution.costs,
         replace(frontier, work=work),
         deadline_ms,
         plan,
@@ -94,7 +94,7 @@ def search_and_tune(
         baselines,
         method=describe_method(energy, frontier),
     )
-    return found, constrained(options, found, tuned)
+    return solution, constrained(options, solution, tuned)
 
 
 def make_frontier(

@@ -7,7 +7,7 @@ from functools import partial
 
 from experiments.config.options import OptionError, require_path
 from experiments.layout.options import LayoutCommandOptions
-from experiments.plan.inputs import inputs_of, refuse, shared_fields
+from experiments.plan.inputs import plan_inputs, refuse, shared_fields
 from experiments.plan.options import PlanQuestion
 from experiments.report.result import Result, Table
 from placements.planners.hybrid.shape_costs import FrameworkCosts
@@ -33,7 +33,7 @@ def task(options: LayoutCommandOptions) -> Result:
     """Find the layouts; the figures are the best layout's."""
     measured, memory_mib, transfer_ms = _layers(options)
     given = {path: read_any(require_path("given", path)) for path in options.given}
-    found = layout(
+    layouts = layout(
         measured,
         options.num_devices,
         options.num_micro_batches,
@@ -43,27 +43,27 @@ def task(options: LayoutCommandOptions) -> Result:
         given,
         options.work_limit,
     )
-    if (best := found.best) is None:
-        nearest = [row.note for row in found.rows if row.status != NOT_APPLICABLE]
-        raise OptionError("; ".join(dict.fromkeys(nearest or [row.note for row in found.rows])))
+    if (best := layouts.best) is None:
+        nearest = [row.note for row in layouts.rows if row.status != NOT_APPLICABLE]
+        raise OptionError("; ".join(dict.fromkeys(nearest or [row.note for row in layouts.rows])))
     files: dict[str, object] = {"layers.csv": measured.to_csv()} if measured.assumptions else {}
     orders = {}
     source = options.layers or options.model
-    lines = [*_shown(found), *(f"{source}: {line}" for line in measured.assumptions)]
-    for row in found.rows:
+    lines = [*_shown(layouts), *(f"{source}: {line}" for line in measured.assumptions)]
+    for row in layouts.rows:
         if row.pipeline is not None and row.schedule_found is not None:
             folder = f"{row.schedule}_{row.num_chunks}"
-            texts, others = layout_files(row.pipeline, found.num_micro_batches, row.group)
+            texts, others = layout_files(row.pipeline, layouts.num_micro_batches, row.group)
             files |= {f"{folder}/{name}": text for name, text in texts.items()}
             files[f"{folder}/schedule.json"] = schedule_to_dict(row.schedule_found)
             orders[folder] = row.schedule_found
             lines += [f"{folder}: {line}" for line in others]
     return Result(
         figures={name: getattr(best, name) for name in ("layout", "num_chunks", "iteration_ms", "bound_ms")},
-        tables={"layout": Table(LayoutRow, (*found.rows, *found.given.values()), COLUMNS)},
+        tables={"layout": Table(LayoutRow, (*layouts.rows, *layouts.given.values()), COLUMNS)},
         files=files | {"trace.json": partial(write_perfetto, rows=orders)},
         sentences=lines,
-        interrupted="the best layouts found so far are in" * found.interrupted,
+        interrupted="the best layouts found so far are in" * layouts.interrupted,
     )
 
 
@@ -86,7 +86,7 @@ def _of_model(options: LayoutCommandOptions) -> tuple[ModelLayers, float, float]
     """Return the layers of a model by the costs of `schedsearch plan`; GPUs left over are data-parallel."""
     if options.cluster is None:
         raise OptionError("cluster: has no value; give the GPUs of model, as in cluster=h100_64")
-    inputs = inputs_of(PlanQuestion(batch=1, **shared_fields(PlanQuestion, options)))
+    inputs = plan_inputs(PlanQuestion(batch=1, **shared_fields(PlanQuestion, options)))
     pipeline = options.tensor_parallel * options.num_devices
     data, left = divmod(inputs.cluster.num_gpus, pipeline)
     if left:
@@ -108,10 +108,10 @@ def _of_model(options: LayoutCommandOptions) -> tuple[ModelLayers, float, float]
     return replace(layers, assumptions=lines), memory_mib, transfer_ms
 
 
-def _shown(found: BestLayouts) -> list[str]:
+def _shown(layouts: BestLayouts) -> list[str]:
     """Return two lines for each layout: its time, and the layout."""
     lines = []
-    for name, row in found.named_rows:
+    for name, row in layouts.named_rows:
         head = f"{name}, {row.num_chunks} a device: "
         if row.iteration_ms is None:
             lines.append(f"{head}{row.status}; {row.note}")

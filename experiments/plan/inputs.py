@@ -81,12 +81,12 @@ def refuse(options: object, names: Collection[str], why: str) -> None:
 def shared_fields(record: type, *options: object) -> dict[str, Any]:
     """Return the fields of a record that some options have too, by name."""
     known = ChainMap(*map(vars, options))
-    return {each.name: known[each.name] for each in fields(record) if each.name in known}
+    return {field.name: known[field.name] for field in fields(record) if field.name in known}
 
 
 def refuse_all_but(question: PlanQuestion, names: Collection[str], planner: str) -> None:
     """Reject options that a planner does not have."""
-    others = {each.name for each in fields(PlanQuestion)}.difference(names)
+    others = {field.name for field in fields(PlanQuestion)}.difference(names)
     refuse(question, others, f"it is not of planner={planner}")
 
 
@@ -97,7 +97,7 @@ def one_batch(question: PlanQuestion, wanted: str) -> int:
     return question.batch
 
 
-def model_of(question: PlanQuestion) -> ModelShape:
+def plan_model(question: PlanQuestion) -> ModelShape:
     """Return the model by its name, with the sizes that are given.
 
     Raises:
@@ -114,13 +114,13 @@ def _model_name(question: PlanQuestion) -> str:
     return question.model
 
 
-def cluster_of(question: PlanQuestion) -> Cluster:
+def plan_cluster(question: PlanQuestion) -> Cluster:
     """Return the cluster by its name, with the sizes that are given."""
     names = ("gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s")
     return read_cluster(question.cluster, **{name: getattr(question, name) for name in names})
 
 
-def inputs_of(question: PlanQuestion) -> PlanInputs:
+def plan_inputs(question: PlanQuestion) -> PlanInputs:
     """Return the model, the cluster and the costs of layers.
 
     Raises:
@@ -129,7 +129,7 @@ def inputs_of(question: PlanQuestion) -> PlanInputs:
     """
     if question.profiles is not None:
         return _profiled(question, Path(question.profiles))
-    model, cluster = model_of(question), cluster_of(question)
+    model, cluster = plan_model(question), plan_cluster(question)
     model = in_bf16(model) if question.precision is None else model
     if wrong := [nodes.gpu.name for nodes in cluster.nodes if not model.precision.is_on(nodes.gpu)]:
         raise OptionError(f"precision: {wrong[0]} has no products in {model.precision.name}; use bf16")
@@ -151,8 +151,9 @@ def computed_costs(question: PlanQuestion, model: ModelShape, cluster: Cluster) 
             wrong = f"its rates were measured in 16 bits, not in {model.precision.name}"
             raise OptionError(f"machine: {wrong}; leave it out, or use precision=bf16")
         machine = read_machine(question.machine, gpu)
-    own = {"precision": model.precision, "machine": machine, "framework": FRAMEWORKS[question.framework]}
-    options = CostOptions(**(shared_fields(CostOptions, question) | own), overlap_weights=True)
+    given = shared_fields(CostOptions, question)
+    given |= {"precision": model.precision, "machine": machine, "framework": FRAMEWORKS[question.framework]}
+    options = CostOptions(**given, overlap_weights=True)
     rates = options.rates_on(gpu)
     source = f"data sheets, layers at {options.share_of_peak:.0%} of the peak"
     if rates.is_measured:
@@ -173,13 +174,13 @@ def _calibration(question: PlanQuestion, cluster: Cluster, machine: MachineRates
         OptionError: The runs are on another GPU than the cluster's.
     """
     assert question.calibrate is not None, "given"
-    own = [key for key, gpu in GPUS.items() if {gpu} == {nodes.gpu for nodes in cluster.nodes}]
-    folder = replace(NO_TABLES, machines=dict.fromkeys(own, machine) if machine is not None else {})
-    found = calibration_of(question.calibrate, folder, FRAMEWORKS[question.framework])
-    if found.gpu not in own:
-        wrong = f"the runs of {question.calibrate} are on {found.gpu}, not on the GPU of {question.cluster}"
+    gpu_keys = [key for key, gpu in GPUS.items() if {gpu} == {nodes.gpu for nodes in cluster.nodes}]
+    folder = replace(NO_TABLES, machines=dict.fromkeys(gpu_keys, machine) if machine is not None else {})
+    factors = calibration_of(question.calibrate, folder, FRAMEWORKS[question.framework])
+    if factors.gpu not in gpu_keys:
+        wrong = f"the runs of {question.calibrate} are on {factors.gpu}, not on the GPU of {question.cluster}"
         raise OptionError(f"calibrate: {wrong}; give runs on it")
-    return found
+    return factors
 
 
 def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:
@@ -204,8 +205,8 @@ def _profiled(question: PlanQuestion, folder: Path) -> PlanInputs:
 def _of_galvatron(question: PlanQuestion, folder: Path, model: str) -> PlanInputs:
     profile = read_galvatron_profile(folder, model, question.sequence_length)
     # Galvatron counts 2^20 bytes; 1 GB/s where nothing was measured between nodes.
-    between = (found.to_next.values() for (nodes, _), found in profile.machines.items() if nodes > 1)
-    rate = max((each * 2**20 / 1e6 for found in between for each in found), default=1.0)
+    between = (machine.to_next.values() for (nodes, _), machine in profile.machines.items() if nodes > 1)
+    rate = max((bandwidth * 2**20 / 1e6 for rates in between for bandwidth in rates), default=1.0)
     cluster = read_cluster(question.cluster, gpus_per_node=question.gpus_per_node, node_bandwidth_gb_s=rate)
     if len(cluster.nodes) > 1:
         raise OptionError(f"cluster: {question.cluster} has several kinds of GPUs, the profile one; use one")

@@ -106,7 +106,7 @@ class StrategyOptions:
     )
     max_tensor_parallel: int | None = option(None, "largest degree of tp and ulysses; null: no limit")
     expert_parallel: tuple[int, ...] = option(
-        (1,), "degrees of expert parallelism to try; [1]: those of the best layouts", min=1
+        (1,), "degrees of expert parallelism to try; [1]: the degrees of the best layouts", min=1
     )
     num_stages: tuple[int, ...] | None = option(
         None, "numbers of stages to try; null: all, as for the next two", min=1
@@ -121,7 +121,7 @@ class StrategyOptions:
     )
     num_plans: int = option(5, "plans to keep; they differ in stages, GPUs per stage or micro-batches", min=1)
     time_limit_s: float = option(
-        120, "time limit of the whole command, in s: half to plan, what that leaves for the schedules"
+        120, "time limit of the whole command, in s: half to plan, the rest for the schedules"
     )
     workers: int = option(1, "processes that time layouts, and search schedules, side by side", min=1)
     rank: str = option(
@@ -231,7 +231,7 @@ COMMAND = Command(
     headlines={
         "profiles": "The model",
         "gpus_per_node": "The cluster",
-        "framework": "What layers cost",
+        "framework": "Costs of layers",
         "model_flops_utilisation": "Shares of peaks",
     },
 )

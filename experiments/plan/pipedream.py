@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.config.options import OptionError
-from experiments.plan.inputs import cluster_of, one_batch, refuse_all_but
+from experiments.plan.inputs import one_batch, plan_cluster, refuse_all_but
 from experiments.plan.options import PipeDreamPlanner, PlanQuestion
 from experiments.report.result import Result, Table
 from placements.cluster import Cluster
@@ -40,11 +40,11 @@ def task(question: PlanQuestion, planner: PipeDreamPlanner) -> Result:
     if (path := question.profiles) is None:
         raise OptionError("profiles: has no value; give the CSV file of nodes, as in profiles=FILE.csv")
     batch = one_batch(question, "the samples of a profiled input")
-    levels, graph = levels_of(cluster_of(question)), read_profile_graph(path)
+    levels, graph = levels_of(plan_cluster(question)), read_profile_graph(path)
     memory_mib = None if question.memory_gib is None else 1024 * question.memory_gib
     best = best_plan(graph, levels, "per_worker", memory_mib)
     plans = {"pipedream": best, "data_parallel": best_plan(graph, levels, is_cut=False)}
-    rows = [plan_row(name, each, memory_mib, batch) for name, each in plans.items()]
+    rows = [plan_row(name, plan, memory_mib, batch) for name, plan in plans.items()]
     try:
         straight = best_plan(graph, levels, "per_worker", memory_mib, is_replicated=False)
         rows.append(plan_row("straight", straight, memory_mib, batch))
@@ -81,7 +81,7 @@ def levels_of(cluster: Cluster) -> list[Level]:
     (nodes,) = cluster.nodes
     in_node = Level(nodes.gpus_per_node, cluster.link_bandwidth_gb_s or nodes.gpu.link_bandwidth_gb_s)
     between = Level(nodes.num_nodes, cluster.node_bandwidth_gb_s)
-    return [each for each in (in_node, between) if each.count > 1] or [in_node]
+    return [level for level in (in_node, between) if level.count > 1] or [in_node]
 
 
 def plan_row(name: str, plan: PipelinePlan, memory_mib: float | None, batch: int) -> dict[str, Any]:

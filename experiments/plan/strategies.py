@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from experiments.config.run_record import output_directory
-from experiments.plan.inputs import inputs_of, shared_fields
+from experiments.plan.inputs import plan_inputs, shared_fields
 from experiments.plan.options import BmwPlanner, DefaultPlanner, PlanQuestion
 from experiments.report.result import Result, Table
 from placements.forms.texts import text_columns, write_json, write_text
@@ -43,9 +43,9 @@ def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> Result
     Raises:
         OptionError: An option is wrong.
     """
-    model, cluster, costs, costs_in_words, is_sequence_parallel = inputs_of(question)
+    model, cluster, costs, costs_in_words, is_sequence_parallel = plan_inputs(question)
     with PlanProgress() as show:
-        found = plan(
+        plans = plan(
             model,
             cluster,
             question.batch,
@@ -54,13 +54,13 @@ def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> Result
             on_search=show.search,
             **_options(question, planner, is_sequence_parallel),
         )
-    proved = [*_proved(found), *_lines_of_layouts(found)]
-    explained = explain(found, costs_in_words) + "\n".join(["", "```", *proved, "```", ""])
-    files: dict[str, object] = {"plan.md": explained, "plans.json": found.to_dict()}
+    proved = [*_proved(plans), *_lines_of_layouts(plans)]
+    explained = explain(plans, costs_in_words) + "\n".join(["", "```", *proved, "```", ""])
+    files: dict[str, object] = {"plan.md": explained, "plans.json": plans.to_dict()}
     figures: dict[str, float | str] = {}
     lines, exports = list[str](), list[str]()
-    if found.proposed:
-        best, training = found.best, found.best.training_figures(model)
+    if plans.proposed:
+        best, training = plans.best, plans.best.training_figures(model)
         files |= {"plan.json": plan_to_dict(best.plan), "placement.yaml": placement_to_yaml(best.placement)}
         if best.schedule:
             files["schedule.json"] = schedule_to_dict(best.schedule)
@@ -69,23 +69,23 @@ def task(question: PlanQuestion, planner: DefaultPlanner | BmwPlanner) -> Result
         figures = {"plan": best.name, **rate, **training.known, "num_gpus": best.plan.num_gpus}
         figures["gib"] = max(best.peaks_mib) / 1024
         lines.append(f"best plan: {training}")
-        exports = export_best(found, output_directory() / "export")
+        exports = export_best(plans, output_directory() / "export")
     return Result(
         figures=figures,
-        tables=tables_of(found),
+        tables=tables_of(plans),
         files=files,
-        pictures={"plan": lambda path: save_figure(found.plot(), path)} if found.proposed else {},
+        pictures={"plan": lambda path: save_figure(plans.plot(), path)} if plans.proposed else {},
         sentences=[
             f"{model.name} on {in_words(cluster)}",
-            *text_columns(ranking(found)),
+            *text_columns(ranking(plans)),
             *lines,
-            legend(found),
+            legend(plans),
             *proved,
-            *(f"left out: {line}" for line in found.left_out),
+            *(f"left out: {line}" for line in plans.left_out),
             costs_in_words,
             *exports,
         ],
-        interrupted="the best plans found so far are in" * found.interrupted,
+        interrupted="the best plans found so far are in" * plans.interrupted,
     )
 
 
@@ -98,11 +98,11 @@ def _options(
     if is_sequence_parallel is not None:
         trees["sequence_parallel"] = is_sequence_parallel
     options = PlanOptions(TreeOptions(**trees), **shared_fields(PlanOptions, planner, question))
-    found: dict[str, Any] = {"options": options, "rank_by": planner.rank, "workers": planner.workers}
+    arguments: dict[str, Any] = {"options": options, "rank_by": planner.rank, "workers": planner.workers}
     if isinstance(planner, DefaultPlanner):
         layouts = LayoutOptions(planner.micro_batch_sizes, max_chunks=planner.max_chunks)
-        found |= {"uniform": planner.uniform, "layouts": layouts, "shapes": planner.shapes}
-    return found
+        arguments |= {"uniform": planner.uniform, "layouts": layouts, "shapes": planner.shapes}
+    return arguments
 
 
 def export_best(plans: Plans, directory: Path) -> list[str]:
@@ -137,51 +137,52 @@ def _export_order(best: RankedPlan, directory: Path) -> list[str]:
 def tables_of(plans: Plans) -> dict[str, Table]:
     """Return the plans, and the best layouts by the formula where there are any."""
     rows = []
-    for found in plans.layouts.values():
-        for each in found.estimates[:_MOST_ROWS]:
-            row = vars(each.layout.degrees) | vars(each.layout)
+    for layouts in plans.layouts.values():
+        for estimate in layouts.estimates[:_MOST_ROWS]:
+            row = vars(estimate.layout.degrees) | vars(estimate.layout)
             del row["degrees"]
-            figures = {"formula_ms": f"{each.time_ms:.1f}", "load_ms": f"{each.load_ms:.1f}"}
-            rows.append(row | figures | {"gib": f"{each.gib:.2f}", "fits": each.gib <= found.limit_gib})
+            row |= {"formula_ms": f"{estimate.time_ms:.1f}", "load_ms": f"{estimate.load_ms:.1f}"}
+            row |= {"gib": f"{estimate.gib:.2f}", "fits": estimate.gib <= layouts.limit_gib}
+            rows.append(row)
     tables = {"plans": Table(dict, plans.rows(), PLAN_COLUMNS)}
     return tables | ({"layouts": Table(dict, rows)} if rows else {})
 
 
 def _lines_of_layouts(plans: Plans) -> Iterator[str]:
     """Yield a line about the layouts of each batch."""
-    for batch, found in plans.layouts.items():
+    for batch, layouts in plans.layouts.items():
         known = "none fits"
-        own = (each for each in plans.proposed if each.run and each.plan.global_batch_size == batch)
-        if (best := next(own, None)) and best.run and best.iteration_ms and best.bound_ms:
+        of_batch = (rated for rated in plans.proposed if rated.run and rated.plan.global_batch_size == batch)
+        if (best := next(of_batch, None)) and best.run and best.iteration_ms and best.bound_ms:
             division_ms = division_bound_ms(best.run.layout, fmean(best.run.loads_ms))
             known = (
-                f"{found.num_layouts - found.num_left} rated by the formula; {best.name} takes "
+                f"{layouts.num_layouts - layouts.num_left} rated by the formula; {best.name} takes "
                 f"{best.iteration_ms:,.0f} ms, in any order not less than {best.bound_ms:,.0f}, in any "
                 f"division of its layers than {division_ms:,.0f}; no layout that fits takes "
-                f"less than {found.bound_ms:,.0f} ms, in any division and order "
-                f"({1 - found.bound_ms / best.iteration_ms:.1%} below it)"
+                f"less than {layouts.bound_ms:,.0f} ms, in any division and order "
+                f"({1 - layouts.bound_ms / best.iteration_ms:.1%} below it)"
             )
         yield f"layouts, batch {batch}: {known}"
-        if found.num_left:
-            why = "interrupted" if found.interrupted else "the time limit is over"
-            yield f"layouts, batch {batch}: {why}: {found.num_left} were not looked at"
+        if layouts.num_left:
+            why = "interrupted" if layouts.interrupted else "the time limit is over"
+            yield f"layouts, batch {batch}: {why}: {layouts.num_left} were not looked at"
 
 
 def _proved(plans: Plans) -> list[str]:
     """Return for each batch a line about chains of stages whose layers have strategies of their own."""
     lines = []
-    for batch, found in plans.searches.items():
-        known = "proved" if found.plans and found.status is PlanStatus.OPTIMAL else found.status.lower()
-        if found.plans:
-            known = f"{found.plans[0].time_ms:,.0f} ms by the formula, {known}"
-        elif found.num_left == 0 and found.bound_ms > 0:
+    for batch, search in plans.searches.items():
+        known = "proved" if search.plans and search.status is PlanStatus.OPTIMAL else search.status.lower()
+        if search.plans:
+            known = f"{search.plans[0].time_ms:,.0f} ms by the formula, {known}"
+        elif search.num_left == 0 and search.bound_ms > 0:
             known = "none by the formula is faster than the best plan"
         known += f", among stages under {plans.options.pipeline}, each layer in its own strategy"
-        if found.status is PlanStatus.FEASIBLE:
-            bound = f"no iteration is shorter than {found.bound_ms:,.5g} ms ({found.gap_percent:.3g} % less)"
-            known += f", {bound if found.bound_ms > 0 else 'nothing is proved yet'}"
-        if found.num_left:
-            why = "the time limit" if found.out_of_time else "an interrupt"
-            known += f"; {why} ended the search with {found.num_left} combinations of numbers left"
+        if search.status is PlanStatus.FEASIBLE:
+            bound = f"no iteration is under {search.bound_ms:,.5g} ms ({search.gap_percent:.3g} % less)"
+            known += f", {bound if search.bound_ms > 0 else 'nothing is proved yet'}"
+        if search.num_left:
+            why = "the time limit" if search.out_of_time else "an interrupt"
+            known += f"; {why} ended the search with {search.num_left} combinations of numbers left"
         lines.append(f"strategies, batch {batch}: {known}")
     return lines

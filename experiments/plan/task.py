@@ -10,5 +10,5 @@ from experiments.report.result import Result
 
 def task(options: PlanCommandOptions) -> Result:
     """Plan with the planner that is chosen; the figures are the best plan's."""
-    found: Result = import_module(options.planner.module).task(options, options.planner)
-    return found
+    result: Result = import_module(options.planner.module).task(options, options.planner)
+    return result

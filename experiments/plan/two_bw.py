@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from experiments.config.options import OptionError
-from experiments.plan.inputs import cluster_of, computed_costs, model_of, one_batch, refuse_all_but
+from experiments.plan.inputs import computed_costs, one_batch, plan_cluster, plan_model, refuse_all_but
 from experiments.plan.options import PlanQuestion, TwoBwPlanner
 from experiments.plan.pipedream import levels_of
 from experiments.report.result import Result, Table
@@ -24,7 +24,7 @@ from placements.placement_file import placement_to_yaml
 from placements.planners.hybrid.plan import PlanError
 from placements.planners.pipedream.two_bw import BlockProfile, EqualServers, TwoBwPlan, two_bw_plans
 
-_COLUMNS = (*(each.name for each in dataclasses.fields(TwoBwPlan)), "batch_size", "samples_per_s")
+_COLUMNS = (*(field.name for field in dataclasses.fields(TwoBwPlan)), "batch_size", "samples_per_s")
 
 _TAKEN = (
     *("cluster", "batch", "gpus_per_node", "node_bandwidth_gb_s", "link_bandwidth_gb_s", "memory_gib"),
@@ -45,7 +45,7 @@ def task(question: PlanQuestion, planner: TwoBwPlanner) -> Result:
     """
     refuse_all_but(question, _TAKEN, "pipedream_2bw")
     batch = one_batch(question, "the samples of an update")
-    model, cluster = model_of(question), cluster_of(question)
+    model, cluster = plan_model(question), plan_cluster(question)
     costs = computed_costs(question, model, cluster)[0].options
     profile, nodes = _profile(planner.micro_batch_sizes, model, cluster, costs), cluster.nodes[0]
     gib = nodes.gpu.memory_gib if question.memory_gib is None else question.memory_gib
@@ -54,7 +54,7 @@ def task(question: PlanQuestion, planner: TwoBwPlanner) -> Result:
     plans = two_bw_plans(profile, servers, batch)
     best = plans[0]
     if best.reason:
-        raise PlanError(f"no plan fits: that of {_in_words(best)} {best.reason}; give more memory or GPUs")
+        raise PlanError(f"no plan fits: {_in_words(best)} {best.reason}; give more memory or GPUs")
     name, num_gpus = f"{best.data_parallel}x{best.num_stages}", best.data_parallel * best.num_stages
     return Result(
         figures={"plan": name, "samples_per_s": best.samples_per_s, "num_gpus": num_gpus},
@@ -74,12 +74,13 @@ def _profile(sizes: Sequence[int], model: ModelShape, cluster: Cluster, costs: C
         wrong = f"{model.name} has {len(blocks)} kinds of transformer layers in a row"
         raise OptionError(f"model: {wrong}, but planner=pipedream_2bw plans equal ones; use planner=default")
     ((count, layer),) = blocks
-    found = {size: layer_cost(layer, LayerStrategy(), size, 1, cluster.group(0, 1), costs) for size in sizes}
+    gpu = cluster.group(0, 1)
+    by_size = {size: layer_cost(layer, LayerStrategy(), size, 1, gpu, costs) for size in sizes}
     precision = model.precision
     return BlockProfile(
         count,
-        {size: cost.forward.time_ms for size, cost in found.items()},
-        {size: cost.backward.time_ms for size, cost in found.items()},
+        {size: cost.forward.time_ms for size, cost in by_size.items()},
+        {size: cost.backward.time_ms for size, cost in by_size.items()},
         precision.weight_bytes * layer.num_parameters,
         sum(layer.kept(precision, 1)),
         float(precision.number_bytes * layer.output_elements()),
@@ -90,7 +91,7 @@ def _placement(plan: TwoBwPlan, profile: BlockProfile, servers: EqualServers) ->
     """Return the plan's pipelines: a device for each GPU, and stages as copies that take turns."""
     size, number = plan.micro_batch_size, plan.num_stages
     blocks = profile.num_blocks // number
-    forward_ms, backward_ms = (blocks * each[size] for each in (profile.forward_ms, profile.backward_ms))
+    forward_ms, backward_ms = blocks * profile.forward_ms[size], blocks * profile.backward_ms[size]
     backward_ms += forward_ms if plan.recompute else 0.0
     kept = size * (profile.input_bytes if plan.recompute else blocks * profile.activation_bytes)
     cost = Cost(Pass(forward_ms), Pass(backward_ms), kept)
@@ -107,11 +108,11 @@ def _placement(plan: TwoBwPlan, profile: BlockProfile, servers: EqualServers) ->
 
 def _run_options(plan: TwoBwPlan) -> str:
     """Return the options with which a run is the plan; without a flush of four updates."""
-    each = plan.num_stages * plan.accumulation
-    flushes, number = plan.num_stages == 1, each * plan.data_parallel
+    per_update = plan.num_stages * plan.accumulation
+    flushes, number = plan.num_stages == 1, per_update * plan.data_parallel
     run = f"schedule=pipedream search.num_micro_batches={number if flushes else 4 * number}"
     run += " runtime.recompute=all" if plan.recompute else ""
-    versions = f"runtime.weight_versions=double_buffering runtime.micro_batches_per_update={each}"
+    versions = f"runtime.weight_versions=double_buffering runtime.micro_batches_per_update={per_update}"
     return run if flushes else f"{run} {versions}"
 
 

@@ -68,7 +68,7 @@ def read_measured_folder(folder: str | Path) -> list[MeasuredPlan]:
         ValueError: A file is missing or wrong; the message begins with its path.
     """
     folder = Path(folder)
-    path, links, found = folder / TABLE, read_links(folder / "bandwidth"), []
+    path, links, plans = folder / TABLE, read_links(folder / "bandwidth"), []
     models = dict[str, ProfiledModel]()
     with in_file(path, MeasuredFolderError):
         rows = csv_records(path, "plan", MeasuredFolderError, MeasuredPlanRow, others=True, once=("plan",))
@@ -82,8 +82,8 @@ def read_measured_folder(folder: str | Path) -> list[MeasuredPlan]:
                 profiles = read_layer_profiles(folder, row.model) if is_known else {}
                 models[row.model] = ProfiledModel(row.model, profiles, links)
             plan = read_replicated_plan(folder / "plans" / f"{row.plan}.json")
-            found.append(MeasuredPlan(row, plan, models[row.model]))
-    return found
+            plans.append(MeasuredPlan(row, plan, models[row.model]))
+    return plans
 
 
 def predict_plan(measured: MeasuredPlan, context_mib: float, compute_slowdown: float) -> BoardRun:
@@ -96,7 +96,7 @@ def predict_plan(measured: MeasuredPlan, context_mib: float, compute_slowdown: f
     measured_ms = None if row.real_s is None else 1000 * row.real_s
     measured_gib = None if row.max_memory_bytes is None else row.max_memory_bytes / 2**30
     names = TABLE, row.plan, question, row.plan
-    found = BoardRun(*names, measured_ms, measured_gib=measured_gib, note=row.note)
+    run = BoardRun(*names, measured_ms, measured_gib=measured_gib, note=row.note)
     try:
         if not model.profiles:
             raise NotProfiledError(f"{row.model} lacks a file in memory/ or in profiles/")
@@ -105,10 +105,10 @@ def predict_plan(measured: MeasuredPlan, context_mib: float, compute_slowdown: f
             raise NotProfiledError(f"{count} blocks are more than the {_MAX_BLOCKS} that are simulated")
         schedule = validate(blocking_one_f_one_b(placement, plan.num_micro_batches))
     except NotProfiledError as why:
-        return replace(found, note=joined(row.note, f"{NOT_PREDICTED}{why}"))
+        return replace(run, note=joined(row.note, f"{NOT_PREDICTED}{why}"))
     gib = placement.mib(int(peak_memory(schedule).max())) / 1024
     note = joined(row.note, *_remarks(plan, model))
-    return replace(found, predicted_ms=placement.ms(schedule.makespan), predicted_gib=gib, note=note)
+    return replace(run, predicted_ms=placement.ms(schedule.makespan), predicted_gib=gib, note=note)
 
 
 def blocking_one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
@@ -138,7 +138,7 @@ def _order(stage: int, num_stages: int, num_micro_batches: int) -> Iterator[Inst
         neighbour = stage - 1 if is_forward else stage + 1
         block = (f"{'F' if is_forward else 'B'}{stage}", now)
         blocks = [*(exchange if 0 <= neighbour < num_stages else []), block]
-        yield from (each for each in blocks if 0 <= each[1] < num_micro_batches)
+        yield from (instance for instance in blocks if 0 <= instance[1] < num_micro_batches)
         before = now
 
 
@@ -146,8 +146,8 @@ def _remarks(plan: ReplicatedPlan, model: ProfiledModel) -> list[str]:
     """Return remarks on layers and sizes that are odd, or not as measured, in a plan that is predicted."""
     size = plan.micro_batch_size
     groups = {group for stage in plan.stages for group in stage.replicas}
-    others = [each for each in groups if (size, each.size) not in model.profiles[each.gpu].layers]
-    between = sorted(f"{each.gpu} with tensor parallelism {each.size}" for each in others)
+    others = [group for group in groups if (size, group.size) not in model.profiles[group.gpu].layers]
+    between = sorted(f"{group.gpu} with tensor parallelism {group.size}" for group in others)
     named = Counter(layer for stage in plan.stages for layer in stage.layers)
     missing = sorted(set(range(next(iter(model.profiles.values())).num_layers)) - {*named})
     repeated = sorted(layer for layer, count in named.items() if count > 1)

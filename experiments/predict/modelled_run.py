@@ -47,7 +47,7 @@ def as_modelled(folder: RunFolder, run: Run, framework: Framework) -> UniformRun
     """Return a run as it is modelled: by measured rates where its machine was measured in its precision.
 
     Raises:
-        ValueError: A name is not known, a degree does not divide, or the run has what is not modelled.
+        ValueError: A name is not known, a degree does not divide, or the run cannot be modelled.
     """
     if run.refused:
         raise RunTableError(run.refused)
@@ -153,7 +153,7 @@ class Calibration:
     runs: frozenset[Run] = frozenset()
 
     def of(self, options: CostOptions) -> CostOptions:
-        """Return options of costs with the factors on those that they have."""
+        """Return options of costs with their factors multiplied by these."""
         compute = self.compute * options.compute_factor
         communication = self.communication * options.communication_factor
         return replace(options, compute_factor=compute, communication_factor=communication)
@@ -180,7 +180,7 @@ def calibration_of(
         why = next((run.refused for run in runs if run.refused), "has no measured_ms")
         why = why if runs else "is no run of the tables, and no table of runs"
         why = f"has runs on {' and '.join(gpus)}, and a calibration is of one GPU" if gpus else why
-        raise RunTableError(f"calibrate: {name!r} {why}; name a run that was measured, or a CSV file of such")
+        raise RunTableError(f"calibrate: {name!r} {why}; name a measured run, or a CSV file of measured runs")
     modelled = list[UniformRun]()
     for run in measured:
         try:

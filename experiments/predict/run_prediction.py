@@ -1,7 +1,7 @@
 """Time and memory of runs by their model, their GPUs and their degrees.
 
-The memory of the fullest stage is told tensor by tensor, at the time when it holds most; sizes are those of
-`placements.models.costing`, orders those of the run's schedule.
+The memory of the fullest stage is listed by tensor, at its peak. Sizes are from `placements.models.costing`,
+orders from the run's schedule.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def predict_run(
         row,
         predicted_ms=model.iteration_ms,
         predicted_gib=gib[stage],
-        gib_by_stage=";".join(f"{each:.2f}" for each in gib),
+        gib_by_stage=";".join(f"{stage_gib:.2f}" for stage_gib in gib),
         note=joined(run.note, *remarks),
         **work.figures(model.iteration_ms, energy_mj)._asdict(),
         memory=tuple(stage_memory(model, fullest, run.run)),
@@ -78,8 +78,8 @@ def predict_run(
 
 
 def _question_and_layout(run: Run) -> tuple[str, str]:
-    """Return all besides the layout, and the layout, in words without what a row does not say."""
-    usual = {each.name: each.default for each in fields(run)}
+    """Return the question (model, GPUs, batch) and the layout of a run in words, without defaults."""
+    usual = {field.name: field.default for field in fields(run)}
     names = sorted(usual, key=lambda name: name != "model")
     said = {name: value for name in names if (value := getattr(run, name)) != usual[name]}
     others = {name: said[name] for name in said if not name.startswith(_NO_QUESTION) and name not in _LAYOUT}
@@ -101,7 +101,7 @@ def stage_memory(run: UniformRun, stage: int, name: str = "") -> list[StageTenso
     """
     plan, held, running = run.plan, *_at_peak(run, stage)
     where = plan.micro_batch_size, plan.num_micro_batches, plan.group(stage), run.costs.options
-    found = dict[tuple[str, ...], StageTensor]()
+    tensors = dict[tuple[str, ...], StageTensor]()
     for chunk in run.chunks_on(stage):
         layers = [layer_memory(layer, how, *where) for layer, how in run.layers_in(run.chunks[chunk])]
         last = _last_at_peak(layers) if chunk == running else -1
@@ -111,11 +111,11 @@ def stage_memory(run: UniformRun, stage: int, name: str = "") -> list[StageTenso
                 if not count * num_bytes or (kind == "backward" and i != last):
                     continue
                 empty = StageTensor(name, stage, kind, tensor, 0.0, 0, rule)
-                same = found.get((kind, tensor, rule), empty)
+                same = tensors.get((kind, tensor, rule), empty)
                 gib = (same.gib if kind != "buffer" else 0.0) + count * num_bytes / 2**30
-                found[kind, tensor, rule] = same._replace(gib=gib, held=max(same.held, count))
-    ordered = sorted(found.values(), key=lambda each: (_KINDS.index(each.kind), -each.gib))
-    return [each._replace(gib=round(each.gib, 6)) for each in ordered]
+                tensors[kind, tensor, rule] = same._replace(gib=gib, held=max(same.held, count))
+    ordered = sorted(tensors.values(), key=lambda row: (_KINDS.index(row.kind), -row.gib))
+    return [row._replace(gib=round(row.gib, 6)) for row in ordered]
 
 
 def _at_peak(run: UniformRun, stage: int) -> tuple[Counter[int], int | None]:
@@ -126,7 +126,7 @@ def _at_peak(run: UniformRun, stage: int) -> tuple[Counter[int], int | None]:
         of this backward, None if a forward runs.
     """
     held, most = Counter[int](), -1.0
-    found: tuple[Counter[int], int | None] = Counter(), None
+    peak: tuple[Counter[int], int | None] = Counter(), None
     for name, _ in run.schedule.order(stage):
         kind, chunk = run.placement.by_name[name].kind, int(name[1:])
         if kind in (Kind.O, Kind.I):
@@ -136,8 +136,8 @@ def _at_peak(run: UniformRun, stage: int) -> tuple[Counter[int], int | None]:
         total = sum(count * run.pieces[i].cost.kept_bytes for i, count in held.items())
         total += cost.backward_peak_bytes if is_backward else cost.forward_bytes
         if total > most:
-            most, found = total, (Counter(held), chunk if is_backward else None)
-    return found
+            most, peak = total, (Counter(held), chunk if is_backward else None)
+    return peak
 
 
 def _last_at_peak(layers: list[tuple[MemoryItem, ...]]) -> int:

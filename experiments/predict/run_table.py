@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.predict.runs.run import Run
-from experiments.predict.runs.table_forms import RunTableError, TableForm, form_of, table_forms
+from experiments.predict.runs.table_forms import RunTableError, TableForm, table_form, table_forms
 from placements.forms.reading import in_file, json_file
 from placements.forms.tables import Cell, csv_header, csv_records, csv_rows
 from placements.gpus import GPUS
@@ -26,7 +26,7 @@ from placements.trainers.layout import LayoutError
 
 MODELS_FILE = "models.json"
 
-_COLUMNS = tuple(each.name for each in fields(Run))
+_COLUMNS = tuple(field.name for field in fields(Run))
 
 SIZES: Mapping[str, str] = {
     "layers": "num_layers",
@@ -77,7 +77,7 @@ def read_run_folder(folder: Path) -> RunFolder:
         ValueError: A file is wrong; the message begins with its path.
     """
     tables, machines = dict[str, tuple[Run, ...]](), dict[str, MachineRates]()
-    for path in sorted(each for each in folder.iterdir() if each.is_file()):
+    for path in sorted(file for file in folder.iterdir() if file.is_file()):
         named = [gpu for gpu in GPUS if f"{path.stem}_".startswith(f"{gpu}_")]
         if is_table(path) and (runs := read_run_table(path)):
             tables[path.name] = runs
@@ -89,7 +89,7 @@ def read_run_folder(folder: Path) -> RunFolder:
 
 
 def is_table(path: Path) -> bool:
-    """Return whether a file's name is that of a table."""
+    """Return whether a file is a table, by its ending."""
     return path.name.lower().endswith((".csv", ".csv.gz"))
 
 
@@ -105,7 +105,7 @@ def read_run_table(path: Path) -> tuple[Run, ...]:
         header = csv_header(path, RunTableError)
         if "run" in map(str.casefold, header):
             return tuple(_own_runs(path, header))
-        form = form_of(header)
+        form = table_form(header)
         return () if form is None else tuple(_foreign_runs(path, form))
 
 
@@ -197,11 +197,11 @@ def read_models(path: Path) -> dict[str, Run]:
     """Return the sizes of the models of a file in SimuMax's form, each as a run with nothing else."""
     form, columns = table_forms()["simumax_models"], [*_SIZE_COLUMNS]
     with json_file(path, "a file of models", RunTableError) as data:
-        found = {}
+        models = {}
         for name in data.mapping():
             fields = {key: str(value) for key, value in data[name].mapping().items() if value is not None}
             if missing := [key for key in form.columns_needed if key not in fields]:
                 raise RunTableError(f"{name}: lacks the field {missing[0]!r}; add it")
             cell = Cell(form.our_cells(fields, columns), name, RunTableError)
-            found[name] = cell.record(Run, run=name, gpu="", gpus=1, sequence_length=1)
-    return found
+            models[name] = cell.record(Run, run=name, gpu="", gpus=1, sequence_length=1)
+    return models

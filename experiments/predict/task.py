@@ -81,7 +81,7 @@ def task(options: PredictOptions) -> Result:
 
 
 def predict_runs(path: Path, options: PredictOptions) -> Result:
-    """Predict the runs of the tables of a folder; see `task`. Ctrl-C keeps those that are predicted."""
+    """Predict the runs of the tables of a folder; see `task`. Ctrl-C keeps finished predictions."""
     folder = read_run_folder(path) if path.is_dir() else None
     if folder is None or not folder.tables:
         why = "has no such table" if folder else "is no folder" if path.exists() else "is not there"

@@ -19,14 +19,14 @@ SHOWN = {"preemption": "dynamic", "gpu_type": "GPU type", "packed": "multi-GPU",
 """Names of strategies as the dissertation's figures have them."""
 
 
-def save_reductions(found: Sequence[Reduction], path: Path) -> None:
+def save_reductions(savings: Sequence[Reduction], path: Path) -> None:
     """Draw the savings, a panel for each length and for every few models (Fig. 6.5)."""
     wide, column = (
         draw_bars(
             [
                 BarPanel(f"cost of the baseline / cost, {days:g} days", groups)
-                for days in dict.fromkeys(each.days for each in found)
-                for groups in _groups([each for each in found if each.days == days], size)
+                for days in dict.fromkeys(saving.days for saving in savings)
+                for groups in _groups([saving for saving in savings if saving.days == days], size)
             ],
             "reduction",
             width=width,
@@ -36,21 +36,21 @@ def save_reductions(found: Sequence[Reduction], path: Path) -> None:
     save_widths(wide, column, path)
 
 
-def _groups(found: Sequence[Reduction], size: int) -> list[dict[str, dict[str, float | None]]]:
+def _groups(savings: Sequence[Reduction], size: int) -> list[dict[str, dict[str, float | None]]]:
     """Return the savings of each model, in panels of a few models each."""
-    models = list(dict.fromkeys(each.model for each in found))
+    models = list(dict.fromkeys(saving.model for saving in savings))
     of_model: dict[str, dict[str, float | None]] = {model: {} for model in models}
-    for each in found:
-        of_model[each.model][SHOWN.get(each.strategy, each.strategy)] = each.reduction
+    for saving in savings:
+        of_model[saving.model][SHOWN.get(saving.strategy, saving.strategy)] = saving.reduction
     parts = [models[i : i + size] for i in range(0, len(models), size)]
     return [{model.replace(" (", "\n("): of_model[model] for model in part} for part in parts]
 
 
-def save_durations(found: Sequence[Reduction], path: Path) -> None:
+def save_durations(savings: Sequence[Reduction], path: Path) -> None:
     """Draw the saving of moving over staying with the best offer at the start, by length (Fig. 6.6)."""
-    dollars = {(each.model, each.days, each.strategy): each.mean_dollars for each in found}
+    dollars = {(saving.model, saving.days, saving.strategy): saving.mean_dollars for saving in savings}
     curves: dict[str, list[CurvePoint]] = {}
-    for model, days in sorted({(each.model, each.days) for each in found}):
+    for model, days in sorted({(saving.model, saving.days) for saving in savings}):
         ratio = dollars[model, days, MULTI_CLOUD.name] / dollars[model, days, DYNAMIC.name]
         curves.setdefault(model, []).append(CurvePoint(days, ratio))
     panels = [Panel(model.replace("batch size ", ""), {"dynamic": curve}) for model, curve in curves.items()]

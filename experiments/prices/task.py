@@ -27,18 +27,18 @@ def task(options: PricesOptions) -> Result:
         require_known("models", model, speeds)
     speeds = {model: speeds[model] for model in options.models or speeds}
     starts = (options.start_days[0], options.start_days[1])
-    found = Study(market, speeds, conditions, baseline_gpu=options.baseline_gpu, starts=starts)
+    study = Study(market, speeds, conditions, baseline_gpu=options.baseline_gpu, starts=starts)
     from experiments.prices import drawings  # loads matplotlib
 
-    reductions = list(found.reductions(options.days))
+    reductions = list(study.reductions(options.days))
     result_tables = {"reductions": reductions_table(reductions), "costs": costs_table(reductions)}
     pictures = {"reductions": partial(drawings.save_reductions, reductions)}
-    if DYNAMIC in found.strategies and options.durations:
-        of_length = found.reductions(options.durations)
-        moving = [each for each in of_length if each.strategy in (MULTI_CLOUD.name, DYNAMIC.name)]
+    if DYNAMIC in study.strategies and options.durations:
+        of_length = study.reductions(options.durations)
+        moving = [saving for saving in of_length if saving.strategy in (MULTI_CLOUD.name, DYNAMIC.name)]
         result_tables["durations"] = reductions_table(moving)
         pictures["durations"] = partial(drawings.save_durations, moving)
-    most = max(reductions, key=lambda each: each.reduction)
+    most = max(reductions, key=lambda saving: saving.reduction)
     return Result(
         figures={
             "largest_reduction": round(most.reduction, 4),
@@ -47,7 +47,7 @@ def task(options: PricesOptions) -> Result:
         },
         tables=result_tables,
         pictures=pictures,
-        sentences=[*_comparison_in_words(folder, options.clouds, found), *to_lines(reductions)],
+        sentences=[*_comparison_in_words(folder, options.clouds, study), *to_lines(reductions)],
     )
 
 
@@ -64,40 +64,40 @@ def _conditions(options: PricesOptions) -> PriceConditions:
     return PriceConditions(**{name: getattr(options, name) for name in PriceConditions.__dataclass_fields__})
 
 
-def _comparison_in_words(folder: Path, clouds: Sequence[str], found: Study) -> Iterator[str]:
-    first, last = found.first_and_last_start
+def _comparison_in_words(folder: Path, clouds: Sequence[str], study: Study) -> Iterator[str]:
+    first, last = study.first_and_last_start
     yield (
-        f"cost reduction: mean cost of the baseline, the cheapest zone of AWS with one {found.baseline_gpu}, "
-        f"divided by the mean cost of the strategy; {len(found.starts)} start days, {first} to {last}"
+        f"cost reduction: mean cost of the baseline, the cheapest zone of AWS with one {study.baseline_gpu}, "
+        f"divided by the mean cost of the strategy; {len(study.starts)} start days, {first} to {last}"
     )
-    if left_out := [each.name for each in LADDER if each not in found.strategies]:
+    if left_out := [strategy.name for strategy in LADDER if strategy not in study.strategies]:
         why = "azure.csv is missing" if "azure" in clouds else f"clouds={[*clouds]}"
         yield f"left out, because {folder} has prices of AWS alone ({why}): {', '.join(left_out)}"
 
 
-def reductions_table(found: Iterable[Reduction]) -> Table:
+def reductions_table(savings: Iterable[Reduction]) -> Table:
     """Return the saving of each strategy, as a factor."""
-    return Table(dict, [_case(each) | {"reduction": f"{each.reduction:.6f}"} for each in found])
+    return Table(dict, [_case(saving) | {"reduction": f"{saving.reduction:.6f}"} for saving in savings])
 
 
-def costs_table(found: Iterable[Reduction]) -> Table:
+def costs_table(savings: Iterable[Reduction]) -> Table:
     """Return the mean cost of a job over the start days."""
     names = ("mean_dollars", "mean_hours", "mean_moves")
     return Table(
-        dict, [_case(each) | {name: f"{getattr(each, name):.6g}" for name in names} for each in found]
+        dict, [_case(saving) | {name: f"{getattr(saving, name):.6g}" for name in names} for saving in savings]
     )
 
 
-def to_lines(found: Sequence[Reduction]) -> list[str]:
+def to_lines(savings: Sequence[Reduction]) -> list[str]:
     """Return the savings as text: a line per model, a column per strategy."""
-    names = list(dict.fromkeys(each.strategy for each in found))
-    ratios = {(each.days, each.model, each.strategy): f"{each.reduction:.2f}" for each in found}
+    names = list(dict.fromkeys(saving.strategy for saving in savings))
+    ratios = {(saving.days, saving.model, saving.strategy): f"{saving.reduction:.2f}" for saving in savings}
     rows = [
         [f"{days:g}", model, *(ratios[days, model, name] for name in names)]
-        for days, model in dict.fromkeys((each.days, each.model) for each in found)
+        for days, model in dict.fromkeys((saving.days, saving.model) for saving in savings)
     ]
     return text_columns([["days", "model", *names], *rows])
 
 
-def _case(found: Reduction) -> dict[str, str]:
-    return {"model": found.model, "days": f"{found.days:g}", "strategy": found.strategy}
+def _case(saving: Reduction) -> dict[str, str]:
+    return {"model": saving.model, "days": f"{saving.days:g}", "strategy": saving.strategy}

@@ -70,8 +70,8 @@ def task(options: ProfileCommandOptions) -> Result:
     modes = max((len(decision.choices) for decision in alone.decisions), default=1)
     schedules = [one_after_another(alone, number, choice) for choice in range(modes)]
     folders = [directory / (f"scripts_{k}" if k else "scripts") for k in range(len(schedules))]
-    runs = [(each, _run(options, each, model, at)) for each, at in zip(schedules, folders, strict=True)]
-    return measured(placement, runs, directory)
+    runs = [_run(options, schedule, model, at) for schedule, at in zip(schedules, folders, strict=True)]
+    return measured(placement, list(zip(schedules, runs, strict=True)), directory)
 
 
 def length_rules(rows: Sequence[LengthTimeRow], directory: Path) -> Result:
@@ -105,8 +105,8 @@ def one_after_another(placement: Placement, num_micro_batches: int, choice: int 
         for n in range(num_micro_batches)
         for block in one.blocks
     )
-    each = (chosen,) * num_micro_batches if chosen else ()
-    return Schedule(placement, num_micro_batches, tuple(blocks), each)
+    modes = (chosen,) * num_micro_batches if chosen else ()
+    return Schedule(placement, num_micro_batches, tuple(blocks), modes)
 
 
 def _run(
@@ -152,13 +152,13 @@ def traced(placement: Placement, trace: str, pattern: str | None, directory: Pat
         )
     facts = {
         "device": "a traced run",
-        "measured": f"medians of {sum(each.num_runs for each in times.values())} labelled spans of {trace}",
-        "iterations": max(each.num_runs for each in times.values()),
+        "measured": f"medians of {sum(block.num_runs for block in times.values())} labelled spans of {trace}",
+        "iterations": max(block.num_runs for block in times.values()),
     }
-    costs = {name: (MeasuredCost(name, None, each.median_ms, None),) for name, each in times.items()}
+    costs = {name: (MeasuredCost(name, None, block.median_ms, None),) for name, block in times.items()}
     spans = [
-        f"  {name}: {each.min_ms:.4g} to {each.max_ms:.4g} ms in {each.num_runs} runs"
-        for name, each in times.items()
+        f"  {name}: {block.min_ms:.4g} to {block.max_ms:.4g} ms in {block.num_runs} runs"
+        for name, block in times.items()
     ]
     return _result(placement, costs, {}, facts, directory, spans)
 
@@ -170,10 +170,10 @@ def measured(placement: Placement, runs: Sequence[tuple[Schedule, Measurement]],
     frontier needs those of all blocks.
     """
     costs: dict[str, tuple[MeasuredCost, ...]] = {}
-    for schedule, each in runs:
-        for block, found in merged(each.profiles).items():
+    for schedule, measurement in runs:
+        for block, block_costs in merged(measurement.profiles).items():
             name = schedule.run_name(block, 0)
-            costs.setdefault(name, tuple(cost._replace(kind=name) for cost in found))
+            costs.setdefault(name, tuple(cost._replace(kind=name) for cost in block_costs))
     first = runs[0][1]
     facts = {
         "device": first.device_names[0],
@@ -192,7 +192,7 @@ def _result(
     more: Sequence[str] = (),
 ) -> Result:
     """Return ``profile.csv`` in seconds and joules, ``profile.json`` and ``placement.yaml``."""
-    every = [cost for found in costs.values() for cost in found]
+    every = [cost for block_costs in costs.values() for cost in block_costs]
     not_run = [name for name in placement.runs if name not in costs]
     has_energy = all(cost.energy_mj is not None for cost in every)
     rows = (
@@ -215,7 +215,7 @@ def _result(
         sentences=[
             str(facts["measured"]),
             *([f"while waiting: {by_clock}"] if len(powers) > 1 else []),
-            *(f"  {name}: {_in_words(found)}" for name, found in costs.items()),
+            *(f"  {name}: {_in_words(block_costs)}" for name, block_costs in costs.items()),
             *([f"not run: {', '.join(not_run)}; their times stay as they are{unused}"] if not_run else []),
             *more,
             f"search with: placement=profiled placement.path={directory}",

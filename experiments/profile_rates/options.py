@@ -13,7 +13,7 @@ class RatesCommandOptions:
     """The config of ``schedsearch profile_rates``."""
 
     model: Verbatim = option(REQUIRED, "model to measure the operators of, as llama3_8b, or a config.json")
-    gpu: str = option(REQUIRED, "GPU of this machine, by whose peaks shares are told, such as b200")
+    gpu: str = option(REQUIRED, "GPU of this machine, as b200; shares are of its peaks")
     device: str = option("cuda", "cuda | cpu, to try it out", choices=("cuda", "cpu"))
     tensor_parallel: tuple[int, ...] = option((1, 2, 4, 8), "degrees whose shapes are measured", min=1)
     micro_batch: int = option(1, "samples of a micro-batch", min=1)

@@ -26,7 +26,7 @@ class ReplanCommandOptions(SearchCommandOptions):
         "device_span: no stage waits for the optimizer of another | makespan: all wait",
         choices=("device_span", "makespan"),
     )
-    parts: int = option(4, "equal parts of a stage, such as layers, by which stages are divided anew", min=1)
+    parts: int = option(4, "equal parts of a stage, as layers; new stages consist of these parts", min=1)
 
 
 COMMAND = Command(

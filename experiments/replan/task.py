@@ -27,7 +27,7 @@ def task(options: ReplanCommandOptions) -> Result:
     job = ReplicatedJob(placement, options.replicas, search.num_micro_batches, lost, *slow)
     if not (job.lost or job.slowdown or job.slow_links):
         raise ReplanError("lost: names no device, and slow neither; give one of them, as lost=[1@0]")
-    found = replan(
+    ways = replan(
         job,
         options.objective,
         schedule=options.schedule,
@@ -38,27 +38,27 @@ def task(options: ReplanCommandOptions) -> Result:
         before=before,
     )
     figures: dict[str, float | str] = {}
-    if not found.interrupted:
-        best = found.best
+    if not ways.interrupted:
+        best = ways.best
         assert best.iteration_ms is not None and best.throughput is not None, "it is possible"
         figures = {"way": best.way, "iteration_ms": best.iteration_ms, "throughput": best.throughput}
-        figures["bound_ms"] = found.bound_ms
+        figures["bound_ms"] = ways.bound_ms
     return Result(
         figures=figures,
-        tables={"replan": Table(ReplanRow, found.rows)},
-        files={f"{way}.json": schedule_to_dict(schedule) for way, schedule in found.schedules.items()},
-        sentences=_shown(found),
-        interrupted="the best ways found so far are in" * found.interrupted,
+        tables={"replan": Table(ReplanRow, ways.rows)},
+        files={f"{way}.json": schedule_to_dict(schedule) for way, schedule in ways.schedules.items()},
+        sentences=_shown(ways),
+        interrupted="the best ways found so far are in" * ways.interrupted,
     )
 
 
-def _shown(found: Replan) -> list[str]:
+def _shown(ways: Replan) -> list[str]:
     """Return a line for each way: time of an iteration, and status."""
     lines = []
-    for row in found.rows:
+    for row in ways.rows:
         if row.iteration_ms is None or row.throughput is None:
             lines.append(f"{row.way}: not possible; {row.status}")
             continue
         share = f"{100 * row.throughput:.1f} % of the throughput before"
         lines.append(f"{row.way}: {row.iteration_ms:,.6g} ms, {share}; {row.status}")
-    return [*lines, f"with these stages nothing takes less than {found.bound_ms:,.6g} ms"]
+    return [*lines, f"with these stages nothing takes less than {ways.bound_ms:,.6g} ms"]

@@ -116,13 +116,13 @@ def task(options: ReplayCommandOptions) -> Result:
         total, done = sum(len(job.steps) for job in jobs), list[_Replayed]()
 
         def write() -> None:
-            found = found_until_now(done, profile, options.tokens)
-            replace(found, pictures={}).write(output_directory())
+            result = result_so_far(done, profile, options.tokens)
+            replace(result, pictures={}).write(output_directory())
 
         def keep(iteration: ReplayedIteration) -> None:
             done[-1].iterations.append(iteration)
             write()
-            number = sum(len(each.iterations) for each in done)
+            number = sum(len(replayed.iterations) for replayed in done)
             bar(f"{iteration.job}, iteration {iteration.step}", number, total)
 
         for job in jobs:
@@ -136,8 +136,8 @@ def task(options: ReplayCommandOptions) -> Result:
             done[-1].best = best_orders(done[-1].made, share * _SHARE_OF_ORDERS, options.seed)
             limit = share * (1 - _SHARE_OF_ORDERS)
             replay(done[-1].made, done[-1].best, limit, options.seed, keep)
-    number = sum(len(each.iterations) for each in done)
-    return found_until_now(
+    number = sum(len(replayed.iterations) for replayed in done)
+    return result_so_far(
         done, profile, options.tokens, f"{number} of {total} iterations are in" * ending.interrupted
     )
 
@@ -168,52 +168,52 @@ def _check_times(profile: Profile, pipeline: JobPipeline) -> None:
         )
 
 
-def found_until_now(
+def result_so_far(
     done: Sequence[_Replayed], profile: Profile | None, tokens: int | None, interrupted: str = ""
 ) -> Result:
     """Return the results of each job so far; the figures are means over all iterations."""
-    rows = [row for each in done for row in _rows(each, profile, tokens)]
+    rows = [row for replayed in done for row in _rows(replayed, profile, tokens)]
     files: dict[str, object] = {}
     pictures = {}
-    for each in done:
-        name = each.job.name
-        files[f"placement-{name}.yaml"] = placement_to_yaml(each.pipeline.placement)
-        scenario = {"name": f"as measured in {name}", "measured_ms": block_times(each.job)}
+    for replayed in done:
+        name = replayed.job.name
+        files[f"placement-{name}.yaml"] = placement_to_yaml(replayed.pipeline.placement)
+        scenario = {"name": f"as measured in {name}", "measured_ms": block_times(replayed.job)}
         files[f"scenarios-{name}.yaml"] = [scenario]
-        for change, schedule in each.best.items():
+        for change, schedule in replayed.best.items():
             files[f"{_FILES[change]}-{name}.json"] = schedule_to_dict(schedule)
-        if each.iterations:
-            files[f"schedule-{name}.csv"] = str(torch_order(each.best[ORDER]))
-            files[f"trace-{name}.json"] = partial(_write_trace, each)
-            pictures[f"timelines-{name}"] = partial(_draw_timelines, each)
-        parts = [(row.cause, row.time_ms) for row in _shown(each.causes)]
-        title = f"{name}: an iteration of {each.causes[-1].time_ms:,.5g} ms"
+        if replayed.iterations:
+            files[f"schedule-{name}.csv"] = str(torch_order(replayed.best[ORDER]))
+            files[f"trace-{name}.json"] = partial(_write_trace, replayed)
+            pictures[f"timelines-{name}"] = partial(_draw_timelines, replayed)
+        parts = [(row.cause, row.time_ms) for row in _shown(replayed.causes)]
+        title = f"{name}: an iteration of {replayed.causes[-1].time_ms:,.5g} ms"
         pictures[f"causes-{name}"] = partial(_draw_causes, title, parts)
     columns = ("measured_ms", "simulated_ms", "reordered_ms", "reordered_bound_ms", "equal_ms")
-    iterations = [iteration for each in done for iteration in each.iterations]
+    iterations = [iteration for replayed in done for iteration in replayed.iterations]
     return Result(
-        figures={name: fmean(getattr(each, name) for each in iterations) for name in columns if iterations},
+        figures={name: fmean(map(attrgetter(name), iterations)) for name in columns if iterations},
         tables={
             "replay": Table(ReplayRow, rows),
-            "causes": Table(CauseRow, [row for each in done for row in each.causes]),
+            "causes": Table(CauseRow, [row for replayed in done for row in replayed.causes]),
             "iterations": Table(ReplayedIteration, iterations),
         },
         files=files,
         pictures=pictures,
-        sentences=[line for each in done for line in _in_words(each, rows)],
+        sentences=[line for replayed in done for line in _in_words(replayed, rows)],
         interrupted=interrupted,
     )
 
 
-def _rows(each: _Replayed, profile: Profile | None, tokens: int | None) -> Iterator[ReplayRow]:
+def _rows(replayed: _Replayed, profile: Profile | None, tokens: int | None) -> Iterator[ReplayRow]:
     """Yield the rows of a job; none before its first iteration is replayed."""
-    if not each.iterations:
+    if not replayed.iterations:
         return
-    rows, name = changes(each.iterations), each.job.name
-    number = fmean(iteration.micro_batches for iteration in each.iterations)
-    replicas = each.iterations[0].replicas
+    rows, name = changes(replayed.iterations), replayed.job.name
+    number = fmean(iteration.micro_batches for iteration in replayed.iterations)
+    replicas = replayed.iterations[0].replicas
     for row in rows:
-        energy_j = None if profile is None else _energy_j(each.pipeline, profile, row, number, replicas)
+        energy_j = None if profile is None else _energy_j(replayed.pipeline, profile, row, number, replicas)
         per_kwh = None
         if energy_j is not None and tokens is not None:
             per_kwh = round(number * tokens * _J_PER_KWH / energy_j)
@@ -238,28 +238,28 @@ def _shown(causes: Sequence[CauseRow]) -> list[CauseRow]:
     return [row for row in causes[:-1] if abs(row.time_ms) >= 5e-5 * causes[-1].time_ms]
 
 
-def _in_words(each: _Replayed, rows: Sequence[ReplayRow]) -> Iterator[str]:
+def _in_words(replayed: _Replayed, rows: Sequence[ReplayRow]) -> Iterator[str]:
     """Yield the causes and the changes of a job as two tables for a terminal."""
-    name, iteration_ms = each.job.name, each.causes[-1].time_ms
-    own = [row for row in rows if row.job == name]
-    yield f"{name}: an iteration takes {iteration_ms:,.6g} ms (mean of {len(each.job.steps)})"
+    name, iteration_ms = replayed.job.name, replayed.causes[-1].time_ms
+    job_rows = [row for row in rows if row.job == name]
+    yield f"{name}: an iteration takes {iteration_ms:,.6g} ms (mean of {len(replayed.job.steps)})"
     parts = [["part of the iteration", "ms", "share", "saved if only this is removed"]]
-    for cause in _shown(each.causes):
+    for cause in _shown(replayed.causes):
         alone = "" if cause.alone_ms is None else f"{cause.alone_ms:,.4g} ms"
         parts.append([cause.cause, f"{cause.time_ms:,.4g}", f"{cause.time_ms / iteration_ms:.1%}", alone])
     yield "\n".join(text_columns(parts))
-    if not own:
+    if not job_rows:
         return
-    measured_ms, simulated_ms = own[0].pipeline_ms, own[1].pipeline_ms
+    measured_ms, simulated_ms = job_rows[0].pipeline_ms, job_rows[1].pipeline_ms
     off = simulated_ms / measured_ms - 1
     yield f"{name}: its pipeline takes {measured_ms:,.6g} ms, simulated {simulated_ms:,.6g} ms ({off:+.2%})"
     if abs(off) > _CLOSE:
         yield f"{name}: delays vary, so that usual ones are {abs(off):.1%} off; trust savings above that"
-    has_energy = own[0].energy_j is not None
+    has_energy = job_rows[0].energy_j is not None
     better = [
         ["what may change", "pipeline", "saved over simulated", "bound", *["energy"] * has_energy, "file"]
     ]
-    for row in own[2:]:
+    for row in job_rows[2:]:
         bound = "" if row.bound_ms is None else f"{row.bound_ms:,.6g} ms"
         texts = [f"{row.pipeline_ms:,.6g} ms", f"{row.saved:.2%}", bound]
         energy = [] if row.energy_j is None else [f"{row.energy_j:,.6g} J"]
@@ -267,22 +267,22 @@ def _in_words(each: _Replayed, rows: Sequence[ReplayRow]) -> Iterator[str]:
     yield "\n".join(text_columns(better))
 
 
-def _timelines(each: _Replayed) -> dict[str, Schedule]:
+def _timelines(replayed: _Replayed) -> dict[str, Schedule]:
     """Return the iteration of median time, as measured, simulated and in better orders, by their titles."""
-    replayed = sorted(each.iterations, key=attrgetter("measured_ms"))[len(each.iterations) // 2]
-    run = max(each.job.steps[replayed.step], key=attrgetter("measured_ms"))
-    own = measured_orders(run, each.job.device)
+    iteration = sorted(replayed.iterations, key=attrgetter("measured_ms"))[len(replayed.iterations) // 2]
+    run = max(replayed.job.steps[iteration.step], key=attrgetter("measured_ms"))
+    orders = measured_orders(run, replayed.job.device)
     rows = {
-        "measured": as_measured(each.pipeline, run),
-        "simulated": as_replayed(*each.made[ORDER], run, own),
+        "measured": as_measured(replayed.pipeline, run),
+        "simulated": as_replayed(*replayed.made[ORDER], run, orders),
     }
-    replica = each.job.steps[replayed.step].index(run)
-    for change, (job, pipeline) in each.made.items():
-        better, changed = orders_in(each.best[change]), job.steps[replayed.step][replica]
-        if change != ORDER or tuple(better) != own:
+    replica = replayed.job.steps[iteration.step].index(run)
+    for change, (job, pipeline) in replayed.made.items():
+        better, changed = orders_in(replayed.best[change]), job.steps[iteration.step][replica]
+        if change != ORDER or tuple(better) != orders:
             rows[change] = as_replayed(job, pipeline, changed, better)
     title = "{}: iteration {}, {:,.6g} ms"
-    return {title.format(name, replayed.step, row.makespan * TICK_MS): row for name, row in rows.items()}
+    return {title.format(name, iteration.step, row.makespan * TICK_MS): row for name, row in rows.items()}
 
 
 def _draw_causes(title: str, parts: Sequence[tuple[str, float]], path: Path) -> None:
@@ -290,12 +290,12 @@ def _draw_causes(title: str, parts: Sequence[tuple[str, float]], path: Path) -> 
     save_widths(draw_causes(title, parts, 8.0), draw_causes(title, parts), path)
 
 
-def _write_trace(each: _Replayed, path: Path) -> None:
+def _write_trace(replayed: _Replayed, path: Path) -> None:
     """Write a typical iteration for ui.perfetto.dev."""
-    write_perfetto(path, {title.partition(":")[0]: row for title, row in _timelines(each).items()})
+    write_perfetto(path, {title.partition(":")[0]: row for title, row in _timelines(replayed).items()})
 
 
-def _draw_timelines(each: _Replayed, path: Path) -> None:
+def _draw_timelines(replayed: _Replayed, path: Path) -> None:
     """Draw a typical iteration, wide and for a column."""
-    rows = _timelines(each)
+    rows = _timelines(replayed)
     save_widths(draw_timelines(rows), draw_timelines(rows, COLUMN_INCHES), path)

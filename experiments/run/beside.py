@@ -78,16 +78,16 @@ class BesideRow:
 
 
 def rows_beside(
-    kind: PlacementKind, problem: SearchProblem, found: SearchStepResult, tuned: EnergyResult | None
+    kind: PlacementKind, problem: SearchProblem, solution: SearchStepResult, tuned: EnergyResult | None
 ) -> tuple[BesideRow, ...]:
     """Return rows for 1F1B, also interleaved, the best schedule by hand and the searched one.
 
     They are empty where none is made by hand. The one that is run comes last where it was chosen by its
     energy and takes longer.
     """
-    if found.searched is None or found.searched.schedule is None:  # made by hand itself
+    if solution.searched is None or solution.searched.schedule is None:  # made by hand itself
         return ()
-    by_hand, notes = _made_by_hand(kind, problem, found)
+    by_hand, notes = _made_by_hand(kind, problem, solution)
     if not by_hand:
         return ()
     least = min(map(quality, by_hand.values()))
@@ -98,12 +98,12 @@ def rows_beside(
         if name in by_hand or name == "one_f_one_b"
     ]
     cut = "; ".join(kind.placed().notes) if isinstance(kind, StagesPlacement) else ""
-    own = [BesideRow(_SEARCHED, found.schedule, cut)]
-    if found.selection is not None and found.schedule.makespan > found.searched.schedule.makespan:
-        origin = found.selection.origin_of(found.selection.chosen.best)
-        run = BesideRow(f"run ({origin})", found.schedule, is_run=True)
-        own = [BesideRow(_SEARCHED, found.searched.schedule, cut), run]
-    rows = list(_with_energies(problem, [*made, *own], found, tuned))
+    ours = [BesideRow(_SEARCHED, solution.schedule, cut)]
+    if solution.selection is not None and solution.schedule.makespan > solution.searched.schedule.makespan:
+        origin = solution.selection.origin_of(solution.selection.chosen.best)
+        run = BesideRow(f"run ({origin})", solution.schedule, is_run=True)
+        ours = [BesideRow(_SEARCHED, solution.searched.schedule, cut), run]
+    rows = list(_with_energies(problem, [*made, *ours], solution, tuned))
     ties = [row for row in rows[: len(made)] if row.schedule and quality(row.schedule) == least]
     best = min(ties, key=lambda row: math.inf if row.best_clocks_j is None else row.best_clocks_j)
     others = [row for row in ties if row is not best and row.name not in _TITLES.values()]
@@ -111,26 +111,26 @@ def rows_beside(
 
 
 def _made_by_hand(
-    kind: PlacementKind, problem: SearchProblem, found: SearchStepResult
+    kind: PlacementKind, problem: SearchProblem, solution: SearchStepResult
 ) -> tuple[dict[str, Schedule], dict[str, str]]:
     """Return the schedules by hand that fit, on any shape of the same model, and notes on some.
 
     Of 1F1B that is what it lacks, where it does not fit. Where micro-batches differ or blocks have modes, a
     schedule by hand has the best of the ways in which people number micro-batches and choose modes.
     """
-    number = found.schedule.num_micro_batches
+    number = solution.schedule.num_micro_batches
     if isinstance(kind, StagesPlacement):
         samples = number * kind.placed().num_samples
         rows = compare(kind.stages, list(NEEDS), samples, num_chunks=kind.num_chunks).rows
         fitting = {row.schedule: row.solution for row in rows if row.solution}
         return fitting, {row.schedule: row.note for row in rows}
-    if problem.batch is not None or not found.placement.is_plain:
+    if problem.batch is not None or not solution.placement.is_plain:
         by_hand: dict[str, Schedule] = {}
-        for name, schedule in found.by_hand.items():  # the best first, in several ways to number or to run
+        for name, schedule in solution.by_hand.items():  # the best first, in several ways to number or to run
             by_hand.setdefault(name.partition(",")[0], schedule)
         note = "does not fit these micro-batches or modes, or their memory"
         return by_hand, {} if "one_f_one_b" in by_hand else {"one_f_one_b": note}
-    by_hand = applicable(found.placement, number)
+    by_hand = applicable(solution.placement, number)
     try:
         chain = _chain_of(kind, problem, number)
         by_hand["one_f_one_b"] = validate(one_f_one_b(chain, number))
@@ -150,17 +150,17 @@ def _chain_of(kind: PlacementKind, problem: SearchProblem, num_micro_batches: in
 
 
 def _with_energies(
-    problem: SearchProblem, rows: Sequence[BesideRow], found: SearchStepResult, tuned: EnergyResult | None
+    problem: SearchProblem, rows: Sequence[BesideRow], solution: SearchStepResult, tuned: EnergyResult | None
 ) -> Iterator[BesideRow]:
     until_ms = max(row.time_ms for row in rows if row.schedule is not None)
     for row in rows:
         is_own = row.is_run or row.name == _SEARCHED
-        if tuned is None or row.schedule is None or not (is_own or found.profile is None):
+        if tuned is None or row.schedule is None or not (is_own or solution.profile is None):
             yield row
             continue
         frontier = tuned.frontier
-        if row.schedule is not found.schedule:
-            profile = problem.profile_of(row.schedule.placement, found.profile if is_own else None)
+        if row.schedule is not solution.schedule:
+            profile = problem.profile_for(row.schedule.placement, solution.profile if is_own else None)
             frontier = compute_frontier(row.schedule, profile, 2, until_ms)
         plans = frontier.all_maximum, frontier.at(until_ms)
         maximum, best = (frontier.energy_next_to(plan, until_ms) / 1e3 for plan in plans)
@@ -197,31 +197,32 @@ def _cells(row: BesideRow) -> list[str]:
 
 def in_words(rows: Sequence[BesideRow], proved: str) -> str:
     """Return in words how the searched schedule stands to the best by hand and to 1F1B, and its proof."""
-    *others, found = (row for row in rows if not row.is_run)
+    *others, searched = (row for row in rows if not row.is_run)
     ran = sorted((row for row in others if row.schedule), key=lambda row: not row.is_best_by_hand)
-    times = " and ".join(_compared(found, row) for row in ran if row in (ran[0], others[0]))
-    if found.schedule is None:
+    times = " and ".join(_compared(searched, row) for row in ran if row in (ran[0], others[0]))
+    if searched.schedule is None:
         return ""
-    if not _is_split(found) and any(map(_is_split, ran)) and proved != proved_text():
+    if not _is_split(searched) and any(map(_is_split, ran)) and proved != proved_text():
         proved += WHOLE
-    own = f"{found.time_ms:,.6g} ms ({_peak(found.schedule)})"
-    text = f"The searched schedule takes {own}, {times} ({proved})."
+    needs = f"{searched.time_ms:,.6g} ms ({_peak(searched.schedule)})"
+    text = f"The searched schedule takes {needs}, {times} ({proved})."
     best = ran[0]
-    if found.best_clocks_j is not None and best.max_clocks_j is not None:
-        less = compared(found.best_clocks_j, best.max_clocks_j, "energy")
-        text += f" Until the slowest of these ends, at {found.until_ms:,.6g} ms, it needs {less} "
+    if searched.best_clocks_j is not None and best.max_clocks_j is not None:
+        less = compared(searched.best_clocks_j, best.max_clocks_j, "energy")
+        text += f" Until the slowest of these ends, at {searched.until_ms:,.6g} ms, it needs {less} "
         text += f"{best.name} with all clocks at maximum."
     for row in (row for row in rows if row.is_run):
         text += f" Another order, of {row.time_ms:,.6g} ms, is run: it needs less energy until the deadline."
     return text
 
 
-def _compared(found: BesideRow, other: BesideRow) -> str:
-    assert found.schedule is not None and other.schedule is not None
-    where = [other.schedule.placement.name] * (other.schedule.placement.name != found.schedule.placement.name)
-    where += ["split backwards"] * (_is_split(other) and not _is_split(found))
+def _compared(searched: BesideRow, other: BesideRow) -> str:
+    assert searched.schedule is not None and other.schedule is not None
+    shape = other.schedule.placement.name
+    where = [shape] * (shape != searched.schedule.placement.name)
+    where += ["split backwards"] * (_is_split(other) and not _is_split(searched))
     inside = ", ".join([_peak(other.schedule), *where])
-    return f"{compared(found.time_ms, other.time_ms)} {other.title} ({inside})"
+    return f"{compared(searched.time_ms, other.time_ms)} {other.title} ({inside})"
 
 
 def _is_split(row: BesideRow) -> bool:

@@ -60,7 +60,7 @@ def run_and_save(
     checkpoints, or begins anew without a folder of them.
 
     Raises:
-        OptionError: The scripts cannot run so many micro-batches, or not go on from the checkpoints.
+        OptionError: The scripts cannot run this number of micro-batches, or not go on from the checkpoints.
         Failed: The run failed; the message ends with the command that resumes it.
     """
     options = kept.runtime
@@ -77,10 +77,10 @@ def run_and_save(
             log.info("%s", done.note)
         warn_of_rise(losses)
 
-    own = {each.name: getattr(options, each.name) for each in fields(UserRunOptions)}
-    own |= {"checkpoints": directory / "checkpoints", "resume": checkpoints}
-    own |= {"clock_latency": kept.clock_latency}
-    run_options = RunOptions.of(own)
+    given = {field.name: getattr(options, field.name) for field in fields(UserRunOptions)}
+    given |= {"checkpoints": directory / "checkpoints", "resume": checkpoints}
+    given |= {"clock_latency": kept.clock_latency}
+    run_options = RunOptions.of(given)
     with bar, as_option_errors(ScriptError):
         try:
             measurement = launch(directory / "scripts", sum(placement.gpus), run_options, show)
@@ -90,7 +90,7 @@ def run_and_save(
             raise Failed(f"the run failed: {error}\nresume it: {resume_command(directory)}") from None
     errors = measurement.comparison
     if errors is not None and not math.isfinite(errors.max_gradient_error + errors.max_parameter_error):
-        wrong = "a gradient or parameter is not finite, or is not 0 where that of the unpipelined model is 0"
+        wrong = "a gradient or parameter is NaN or infinite, or nonzero where the unpipelined model has 0"
         raise Failed(f"the run diverged: {wrong}; lower runtime.learning_rate, or look at the data")
     write_json(directory / "measurement.json", measurement.to_dict())
     log.info("%s", describe(measurement))
@@ -173,14 +173,14 @@ def equality(measurement: Measurement) -> Fact:
 
 def run_section(measurement: Measurement, utilisation: UtilisationTable | None) -> Section:
     """Return losses, times, memory and errors of a run, and the last iteration if it was recorded."""
-    losses = [sum(each) / len(each) for each in measurement.losses]
+    losses = [sum(step) / len(step) for step in measurement.losses]
     pairs = zip(measurement.peak_rss_mib, measurement.rss_after_import_mib, strict=True)
     own_mib = ", ".join(f"{peak - before:.0f}" for peak, before in pairs)
     facts = [
         Fact("Backend", measurement.backend, ", ".join(sorted(set(measurement.device_names)))),
         Fact("Loss", ", ".join(f"{loss:.4f}" for loss in losses), "mean of the micro-batches, by iteration"),
         Fact("Iteration", ", ".join(f"{time:.1f}" for time in measurement.time_ms) + " ms"),
-        Fact("Memory", f"{own_mib} MiB", "peak of each process, without what it had after its imports"),
+        Fact("Memory", f"{own_mib} MiB", "peak of each process, less its memory after imports"),
     ]
     if (errors := measurement.comparison) is not None:
         is_bitwise, against = errors.bitwise_equal, "against the unpipelined model"
@@ -193,10 +193,10 @@ def run_section(measurement: Measurement, utilisation: UtilisationTable | None) 
         ]
     facts.append(Fact("Clocks", measurement.clock_backend))
     if utilisation is not None:
-        planned_ms, own = utilisation.planned_ms, "of the same measured block times"
+        planned_ms, note = utilisation.planned_ms, "of the same measured block times"
         planned = "" if planned_ms is None else f"planned: {planned_ms:.6g} ms"
         facts.append(Fact("Last iteration", f"{utilisation.measured_ms:.6g} ms", planned))
-        facts.append(Fact("Without transfer time", f"{utilisation.zero_comm_ms:.6g} ms", own))
+        facts.append(Fact("Without transfer time", f"{utilisation.zero_comm_ms:.6g} ms", note))
     for device, shares in enumerate(utilisation.devices if utilisation is not None else ()):
         planned = "" if shares.planned is None else f"planned: {shares.planned:.1%}"
         share = f"computes {shares.measured:.1%}, waits {shares.waiting:.1%}"

@@ -72,7 +72,7 @@ class RuntimeOptions(UserRunOptions, UserModelOptions, ModelChoice):
         "URL of a server whose plans the run follows | own: one is started for it; null: the plan's clocks",
     )
     clocks: bool = option(
-        True, "true: the scripts have the clocks of the plan; false: they have none, for those of a server"
+        True, "true: the scripts have the clocks of the plan; false: none, as a server sets them"
     )
 
     def __post_init__(self) -> None:

@@ -41,18 +41,18 @@ class KeptOptions:
 
     @classmethod
     def of(cls, options: RunCommandOptions) -> KeptOptions:
-        """Return the options of a whole config."""
-        own = options.runtime
-        load, save = _absolute(own.load_weights), _absolute(own.save_weights)
-        runtime = replace(own, resume=None, load_weights=load, save_weights=save)
+        """Pick the options that a resumed run needs."""
+        given = options.runtime
+        load, save = _absolute(given.load_weights), _absolute(given.save_weights)
+        runtime = replace(given, resume=None, load_weights=load, save_weights=save)
         return cls(runtime, _absolute(options.profile.clock_latency))
 
 
 def save_options(kept: KeptOptions, directory: Path) -> Path:
-    """Write ``runtime.json``, from which `options_of` reads them again; return its path."""
+    """Write ``runtime.json``, from which `kept_options` reads them again; return its path."""
     unknown = {"server": None, "profile_online": False}  # its job is not known to who goes on
     runtime = vars(kept.runtime) | unknown | {"clocks": kept.runtime.has_clocks}
-    runtime = {name: str(each) if isinstance(each, Path) else each for name, each in runtime.items()}
+    runtime = {name: str(value) if isinstance(value, Path) else value for name, value in runtime.items()}
     latency = kept.clock_latency and str(kept.clock_latency)
     data = {"schema_version": SCHEMA_VERSION, "runtime": runtime, "clock_latency": latency}
     return write_json(directory / "runtime.json", data)
@@ -65,7 +65,7 @@ def resumed_directory(options: RuntimeOptions) -> Path | None:
     return Path(options.resume).resolve()
 
 
-def options_of(directory: Path, options: RunCommandOptions, overrides: Sequence[str]) -> KeptOptions:
+def kept_options(directory: Path, options: RunCommandOptions, overrides: Sequence[str]) -> KeptOptions:
     """Return the options with which a run goes on: its own, changed by the command line.
 
     The overrides, such as ``runtime.iterations=6``, say which of the options are given.

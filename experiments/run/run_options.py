@@ -90,7 +90,7 @@ def choose_model(
 ) -> ModelOptions:
     """Return the model to run on the GPUs of the placement, optimizer blocks aside.
 
-    A GPT on the placement of a plan has the plan's layers in each block; what of it is not run is logged.
+    A GPT on the placement of a plan has the plan's layers in each block; parts that are not run are logged.
 
     With `is_batch` the choices of the placement's one decision are micro-batches that differ.
 
@@ -112,9 +112,9 @@ def choose_model(
     if plan is not None and name == "gpt":
         options = with_planned_layers(options, plan)
     model = _model_options(options, name, placement)
-    each = model.micro_batches_per_update
-    if model.weight_versions != WeightMode.FLUSH and num_micro_batches % each:
-        wrong = f"{each} is no divisor of {num_micro_batches} micro-batches"
+    per_update = model.micro_batches_per_update
+    if model.weight_versions != WeightMode.FLUSH and num_micro_batches % per_update:
+        wrong = f"{per_update} is no divisor of {num_micro_batches} micro-batches"
         remedy = "give one, or change search.num_micro_batches"
         raise OptionError(f"runtime.micro_batches_per_update: {wrong}; {remedy}")
     if name == GIVEN_MODEL:
@@ -125,7 +125,8 @@ def choose_model(
         body.data(num_micro_batches, "cpu")
         if options.learning_rate is None:
             forward = (block.name for block in placement.blocks if block.kind is Kind.F)
-            sizes = {each.name: each.numel for name in forward for each in body.parameters(name)}
+            parameters = (parameter for name in forward for parameter in body.parameters(name))
+            sizes = {parameter.name: parameter.numel for parameter in parameters}
             rate = usual_learning_rate(model.optimizer, sum(sizes.values()))
             model = replace(model, learning_rate=rate)
         if options.load_weights is not None:
@@ -152,7 +153,7 @@ def _model_options(options: RuntimeOptions, name: str, placement: Placement | No
 def with_planned_layers(options: RuntimeOptions, plan: Plan) -> RuntimeOptions:
     """Return the options with the number of layers of each block, the plan's unless others are given.
 
-    Where `num_layers` is given and is not the plan's, the blocks have so many in the plan's proportions.
+    Where `num_layers` is given and is not the plan's, the blocks share that number in the plan's proportions.
 
     Raises:
         OptionError: There are fewer layers than blocks.
@@ -175,16 +176,16 @@ def what_is_run(plan: Plan, model: ModelOptions) -> list[str]:
 
     That is ZeRO, and how the vocabulary is cut.
     """
-    counts, own = model.layers_per_block, plan.block_layers
+    counts, of_plan = model.layers_per_block, plan.block_layers
     if counts is None:
         first = f"{model.name} has none of the plan's layers, only its blocks and their groups"
     else:
-        given, planned = (str(dict(each)).replace("'", "") for each in (counts, own))
-        how = f"{sum(counts.values())} layers and not the plan's {sum(own.values())} in {planned}"
-        first = f"runtime.layers_per_block={given}, {'as planned' if counts == own else how}"
+        given, planned = (str(dict(layers)).replace("'", "") for layers in (counts, of_plan))
+        how = f"{sum(counts.values())} layers and not the plan's {sum(of_plan.values())} in {planned}"
+        first = f"runtime.layers_per_block={given}, {'as planned' if counts == of_plan else how}"
     lines = [first]
     vocabulary, inner = plan.strategies[0], plan.inner_layers()
-    has_zero = [each.zero and each.data_parallel > 1 for each in plan.strategies]
+    has_zero = [strategy.zero and strategy.data_parallel > 1 for strategy in plan.strategies]
     layers_of = {f"F{n}": plan.inner_layers(piece.layers) for n, piece in enumerate(plan.pieces)}
     left_out = [name for name, layers in layers_of.items() if any(has_zero[i] for i in layers)]
     if vocabulary.zero and vocabulary.num_gpus > vocabulary.matrix_parallel:

@@ -46,7 +46,7 @@ SIMULATED_SCHEMA_VERSION = 1
 
 def generate_scripts(
     options: RuntimeOptions,
-    found: SearchStepResult,
+    solution: SearchStepResult,
     tuned: EnergyResult | None,
     model: ModelOptions,
     directory: Path,
@@ -63,21 +63,21 @@ def generate_scripts(
     Raises:
         OptionError: The schedule cannot be run with the versions of weights that were asked for.
     """
-    whole, clocks = _schedule_and_clocks(found, tuned) if tuned else (found.schedule, {})
+    whole, clocks = _schedule_and_clocks(solution, tuned) if tuned else (solution.schedule, {})
     schedule = validate(script_schedule(whole))
     if model.weight_versions != WeightMode.FLUSH:
         schedule = _with_updates(schedule, model)
     programs = _programs(lower(schedule, is_batch=is_batch), model, options)
     write_json(directory / "programs.json", programs_to_dict(programs))
     device_of = [device for device, count in enumerate(whole.placement.gpus) for _ in range(count)]
-    repetend = repetend_of_scripts(found, tuned)
+    repetend = repetend_of_scripts(solution, tuned)
     return generate(
         programs,
         _of_each_micro_batch(whole, clocks) if options.has_clocks else {},
         model.to_dict(),
         directory,
         shift=repetend.micro_batches if repetend else None,
-        title=found.placement.name,
+        title=solution.placement.name,
         picture=fitted(whole, PICTURE_WIDTH, repetend, with_end=True),
         versions={"schedsearch": schedsearch.__version__, "torch": metadata.version("torch")},
         rows=device_of if whole.placement.num_gpus else None,
@@ -96,20 +96,20 @@ def _with_updates(schedule: Schedule, model: ModelOptions) -> Schedule:
     placement, number = as_stages(schedule.placement), schedule.num_micro_batches
     alone, devices = schedule.per_micro_batch, range(schedule.placement.num_devices)
     orders = orders_of_stages(schedule.placement, [alone.order(device) for device in devices])
-    mode, each = WeightMode(model.weight_versions), model.micro_batches_per_update
+    updates = Updates(WeightMode(model.weight_versions), model.micro_batches_per_update)
     with as_option_errors(WeightVersionError):
-        versions = find_versions(placement, orders, number, Updates(mode, each), pair_backward(placement))
+        versions = find_versions(placement, orders, number, updates, pair_backward(placement))
     held = check_versions(placement, orders, versions).peak_held(placement, orders)
     at_most = ", ".join(f"{count} of {name}" for name, count in held.items())
-    log.info("%-12s%s, at most %s", "weights", mode, at_most)
+    log.info("%-12s%s, at most %s", "weights", updates.mode, at_most)
     try:
-        found = with_updates(schedule, each)
+        updated = with_updates(schedule, model.micro_batches_per_update)
     except CyclicOrderError as error:
         raise OptionError(f"runtime.weight_versions: {error}; use flush, or schedule=pipedream") from None
-    if found.makespan > schedule.makespan:
-        end_ms = schedule.placement.ms(found.makespan)
+    if updated.makespan > schedule.makespan:
+        end_ms = schedule.placement.ms(updated.makespan)
         log.info("%-12s%s", "", f"copies wait for each other's gradients: they end at {end_ms:g} ms")
-    return found
+    return updated
 
 
 def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) -> Programs:
@@ -145,12 +145,12 @@ def _programs(programs: Programs, model: ModelOptions, options: RuntimeOptions) 
 
 def _of_each_micro_batch(schedule: Schedule, clocks: ScriptClocks) -> ScriptClocks:
     """Return clocks with one for each micro-batch, also where copies of a stage take only some: there 0."""
-    found = dict(clocks)
+    all_clocks = dict(clocks)
     for name in copies_in(schedule.placement) if clocks else ():
         mhz = cast(Sequence[int], clocks.get(name, ()))
-        own = dict(zip(schedule.runs_of.get(name, ()), mhz, strict=True))
-        found[name] = [own.get(n, 0) for n in range(schedule.num_micro_batches)]
-    return found
+        copy_clocks = dict(zip(schedule.runs_of.get(name, ()), mhz, strict=True))
+        all_clocks[name] = [copy_clocks.get(n, 0) for n in range(schedule.num_micro_batches)]
+    return all_clocks
 
 
 def script_schedule(schedule: Schedule) -> Schedule:
@@ -159,40 +159,40 @@ def script_schedule(schedule: Schedule) -> Schedule:
     return replace(schedule, placement=schedule.placement.by_gpu)
 
 
-def repetend_of_scripts(found: SearchStepResult, tuned: EnergyResult | None) -> Repetend | None:
+def repetend_of_scripts(solution: SearchStepResult, tuned: EnergyResult | None) -> Repetend | None:
     """Return the repetend of the scripts, by the clocks where these repeat; None if unknown."""
     if tuned is not None and tuned.periodic is not None:
         return tuned.periodic.periodic.repetend
-    return found.result.repetend if found.result else None
+    return solution.result.repetend if solution.result else None
 
 
 def planned_scripts(
-    found: SearchStepResult, tuned: EnergyResult, num_micro_batches: int | None = None
+    solution: SearchStepResult, tuned: EnergyResult, num_micro_batches: int | None = None
 ) -> PlannedIteration:
     """Return the plan of the scripts, by default for their own number of micro-batches.
 
     Optimizer blocks are not in it, for the scripts have none. Where a device stands for several GPUs, the
     plan is told by GPU.
     """
-    schedule, clocks = _schedule_and_clocks(found, tuned, num_micro_batches)
+    schedule, clocks = _schedule_and_clocks(solution, tuned, num_micro_batches)
     schedule = script_schedule(schedule)
     unrolled = unrolled_clocks(clocks, schedule.num_micro_batches)
-    return PlannedIteration.of(schedule, tuned.profile, unrolled, found.memory_unit)
+    return PlannedIteration.of(schedule, tuned.profile, unrolled, solution.memory_unit)
 
 
 def _schedule_and_clocks(
-    found: SearchStepResult, tuned: EnergyResult, num_micro_batches: int | None = None
+    solution: SearchStepResult, tuned: EnergyResult, num_micro_batches: int | None = None
 ) -> tuple[Schedule, ScriptClocks]:
     """Return the schedule with a clock for each block, or a repetend with clocks that repeat."""
-    names = found.placement.per_micro_batch.by_name
+    names = solution.placement.per_micro_batch.by_name
     if tuned.periodic is None:
         plan = tuned.plan if tuned.switched is None else tuned.switched
         clocks = {name: mhz for name, mhz in plan.clock_mhz.items() if name in names}
-        return found.schedule, clocks
+        return solution.schedule, clocks
     data: dict[str, Any] = tuned.periodic.to_dict()
     phases = (data[phase].items() for phase in ("warmup", "steady", "cooldown"))
-    warmup, steady, cooldown = ({name: mhz for name, mhz in own if name in names} for own in phases)
-    number = found.schedule.num_micro_batches if num_micro_batches is None else num_micro_batches
+    warmup, steady, cooldown = ({name: mhz for name, mhz in phase if name in names} for phase in phases)
+    number = solution.schedule.num_micro_batches if num_micro_batches is None else num_micro_batches
     schedule = tuned.periodic.periodic.schedule(number)
     return schedule, clocks_of_rounds(warmup, steady, cooldown, data["micro_batches_per_repetend"], number)
 
@@ -221,5 +221,5 @@ def simulate_scripts(
     }
     write_json(directory / "simulated.json", facts)
     figures = (latency_ms, run.time_ms, run.energy_mj / 1e3, planned.time_ms, planned.energy_mj / 1e3)
-    told = "on simulated GPUs, with %g ms per change of clock: %.6g ms, %.6g J; planned: %.6g ms, %.6g J"
-    log.info(told, *figures)
+    text = "on simulated GPUs, with %g ms per change of clock: %.6g ms, %.6g J; planned: %.6g ms, %.6g J"
+    log.info(text, *figures)

@@ -21,7 +21,7 @@ from experiments.report.result import Result
 from experiments.run import measured_run
 from experiments.run.beside import beside_table, in_words, rows_beside
 from experiments.run.options import NO_LAUNCHER, RunCommandOptions
-from experiments.run.resumed import KeptOptions, options_of, resumed_directory
+from experiments.run.resumed import KeptOptions, kept_options, resumed_directory
 from experiments.run.run_options import check_device_of, check_runtime_options, choose_model
 from experiments.run.scripts import generate_scripts, planned_scripts, script_schedule, simulate_scripts
 from experiments.search.options import ProfileOptions
@@ -50,28 +50,28 @@ def task(options: RunCommandOptions) -> Result:
     resume = _checkpoints(runtime.resume, model)
     tuned = None
     if asks_for_energy(options, problem):
-        found, tuned = search_and_tune(options, problem, directory)
-        plans = frontier_result(options.energy, found, tuned)
+        solution, tuned = search_and_tune(options, problem, directory)
+        plans = frontier_result(options.energy, solution, tuned)
         if plans.interrupted:
             return plans
         plans.write(directory)
         plans.show(directory)
     else:
-        found = search_and_save(options, problem, directory)
-        draw_schedule(found, directory)
+        solution = search_and_save(options, problem, directory)
+        draw_schedule(solution, directory)
         log.info("%-12s%s", "clocks", "none planned; give options of energy or a profile for a plan")
     scripts, is_batch = directory / "scripts", problem.batch is not None
-    generate_scripts(runtime, found, tuned, model, scripts, is_batch=is_batch)
+    generate_scripts(runtime, solution, tuned, model, scripts, is_batch=is_batch)
     if tuned and runtime.simulated_gpus:
         latency_ms = switching_limits(options).latency_ms
-        simulate_scripts(planned_scripts(found, tuned), latency_ms, directory, found.costs)
+        simulate_scripts(planned_scripts(solution, tuned), latency_ms, directory, solution.costs)
     if runtime.launcher == NO_LAUNCHER:
-        figures = found.figures | (tuned.figures if tuned else {})
+        figures = solution.figures | (tuned.figures if tuned else {})
         return Result(figures=figures, sentences=[f"{'job':<12}{scripts}"])
     profile = tuned.profile if tuned else None
-    with measured_run.followed_server(runtime, found.schedule, profile, directory):
+    with measured_run.followed_server(runtime, solution.schedule, profile, directory):
         measurement = measured_run.run_and_save(KeptOptions.of(options), problem.placement, directory, resume)
-    return run_result(options, problem, found, tuned, measurement)
+    return run_result(options, problem, solution, tuned, measurement)
 
 
 def check_run_on(options: RunCommandOptions, problem: SearchProblem) -> ModelOptions:
@@ -123,35 +123,35 @@ def asks_for_energy(options: RunCommandOptions, problem: SearchProblem) -> bool:
 def run_result(
     options: RunCommandOptions,
     problem: SearchProblem,
-    found: SearchStepResult,
+    solution: SearchStepResult,
     tuned: EnergyResult | None,
     measurement: Measurement,
 ) -> Result:
     """Return figures, report and lines of a run, beside its plan and usual schedules."""
     utilisation = None
     if options.runtime.trace:
-        on = script_schedule(found.schedule).placement
-        plan = planned_scripts(found, tuned, measurement.num_micro_batches) if tuned else None
-        utilisation = measured_run.save_trace(measurement.records, on, output_directory(), plan, found.costs)
-    rows = rows_beside(options.placement, problem, found, tuned)
-    proved = found.searched.proved if found.searched else "made by hand"
+        on, costs = script_schedule(solution.schedule).placement, solution.costs
+        plan = planned_scripts(solution, tuned, measurement.num_micro_batches) if tuned else None
+        utilisation = measured_run.save_trace(measurement.records, on, output_directory(), plan, costs)
+    rows = rows_beside(options.placement, problem, solution, tuned)
+    proved = solution.searched.proved if solution.searched else "made by hand"
     beside = beside_table(rows)
     brought = in_words(rows, proved) if beside else ""
     run = measured_run.run_section(measurement, utilisation)
     page = partial(
         write_page,
-        found,
+        solution,
         tuned,
         summary=[measured_run.equality(measurement)],
         before=[Section("Beside usual schedules", text="\n".join(beside))] * bool(beside),
         after=[run],
         brought=brought,
     )
-    shown = dict(figures(found.schedule, found.result, found.memory_unit))
+    shown = dict(figures(solution.schedule, solution.result, solution.memory_unit))
     names = () if rows else ("period", "makespan", "bubble", "peak memory")
     energy = [f"{'energy':<12}{tuned.saved(tuned.plan)}"] if tuned else []
     return Result(
-        figures=found.figures | (tuned.figures if tuned else {}),
+        figures=solution.figures | (tuned.figures if tuned else {}),
         files={"report.html": page},
         sentences=[
             *(f"{name:<12}{shown.get(name, 'none')}" for name in names),
@@ -171,7 +171,7 @@ def go_on(directory: Path, given: RunCommandOptions) -> Result:
         OptionError: The directory is not that of a run, or an option cannot be changed any more.
         Failed: The run failed.
     """
-    kept = options_of(directory, given, given_words())
+    kept = kept_options(directory, given, given_words())
     check_runtime_options(kept.runtime)
     scripts, checkpoints = directory / "scripts", directory / "checkpoints"
     try:

@@ -84,7 +84,7 @@ class SearchOptions:
         choices=("torch", "streams", "perfetto", "megatron", "flagscale", "primus", "torchtitan"),
     )
     layout: Verbatim | None = option(
-        None, "layers of each stage for trainers, as Et*4|t*4|t*4L; null: those of the placement"
+        None, "layers of each stage for trainers, as Et*4|t*4|t*4L; null: the placement's layers"
     )
 
     @property
@@ -108,7 +108,7 @@ class ProfileOptions:
         None, "CSV: block,frequency,time,energy[,config] or stage,instruction,frequency,time,energy"
     )
     gpu: Verbatim = option(
-        None, "GPU, also your own as mine.csv:NAME, for power; null: a100 or that of the plan"
+        None, "GPU, also your own as mine.csv:NAME, for power; null: the plan's, else a100"
     )
     time_scale: float = option(1.0, "multiplies the CSV's times", above=0)
     energy_scale: float = option(1.0, "multiplies the CSV's energies", above=0)
@@ -170,13 +170,13 @@ def read_options(config: DictConfig, record: type[AnyOptions]) -> AnyOptions:
 def _fill_in(data: dict[Any, Any]) -> None:
     """Put the plan's values, if there is a plan, in the place of nulls."""
     usual, layers = PlannedRun(NUM_MICRO_BATCHES, MICRO_BATCH_SIZE, (), {}), None
-    groups: dict[str, dict[Any, Any]] = {name: each for name, each in data.items() if isinstance(each, dict)}
+    groups: dict[str, Any] = {name: values for name, values in data.items() if isinstance(values, dict)}
     if "placement" in data:
         kind, profile = read_placement_kind(data["placement"]), groups["profile"]
         if profile.get("gpu", "") is None:
-            profile["gpu"] = _gpu_of(kind)
-        if found := kind.run(read_gpu(read_fields(profile, ProfileOptions, "profile").gpu, kind)):
-            usual, layers = found, found.shared_layers(groups.get("runtime", {}).get("num_layers"))
+            profile["gpu"] = _plan_gpu(kind)
+        if run := kind.run(read_gpu(read_fields(profile, ProfileOptions, "profile").gpu, kind)):
+            usual, layers = run, run.shared_layers(groups.get("runtime", {}).get("num_layers"))
     number, table = usual.num_micro_batches, groups.get("search", {}).get("micro_batches")
     if isinstance(table, str):
         from schedsearch.unequal.micro_batches import count_micro_batches
@@ -197,18 +197,18 @@ def read_gpu(name: str, kind: PlacementKind) -> Gpu:
     if name.lower().endswith(".json"):
         with json_file(name, "a file of a GPU", OptionError) as data:
             return data.record(Gpu)
-    known, own = gpu_table(name)
-    known = {gpu.name: gpu for each in kind.device_gpus or () for gpu in each} | known
-    require_known("profile.gpu", own, known)
-    return known[own]
+    known, key = gpu_table(name)
+    known = {gpu.name: gpu for gpus in kind.device_gpus or () for gpu in gpus} | known
+    require_known("profile.gpu", key, known)
+    return known[key]
 
 
-def _gpu_of(kind: PlacementKind) -> str:
+def _plan_gpu(kind: PlacementKind) -> str:
     """Return the name of the GPU that a plan is for, of several kinds the slowest; without a plan an A100."""
     gpus = kind.device_gpus
     if gpus is None:
         return "a100"
-    slowest = min((gpu for each in gpus for gpu in each), key=lambda gpu: gpu.peak_tflops)
+    slowest = min((gpu for device_gpus in gpus for gpu in device_gpus), key=lambda gpu: gpu.peak_tflops)
     return next((name for name, gpu in GPUS.items() if gpu == slowest), slowest.name)
 
 

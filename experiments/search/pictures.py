@@ -10,19 +10,19 @@ from schedsearch.figures.canvas import COLUMN_INCHES, save_drawing, save_widths
 from schedsearch.figures.comparison import draw_timelines, title_of
 
 
-def draw_schedule(found: SearchStepResult, directory: Path) -> None:
+def draw_schedule(solution: SearchStepResult, directory: Path) -> None:
     """Draw the timeline and the memory of a schedule at the times of its placement."""
-    draw_timeline(found, directory / "timeline")
-    draw_memory(found, directory / "memory")
+    draw_timeline(solution, directory / "timeline")
+    draw_memory(solution, directory / "memory")
 
 
-def draw_timeline(found: SearchStepResult, path: Path) -> None:
+def draw_timeline(solution: SearchStepResult, path: Path) -> None:
     """Draw the timeline of a schedule."""
-    timelines = {title_of(found.schedule): found.schedule}
+    timelines = {title_of(solution.schedule): solution.schedule}
     save_widths(draw_timelines(timelines), draw_timelines(timelines, COLUMN_INCHES), path)
 
 
-def draw_memory(found: SearchStepResult, path: Path) -> None:
+def draw_memory(solution: SearchStepResult, path: Path) -> None:
     """Draw the memory that each device holds over time."""
-    schedule, unit = found.schedule, found.memory_unit
+    schedule, unit = solution.schedule, solution.memory_unit
     save_drawing(lambda axes: memory.memory(schedule, axes, unit=unit, title="Memory held"), path)

@@ -55,10 +55,10 @@ class SearchProblem:
     @property
     def whole_profile(self) -> Profile:
         """Costs of every block in each of its modes at each clock."""
-        return self.profile_of(self.placement, self.profile)
+        return self.profile_for(self.placement, self.profile)
 
-    def profile_of(self, placement: Placement, profile: Profile | None) -> Profile:
-        """Return the costs of another placement of these blocks, such as another order of stages.
+    def profile_for(self, placement: Placement, profile: Profile | None) -> Profile:
+        """Return the costs of another placement of these blocks, for instance in another order of stages.
 
         Args:
             placement: Blocks on their devices.
@@ -88,7 +88,7 @@ def read_problem(options: SearchCommandOptions) -> SearchProblem:
     gpus = list(planned if gpu in planned else [gpu])
     costs = CostSource(
         built.times,
-        " and ".join(f"power model of {each.name}, {each.power_source}" for each in gpus),
+        " and ".join(f"power model of {gpu_type.name}, {gpu_type.power_source}" for gpu_type in gpus),
         blocking_power_in_words(chosen, gpus, measured),
         built.placeholder,
     )

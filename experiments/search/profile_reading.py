@@ -24,8 +24,8 @@ class CostSource:
         times: Source of the times of blocks.
         energies: Source of their energies at each clock.
         blocking_power: Source of the power of a GPU that waits.
-        placeholder: Whether nobody gave the times: they are ticks of a shape, and what follows from them is
-            of no model.
+        placeholder: Whether nobody gave the times: they are ticks of a shape, and results from them
+            are of no model.
     """
 
     times: str
@@ -82,7 +82,7 @@ def read_profile(chosen: ProfileOptions, gpu: Gpu, measured: Measured | None) ->
         path = require_path("profile.path", chosen.path)
     elif measured is not None:
         path, power = str(measured.profile), measured.blocking_power_w if power is None else power
-    for watts in [each for _, each in power] if isinstance(power, tuple) else [power or 0.0]:
+    for watts in [power_w for _, power_w in power] if isinstance(power, tuple) else [power or 0.0]:
         if problem := no_power(watts):
             log.warning("warning: a GPU that waits uses %s; give profile.blocking_power_w in W", problem)
     if not path:
@@ -105,7 +105,7 @@ def blocking_power_in_words(chosen: ProfileOptions, gpus: Sequence[Gpu], measure
         return "profile.blocking_power_w"
     if measured is not None and measured.blocking_power_w is not None:
         return f"measured, {measured.facts}"
-    return " and ".join(f"default of {each.name}, {each.blocking_power_w:g} W" for each in gpus)
+    return " and ".join(f"default of {gpu.name}, {gpu.blocking_power_w:g} W" for gpu in gpus)
 
 
 LONGEST_MS = 10_000.0
@@ -125,7 +125,7 @@ def doubtful_units(profile: Profile) -> Iterator[str]:
             f"{slowest} takes {time_s:g} s at its highest clock, as times are read as seconds; if they are "
             "milliseconds, set profile.time_scale=0.001"
         )
-    for name, point in ((name, each) for name, points in profile.points.items() for each in points):
+    for name, point in ((name, point) for name, points in profile.points.items() for point in points):
         if problem := no_power(watts := point.energy_mj / point.time_ms):
             likely = "energies are millijoules, set profile.energy_scale=0.001"
             if watts < POWERS_W[0]:

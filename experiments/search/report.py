@@ -16,73 +16,75 @@ LISTED = (".csv", ".json", ".py", ".yaml")
 """Endings of the files that reports list; `docs/files.md` says what is in each."""
 
 
-def search_page(found: SearchStepResult, directory: Path, written: Collection[str] = ()) -> str:
+def search_page(solution: SearchStepResult, directory: Path, written: Collection[str] = ()) -> str:
     """Return the page of a schedule that was searched or made by hand.
 
     Args:
-        found: Result of the search.
+        solution: Result of the search.
         directory: Directory of the output.
         written: Names of files that will be there.
     """
     from experiments.report.drawings import page_program  # takes half a second to load
     from schedsearch.figures.comparison import title_of
 
-    data = PageData({title_of(found.schedule): found.schedule}, found.memory_unit, progress=found.progress)
+    rows = {title_of(solution.schedule): solution.schedule}
+    data = PageData(rows, solution.memory_unit, progress=solution.progress)
     return html_report(
-        report_title(found),
-        [*schedule_sections(found), Section("Files", file_facts(directory, written))],
-        summary=found_facts(found),
-        introduction=introduction(found),
+        report_title(solution),
+        [*schedule_sections(solution), Section("Files", file_facts(directory, written))],
+        summary=summary_facts(solution),
+        introduction=introduction(solution),
         program=page_program(data),
     )
 
 
-def report_title(found: SearchStepResult) -> str:
+def report_title(solution: SearchStepResult) -> str:
     """Return the heading: the placement, its devices and its micro-batches."""
-    number = micro_batches_in_words(found.placement, found.schedule.num_micro_batches)
-    return f"{found.placement.name} on {found.placement.num_devices} devices, {number}"
+    number = micro_batches_in_words(solution.placement, solution.schedule.num_micro_batches)
+    return f"{solution.placement.name} on {solution.placement.num_devices} devices, {number}"
 
 
-def introduction(found: SearchStepResult, brought: str = "") -> str:
+def introduction(solution: SearchStepResult, brought: str = "") -> str:
     """Return the result of the search, and in a second sentence the sources of its costs.
 
     Args:
-        found: The schedule.
-        brought: The first sentence; empty for what is proved.
+        solution: The schedule.
+        brought: The first sentence; empty for the proof.
     """
-    proved = found.searched.proved if found.searched else "made by hand"
-    if found.by_hand:
-        how = beside_best_by_hand(found.schedule, found.by_hand, found.memory_unit)
+    proved = solution.searched.proved if solution.searched else "made by hand"
+    if solution.by_hand:
+        how = beside_best_by_hand(solution.schedule, solution.by_hand, solution.memory_unit)
         proved += f". It takes {how}"
-    return f"{brought or f'The schedule: {proved}.'}\n{found.costs.in_sentences}"
+    return f"{brought or f'The schedule: {proved}.'}\n{solution.costs.in_sentences}"
 
 
-def schedule_sections(found: SearchStepResult) -> list[Section]:
+def schedule_sections(solution: SearchStepResult) -> list[Section]:
     """Return the timeline, and the facts of the schedule."""
-    text = "\n".join(shortened(picture(found.schedule, max_columns=120).splitlines()))
-    panel = "progress" if found.progress else ""
+    text = "\n".join(shortened(picture(solution.schedule, max_columns=120).splitlines()))
+    panel = "progress" if solution.progress else ""
     return [
         Section("Timeline", panel="timeline"),
-        Section("Schedule", _schedule_facts(found), text=text, panel=panel),
+        Section("Schedule", _schedule_facts(solution), text=text, panel=panel),
     ]
 
 
 def file_facts(directory: Path, written: Collection[str] = ()) -> tuple[Fact, ...]:
     """Return the files that are in a directory, or its scripts, or will be, as links."""
-    found = [path.relative_to(directory) for on in ("*", "scripts/*") for path in directory.glob(on)]
-    files = sorted({*map(Path.as_posix, found), *written})
-    return tuple(Fact(Path(each).stem, each, link=each) for each in files if each.endswith(LISTED))
+    paths = [path.relative_to(directory) for on in ("*", "scripts/*") for path in directory.glob(on)]
+    files = sorted({*map(Path.as_posix, paths), *written})
+    return tuple(Fact(Path(file).stem, file, link=file) for file in files if file.endswith(LISTED))
 
 
-def found_facts(found: SearchStepResult) -> tuple[Fact, ...]:
+def summary_facts(solution: SearchStepResult) -> tuple[Fact, ...]:
     """Return the facts of the schedule that stand at the top."""
-    return tuple(fact for fact in _schedule_facts(found) if fact.label in ("Repetend", "Makespan", "Bubble"))
+    labels = ("Repetend", "Makespan", "Bubble")
+    return tuple(fact for fact in _schedule_facts(solution) if fact.label in labels)
 
 
-def _schedule_facts(found: SearchStepResult) -> tuple[Fact, ...]:
+def _schedule_facts(solution: SearchStepResult) -> tuple[Fact, ...]:
     """Return the facts of the schedule, as in the terminal, behind the proof."""
-    result = found.result
-    facts = schedule_facts(found.schedule, result, found.memory_unit)
+    result = solution.result
+    facts = schedule_facts(solution.schedule, result, solution.memory_unit)
     shown = tuple(replace(fact, label=fact.label.capitalize()) for fact in facts)
     if result is None:
         return (Fact("Made by", "hand"), *shown)

@@ -46,8 +46,8 @@ class SearchStepResult:
         result: Of the search; None for a hand-made schedule.
         costs: Where costs come from.
         memory_unit: Unit of the placement's memory, where it is known.
-        selection: What the schedule was chosen from by its energy; None where that was not asked for.
-        progress: What the search told on its way; empty where the result was at hand.
+        selection: Choice of the schedule by its energy; None where none was asked for.
+        progress: Reports of the search on its way; empty where the result was at hand.
         by_hand: Schedules made by hand that fit, the best first, where the schedule was searched.
     """
 

@@ -42,18 +42,18 @@ def robust_order(
 ) -> RobustResult:
     """Return the order that is good in all scenarios, with a schedule and those made by hand beside it."""
     others = applicable(schedule.placement, schedule.num_micro_batches)
-    found = robust_search(
+    result = robust_search(
         {options.schedule: schedule}
-        | {name: each for name, each in others.items() if name != options.schedule},
+        | {name: made for name, made in others.items() if name != options.schedule},
         scenarios,
         quantile=options.search.scenario_quantile,
         work_limit=min(limits.work, limits.seconds),  # a unit is about a second
         time_limit_s=limits.seconds,
         seed=options.search.seed,
     )
-    means = sorted(found.mean_ms.items(), key=lambda each: (each[1], each[0] != ROBUST))
+    means = sorted(result.mean_ms.items(), key=lambda named: (named[1], named[0] != ROBUST))
     listed = ", ".join(f"{name} {mean:.6g} ms" for name, mean in means)
-    log.info("scenarios: mean iteration of %s; bound %.6g ms", listed, found.bound_ms)
-    if found.interrupted:
+    log.info("scenarios: mean iteration of %s; bound %.6g ms", listed, result.bound_ms)
+    if result.interrupted:
         log.info("scenarios: interrupted; this is the best order found so far")
-    return found
+    return result

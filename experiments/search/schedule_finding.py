@@ -79,7 +79,7 @@ def _searched(chosen: SearchOptions, placement: Placement, batch: Problem | None
 def search_limits(chosen: SearchOptions) -> dict[str, Any]:
     """Return the options of any search, whatever the placement and the number of micro-batches."""
     of_one = {"placement", "num_micro_batches", "chosen", "tokens", "begin_with"}
-    return {name: getattr(chosen, name) for name in {each.name for each in fields(Problem)} - of_one}
+    return {name: getattr(chosen, name) for name in {field.name for field in fields(Problem)} - of_one}
 
 
 def finite_objective(chosen: SearchOptions) -> Objective:
@@ -102,7 +102,7 @@ def _by_hand(name: str, placement: Placement, number: int) -> Schedule:
             )
     elif placement.decisions:
         made = with_chosen_modes(placement, number, {name: HAND_MADE[name]})
-        best = min(made, key=lambda each: each[1].makespan, default=None)
+        best = min(made, key=lambda named: named[1].makespan, default=None)
         if best is None:
             raise OptionError(
                 f"schedule: {name} does not fit with any modes chosen by hand, or needs another shape; use "

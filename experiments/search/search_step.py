@@ -56,13 +56,13 @@ def search_and_save(
         OptionError: The placement does not have the form to export, or a scenario is wrong.
         Interrupted: The search was interrupted from the keyboard; the files are written all the same.
     """
-    found, result = search(options, problem)
+    solution, result = search(options, problem)
     result.write(directory)
     for line in (*result.sentences, f"schedule in {directory / 'schedule.json'}"):
         log.info("%s", line)
     if result.interrupted:
         raise Interrupted(f"interrupted; {result.interrupted} {directory / 'schedule.json'}")
-    return found
+    return solution
 
 
 def search(options: SearchCommandOptions, problem: SearchProblem) -> tuple[SearchStepResult, Result]:
@@ -93,19 +93,19 @@ def search(options: SearchCommandOptions, problem: SearchProblem) -> tuple[Searc
     if problem.built.planned:
         files["galvatron_config.json"] = galvatron_fields(problem.built.planned)
     made = {} if result is None else made_by_hand(problem, schedule.num_micro_batches)
-    found = SearchStepResult(
+    solution = SearchStepResult(
         placement, problem.profile, schedule, result, costs, unit, progress=progress, by_hand=made
     )
     if "perfetto" in options.search.exports:
         rows = {"searched" if result else "by hand": schedule, **dict([*made.items()][:1])}
         files["trace.json"] = partial(write_perfetto, rows=rows, keys=costs.to_dict())
     for_trainers, lines = trainer_files(options, problem, schedule)
-    own = [str(costs), describe(schedule, result, unit), *beside_hand_made(schedule, made, unit)]
-    return found, Result(
-        figures=found.figures,
+    sentences = [str(costs), describe(schedule, result, unit), *beside_hand_made(schedule, made, unit)]
+    return solution, Result(
+        figures=solution.figures,
         tables=tables,
         files=files | schedule_files(schedule, result, costs, options.search.exports) | for_trainers,
-        sentences=[*own, *lines],
+        sentences=[*sentences, *lines],
         interrupted="the best schedule found so far is in" * ending.interrupted,
     )
 
@@ -171,14 +171,14 @@ def describe(schedule: Schedule, result: Answer | None, memory_unit: str) -> str
 def made_by_hand(problem: SearchProblem, number: int) -> dict[str, Schedule]:
     """Return the schedules made by hand for a placement that fit its memory, by name, the best first."""
     placement, batch = problem.placement, problem.batch
-    found: dict[str, Schedule | None]
+    schedules: dict[str, Schedule | None]
     if batch is not None:
-        found = by_hand(batch, HAND_MADE)
+        schedules = by_hand(batch, HAND_MADE)
     elif placement.is_plain:
-        found = {**applicable(placement, number)}
+        schedules = {**applicable(placement, number)}
     else:
-        found = dict(with_chosen_modes(placement, number, dict(HAND_MADE)))
-    fitting = ((name, schedule) for name, schedule in found.items() if schedule is not None)
+        schedules = dict(with_chosen_modes(placement, number, dict(HAND_MADE)))
+    fitting = ((name, schedule) for name, schedule in schedules.items() if schedule is not None)
     return dict(sorted(fitting, key=lambda named: quality(named[1])))
 
 
@@ -300,4 +300,4 @@ def _listed(units: Sequence[int]) -> str:
     """Return one number where all devices have the same, else all, or of many devices the range."""
     if len(units) > 16 and len(set(units)) > 1:
         return f"{min(units):,} to {max(units):,}"
-    return ", ".join(f"{each:,}" for each in (units[:1] if len(set(units)) == 1 else units))
+    return ", ".join(f"{number:,}" for number in (units[:1] if len(set(units)) == 1 else units))

@@ -14,12 +14,13 @@ from experiments.search.search_step import search
 
 def task(options: SearchCommandOptions) -> Result:
     """Search; the figures are the schedule's."""
-    found, result = search(options, read_problem(options))
+    solution, result = search(options, read_problem(options))
     if result.interrupted:
         return result
     from experiments.search.pictures import draw_memory, draw_timeline  # loads matplotlib
     from experiments.search.report import search_page
 
-    page = search_page(found, output_directory(), {*result.files, *(f"{name}.csv" for name in result.tables)})
-    pictures = {"timeline": partial(draw_timeline, found), "memory": partial(draw_memory, found)}
+    written = {*result.files, *(f"{name}.csv" for name in result.tables)}
+    page = search_page(solution, output_directory(), written)
+    pictures = {"timeline": partial(draw_timeline, solution), "memory": partial(draw_memory, solution)}
     return replace(result, files=dict(result.files) | {"report.html": page}, pictures=pictures)

@@ -58,13 +58,13 @@ def trainer_files(
     files, lines, placement = dict[str, object](), list[str](), schedule.placement
     first = next(block.name for block in placement.topological_order if block.kind is Kind.F)
     unlimited = schedule.under(placement.with_memory(None))
-    for trainer in (each for each in options.search.exports if each in TRAINERS):
+    for trainer in (export for export in options.search.exports if export in TRAINERS):
         job, name, reason = trainer_job(options, problem), TRAINERS[trainer][0], ""
-        for found in chain([schedule], _alike(schedule), _alike(unlimited)):
-            order = [block.micro_batch for block in found.blocks if block.block == first]
-            modes = chosen_modes(placement, found.chosen, job, order) if found.chosen else job.modes
-            notes = [f"{name} {reason}; nearest: {_beside(found, schedule, problem)}"] if reason else []
-            notes.append(f"{len(order)} micro-batches for {name}, {_order_line(found, trainer)}")
+        for candidate in chain([schedule], _alike(schedule), _alike(unlimited)):
+            order = [block.micro_batch for block in candidate.blocks if block.block == first]
+            modes = chosen_modes(placement, candidate.chosen, job, order) if candidate.chosen else job.modes
+            notes = [f"{name} {reason}; nearest: {_beside(candidate, schedule, problem)}"] if reason else []
+            notes.append(f"{len(order)} micro-batches for {name}, {_order_line(candidate, trainer)}")
             try:
                 texts = job_files(trainer, replace(job, modes=modes), notes)
             except ModeError as error:
@@ -85,11 +85,11 @@ def _alike(schedule: Schedule) -> Iterator[Schedule]:
     trainers, and this one.
     """
     placement, number = schedule.placement, schedule.num_micro_batches
-    found = [made for _, made in with_chosen_modes(placement, number, _OWN_ORDERS)]
+    schedules = [made for _, made in with_chosen_modes(placement, number, _OWN_ORDERS)]
     most = tuple(Counter(column).most_common(1)[0][0] for column in zip(*schedule.chosen, strict=True))
-    for chosen in dict.fromkeys([most, *(made.chosen[0] for made in found)]):
-        found += _in_order(schedule, replace(schedule, chosen=(chosen,) * number))
-    yield from sorted(found, key=attrgetter("makespan"))
+    for chosen in dict.fromkeys([most, *(made.chosen[0] for made in schedules)]):
+        schedules += _in_order(schedule, replace(schedule, chosen=(chosen,) * number))
+    yield from sorted(schedules, key=attrgetter("makespan"))
 
 
 def _in_order(base: Schedule, modes: Schedule) -> list[Schedule]:
@@ -101,11 +101,11 @@ def _in_order(base: Schedule, modes: Schedule) -> list[Schedule]:
 
 
 def _beside(near: Schedule, schedule: Schedule, problem: SearchProblem) -> str:
-    """Return the nearest modes in words, with their time and memory beside those of the schedule."""
+    """Return the nearest modes in words; compare their time and memory with the schedule's."""
     decisions, ms = schedule.placement.decisions, near.makespan * near.placement.tick_ms
-    names = [each.names[number] for each, number in zip(decisions, near.chosen[0], strict=True)]
+    names = [decision.names[number] for decision, number in zip(decisions, near.chosen[0], strict=True)]
     where = f"{names[0]} everywhere" if len({*names}) == 1 else f"{', '.join(names)} on its stages"
-    peak, most = (int(peak_memory(each).max()) for each in (near, schedule))
+    peak, most = (int(peak_memory(candidate).max()) for candidate in (near, schedule))
     return (
         f"{where}, {compared(near.makespan, schedule.makespan, 'time')} the searched ({ms:,.6g} ms), "
         f"{compared(peak, max(most, 1), 'memory')} the searched ({peak:,} {problem.memory_unit or 'units'})"
@@ -125,11 +125,13 @@ def _order_line(schedule: Schedule, trainer: str) -> str:
     for name, make in _OWN_ORDERS.items():
         with suppress(ValueError):
             base, made = make(computing, number), with_chosen_modes(placement, number, {name: make})
-            own = [each for _, each in made if each.chosen == schedule.chosen]
-            own = own or ([] if has_copies else _in_order(base, schedule))
-            if own and own[0].lane_orders == schedule.lane_orders:
+            theirs = [variant for _, variant in made if variant.chosen == schedule.chosen]
+            theirs = theirs or ([] if has_copies else _in_order(base, schedule))
+            if theirs and theirs[0].lane_orders == schedule.lane_orders:
                 return f"in its own order, {name}"
-            takes = f"takes {compared(own[0].makespan, schedule.makespan)}" if own else "does not fit, unlike"
+            takes = "does not fit, unlike"
+            if theirs:
+                takes = f"takes {compared(theirs[0].makespan, schedule.makespan)}"
             if has_copies or len({*schedule.chosen}) > 1:
                 return f"in its own order, {name}, which {takes} that of {path}"
             return f"in the order of {path}; its own, {name}, {takes} it"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks.frame import SHARED_DATA
-from experiments.benchmarks.inputs.made_placements import placement_of
+from experiments.benchmarks.inputs.made_placements import made_placement
 from placements import Kind, OperatingPoint, Placement, Profile
 from placements.gpus import GPUS
 from placements.shapes import v_shape
@@ -56,8 +56,8 @@ def clock_task(micro_batches: int, gpu: str = "", bert: bool = False, **made: An
 
 
 def made_up(*, micro_batches: int, clocks: int, seed: int, noise: float, **made: Any) -> ClockTask:
-    """Return 1F1B, or 1F1B+ where devices share blocks, on a made-up profile; see `placement_of`."""
-    placement = placement_of(**made)
+    """Return 1F1B, or 1F1B+ where devices share blocks, on a made-up profile; see `made_placement`."""
+    placement = made_placement(**made)
     is_shared = any(len(block.devices) > 1 for block in placement.blocks)
     schedule = (one_f_one_b_plus if is_shared else one_f_one_b)(placement, micro_batches)
     return ClockTask(schedule, synthetic_profile(placement, clocks, seed, noise))

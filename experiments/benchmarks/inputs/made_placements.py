@@ -33,7 +33,7 @@ _FORWARD = ("attn(F)", "dispatch(F)", "mlp(F)", "combine(F)")
 _BACKWARD = ("combine(B)", "mlp(B)", "dispatch(B)", "attn(B)")
 
 
-def placement_of(shape: str, memory: int | None = None, **arguments: Any) -> Placement:
+def made_placement(shape: str, memory: int | None = None, **arguments: Any) -> Placement:
     """Return a placement by the name of its shape here, with as many units of memory on each device."""
     placement = {**SHAPES, **MAKERS}[shape](**arguments)
     return placement if memory is None else placement.with_memory(memory)

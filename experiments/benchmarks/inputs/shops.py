@@ -25,14 +25,14 @@ def published_shop(name: str) -> Problem:
         for place in range(places)
     ]
     blocks = tuple(
-        Block(each, Kind.F, (int(each.rpartition("_")[2]),), 1, after=(*names[place - 1],) if place else ())
+        Block(block, Kind.F, (int(block.rpartition("_")[2]),), 1, after=(*names[place - 1],) if place else ())
         for place, here in enumerate(names)
-        for each in here
+        for block in here
     )
     rows = [
-        MicroBatchRow(n, each, job[place][1] if each == f"F{place}_{job[place][0]}" else 0.0)
+        MicroBatchRow(n, block, job[place][1] if block == f"F{place}_{job[place][0]}" else 0.0)
         for n, job in enumerate(jobs)
         for place in range(places)
-        for each in names[place]
+        for block in names[place]
     ]
     return unequal_batch(Placement(name, machines, blocks), rows)

@@ -178,7 +178,7 @@ def check_schedule(problem: Json, starts: Mapping[str, list[int]]) -> None:
                 raise CheckError(f"device {device} holds {held} units of memory at {tick}, of {capacity}")
 
 
-def value_of(problem: Json, figure: str, answers: Json) -> Fraction:
+def checked_value(problem: Json, figure: str, answers: Json) -> Fraction:
     """Return the value of one figure that an answer reaches; raise an error if it breaks a rule."""
     try:
         return (_period if figure == "period" else _span)(problem, figure, answers)
@@ -190,7 +190,7 @@ def value_of(problem: Json, figure: str, answers: Json) -> Fraction:
 
 def _complete(problem: Json, starts: Mapping[str, list[int]], number: int) -> Mapping[str, list[int]]:
     if starts.keys() != {block["name"] for block in problem["blocks"]}:
-        raise CheckError("the blocks that have starts are not those of the problem")
+        raise CheckError("the starts do not name exactly the blocks of the problem")
     for name, ticks in starts.items():
         if len(ticks) != number or not ticks or any(type(start) is not int for start in ticks):
             raise CheckError(f"{name} needs a start in whole ticks for each of {number} micro-batches")
@@ -198,7 +198,7 @@ def _complete(problem: Json, starts: Mapping[str, list[int]], number: int) -> Ma
 
 
 def _period(problem: Json, figure: str, answers: Json) -> Fraction:
-    """Return ticks per micro-batch of a repetend, after a check of so many rounds that all rounds meet."""
+    """Return ticks per micro-batch of a repetend, after a check of all rounds that can overlap."""
     size, period = answers[figure]["micro_batches"], answers[figure]["period"]
     first = _complete(problem, answers[figure]["first_starts"], size)
     if period < (work := load_bound(problem, figure) * size):
@@ -237,7 +237,8 @@ def compare(problem: Json, answers: Json, best: Json, *, is_stored: bool = False
     """Check answers and bounds; return a line for each figure on how it compares with the best known."""
     lines = []
     for figure in FIGURES if is_stored else [name for name in FIGURES if name in answers]:
-        value, known, where = value_of(problem, figure, answers), best[figure], f"{problem['name']}: {figure}"
+        value, known = checked_value(problem, figure, answers), best[figure]
+        where = f"{problem['name']}: {figure}"
         best_value, bound = Fraction(known["value"]), Fraction(known["bound"])
         if value < bound:
             raise CheckError(f"{where}: {value} is below the bound, {bound}; one of them is wrong")

@@ -95,7 +95,7 @@ def keep(
         bound = {"bound": check.load_bound(problem, figure), "bound_by": "load", "bound_date": record["date"]}
         row = {"value": None, **record, **bound} | best.get(figure, {})
         if figure in answers:
-            value = check.value_of(problem, figure, answers)
+            value = check.checked_value(problem, figure, answers)
             if row["value"] is None or value < Fraction(row["value"]):
                 row |= {"value": _plain(value), **record}
                 better.append(figure)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks.inputs.clock_tasks import ClockTask, clock_task, made_up
-from experiments.benchmarks.inputs.made_placements import placement_of
+from experiments.benchmarks.inputs.made_placements import made_placement
 from experiments.benchmarks.timing import cpu_s, load_solvers, timed
 from placements.gpus import GPUS
 from placements.hardware import modelled_profile
@@ -39,22 +39,22 @@ def frontier(*, num_plans: int = 400, work_limit: float = 0.0, **of: Any) -> dic
     at the shortest time, against all clocks at maximum, of which ``savable`` is possible.
     """
     task = clock_task(**of)
-    found, seconds = timed(lambda: task.frontier((), num_plans, work_limit=work_limit))
-    gaps = 100 * np.array([plan.gap for plan in found.plans])
+    pareto, seconds = timed(lambda: task.frontier((), num_plans, work_limit=work_limit))
+    gaps = 100 * np.array([plan.gap for plan in pareto.plans])
     graph = instance_graph(task.schedule)
-    done = [simulate_at_clocks(task.schedule, task.profile, plan.clock_mhz, graph) for plan in found.plans]
-    own = np.array([(plan.time_ms, plan.energy_mj) for plan in found.plans])
-    again = np.array([(each.time_ms, each.energy_mj) for each in done])
-    shortest, maximum = found.shortest, found.all_maximum
+    done = [simulate_at_clocks(task.schedule, task.profile, plan.clock_mhz, graph) for plan in pareto.plans]
+    planned = np.array([(plan.time_ms, plan.energy_mj) for plan in pareto.plans])
+    again = np.array([(iteration.time_ms, iteration.energy_mj) for iteration in done])
+    shortest, maximum = pareto.shortest, pareto.all_maximum
     return {
         "cpu_s": seconds,
-        "plans": len(found.plans),
+        "plans": len(pareto.plans),
         "min_gap": float(gaps.min()),
         "mean_gap": float(gaps.mean()),
         "max_gap": float(gaps.max()),
         "shortest_gap": 100 * shortest.gap,
-        "off": float(np.abs(own / again - 1).max()),
-        "saved": 100 * found.saving(shortest),
+        "off": float(np.abs(planned / again - 1).max()),
+        "saved": 100 * pareto.saving(shortest),
         "savable": 100 * (1 - shortest.lower_bound_mj / maximum.energy_mj),
         "over_maximum": shortest.time_ms / maximum.time_ms,
     }
@@ -80,18 +80,18 @@ def orders(*, slowdown: float, seeds: int, micro_batches: int, **made: Any) -> d
     That is a multiple of the searched schedule's time at the highest clocks. Gains are in percent of the
     energy of that order; ``left`` is what no order saves beyond, on average.
     """
-    placement = placement_of(**made)
+    placement = made_placement(**made)
     profile = modelled_profile(placement, GPUS["a100"])
     gains, left, seconds, late = [], [], [], []
     for seed in range(seeds):
-        found = search(placement, micro_batches, seed=seed, work_limit=_SEARCH_WORK)
-        assert found.schedule is not None, "memory is not limited"
-        maximum = simulate_at_clocks(found.schedule, profile, all_maximum_clocks(found.schedule, profile))
+        answer = search(placement, micro_batches, seed=seed, work_limit=_SEARCH_WORK)
+        assert answer.schedule is not None, "memory is not limited"
+        maximum = simulate_at_clocks(answer.schedule, profile, all_maximum_clocks(answer.schedule, profile))
         deadline_ms, began_s = slowdown * maximum.time_ms, cpu_s()
         candidates = schedules_of_equal_period(
-            placement, micro_batches, found, work_limit=0.4 * _ORDER_WORK, seed=seed
+            placement, micro_batches, answer, work_limit=0.4 * _ORDER_WORK, seed=seed
         )
-        schedules = (each.schedule for each in candidates)
+        schedules = (candidate.schedule for candidate in candidates)
         chosen = best_order(schedules, profile, deadline_ms, max_swaps=480, work_limit=0.6 * _ORDER_WORK)
         seconds.append(cpu_s() - began_s)
         assert chosen.gain is not None, "the search's own schedule keeps the deadline"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks.inputs.clock_tasks import clock_task
-from experiments.benchmarks.inputs.made_placements import placement_of
+from experiments.benchmarks.inputs.made_placements import made_placement
 from experiments.benchmarks.measures.frontier import prepare, shares_above
 from experiments.benchmarks.others.lowtime_plans import lowtime_clocks
 from experiments.benchmarks.timing import MedianRatio, beside_peer, cpu_s, in_turn, timed
@@ -40,13 +40,13 @@ def tessel(
     Ours is made shorter for a second more than its proof of the period takes; ``cpu_proof`` compares the
     proofs. Each of Tessel's runs ends after the limit in wall-clock seconds.
     """
-    placement = placement_of(**made)
+    placement = made_placement(**made)
     placement = placement.with_memory(placement.num_devices + more_memory)
     number = 3 * placement.num_devices
     runs = [(_ours(placement, number), _tessels(placement, number, time_limit_s)) for _ in range(rounds)]
-    our_s, peer_s = ([each[2] for each in side] for side in zip(*runs, strict=True))
-    our_proof_s, peer_proof_s = ([each[1] for each in side] for side in zip(*runs, strict=True))
-    ours, theirs = (each[0] for each in runs[-1])
+    our_s, peer_s = ([run[2] for run in side] for side in zip(*runs, strict=True))
+    our_proof_s, peer_proof_s = ([run[1] for run in side] for side in zip(*runs, strict=True))
+    ours, theirs = (run[0] for run in runs[-1])
     figures = {"task": f"Tessel, {placement.name}", "devices": placement.num_devices}
     figures |= beside_peer(our_s, peer_s) | MedianRatio.of(our_proof_s, peer_proof_s).figures("cpu_proof")
     return figures | _answers("makespan", _makespan(ours), _makespan(theirs))
@@ -140,13 +140,13 @@ def torch_schedule(
 
     theirs = made(torch_name, devices, micro_batches)
     placement = replace(theirs.placement, memory=tuple(map(int, peak_memory(theirs))))
-    found, theirs, figures = in_turn(
+    ours, theirs, figures = in_turn(
         rounds,
         lambda: search(placement, micro_batches, time_limit_s=20.0),
         lambda: made(torch_name, devices, micro_batches),
     )
     size = {"task": f"torch's {torch_name}", "blocks": len(theirs.blocks)}
-    return size | figures | _answers("makespan", _makespan(found), theirs.makespan)
+    return size | figures | _answers("makespan", _makespan(ours), theirs.makespan)
 
 
 def _answers(name: str, ours: float | None, theirs: float | None) -> dict[str, Any]:

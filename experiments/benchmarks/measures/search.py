@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from experiments.benchmarks.inputs.made_placements import placement_of
+from experiments.benchmarks.inputs.made_placements import made_placement
 from experiments.benchmarks.inputs.random_placements import random_placement
 from experiments.benchmarks.inputs.shops import published_shop
 from experiments.benchmarks.library.answers import named_problem, placement_of_problem
@@ -32,11 +32,11 @@ def searched(
     without: Collection[str] = (),
     **made: Any,
 ) -> dict[str, Any]:
-    """Search a placement that is made, see `placement_of`; by default for two micro-batches a device.
+    """Search a placement that is made, see `made_placement`; by default for two micro-batches a device.
 
     With ``by_hand`` there is also the least makespan of the hand-made schedules that fit.
     """
-    placement = placement_of(**made)
+    placement = made_placement(**made)
     number = micro_batches or 2 * placement.num_devices
     figures = _searched(placement, number, options, without)
     if by_hand:
@@ -59,9 +59,9 @@ def random(*, family: str, number: int, options: Options, without: Collection[st
 
 def shop(*, shop: str, work_limit: float) -> dict[str, Any]:
     """Search a published shop, one batch of micro-batches that differ."""
-    found = search(published_shop(shop), work_limit=work_limit)
-    makespan = None if found.schedule is None else found.schedule.makespan
-    return {"status": found.status.value, "makespan": makespan, "makespan_bound": found.makespan_bound}
+    answer = search(published_shop(shop), work_limit=work_limit)
+    makespan = None if answer.schedule is None else answer.schedule.makespan
+    return {"status": answer.status.value, "makespan": makespan, "makespan_bound": answer.makespan_bound}
 
 
 def _searched(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.benchmarks.frame import by_part, read_rows
-from experiments.benchmarks.inputs.made_placements import placement_of
+from experiments.benchmarks.inputs.made_placements import made_placement
 from experiments.benchmarks.timing import load_solvers as prepare
 from experiments.benchmarks.timing import timed
 from placements import Placement
@@ -47,7 +47,7 @@ def _file(schedule: Schedule, folder: Path) -> None:
 
 _STEPS: dict[str, Callable[[Schedule, Path], object]] = {
     "validate": lambda schedule, _: validate(schedule),
-    "metrics": lambda schedule, _: [each(schedule) for each in (bubble_rate, peak_memory, latency)],
+    "metrics": lambda schedule, _: [metric(schedule) for metric in (bubble_rate, peak_memory, latency)],
     "file": _file,
     "simulate": lambda schedule, _: simulate(schedule, Conditions(jitter=0.1), iterations=10),
     "draw": lambda schedule, _: image(draw_timelines({"": schedule}), "png"),
@@ -59,8 +59,8 @@ _STEPS: dict[str, Callable[[Schedule, Path], object]] = {
 
 
 def size(*, step: str, micro_batches: int, **made: Any) -> dict[str, Any]:
-    """Return a step's CPU seconds and the peak memory of its process (MiB); `made` is for `placement_of`."""
-    placement = placement_of(**made)
+    """Return a step's CPU seconds and the peak memory of its process (MiB); `made`: see `made_placement`."""
+    placement = made_placement(**made)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(1, context) as process:

@@ -19,7 +19,7 @@ def lowtime_clocks(graph: InstanceGraph, curves: Mapping[str, CostCurve], unit_m
     """Return the clocks that lowtime gives each instance, from its slowest plan to its fastest.
 
     Args:
-        graph: Who waits for whom; its delays must be 0, since lowtime knows none.
+        graph: Precedence graph of the blocks; its delays must be 0, since lowtime knows none.
         curves: Cost curve of each block; effective energies, as in the authors' own script.
         unit_ms: By how much each step shortens the iteration.
 

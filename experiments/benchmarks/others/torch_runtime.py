@@ -76,7 +76,7 @@ def run_beside_torch(
         path.write_text(_MODEL.format(width=width, rows=rows), encoding="utf-8")
         model = {"name": USER_MODEL, "path": str(path), "dtype": "float32"}
         programs = check(prefetch_receives(lower(schedule), _USUAL_AHEAD))
-        scripts = [read_script(each) for each in generate(programs, {}, model, Path(name))]
+        scripts = [read_script(file) for file in generate(programs, {}, model, Path(name))]
         table = Path(name, "schedule.csv")
         table.write_text(str(torch_order(schedule)), encoding="utf-8")
         arguments = (scripts, table, rounds + 2)
@@ -138,8 +138,8 @@ def _torchs(script: Script, device: int, table: Path, parameters: list[Tensor]) 
     number, num_stages = script.num_micro_batches, script.placement.num_devices
     module: nn.Module = defined["build"](f"F{device}")
     with torch.no_grad():
-        for own, given in zip(module.parameters(), parameters, strict=True):
-            own.copy_(given)
+        for parameter, given in zip(module.parameters(), parameters, strict=True):
+            parameter.copy_(given)
     stage = PipelineStage(module, device, num_stages, torch.device("cpu"))
     schedule: Any = _PipelineScheduleRuntime(  # type: ignore[no-untyped-call]
         [stage], number, loss_fn=defined["loss"]
@@ -157,4 +157,4 @@ def _torchs(script: Script, device: int, table: Path, parameters: list[Tensor]) 
         schedule.step(*arguments, **named)
         return (time.perf_counter() - began_s) * 1000
 
-    return iteration_ms, lambda: [each.grad for each in module.parameters() if each.grad is not None]
+    return iteration_ms, lambda: [p.grad for p in module.parameters() if p.grad is not None]

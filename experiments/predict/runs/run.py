@@ -97,7 +97,7 @@ class Run:
     frozen: Annotated[bool, Meaning("adapters are trained, and not the weights (LoRA)")] = False
     recompute: Annotated[
         Literal["none", "selective", "full", "fitting"],
-        Meaning("what backwards compute again; empty: none; fitting: as few layers as fit"),
+        Meaning("modules that backwards compute again; empty: none; fitting: as few layers as fit"),
     ] = "none"
     recompute_layers: Annotated[int | None, Meaning("layers of a chunk that do so; empty: all", min=1)] = None
     recompute_modules: Annotated[str, Meaning("modules computed again with selective; empty: core_attn")] = ""
@@ -110,7 +110,7 @@ class Run:
     loss: Annotated[str, Meaning("kernels, as megatron; empty: the usual", choices=("", *LOSSES))] = ""
     sums_in_products: Annotated[bool, Meaning("products add gradients of weights up, in 32 bits")] = True
     deterministic: Annotated[bool, Meaning("results are equal each time: larger workspaces")] = False
-    framework: Annotated[str, Meaning("empty: that of the option", choices=("", *FRAMEWORKS))] = ""
+    framework: Annotated[str, Meaning("empty: the option's", choices=("", *FRAMEWORKS))] = ""
     power_w: Annotated[float | None, Meaning("power limit of a GPU", "W", above=0)] = None
     clock_mhz: Annotated[float | None, Meaning("clock of a GPU", "MHz", above=0)] = None
     gpu_memory_gib: Annotated[float | None, Meaning("memory, where not the usual", "GiB", above=0)] = None
@@ -242,9 +242,9 @@ class Run:
             GpusError: The bandwidth between its nodes is not known.
         """
         usual = self.gpus_per_node or GPUS[self.gpu].gpus_per_node
-        each = usual if self.gpus % usual == 0 else math.gcd(self.gpus, 1 << usual.bit_length() - 1)
+        per_node = usual if self.gpus % usual == 0 else math.gcd(self.gpus, 1 << usual.bit_length() - 1)
         name, between = f"{self.gpu}_{self.gpus}", self.node_bandwidth_gb_s
-        cluster = read_cluster(name, gpus_per_node=each, node_bandwidth_gb_s=between)
+        cluster = read_cluster(name, gpus_per_node=per_node, node_bandwidth_gb_s=between)
         (nodes,) = cluster.nodes
         memory_gib = self.gpu_memory_gib or nodes.gpu.memory_gib
         bandwidth_gb_s = self.gpu_bandwidth_gb_s or nodes.gpu.memory_bandwidth_gb_s

@@ -48,8 +48,8 @@ class Column:
     def read(self, cell: str) -> str:
         """Return our cell; empty where theirs says nothing."""
         if self.pattern:
-            found = re.match(self.pattern, cell)
-            cell = found[1] if found else ""
+            match = re.match(self.pattern, cell)
+            cell = match[1] if match else ""
         value = self.values.get(cell, cell)
         text = "" if value is None else str(value)
         if self.factor is None:
@@ -62,7 +62,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Rule:
-    """Our cells in rows some of whose cells begin with what regular expressions say.
+    """Our cells in the rows whose cells match regular expressions at their beginning.
 
     A column that a row lacks is empty. Values of ours may have a column of theirs in braces.
     """
@@ -95,19 +95,19 @@ class TableForm:
 
     def our_cells(self, cells: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
         """Return a row in our columns, which are the known ones, without empty cells."""
-        given, found = defaultdict(str, cells), {name: str(value) for name, value in self.constants.items()}
+        given, ours = defaultdict(str, cells), {name: str(value) for name, value in self.constants.items()}
         first_last = dict([*self.columns.items()][::-1])
         for theirs, read in ({name: name for name in cells if name in known} | first_last).items():
             column = Column(read) if isinstance(read, str) else read
             if column.to and (text := column.read(given[theirs])):
-                found[column.to] = text
+                ours[column.to] = text
         for rule in reversed(self.rules):
             if all(re.match(pattern, given[name]) for name, pattern in rule.when.items()):
-                found |= {name: str(value).format_map(given) for name, value in rule.set.items()}
-        return {name: text for name, text in found.items() if text}
+                ours |= {name: str(value).format_map(given) for name, value in rule.set.items()}
+        return {name: text for name, text in ours.items() if text}
 
     def more_cells(self, table: Path) -> dict[str, dict[str, str]]:
-        """Return further cells beside a table by the names of rows; empty without such a file.
+        """Return further cells beside a table by the names of rows; empty without their file.
 
         The file has arguments of a command line, as ``{"--hidden-size": 512}``; cells are by their names with
         underscores.
@@ -133,11 +133,11 @@ def table_forms() -> dict[str, TableForm]:
     return {name: data[name].record(TableForm) for name in data.mapping()}
 
 
-def form_of(header: Sequence[str]) -> TableForm | None:
+def table_form(header: Sequence[str]) -> TableForm | None:
     """Return the form of a table with these columns; None for our own, or for no table of runs.
 
     Raises:
-        RunTableError: Most columns are those of a form, but one is missing.
+        RunTableError: The table has most columns of a form, but not all.
     """
 
     def missing(form: TableForm) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
-from experiments.plan.inputs import inputs_of
+from experiments.plan.inputs import plan_inputs
 from experiments.plan.options import PlanQuestion
 from experiments.reproduce.ahead import ITERATION, SEARCHED, AheadOptions, schedule_rows
 from experiments.reproduce.item import Row, Trend, described
@@ -46,7 +46,7 @@ CASES: dict[str, Case] = {
 def priced(case: Case) -> ModelLayers:
     """Return the layers with times (to 10 us) and memory (to MiB) on H100 for one sample."""
     model, shared, devices, number = case
-    inputs = inputs_of(PlanQuestion(batch=1, model=model, cluster=f"h100_{shared * devices}"))
+    inputs = plan_inputs(PlanQuestion(batch=1, model=model, cluster=f"h100_{shared * devices}"))
     plan = uniform_plan(inputs.model, inputs.cluster, Layout(Degrees(shared, devices), 1, number))
     letters = EMBEDDING + LAYER * (len(inputs.model.layers) - 2) + LOSS
     rows = []

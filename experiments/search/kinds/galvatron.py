@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class GalvatronPlacement(ModelledKind):
     """The `placement` group of a planner's plan; see `placements.planners`."""
 
-    kind: str = option("galvatron", "who made the plan; set by placement=")
+    kind: str = option("galvatron", "planner of the plan; set by placement=")
     path: Verbatim = option(REQUIRED, "a galvatron_config_*.json, as Galvatron's search writes it")
     world_size: int | None = option(None, "GPUs of all stages together; null: the file's")
     num_layers: int | None = option(
@@ -68,7 +68,7 @@ class GalvatronPlacement(ModelledKind):
         options = replace(self.reached, overlap_slowdown=self.overlap_slowdown)
         pieces = chunk_pieces(plan, ShapeCosts(plan.model, options))
         capacities_gib = [gpu.memory_gib - self.reserve_gib] * plan.num_stages
-        layers, again = (",".join(map(str, each)) for each in (plan.stage_layers, plan.recomputed_blocks))
+        layers, again = (",".join(map(str, counts)) for counts in (plan.stage_layers, plan.recomputed_blocks))
         is_changed = num_micro_batches != given.num_micro_batches
         in_words = (
             f"{Path(self.path).name}: {plan.num_stages} stages of {len(plan.stages[0].gpus)} GPUs with "
@@ -78,7 +78,7 @@ class GalvatronPlacement(ModelledKind):
         return Built(
             placement_of_pieces("as planned by Galvatron", plan, pieces, capacities_gib, self.tick_ms),
             f"cost model of a GPT on {gpu.name}, for the plan {self.path}",
-            lambda each: modelled_profile(each, gpu, compute_shares(pieces, each, gpu)),
+            lambda placement: modelled_profile(placement, gpu, compute_shares(pieces, placement, gpu)),
             planned=plan,
             in_words=in_words,
             work=IterationWork.of(plan.model, {gpu: plan.num_gpus}, samples),

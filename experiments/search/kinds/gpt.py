@@ -28,7 +28,7 @@ class GptPlacement(ModelledKind):
     micro_batch_size: int = option(2, "samples of a micro-batch")
     recompute: bool = option(False, "recompute each layer's activations in the backward")
     modes: tuple[str, ...] = option(
-        (), "what each stage may compute again, for each micro-batch, as searched: [selective, full]"
+        (), "recomputation that each stage may choose for each micro-batch: [selective, full]"
     )
     num_gpus: int | None = option(
         1, "GPUs that each device stands for: they share its layers; a run has a process for each", min=1
@@ -74,8 +74,8 @@ class GptPlacement(ModelledKind):
         return Built(
             placement,
             f"cost model of placement=gpt on {gpu.name}",
-            lambda each: modelled_profile(
-                each, gpu, compute_shares(placed.pieces, each, gpu) if whole else {}
+            lambda other: modelled_profile(
+                other, gpu, compute_shares(placed.pieces, other, gpu) if whole else {}
             ),
             work=IterationWork.of(self.gpt(self.num_layers), {gpu: sum(placement.gpus)}, samples),
             plan=placed.plan if whole and self.arrangement == "v_shape" else None,

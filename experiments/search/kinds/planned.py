@@ -61,7 +61,7 @@ class PlannedPlacement(FilePlacement):
         kinds = sum(self.device_gpus, Counter[Gpu]())
         if set(kinds) != {gpu}:
             log.warning("warning: profile.gpu is %s, but the plan in %s has other GPUs", gpu.name, self.path)
-        gpus = " and ".join(f"{number} {each.name}" for each, number in kinds.items())
+        gpus = " and ".join(f"{number} {kind.name}" for kind, number in kinds.items())
         what = f"{self.plan.model.name} on {gpus}, for the plan in {self.path}"
         return self.given / PLACEMENT, f"cost model of schedsearch plan, {what}", False
 
@@ -70,7 +70,7 @@ def of_plan(plan: Plan, placement: Placement) -> PlannedRun:
     """Return the part of a plan of `placements.planners.hybrid` in a run.
 
     Args:
-        plan: What was planned.
+        plan: The plan.
         placement: Its blocks. Where they are not the plan's pieces one by one, as in a wave or an M-shape,
             the plan says nothing of layers and recomputation. Nor does it of layers where a block has none:
             a run then shares its layers evenly.

@@ -28,8 +28,8 @@ class Shape(PlacementKind):
     @property
     def arguments(self) -> dict[str, Any]:
         """Arguments of its function; without devices where it has as many as the profile, or as usual."""
-        own = {name: getattr(self, name) for name in shape_options(SHAPES[self.kind])}
-        return {name: value for name, value in own.items() if value is not None}
+        given = {name: getattr(self, name) for name in shape_options(SHAPES[self.kind])}
+        return {name: value for name, value in given.items() if value is not None}
 
     def build(self, gpu: Gpu, num_micro_batches: int, profile: Profile | None) -> Built:
         """Return the shape, on as many devices as the profile has stages where the options do not say."""
@@ -56,22 +56,23 @@ class Shape(PlacementKind):
 
 
 def record_of(name: str) -> type[Shape]:
-    """Return the record of a shape's options: its function's arguments in ticks, then those of all shapes."""
-    own, devices = shape_options(SHAPES[name]), "as many as the profile has stages"
+    """Return the record of a shape's options: its function's arguments in ticks, then the common options."""
+    arguments, devices = shape_options(SHAPES[name]), "as many as the profile has stages"
     texts = {"num_chunks": "stages per device"}
-    if "num_chunks" in own:
+    if "num_chunks" in arguments:
         texts["forward_time"], devices = "ticks, of one chunk", "the profile's stages divided by num_chunks"
     texts["num_devices"] = f"devices of the pipeline; null: {devices}, else 4"
     declared: list[tuple[str, Any, Any]] = [
         ("kind", str, option(name, "the function of placements.shapes; set by placement="))
     ]
-    for each in own.values():
-        meaning = each.meaning or Meaning("", min=1)
-        meaning = replace(meaning, text=texts.get(each.name, meaning.text))
-        if each.name.endswith("_time"):
+    for argument in arguments.values():
+        meaning = argument.meaning or Meaning("", min=1)
+        meaning = replace(meaning, text=texts.get(argument.name, meaning.text))
+        if argument.name.endswith("_time"):
             meaning = replace(meaning, min=1)
-        kind, default = (int | None, None) if each.name == "num_devices" else (each.kind, each.default)
-        declared.append((each.name, kind, field(default=default, metadata={"meaning": meaning})))
+        is_devices = argument.name == "num_devices"
+        kind, default = (int | None, None) if is_devices else (argument.kind, argument.default)
+        declared.append((argument.name, kind, field(default=default, metadata={"meaning": meaning})))
     num_gpus = "GPUs that each device stands for, one number or a list; a run has a process for each"
     groups = "groups of each block's GPUs that share the samples; null: 1"
     declared += [

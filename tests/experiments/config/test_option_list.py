@@ -18,7 +18,7 @@ from experiments.config.declaring import (
     own_options,
     tell_hydra,
 )
-from experiments.config.option_list import CONFIG, as_yaml, kinds_of, names_of, options_of
+from experiments.config.option_list import CONFIG, as_yaml, command_options, kinds_of, names_of
 from experiments.config.options import OptionError, read_fields, read_record
 from experiments.config.rooms import names
 from experiments.predict.options import PredictOptions
@@ -49,8 +49,8 @@ def test_every_field_is_an_option_or_a_group(command: str) -> None:
         for field in dataclasses.fields(each):
             assert ("meaning" in field.metadata) != ("group" in field.metadata), field.name
     assert all(group.kinds for group in groups_of(record).values())
-    assert not [each for each in options_of(command) if not each.meaning]
-    assert {each.name for each in options_of(command)} <= names_of(command)
+    assert not [each for each in command_options(command) if not each.meaning]
+    assert {each.name for each in command_options(command)} <= names_of(command)
 
 
 @pytest.mark.parametrize("command", names())
@@ -106,7 +106,7 @@ def test_each_item_to_reproduce_has_the_options_of_its_record() -> None:
 
 def test_defaults_are_written_as_on_the_command_line() -> None:
     for command in names():
-        for name, default, *_ in options_of(command):
+        for name, default, *_ in command_options(command):
             if not isinstance(default, str) and default is not None:
                 plain = list(default) if isinstance(default, tuple) else default
                 assert OmegaConf.create(f"value: {as_yaml(plain)}").value == plain, name
@@ -141,7 +141,7 @@ def test_an_option_needs_nothing_but_its_declaration(monkeypatch: pytest.MonkeyP
         wrong = hydra.compose("predict", ["data=here", "margin=-1"])
         with pytest.raises(OptionError, match="^margin: -1 is not a number from 0 to 1; give one$"):
             read_record(wrong, WithMargin)
-    assert Option("margin", 0.1, "share that is added") in options_of("predict")
+    assert Option("margin", 0.1, "share that is added") in command_options("predict")
     monkeypatch.undo()
     tell_hydra("predict")
 

@@ -11,7 +11,7 @@ import pytest
 from places import ROOT
 
 from experiments.config.declaring import command_of
-from experiments.config.option_list import help_text, names_of, options_of
+from experiments.config.option_list import command_options, help_text, names_of
 from experiments.config.rooms import names
 from experiments.config.words import config_error, for_hydra
 
@@ -36,7 +36,7 @@ def test_help_has_the_options_that_matter_first_and_then_each_other_once(command
     assert set(first) <= names_of(command)
     text = help_text(command)
     shown = re.findall(r"^  ([\w.]+)=", text, re.MULTILINE)
-    assert sorted(shown) == sorted(option.name for option in options_of(command))
+    assert sorted(shown) == sorted(option.name for option in command_options(command))
     there = [name for name in first if name in shown]
     assert shown[: len(there)] == there
 

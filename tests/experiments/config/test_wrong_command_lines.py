@@ -12,7 +12,7 @@ import pytest
 
 from experiments.config.command import run
 from experiments.config.declaring import command_of
-from experiments.config.option_list import options_of
+from experiments.config.option_list import command_options
 from experiments.config.rooms import names
 from experiments.report.result import Result
 from experiments.search.options import SearchCommandOptions
@@ -159,7 +159,7 @@ def test_every_point_of_a_comparison_may_have_its_memory(
 
 def test_help_shows_no_option_that_is_refused() -> None:
     for command, declared in zip(names(), map(command_of, names()), strict=True):
-        assert not set(declared.refused) & {option.name for option in options_of(command)}
+        assert not set(declared.refused) & {option.name for option in command_options(command)}
 
 
 @pytest.mark.parametrize("line", [["-m", V_SHAPE], [V_SHAPE, "-m"]])

@@ -232,7 +232,7 @@ def test_a_row_without_a_prediction_is_empty(ran: Command, tmp_path: Path) -> No
             "times as long as predicted; check",
         ),
         (ROWS, ["calibrate=none"], "calibrate: 'none' is no run of the tables, and no table of runs; name a"),
-        (ROWS, ["calibrate=experts"], "calibrate: 'experts' has no measured_ms; name a run"),
+        (ROWS, ["calibrate=experts"], "calibrate: 'experts' has no measured_ms; name a measured run"),
     ],
 )
 def test_a_wrong_table_is_told_in_a_line(

@@ -15,7 +15,7 @@ from experiments.config.declaring import tell_hydra
 from experiments.config.option_list import CONFIG
 from experiments.config.options import OptionError
 from experiments.run.options import RunCommandOptions
-from experiments.run.resumed import KeptOptions, options_of, resume_command, resumed_directory, save_options
+from experiments.run.resumed import KeptOptions, kept_options, resume_command, resumed_directory, save_options
 from experiments.search.options import read_options
 
 
@@ -46,9 +46,9 @@ def died(options: RunCommandOptions, tmp_path: Path) -> Path:
 def test_a_run_keeps_its_options_but_those_given_anew(options: RunCommandOptions, died: Path) -> None:
     given = changed(options, resume=str(died), launcher="fork", iterations=60)
     assert resumed_directory(given.runtime) == died
-    kept = options_of(died, given, [f"runtime.resume={died}"])
+    kept = kept_options(died, given, [f"runtime.resume={died}"])
     assert kept.runtime == changed(options, iterations=50, seed=7, recompute=("F0",), verify="all").runtime
-    more = options_of(died, given, [f"runtime.resume={died}", "runtime.iterations=60"])
+    more = kept_options(died, given, [f"runtime.resume={died}", "runtime.iterations=60"])
     assert more == replace(kept, runtime=replace(kept.runtime, iterations=60))
 
 
@@ -59,11 +59,11 @@ def test_a_run_keeps_what_changes_of_clock_take(
     before = Path("before.json").resolve()
     monkeypatch.chdir(died)
     resume = f"runtime.resume={died}"
-    assert options_of(died, options, [resume]).clock_latency == before
+    assert kept_options(died, options, [resume]).clock_latency == before
     given = with_table(options, "other.json")
-    found = options_of(died, given, [resume, "profile.clock_latency=other.json"])
+    found = kept_options(died, given, [resume, "profile.clock_latency=other.json"])
     assert found.clock_latency == died / "other.json"
-    assert options_of(died, options, [resume, "profile.clock_latency=null"]).clock_latency is None
+    assert kept_options(died, options, [resume, "profile.clock_latency=null"]).clock_latency is None
 
 
 def test_checkpoints_alone_are_no_output_directory(options: RunCommandOptions, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_is_in_the_scripts_cannot_be_changed(
 ) -> None:
     name = override.lstrip("+~").partition("=")[0]
     with pytest.raises(OptionError, match=f"^{name}: cannot be changed when .* leave it out, or give"):
-        options_of(died, options, [f"runtime.resume={died}", override])
+        kept_options(died, options, [f"runtime.resume={died}", override])
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_file_that_is_no_record_of_a_run_is_named(
     if data is not None:
         (died / "runtime.json").write_text(json.dumps(data))
     with pytest.raises(OptionError, match=message):
-        options_of(died, options, [])
+        kept_options(died, options, [])
 
 
 @pytest.mark.parametrize(

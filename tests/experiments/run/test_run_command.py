@@ -279,7 +279,7 @@ def test_another_number_of_micro_batches_recomputed_and_resumed(command, ran, tm
     assert asked[-1] == clocks["cooldown"]["B0"][0][0]
     header = (tmp_path / "out/scripts/device_0.py").read_text().split('"""')[1]
     assert "6 micro-batches (or any number from 2 on)" in header
-    assert "Made with schedsearch 0.1.0, torch 2." in header
+    assert "Made with schedsearch 0.2.0, torch 2." in header
     (tmp_path / "out/checkpoints").rename(tmp_path / "checkpoints")
     ran("run", *options, f"runtime.resume={tmp_path / 'checkpoints'}", "runtime.iterations=3")
     data = json.loads((tmp_path / "out/measurement.json").read_text())
