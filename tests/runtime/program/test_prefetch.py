@@ -72,7 +72,7 @@ def test_a_transfer_overlaps_with_the_block_before_it() -> None:
 
 
 def test_moving_further_than_that_would_be_a_deadlock() -> None:
-    """A receive stays behind the blocks that its message waits for: programs are safe at any bound on blocks."""
+    """A receive stays behind the blocks that its message needs: a bound of 1000 blocks is safe too."""
     programs = lower(one_f_one_b(v_shape(4), 8))
     early = check(prefetch_receives(programs, 1000))
     reckless = tuple(

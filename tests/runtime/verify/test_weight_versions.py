@@ -55,7 +55,7 @@ RECURSIONS: dict[str, Version] = {
 def recursion(
     options: ModelOptions, placement: Placement, per_update: int, version: Version
 ) -> tuple[list[float], dict[str, Tensor]]:
-    """Train the unpipelined model for some updates of `per_update` micro-batches; return losses and parameters."""
+    """Train the unpipelined model for `UPDATES` updates; return losses and parameters."""
     depth, body = placement.num_devices, body_of(options, placement)
     stages = [Model(options, placement, {f"F{s}": WHOLE}, body=body) for s in range(depth)]
     data = body.data(UPDATES * per_update, "cpu")
