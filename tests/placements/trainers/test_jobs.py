@@ -59,7 +59,7 @@ def random_job(name: str, rng: random.Random) -> TrainerJob:
     )
 
 
-def as_told(job: TrainerJob) -> TrainerJob:
+def torchtitan_part(job: TrainerJob) -> TrainerJob:
     """Return the part of a job that torchtitan has options for."""
     degrees = job.layout.degrees
     degrees = replace(
@@ -79,7 +79,7 @@ def test_jobs_of_all_models_and_random_layouts_are_read_back() -> None:
         text = megatron.write(job)
         assert megatron.read(words(text), job.layout.degrees.num_gpus) == job, name
         megatron_parser().parse_args(words(text))
-        expected = as_told(job)
+        expected = torchtitan_part(job)
         text = torchtitan.write(expected)
         if torchtitan.registered(job.sizes):
             assert torchtitan.read(words(text)) == expected, name

@@ -48,7 +48,7 @@ def plan_of(model: Any, counts: tuple[int, ...]) -> Plan:
     return plan
 
 
-def counts_told(trainer: str, files: dict[str, str], job: TrainerJob) -> list[int]:
+def recomputed_counts(trainer: str, files: dict[str, str], job: TrainerJob) -> list[int]:
     """Return how many layers of each stage a trainer recomputes by its files."""
     text, *more = files.values()
     if trainer in ("megatron", "flagscale"):
@@ -74,7 +74,7 @@ def test_modes_by_stage_are_read_back_with_the_memory_of_the_plan(name: str) -> 
         counts = (2,) * 4 if trainer == "megatron" else mixed
         plan = plan_of(model, counts)
         job = plan_job(plan, 8, trainer)
-        recomputed = counts_told(trainer, job_files(trainer, job, ()), job)
+        recomputed = recomputed_counts(trainer, job_files(trainer, job, ()), job)
         assert recomputed == list(counts)
         sizes = {size: value for size, value in job.sizes.items() if size in sizes_of(decoder)}
         again = plan_of(decoder(name, **sizes), tuple(recomputed))

@@ -184,8 +184,8 @@ def test_the_rates_are_as_they_were_measured() -> None:
     rows = csv_rows(OPERATORS / "h100_sxm_gemm.csv.gz", "product", MachineFileError)
     for row in islice((row for row in rows if row.text("gemm_dtype") == "bfloat16"), 0, None, 97):
         m, n, k = (row[name].whole() for name in "mnk")
-        found_ms = rates.product_ms(Product("a", k, n, m, "outputs"), m)[0]
-        assert found_ms == pytest.approx(row["latency_ms"].number(), rel=1e-3)
+        product_ms = rates.product_ms(Product("a", k, n, m, "outputs"), m)[0]
+        assert product_ms == pytest.approx(row["latency_ms"].number(), rel=1e-3)
 
 
 def test_kernels_and_collectives_by_hand() -> None:
@@ -214,7 +214,7 @@ def test_products_and_cores_on_a_machine_by_hand() -> None:
     core = Core(2, 1, 8, 8, 100, 100, 0.5)
     all_ms = 3 * 4 * 100 * 100 * 2 * 8 / 1e9
     assert MACHINE.core_ms(core, 3) == pytest.approx((all_ms / 0.9, 2.5 * all_ms / 0.7))
-    each_ms = 2 / (1000 * 1e6 * 0.5)
-    assert MACHINE.kernels["stream"].ms(2 * 3000, 2) == pytest.approx(3000 * each_ms + 0.06)
+    number_ms = 2 / (1000 * 1e6 * 0.5)
+    assert MACHINE.kernels["stream"].ms(2 * 3000, 2) == pytest.approx(3000 * number_ms + 0.06)
     assert MACHINE.collective_ms("all_gather", 1e6, 1) == 0
     assert MACHINE.collective_ms("send", 1e6, 2) == pytest.approx(1 / (100 * 0.25) + 0.004)

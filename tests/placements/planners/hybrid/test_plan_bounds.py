@@ -32,7 +32,7 @@ def test_bounds_are_never_above_what_stages_cost(seed: int) -> None:
         assert solution is None or bounds_ms[stage, end, number] <= solution.cost * (1 + 1e-9)
     shortest = math.inf
     for division in every_division(size, count):
-        found_all = [stages.solution(*span) for span in spans(division)]
-        times = [math.inf if solution is None else solution.cost for solution in found_all]
+        solutions = [stages.solution(*span) for span in spans(division)]
+        times = [math.inf if solution is None else solution.cost for solution in solutions]
         shortest = min(shortest, (m - 1) * max(times) + sum(times))
     assert stages.min_ms <= shortest * (1 + 1e-9)
